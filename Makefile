@@ -1,0 +1,43 @@
+# Every target works from a fresh clone: the environment is made first where it is missing.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo env test test-fast lint bench fuzz tiny-eval clean
+
+env: $(READY)
+
+$(READY): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x"; exit 1; }
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing (llama.cpp is compiled once, about 4 minutes; later runs take it from pip's cache) …"
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."
+
+test: $(READY)
+	$(BIN)/pytest
+
+test-fast: $(READY)
+	$(BIN)/pytest -m "not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python -m tests.bench
+
+fuzz: $(READY)
+	$(BIN)/python -m tests.fuzz
+
+tiny-eval: $(READY)
+	$(BIN)/python -m agent.tiny.evaluate
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist build

@@ -1,0 +1,432 @@
+"""The stream's vocabulary: response, items and events, as every face shows them.
+
+Names, fields and order are those of OpenAI's Responses API; ``agent.*`` events carry what it lacks.
+A response's life, in order: ``response.created``, ``response.in_progress``, its items one after the
+other, then exactly one of ``response.completed``, ``.incomplete``, ``.failed``. Each item opens with
+``response.output_item.added``, streams its own events, and closes with ``response.output_item.done``,
+which holds the final item. Official events are numbered from 0 without gaps; ``agent.*`` events carry
+no number and may stand anywhere before the last one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Model(BaseModel):
+    """Base of everything on the wire: unknown fields are an error, so that a misspelling is found."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+# --- items ------------------------------------------------------------------------------------------
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+
+
+class ReasoningText(Model):
+    type: Literal["reasoning_text"] = "reasoning_text"
+    text: str = ""
+
+
+class OutputText(Model):
+    type: Literal["output_text"] = "output_text"
+    text: str = ""
+    annotations: list[dict[str, Any]] = Field(default_factory=list)
+    logprobs: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class ReasoningItem(Model):
+    """What the model thinks (Harmony's analysis channel)."""
+
+    id: str
+    type: Literal["reasoning"] = "reasoning"
+    summary: list[dict[str, Any]] = Field(default_factory=list)
+    content: list[ReasoningText] = Field(default_factory=list)
+    status: ItemStatus = "in_progress"
+
+
+class MessageItem(Model):
+    """What the model says: a preamble before a call (phase commentary) or the final answer."""
+
+    id: str
+    type: Literal["message"] = "message"
+    role: Literal["assistant"] = "assistant"
+    phase: Literal["commentary", "final_answer"] = "final_answer"
+    content: list[OutputText] = Field(default_factory=list)
+    status: ItemStatus = "in_progress"
+
+
+class FunctionCallItem(Model):
+    """A call of a tool that the client runs; the response ends with it."""
+
+    id: str
+    type: Literal["function_call"] = "function_call"
+    call_id: str
+    name: str
+    arguments: str = ""
+    status: ItemStatus = "in_progress"
+
+
+class McpProtocolError(Model):
+    type: Literal["mcp_protocol_error"] = "mcp_protocol_error"
+    code: int
+    message: str
+
+
+class McpToolExecutionError(Model):
+    type: Literal["mcp_tool_execution_error"] = "mcp_tool_execution_error"
+    content: list[dict[str, Any]]
+
+
+class HttpError(Model):
+    type: Literal["http_error"] = "http_error"
+    code: int
+    message: str
+
+
+McpError = Annotated[McpProtocolError | McpToolExecutionError | HttpError, Field(discriminator="type")]
+
+
+class McpCallItem(Model):
+    """A call of an MCP tool, run by this process; ``output`` or ``error`` is set once it ran."""
+
+    id: str
+    type: Literal["mcp_call"] = "mcp_call"
+    server_label: str
+    name: str
+    arguments: str = ""
+    output: str | None = None
+    error: McpError | None = None
+    approval_request_id: str | None = None
+    status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] = "in_progress"
+
+
+Item = Annotated[
+    ReasoningItem | MessageItem | FunctionCallItem | McpCallItem, Field(discriminator="type")
+]
+
+
+# --- response ---------------------------------------------------------------------------------------
+
+
+class InputTokensDetails(Model):
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+class OutputTokensDetails(Model):
+    reasoning_tokens: int = 0
+
+
+class Usage(Model):
+    """Tokens of a whole response; its input counts every prompt that it took (one per generation)."""
+
+    input_tokens: int = 0
+    input_tokens_details: InputTokensDetails = Field(default_factory=InputTokensDetails)
+    output_tokens: int = 0
+    output_tokens_details: OutputTokensDetails = Field(default_factory=OutputTokensDetails)
+    total_tokens: int = 0
+
+
+class ResponseError(Model):
+    code: str
+    message: str
+
+
+class IncompleteDetails(Model):
+    reason: Literal["max_output_tokens", "content_filter"]
+
+
+class Reasoning(Model):
+    effort: str | None = None
+    summary: str | None = None
+
+
+Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+
+class Response(Model):
+    """One answer to one request; every key is always present (Open Responses wants them all)."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: Status = "in_progress"
+    model: str
+    output: list[Item] = Field(default_factory=list)
+    error: ResponseError | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    reasoning: Reasoning | None = Field(default_factory=Reasoning)
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    tool_choice: str | dict[str, Any] = "auto"
+    parallel_tool_calls: bool = True
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    text: dict[str, Any] = Field(default_factory=lambda: {"format": {"type": "text"}})
+    truncation: str = "disabled"
+    temperature: float = 1.0
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    top_logprobs: int = 0
+    store: bool = True
+    background: bool = False
+    service_tier: str = "default"
+    metadata: dict[str, str] = Field(default_factory=dict)
+    usage: Usage | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+
+# --- official events --------------------------------------------------------------------------------
+
+
+class Official(Model):
+    """An event of the Responses API; the turn numbers it."""
+
+    sequence_number: int = -1
+
+
+class ResponseCreated(Official):
+    type: Literal["response.created"] = "response.created"
+    response: Response
+
+
+class ResponseInProgress(Official):
+    type: Literal["response.in_progress"] = "response.in_progress"
+    response: Response
+
+
+class ResponseCompleted(Official):
+    type: Literal["response.completed"] = "response.completed"
+    response: Response
+
+
+class ResponseIncomplete(Official):
+    type: Literal["response.incomplete"] = "response.incomplete"
+    response: Response
+
+
+class ResponseFailed(Official):
+    type: Literal["response.failed"] = "response.failed"
+    response: Response
+
+
+class OutputItemAdded(Official):
+    type: Literal["response.output_item.added"] = "response.output_item.added"
+    output_index: int
+    item: Item
+
+
+class OutputItemDone(Official):
+    type: Literal["response.output_item.done"] = "response.output_item.done"
+    output_index: int
+    item: Item
+
+
+class ItemEvent(Official):
+    """An event of one item: ``output_index`` is its place in the response's output."""
+
+    item_id: str
+    output_index: int
+
+
+Part = Annotated[ReasoningText | OutputText, Field(discriminator="type")]
+
+
+class ContentPartAdded(ItemEvent):
+    type: Literal["response.content_part.added"] = "response.content_part.added"
+    content_index: int = 0
+    part: Part
+
+
+class ContentPartDone(ItemEvent):
+    type: Literal["response.content_part.done"] = "response.content_part.done"
+    content_index: int = 0
+    part: Part
+
+
+class ReasoningTextDelta(ItemEvent):
+    type: Literal["response.reasoning_text.delta"] = "response.reasoning_text.delta"
+    content_index: int = 0
+    delta: str
+
+
+class ReasoningTextDone(ItemEvent):
+    type: Literal["response.reasoning_text.done"] = "response.reasoning_text.done"
+    content_index: int = 0
+    text: str
+
+
+class OutputTextDelta(ItemEvent):
+    type: Literal["response.output_text.delta"] = "response.output_text.delta"
+    content_index: int = 0
+    delta: str
+    logprobs: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class OutputTextDone(ItemEvent):
+    type: Literal["response.output_text.done"] = "response.output_text.done"
+    content_index: int = 0
+    text: str
+    logprobs: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class FunctionCallArgumentsDelta(ItemEvent):
+    type: Literal["response.function_call_arguments.delta"] = "response.function_call_arguments.delta"
+    delta: str
+
+
+class FunctionCallArgumentsDone(ItemEvent):
+    type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
+    name: str
+    arguments: str
+
+
+class McpCallInProgress(ItemEvent):
+    type: Literal["response.mcp_call.in_progress"] = "response.mcp_call.in_progress"
+
+
+class McpCallArgumentsDelta(ItemEvent):
+    type: Literal["response.mcp_call_arguments.delta"] = "response.mcp_call_arguments.delta"
+    delta: str
+
+
+class McpCallArgumentsDone(ItemEvent):
+    """The arguments are whole; the tool runs after this and before completed or failed."""
+
+    type: Literal["response.mcp_call_arguments.done"] = "response.mcp_call_arguments.done"
+    arguments: str
+
+
+class McpCallCompleted(ItemEvent):
+    type: Literal["response.mcp_call.completed"] = "response.mcp_call.completed"
+
+
+class McpCallFailed(ItemEvent):
+    type: Literal["response.mcp_call.failed"] = "response.mcp_call.failed"
+
+
+# --- agent.* events ---------------------------------------------------------------------------------
+
+
+class ServerStatus(Model):
+    name: str
+    status: Literal["starting", "ready", "failed", "disabled"]
+    tools: list[str] = Field(default_factory=list)
+    error: str | None = None
+
+
+class AgentStart(Model):
+    """The first line of ``--json-events``: what is about to answer, and with which tools."""
+
+    type: Literal["agent.start"] = "agent.start"
+    model: str
+    context_length: int
+    engine: str
+    tools: list[str]
+    mcp_servers: list[ServerStatus]
+
+
+class AgentLoad(Model):
+    """Progress of getting the model ready; ``done`` of ``total`` is 0…1000 (per mille)."""
+
+    type: Literal["agent.load"] = "agent.load"
+    done: int
+    total: int
+
+
+class AgentPrefill(Model):
+    """Prompt tokens processed so far; ``cached`` of them were already in the engine's memory."""
+
+    type: Literal["agent.prefill"] = "agent.prefill"
+    done: int
+    total: int
+    cached: int
+
+
+class AgentToolProgress(Model):
+    type: Literal["agent.tool_progress"] = "agent.tool_progress"
+    item_id: str
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class AgentToolOutputDelta(Model):
+    """A running tool's partial output, before its result is known."""
+
+    type: Literal["agent.tool_output.delta"] = "agent.tool_output.delta"
+    item_id: str
+    stream: str
+    delta: str
+
+
+class AgentApprovalRequested(Model):
+    """A call waits for the person; between the call's arguments.done and its run."""
+
+    type: Literal["agent.approval.requested"] = "agent.approval.requested"
+    item_id: str
+    server: str
+    tool: str
+    arguments: str
+    reason: str
+
+
+class AgentApprovalResolved(Model):
+    type: Literal["agent.approval.resolved"] = "agent.approval.resolved"
+    item_id: str
+    decision: Literal["approved", "refused"]
+    by: str
+
+
+class AgentRepair(Model):
+    """The model's format was malformed at generated token ``at``; ``text`` is what no item holds."""
+
+    type: Literal["agent.repair"] = "agent.repair"
+    rule: str
+    at: int
+    text: str
+
+
+class AgentNotice(Model):
+    type: Literal["agent.notice"] = "agent.notice"
+    level: Literal["info", "warning", "error"]
+    message: str
+
+
+class AgentStats(Model):
+    """Measured speeds, just before the terminal event. Times in milliseconds."""
+
+    type: Literal["agent.stats"] = "agent.stats"
+    prefill_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    tokens_per_second: float
+    time_to_first_token_ms: float
+    tool_ms: float
+    total_ms: float
+
+
+Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
+
+AgentEvent = (
+    AgentStart
+    | AgentLoad
+    | AgentPrefill
+    | AgentToolProgress
+    | AgentToolOutputDelta
+    | AgentApprovalRequested
+    | AgentApprovalResolved
+    | AgentRepair
+    | AgentNotice
+    | AgentStats
+)
+
+Event = Official | AgentEvent

@@ -1,0 +1,99 @@
+"""How a model family writes: the pieces that a parser finds in generated tokens, and the protocol.
+
+A parser is fed token ids as they are sampled and answers with pieces, in order. For any ids at all:
+``Opened Delta* Closed`` for each segment, one after the other, never nested; ``Repair`` and ``Stop``
+between them. The texts of deltas and repairs together hold every content token exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Kind(StrEnum):
+    """What a segment is."""
+
+    REASONING = "reasoning"
+    PREAMBLE = "preamble"
+    """Said before a call, to the person (Harmony: commentary without recipient)."""
+    TOOL = "tool"
+    TOOL_UNKNOWN = "tool_unknown"
+    """A call of something that was never declared."""
+    FINAL = "final"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A segment's header is complete; its text follows."""
+
+    kind: Kind
+    recipient: str | None = None
+    """A call's declared tool, in its canonical name (``functions.f``, ``python``)."""
+    raw_recipient: str | None = None
+    """The recipient as the model wrote it."""
+    json: bool = False
+    """The header says that the body is JSON (``<|constrain|>json``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """More text of the open segment; never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The open segment ended.
+
+    ``start`` and ``end`` are positions in the generated ids: the message's first token (of its header)
+    and the one after its last (its stop token). The spans of all segments follow each other; what lies
+    between two (repairs) belongs to the later one.
+    """
+
+    complete: bool
+    """False when the stream ended inside it."""
+    start: int
+    end: int
+    tokens: int
+    """Content tokens, without header and stop token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The markup was malformed: which rule mended it, at which generated token, and the text (may be
+    empty) that therefore stands in no segment."""
+
+    rule: str
+    at: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Generation should end here; nothing that is fed afterwards counts.
+
+    reason: ``call`` (a completed tool call), ``return`` (the answer is whole), ``turn`` (the model began
+    to write somebody else's turn), ``end`` (end of text).
+    """
+
+    reason: str
+    at: int
+
+
+Piece = Opened | Delta | Closed | Repair | Stop
+
+
+class Parser(Protocol):
+    """One generation's parser; a new one for each generation."""
+
+    def feed(self, ids: Sequence[int]) -> list[Piece]:
+        """Parse the next ids. Never raises, for any ids; cuts may be anywhere."""
+        ...
+
+    def finish(self) -> list[Piece]:
+        """The stream ended: close what is open (``complete=False``)."""
+        ...

@@ -1,0 +1,92 @@
+"""What the turn knows of a tool: its definition, its result, and the host that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool of one MCP server (the built-in hands are MCP servers too)."""
+
+    server: str
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema of the arguments object."""
+    model_name: str = ""
+    """What the model sees and writes: ``files__read`` (namespace functions), ``python``."""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call gave; a failure is a result too, never an exception."""
+
+    text: str
+    """What the model reads: at most the configured size, head and tail of what was longer."""
+    failure: Literal["none", "execution", "protocol"] = "none"
+    """execution: the tool itself says that it failed; protocol: it could not be run (gone, timed out)."""
+    code: int = 0
+    """A protocol failure's JSON-RPC code."""
+    content: list[dict[str, Any]] = field(default_factory=list)
+    """MCP content blocks, as the wire has them."""
+    whole: str | None = None
+    """Path of a file that holds the whole text where ``text`` was cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """A server as a person sees it."""
+
+    name: str
+    status: Literal["starting", "ready", "failed", "disabled"]
+    tools: list[str]
+    error: str | None = None
+    required: bool = False
+
+
+OnProgress = Callable[[float, float | None, str | None], None]
+"""progress, total, message"""
+OnOutput = Callable[[str, str], None]
+"""stream (stdout, stderr, log), text"""
+
+
+class ToolHost(Protocol):
+    """Everything that can be called, behind one door."""
+
+    async def start(self) -> None:
+        """Begin connecting, all at once, in the background; returns at once."""
+        ...
+
+    async def settled(self) -> None:
+        """Until no server is starting any more (each is bounded by its own startup timeout)."""
+        ...
+
+    def servers(self) -> list[ServerState]: ...
+
+    def tools(self) -> Sequence[Tool]:
+        """Of all ready servers, in a stable order, ``model_name`` set and unique."""
+        ...
+
+    async def call(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ToolResult:
+        """Run it. Cancelling the awaiting task cancels the tool. Never raises but CancelledError."""
+        ...
+
+    async def close(self) -> None:
+        """End every server; nothing is left running."""
+        ...
+
+
+Decision = Literal["allow", "ask", "deny"]
+Approver = Callable[[Tool, str], Awaitable[bool]]
+"""Asked with the tool and its arguments (JSON) where the policy says ask; answers whether to run it."""

@@ -1,0 +1,57 @@
+"""The o200k_base vocabulary that the embedded model and openai-harmony share.
+
+The ranks are data of OpenAI's tiktoken (MIT licence), shipped packed beside this module.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import lzma
+from functools import cache
+from pathlib import Path
+
+PACKED = Path(__file__).with_name("o200k_base.tiktoken.xz")
+SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+ORDINARY = 199_998
+"""Ids 0 … 199,997 are byte strings of the ranks; the specials follow."""
+SIZE = 201_088
+"""Tokens of o200k_harmony, specials and reserved ids included."""
+
+SPECIALS = {
+    "<|startoftext|>": 199_998,
+    "<|endoftext|>": 199_999,
+    "<|return|>": 200_002,
+    "<|constrain|>": 200_003,
+    "<|channel|>": 200_005,
+    "<|start|>": 200_006,
+    "<|end|>": 200_007,
+    "<|message|>": 200_008,
+    "<|call|>": 200_012,
+    "<|endofprompt|>": 200_018,
+}
+
+
+def ranks() -> bytes:
+    """The unpacked `o200k_base.tiktoken` file: one `base64 rank` a line.
+
+    Raises `ValueError` when the packed file is not the one that belongs here.
+    """
+    raw = lzma.decompress(PACKED.read_bytes())
+    if hashlib.sha256(raw).hexdigest() != SHA256:
+        raise ValueError(f"{PACKED} is damaged: its sha256 is not {SHA256}")
+    return raw
+
+
+@cache
+def tokens() -> tuple[bytes, ...]:
+    """The byte string of every ordinary token, by id."""
+    return tuple(base64.b64decode(line.split()[0]) for line in ranks().splitlines())
+
+
+def special_name(token: int) -> str:
+    """The spelling of a token from 199,998 on; unnamed ids are `<|reserved_N|>`."""
+    for name, known in SPECIALS.items():
+        if known == token:
+            return name
+    return f"<|reserved_{token}|>"

@@ -21,7 +21,7 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 
-# --- items ------------------------------------------------------------------------------------------
+# --- items ---
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
@@ -87,7 +87,9 @@ class HttpError(Model):
     message: str
 
 
-McpError = Annotated[McpProtocolError | McpToolExecutionError | HttpError, Field(discriminator="type")]
+McpError = Annotated[
+    McpProtocolError | McpToolExecutionError | HttpError, Field(discriminator="type")
+]
 
 
 class McpCallItem(Model):
@@ -109,7 +111,7 @@ Item = Annotated[
 ]
 
 
-# --- response ---------------------------------------------------------------------------------------
+# --- response ---
 
 
 class InputTokensDetails(Model):
@@ -184,12 +186,13 @@ class Response(Model):
     prompt_cache_key: str | None = None
 
 
-# --- official events --------------------------------------------------------------------------------
+# --- official events ---
 
 
 class Official(Model):
     """An event of the Responses API; the turn numbers it."""
 
+    type: str  # first, here too: it is the first key of every line
     sequence_number: int = -1
 
 
@@ -279,7 +282,9 @@ class OutputTextDone(ItemEvent):
 
 
 class FunctionCallArgumentsDelta(ItemEvent):
-    type: Literal["response.function_call_arguments.delta"] = "response.function_call_arguments.delta"
+    type: Literal["response.function_call_arguments.delta"] = (
+        "response.function_call_arguments.delta"
+    )
     delta: str
 
 
@@ -313,7 +318,7 @@ class McpCallFailed(ItemEvent):
     type: Literal["response.mcp_call.failed"] = "response.mcp_call.failed"
 
 
-# --- agent.* events ---------------------------------------------------------------------------------
+# --- agent.* events ---
 
 
 class ServerStatus(Model):

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from agent.formats.recipients import Recipients
 
 
 class Kind(StrEnum):
@@ -96,4 +99,64 @@ class Parser(Protocol):
 
     def finish(self) -> list[Piece]:
         """The stream ended: close what is open (``complete=False``)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A tool as the model is told of it; ``parameters`` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands before the first message of a conversation."""
+
+    date: str
+    """YYYY-MM-DD"""
+    effort: Literal["low", "medium", "high"] = "medium"
+    instructions: str | None = None
+    functions: tuple[FunctionTool, ...] = ()
+    python: bool = False
+    """The model's own python tool is offered."""
+
+
+class Format(Protocol):
+    """A model family's way of writing: what was said as ids, and ids as what was said."""
+
+    name: str
+    stop: frozenset[int]
+    """Ids at which the engine ends a generation."""
+
+    def head(self, head: Head) -> list[int]: ...
+
+    def user(self, text: str) -> list[int]: ...
+
+    def open_assistant(self) -> list[int]:
+        """What the generation goes on from."""
+        ...
+
+    def close_message(self, ids: Sequence[int]) -> list[int]:
+        """A generated message as history has it: ended, and ended as a message that others follow."""
+        ...
+
+    def result(self, recipient: str, text: str) -> list[int]:
+        """A tool's result, from the tool that was called as ``recipient``."""
+        ...
+
+    def canonical(self, tool: str) -> str:
+        """A declared tool's name as a recipient: ``files__read`` → ``functions.files__read``."""
+        ...
+
+    def parser(self, recipients: Recipients | None) -> Parser: ...
+
+    def said(self, text: str, *, phase: Literal["commentary", "final_answer"]) -> list[int]:
+        """An assistant's message of an imported history."""
+        ...
+
+    def call(self, recipient: str, arguments: str) -> list[int]:
+        """A call of an imported history."""
         ...

@@ -1,0 +1,249 @@
+"""The tool calls of a turn: where each goes, its arguments as they stream, its run and its result."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+from agent import events as ev
+from agent.formats.arguments import CodeArguments, settle
+from agent.formats.base import Kind, Opened
+from agent.formats.recipients import Recipients
+from agent.items import FunctionCallWriter, McpCallWriter, MessageWriter
+from tools.base import Tool, ToolResult
+
+if TYPE_CHECKING:
+    from agent.turn import Turn
+
+CODE_INTERPRETER = "code_interpreter"
+"""Server label of the python hand; the model calls it ``python``."""
+ALIASES = {CODE_INTERPRETER: "python"}
+SAME_FAILURE = 3
+"""So many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
+NOT_FOUND, REFUSED, INTERRUPTED, OVER_BUDGET = -32601, -32001, -32002, -32003
+
+
+class Call:
+    """One call: written by the model, then run."""
+
+    def __init__(self, calls: Calls, opened: Opened) -> None:
+        self._calls = calls
+        turn = calls.turn
+        self.recipient = opened.recipient or opened.raw_recipient or "unknown"
+        self.tool = calls.tools.get(opened.recipient or "")
+        self.known = opened.kind is Kind.TOOL
+        self.error: str | None = None
+        self.arguments = "{}"
+        self._chunks: list[str] = []
+        self._code: CodeArguments | None = None
+        self.writer: FunctionCallWriter | McpCallWriter
+        if self.known and self.tool is None:
+            self.writer = FunctionCallWriter(turn.output, calls.clients[self.recipient])
+            return
+        label, name = self._label()
+        self.writer = McpCallWriter(turn.output, label, name)
+        if self.recipient == "python" and not opened.json:
+            self._code = CodeArguments()
+            self.writer.delta(self._code.open())
+
+    def _label(self) -> tuple[str, str]:
+        if self.tool is not None:
+            return self.tool.server, self.tool.name
+        server, _, name = self.recipient.rpartition(".")
+        return server or "unknown", name
+
+    @property
+    def client(self) -> bool:
+        """The client runs it, not we."""
+        return isinstance(self.writer, FunctionCallWriter)
+
+    def delta(self, text: str) -> None:
+        self._chunks.append(text)
+        self.writer.delta(self._code.feed(text) if self._code else text)
+
+    def close(self, complete: bool) -> None:
+        text = "".join(self._chunks)
+        if self._code:
+            self.writer.delta(self._code.close())
+            self.arguments = json.dumps({"code": text}, ensure_ascii=False)
+        else:
+            settled = settle(text, complete)
+            self.arguments, self.error = settled.json, settled.error
+            if settled.repaired or settled.error:
+                turn = self._calls.turn
+                at = len(turn.generated[-1])
+                turn.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
+        if isinstance(self.writer, FunctionCallWriter):
+            self.writer.close(self.arguments, complete and not self.error)
+        else:
+            self.writer.arguments_done(self.arguments)
+        if complete:
+            self._calls.pending.append(self)
+        elif isinstance(self.writer, McpCallWriter):
+            message = "The call was cut off before it ran."
+            self.writer.failed(ev.McpProtocolError(code=INTERRUPTED, message=message))
+
+
+class Calls:
+    """All calls of one turn; ``open`` a call, then ``run`` what is pending."""
+
+    def __init__(self, turn: Turn) -> None:
+        form, runtime = turn.runtime.format, turn.runtime
+        self.turn = turn
+        self.tools: dict[str, Tool] = {
+            form.canonical(tool.model_name): tool for tool in runtime.host.tools()
+        }
+        self.clients = {form.canonical(f.name): f.name for f in turn.options.functions}
+        self.recipients = Recipients([*self.clients, *self.tools], ALIASES)
+        self.pending: list[Call] = []
+        self._made = 0
+        self._failing: tuple[str, str] | None = None
+        self._failures = 0
+
+    def open(self, opened: Opened) -> Call:
+        return Call(self, opened)
+
+    async def run(self) -> bool:
+        """Run the pending calls, one after the other; true when the turn is over with them."""
+        calls, self.pending = self.pending, []
+        ours = [call for call in calls if not call.client or call.error]
+        for position, call in enumerate(ours):
+            try:
+                text = await self._run(call)
+            except BaseException:
+                self.pending = ours[position:]
+                self.abandon("interrupted")
+                raise
+            self._tell(call, text)
+        if any(call.client and not call.error for call in calls):
+            return True
+        return self._stuck()
+
+    def abandon(self, why: str) -> None:
+        """The pending calls will not run: their items are closed, and history says so."""
+        for call in self.pending:
+            if isinstance(call.writer, McpCallWriter):
+                call.writer.failed(
+                    ev.McpProtocolError(code=INTERRUPTED, message=f"Not run: {why}.")
+                )
+            self._tell(call, f"Error: {why}")
+        self.pending = []
+
+    def _tell(self, call: Call, text: str) -> None:
+        self.turn.conversation.add(self.turn.runtime.format.result(call.recipient, text))
+
+    async def _run(self, call: Call) -> str:
+        """Run one; what the model is told of it."""
+        writer = call.writer
+        if isinstance(writer, FunctionCallWriter):
+            return self._fail(call, 0, f"the arguments are not valid JSON: {call.error}")
+        self._made += 1
+        most = self.turn.options.max_tool_calls
+        if most is not None and self._made > most:
+            text = "the limit of tool calls for this answer is used up; answer with what is known"
+            return self._fail(call, OVER_BUDGET, text)
+        if call.tool is None:
+            return self._fail(call, NOT_FOUND, self._unknown(call.recipient))
+        if call.error:
+            return self._fail(call, -32602, f"the arguments are not valid JSON: {call.error}")
+        if not await self._allowed(call.tool, writer):
+            text = f"the call of {writer.server}.{writer.name} was refused by the user"
+            return self._fail(call, REFUSED, text)
+        result = await self._call(call.tool, writer, json.loads(call.arguments))
+        return self._result(call, writer, result)
+
+    async def _call(
+        self, tool: Tool, writer: McpCallWriter, arguments: dict[str, object]
+    ) -> ToolResult:
+        turn = self.turn
+        began = time.monotonic()
+
+        def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            turn.emit(
+                ev.AgentToolProgress(
+                    item_id=writer.id, progress=progress, total=total, message=message
+                )
+            )
+
+        def on_output(stream: str, text: str) -> None:
+            turn.emit(ev.AgentToolOutputDelta(item_id=writer.id, stream=stream, delta=text))
+
+        try:
+            return await turn.until_stopped(
+                turn.runtime.host.call(
+                    tool, arguments, on_progress=on_progress, on_output=on_output
+                )
+            )
+        finally:
+            turn.tool_seconds += time.monotonic() - began
+
+    def _result(self, call: Call, writer: McpCallWriter, result: ToolResult) -> str:
+        match result.failure:
+            case "none":
+                self._failures = 0
+                writer.completed(result.text)
+                return result.text
+            case "execution":
+                content = result.content or [{"type": "text", "text": result.text}]
+                writer.failed(ev.McpToolExecutionError(content=content))
+            case "protocol":
+                writer.failed(ev.McpProtocolError(code=result.code, message=result.text))
+        self._note_failure(call)
+        return result.text if result.text.startswith("Error") else f"Error: {result.text}"
+
+    def _fail(self, call: Call, code: int, text: str) -> str:
+        if isinstance(call.writer, McpCallWriter):
+            call.writer.failed(ev.McpProtocolError(code=code, message=text))
+        self._note_failure(call)
+        return f"Error: {text}"
+
+    def _unknown(self, recipient: str) -> str:
+        nearest = self.recipients.nearest(recipient)
+        known = f"; the nearest are {', '.join(nearest)}" if nearest else "; no tool is available"
+        return f"there is no tool named {recipient}{known}"
+
+    async def _allowed(self, tool: Tool, writer: McpCallWriter) -> bool:
+        match self.turn.runtime.decide(tool):
+            case "allow":
+                return True
+            case "deny":
+                return False
+        turn = self.turn
+        turn.emit(
+            ev.AgentApprovalRequested(
+                item_id=writer.id,
+                server=tool.server,
+                tool=tool.name,
+                arguments=writer.arguments,
+                reason="the policy asks before this tool runs",
+            )
+        )
+        approver = turn.options.approver
+        approved = bool(approver) and await turn.until_stopped(approver(tool, writer.arguments))
+        turn.emit(
+            ev.AgentApprovalResolved(
+                item_id=writer.id,
+                decision="approved" if approved else "refused",
+                by="person" if approver else "policy: nobody to ask; --approve allows it",
+            )
+        )
+        return approved
+
+    # --- a model that repeats itself ---
+
+    def _note_failure(self, call: Call) -> None:
+        key = (call.recipient, call.arguments)
+        self._failures = self._failures + 1 if key == self._failing else 1
+        self._failing = key
+
+    def _stuck(self) -> bool:
+        if self._failures < SAME_FAILURE:
+            return False
+        recipient = self._failing[0] if self._failing else ""
+        text = f"I stopped: the same call of {recipient} failed {self._failures} times in a row."
+        writer = MessageWriter(self.turn.output, "final_answer")
+        writer.delta(text)
+        writer.close(True)
+        self.turn.conversation.add(self.turn.runtime.format.said(text, phase="final_answer"))
+        return True

@@ -1,0 +1,158 @@
+"""The items of a response while they are written: each call here becomes events, in the right order.
+
+A writer opens its item when it is made, takes text as it comes, and closes it once. The item that it
+puts into ``response.output_item.done`` is the one that the final response holds.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Literal
+
+from agent import events as ev
+
+Emit = Callable[[ev.Event], None]
+
+
+def new_id(prefix: str) -> str:
+    """``rs_…``, ``msg_…``, ``mcp_…``, ``fc_…``, ``call_…``, ``resp_…``"""
+    return f"{prefix}_{uuid.uuid4().hex}"
+
+
+class Output:
+    """A response's items so far; hands out the output indexes."""
+
+    def __init__(self, emit: Emit) -> None:
+        self.emit = emit
+        self.items: list[ev.Item] = []
+        self._opened = 0
+
+    def open(self, item: ev.Item) -> int:
+        index = self._opened
+        self._opened += 1
+        self.emit(ev.OutputItemAdded(output_index=index, item=item))
+        return index
+
+    def close(self, index: int, item: ev.Item) -> None:
+        self.items.append(item)
+        self.emit(ev.OutputItemDone(output_index=index, item=item))
+
+
+class ReasoningWriter:
+    def __init__(self, output: Output) -> None:
+        self._output, self._chunks = output, list[str]()
+        self.id = new_id("rs")
+        self._index = output.open(ev.ReasoningItem(id=self.id))
+        self._at = {"item_id": self.id, "output_index": self._index}
+        output.emit(ev.ContentPartAdded(**self._at, part=ev.ReasoningText()))
+
+    def delta(self, text: str) -> None:
+        self._chunks.append(text)
+        self._output.emit(
+            ev.ReasoningTextDelta(item_id=self.id, output_index=self._index, delta=text)
+        )
+
+    def close(self, complete: bool) -> None:
+        part = ev.ReasoningText(text="".join(self._chunks))
+        self._output.emit(ev.ReasoningTextDone(**self._at, text=part.text))
+        self._output.emit(ev.ContentPartDone(**self._at, part=part))
+        status: ev.ItemStatus = "completed" if complete else "incomplete"
+        self._output.close(self._index, ev.ReasoningItem(id=self.id, content=[part], status=status))
+
+
+class MessageWriter:
+    def __init__(self, output: Output, phase: Literal["commentary", "final_answer"]) -> None:
+        self._output, self._phase, self._chunks = output, phase, list[str]()
+        self.id = new_id("msg")
+        self._index = output.open(ev.MessageItem(id=self.id, phase=phase))
+        self._at = {"item_id": self.id, "output_index": self._index}
+        output.emit(ev.ContentPartAdded(**self._at, part=ev.OutputText()))
+
+    def delta(self, text: str) -> None:
+        self._chunks.append(text)
+        self._output.emit(ev.OutputTextDelta(item_id=self.id, output_index=self._index, delta=text))
+
+    def close(self, complete: bool) -> None:
+        part = ev.OutputText(text="".join(self._chunks))
+        self._output.emit(ev.OutputTextDone(**self._at, text=part.text))
+        self._output.emit(ev.ContentPartDone(**self._at, part=part))
+        status: ev.ItemStatus = "completed" if complete else "incomplete"
+        self._output.close(
+            self._index,
+            ev.MessageItem(id=self.id, phase=self._phase, content=[part], status=status),
+        )
+
+
+class FunctionCallWriter:
+    """A call that the client runs."""
+
+    def __init__(self, output: Output, name: str) -> None:
+        self._output, self.name = output, name
+        self.id, self.call_id = new_id("fc"), new_id("call")
+        self._index = output.open(ev.FunctionCallItem(id=self.id, call_id=self.call_id, name=name))
+
+    def delta(self, text: str) -> None:
+        self._output.emit(
+            ev.FunctionCallArgumentsDelta(item_id=self.id, output_index=self._index, delta=text)
+        )
+
+    def close(self, arguments: str, complete: bool) -> None:
+        self._output.emit(
+            ev.FunctionCallArgumentsDone(
+                item_id=self.id, output_index=self._index, name=self.name, arguments=arguments
+            )
+        )
+        item = ev.FunctionCallItem(
+            id=self.id,
+            call_id=self.call_id,
+            name=self.name,
+            arguments=arguments,
+            status="completed" if complete else "incomplete",
+        )
+        self._output.close(self._index, item)
+
+
+class McpCallWriter:
+    """A call that this process runs: arguments first, then the run, then completed or failed."""
+
+    def __init__(self, output: Output, server: str, name: str) -> None:
+        self._output, self.server, self.name = output, server, name
+        self.id, self.arguments = new_id("mcp"), ""
+        self._index = output.open(ev.McpCallItem(id=self.id, server_label=server, name=name))
+        self._at = {"item_id": self.id, "output_index": self._index}
+        output.emit(ev.McpCallInProgress(**self._at))
+
+    def delta(self, text: str) -> None:
+        self._output.emit(
+            ev.McpCallArgumentsDelta(item_id=self.id, output_index=self._index, delta=text)
+        )
+
+    def arguments_done(self, arguments: str) -> None:
+        self.arguments = arguments
+        self._output.emit(ev.McpCallArgumentsDone(**self._at, arguments=arguments))
+
+    def completed(self, output: str) -> None:
+        self._output.emit(ev.McpCallCompleted(**self._at))
+        self._close("completed", output=output)
+
+    def failed(self, error: ev.McpError) -> None:
+        self._output.emit(ev.McpCallFailed(**self._at))
+        self._close("failed", error=error)
+
+    def _close(
+        self,
+        status: Literal["completed", "failed"],
+        output: str | None = None,
+        error: ev.McpError | None = None,
+    ) -> None:
+        item = ev.McpCallItem(
+            id=self.id,
+            server_label=self.server,
+            name=self.name,
+            arguments=self.arguments,
+            output=output,
+            error=error,
+            status=status,
+        )
+        self._output.close(self._index, item)

@@ -1,0 +1,56 @@
+"""One generation's pieces, as they become items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent import events as ev
+from agent.calls import Call
+from agent.formats.base import Closed, Delta, Kind, Opened, Piece, Repair, Stop
+from agent.items import MessageWriter, ReasoningWriter
+
+if TYPE_CHECKING:
+    from agent.turn import Turn
+
+
+class Pieces:
+    """Takes the pieces of one generation, in order."""
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.stop = False
+        self.reasoning_tokens = 0
+        self.spans: list[tuple[int, int, bool]] = []
+        self._kind = Kind.FINAL
+        self._writer: ReasoningWriter | MessageWriter | Call | None = None
+
+    def take(self, piece: Piece) -> None:
+        match piece:
+            case Delta(text):
+                assert self._writer is not None
+                self._writer.delta(text)
+            case Opened(kind=kind):
+                self._kind = kind
+                self._writer = self._open(piece)
+            case Closed(complete, start, end, tokens):
+                assert self._writer is not None
+                self._writer.close(complete)
+                reasoning = self._kind is Kind.REASONING
+                self.reasoning_tokens += tokens if reasoning else 0
+                self.spans.append((start, end, reasoning))
+                self._writer = None
+            case Repair(rule, at, text):
+                self.turn.emit(ev.AgentRepair(rule=rule, at=at, text=text))
+            case Stop():
+                self.stop = True
+
+    def _open(self, opened: Opened) -> ReasoningWriter | MessageWriter | Call:
+        match opened.kind:
+            case Kind.REASONING:
+                return ReasoningWriter(self.turn.output)
+            case Kind.PREAMBLE:
+                return MessageWriter(self.turn.output, "commentary")
+            case Kind.FINAL:
+                return MessageWriter(self.turn.output, "final_answer")
+            case Kind.TOOL | Kind.TOOL_UNKNOWN:
+                return self.turn.calls.open(opened)

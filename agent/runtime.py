@@ -1,0 +1,125 @@
+"""One process's engine, format and tools: what every turn of every face runs on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config import Places
+from agent.engine.base import Engine, EngineError
+from agent.formats.base import Format, FunctionTool
+from agent.hub import Hub
+from agent.models import Model
+from tools.base import Decision, Tool, ToolHost
+
+if TYPE_CHECKING:
+    from tools.approvals import Policy
+
+PYTHON = "python"
+
+
+class Runtime:
+    """Made cheap; ``ready()`` loads. One per process."""
+
+    def __init__(
+        self,
+        model: Model,
+        host: ToolHost,
+        policy: Policy,
+        where: Places,
+        *,
+        script: Path | None = None,
+        context: int | None = None,
+    ) -> None:
+        """``script``: replies come from this file instead of a model (interfaces: scripted engine)."""
+        self.model, self.host, self.policy, self.where = model, host, policy, where
+        self.script = script
+        self.hub = Hub()
+        self.context_length = context or model.context
+        self.engine_name = "script" if script else "llama.cpp"
+        self.engine: Engine
+        self.format: Format
+        self._loaded = False
+        self._loading = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Begin connecting the tools; the model waits for the first turn or ``ready()``."""
+        await self.host.start()
+
+    async def ready(self, progress: Callable[[float], None] | None = None) -> None:
+        """Model loaded and tools settled. Raises EngineError."""
+        await asyncio.gather(self._load(progress), self.host.settled())
+
+    async def close(self) -> None:
+        await self.host.close()
+        if self._loaded:
+            await self.engine.close()
+
+    # --- the model ---
+
+    async def _load(self, progress: Callable[[float], None] | None) -> None:
+        async with self._loading:
+            if self._loaded:
+                return
+            loop = asyncio.get_running_loop()
+
+            def report(fraction: float) -> None:
+                if progress is not None:
+                    loop.call_soon_threadsafe(progress, fraction)
+
+            self.engine, self.format = await asyncio.to_thread(self._prepare, report)
+            await self.engine.load(lambda f: report(0.5 + f / 2))
+            self.context_length = self.engine.context_length
+            self._loaded = True
+
+    def _prepare(self, report: Callable[[float], None]) -> tuple[Engine, Format]:
+        """Model file and vocabulary, in a thread: both take seconds the first time."""
+        # Imported here: none of this belongs before the first paint.
+        from agent import vocabulary
+        from agent.engine.llama import LlamaEngine
+        from agent.engine.script import ScriptEngine
+        from agent.formats.harmony.format import HarmonyFormat
+        from agent.tiny import vocabulary as tiny_vocabulary
+
+        if self.script is not None:
+            encoding = vocabulary.encoding(tiny_vocabulary.ranks())
+            return ScriptEngine(self.script, encoding), HarmonyFormat(encoding)
+        path = self.file(report)
+        ranks = tiny_vocabulary.ranks() if self.model.embedded else vocabulary.ranks_from_gguf(path)
+        return (
+            LlamaEngine(path, context=self.context_length),
+            HarmonyFormat(vocabulary.encoding(ranks)),
+        )
+
+    def file(self, report: Callable[[float], None]) -> Path:
+        if self.model.path is not None:
+            return self.model.path
+        from agent.tiny import expand
+
+        try:
+            return expand.ensure(
+                self.where.cache, lambda done, total: report(0.5 * done / max(total, 1))
+            )
+        except OSError as error:
+            raise EngineError(
+                f"The embedded model cannot be written to {self.where.cache}"
+                f" ({error.strerror or error}); set AGENT_HOME to a folder that can be written."
+            ) from error
+
+    # --- the tools ---
+
+    def functions(self) -> list[FunctionTool]:
+        """The tools as the model is told of them; python is not one of them, it has its own text."""
+        return [
+            FunctionTool(tool.model_name, tool.description, tool.parameters)
+            for tool in self.host.tools()
+            if tool.model_name != PYTHON
+        ]
+
+    def has_python(self) -> bool:
+        return any(tool.model_name == PYTHON for tool in self.host.tools())
+
+    def decide(self, tool: Tool) -> Decision:
+        return self.policy.decide(tool)

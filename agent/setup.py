@@ -1,0 +1,148 @@
+"""From the options of a command to what runs: model, tools, policy, settings of a turn."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Literal
+
+from agent import models
+from agent.config import Places, places
+from agent.engine.base import EngineError, Sampling
+from agent.errors import UserError
+from agent.models import Model
+from agent.runtime import Runtime
+from agent.turn import Options
+from tools import config as tool_config
+from tools.approvals import Policy
+from tools.config import ConfigError, ServerConfig
+from tools.host import Host
+from tools.selection import select
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The options that every command has which runs turns; names as on the command line."""
+
+    model: str | None = None
+    engine: str | None = None
+    effort: Literal["low", "medium", "high"] = "medium"
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    context: int | None = None
+    tools: str | None = None
+    mcp_config: tuple[Path, ...] = ()
+    mcp: tuple[str, ...] = ()
+    approve: str | None = None
+    root: Path = Path()
+    system: str | None = None
+    log_level: str = "warning"
+
+
+def runtime(shared: Shared, *, hands: bool = True) -> Runtime:
+    """Everything checked that can be checked before it runs. Raises UserError.
+
+    ``hands``: python and files take part unless ``--tools`` says otherwise.
+    """
+    where = places()
+    log_to_file(where, shared.log_level)
+    try:
+        model = models.choose(shared.model, where)
+        servers = _servers(shared, hands)
+        policy = Policy.parse(shared.approve or "", servers)
+    except (EngineError, ConfigError) as error:
+        raise UserError(str(error)) from error
+    return Runtime(
+        model,
+        Host(servers),
+        policy,
+        where,
+        script=_script(shared.engine),
+        context=shared.context,
+    )
+
+
+def options(shared: Shared, model: Model) -> Options:
+    """What one turn is told. Raises UserError."""
+    given = {
+        field.name: value
+        for field in fields(Sampling)
+        if (value := getattr(shared, field.name)) is not None
+    }
+    return Options(
+        instructions=_text(shared.system),
+        effort=shared.effort,
+        sampling=replace(model.sampling, **given),
+        max_output_tokens=shared.max_output_tokens,
+        max_tool_calls=shared.max_tool_calls,
+    )
+
+
+def model_path(name: str) -> Path:
+    """Where a model's GGUF lies. Raises UserError."""
+    where = places()
+    try:
+        model = models.choose(name, where)
+        return Runtime(model, Host([]), Policy(), where).file(lambda fraction: None)
+    except EngineError as error:
+        raise UserError(str(error)) from error
+
+
+def log_to_file(where: Places, level: str) -> None:
+    """Everything that is logged goes to the log file; where none can be written, nowhere."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    handler: logging.Handler
+    try:
+        where.state.mkdir(parents=True, exist_ok=True)
+        handler = logging.handlers.RotatingFileHandler(
+            where.log, maxBytes=5_000_000, backupCount=1, encoding="utf-8"
+        )
+    except OSError:
+        handler = logging.NullHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root.handlers[:] = [handler]
+
+
+def _servers(shared: Shared, hands: bool) -> list[ServerConfig]:
+    root = shared.root.expanduser()
+    if not root.is_dir():
+        raise UserError(f"--root: {root} is not a folder.")
+    built_in = tool_config.hands(root.resolve())
+    # Naming a file or a command on this very command line is what makes its servers trusted.
+    from_files = [
+        replace(server, trusted=True)
+        for path in shared.mcp_config
+        for server in tool_config.read_servers(path)
+    ]
+    named = [tool_config.parse_server(option) for option in shared.mcp]
+    servers = tool_config.merge(built_in, from_files, named)
+    if shared.tools is not None:
+        return select(shared.tools, servers)
+    return servers if hands else []
+
+
+def _script(engine: str | None) -> Path | None:
+    if engine is None:
+        return None
+    kind, _, file = engine.partition(":")
+    if kind != "script" or not file:
+        raise UserError(f"--engine wants script:FILE, not {engine!r}.")
+    return Path(file).expanduser()
+
+
+def _text(option: str | None) -> str | None:
+    """TEXT, or @FILE."""
+    if option is None or not option.startswith("@"):
+        return option
+    try:
+        return Path(option[1:]).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--system: cannot read {option[1:]}: {error}") from error

@@ -1,0 +1,353 @@
+"""One turn: generate → parse → call tools → go on, until the answer is whole; one stream of events.
+
+A turn that was started always ends with exactly one terminal event, whatever model and tools do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from agent import events as ev
+from agent.calls import Calls
+from agent.conversation import Conversation
+from agent.engine.base import (
+    ContextOverflow,
+    EngineError,
+    Finished,
+    Prefill,
+    Request,
+    Sampling,
+    Tokens,
+)
+from agent.formats.base import FunctionTool, Head
+from agent.hub import Log
+from agent.items import Output, new_id
+from agent.pieces import Pieces
+from agent.runtime import Runtime
+from tools.base import Approver
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+StopReason = Literal["cancelled", "timeout"]
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_CUT, EXIT_STOPPED = 0, 1, 2, 3, 4, 130
+"""How a command that ran one turn exits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What one turn may be told; None leaves the model's default."""
+
+    instructions: str | None = None
+    effort: Literal["low", "medium", "high"] = "medium"
+    sampling: Sampling = field(default_factory=Sampling)
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    functions: tuple[FunctionTool, ...] = ()
+    """Tools that the client runs; a call of one ends the turn."""
+    approver: Approver | None = None
+    """Asked where the policy says ask; without one (nobody is there) such a call is refused."""
+
+
+class Stopped(Exception):
+    """The turn was asked to end."""
+
+
+class Refused(Exception):
+    """The turn cannot go on; carries the terminal error and the exit code of a command."""
+
+    def __init__(self, code: str, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.code, self.exit_code = code, exit_code
+
+
+class Turn:
+    """One turn of a conversation; ``start()`` it, then read ``log``."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        conversation: Conversation,
+        prompt: Sequence[str],
+        options: Options,
+        response: ev.Response | None = None,
+        *,
+        source: str = "run",
+    ) -> None:
+        """``prompt``: the person's new messages. ``response``: what the request fixed of it.
+
+        ``source``: the face that it came through (run, app, http), for whoever watches.
+        """
+        self.runtime, self.conversation, self.source = runtime, conversation, source
+        self.prompt, self.options = prompt, options
+        self.log = Log()
+        self.output = Output(self.emit)
+        self.response = response or self._blank()
+        self.usage = ev.Usage()
+        self.stopped: StopReason | None = None
+        self.exit_code = EXIT_FAILED
+        self.generated: list[list[int]] = []
+        self._stop = asyncio.Event()
+        self._number = 0
+        self._task: asyncio.Task[None] | None = None
+        self._began = time.monotonic()
+        self._first_token: float | None = None
+        self._prefilled = self._decoded = 0
+        self._decode_seconds = self.tool_seconds = 0.0
+
+    # --- from outside ---
+
+    def start(self) -> Turn:
+        self._task = asyncio.create_task(self._run())
+        self.runtime.hub.announce(self)
+        return self
+
+    def stop(self, reason: StopReason = "cancelled") -> None:
+        """Ask it to end; it does at the next token, or at once while a tool runs."""
+        self.stopped = self.stopped or reason
+        self._stop.set()
+
+    async def done(self) -> ev.Response:
+        """Wait for the end; the final response."""
+        assert self._task is not None, "start() first"
+        await asyncio.shield(self._task)
+        return self.response
+
+    # --- events ---
+
+    def emit(self, event: ev.Event) -> None:
+        if isinstance(event, ev.Official):
+            event.sequence_number = self._number
+            self._number += 1
+        self.log.append(event)
+
+    def _blank(self) -> ev.Response:
+        options = self.options
+        return ev.Response(
+            id=new_id("resp"),
+            created_at=int(time.time()),
+            model=self.runtime.model.name,
+            instructions=options.instructions,
+            reasoning=ev.Reasoning(effort=options.effort),
+            temperature=options.sampling.temperature,
+            top_p=options.sampling.top_p,
+            max_output_tokens=options.max_output_tokens,
+            max_tool_calls=options.max_tool_calls,
+        )
+
+    def _snapshot(self) -> ev.Response:
+        return self.response.model_copy()
+
+    # --- the turn ---
+
+    async def _run(self) -> None:
+        try:
+            await self._introduce()
+            await self._ready()
+            incomplete = await self._converse()
+            self.exit_code = EXIT_CUT if incomplete else EXIT_DONE
+            self._end("incomplete" if incomplete else "completed")
+        except Stopped:
+            self.exit_code = EXIT_CUT if self.stopped == "timeout" else EXIT_STOPPED
+            self._end("cancelled")
+        except Refused as error:
+            self.exit_code = error.exit_code
+            self._end("failed", ev.ResponseError(code=error.code, message=str(error)))
+        except EngineError as error:
+            self._end("failed", ev.ResponseError(code="server_error", message=str(error)))
+        except Exception:
+            log.exception("the turn broke")
+            message = "Something went wrong inside this program; the log file has the details."
+            self._end("failed", ev.ResponseError(code="server_error", message=message))
+        finally:
+            self.conversation.end_turn()
+            self.log.close()
+
+    def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
+        self.emit(self._stats())
+        details = (
+            ev.IncompleteDetails(reason="max_output_tokens") if status == "incomplete" else None
+        )
+        self.response = self.response.model_copy(
+            update={
+                "status": status,
+                "error": error,
+                "incomplete_details": details,
+                "completed_at": int(time.time()) if status == "completed" else None,
+                "output": list(self.output.items),
+                "usage": self.usage,
+            }
+        )
+        match status:
+            case "completed":
+                self.emit(ev.ResponseCompleted(response=self.response))
+            case "failed":
+                self.emit(ev.ResponseFailed(response=self.response))
+            case _:
+                self.emit(ev.ResponseIncomplete(response=self.response))
+
+    def _stats(self) -> ev.AgentStats:
+        now, first = time.monotonic(), self._first_token
+        return ev.AgentStats(
+            prefill_tokens=self._prefilled,
+            cached_tokens=self.usage.input_tokens_details.cached_tokens,
+            output_tokens=self.usage.output_tokens,
+            tokens_per_second=round(self._decoded / max(self._decode_seconds, 1e-9), 1)
+            if self._decoded
+            else 0.0,
+            time_to_first_token_ms=round(((first or now) - self._began) * 1e3, 1),
+            tool_ms=round(self.tool_seconds * 1e3, 1),
+            total_ms=round((now - self._began) * 1e3, 1),
+        )
+
+    async def _introduce(self) -> None:
+        """The first lines; the tools are named in them, so servers that still start are awaited."""
+        runtime = self.runtime
+        try:
+            await self.until_stopped(runtime.host.settled())
+        finally:
+            self.emit(
+                ev.AgentStart(
+                    model=runtime.model.name,
+                    context_length=runtime.context_length,
+                    engine=runtime.engine_name,
+                    tools=[f"{tool.server}.{tool.name}" for tool in runtime.host.tools()],
+                    mcp_servers=[
+                        ev.ServerStatus(name=s.name, status=s.status, tools=s.tools, error=s.error)
+                        for s in runtime.host.servers()
+                    ],
+                )
+            )
+            self.emit(ev.ResponseCreated(response=self._snapshot()))
+            self.emit(ev.ResponseInProgress(response=self._snapshot()))
+
+    async def _ready(self) -> None:
+        """Model and tools; what the operator calls required must be there."""
+        done = -1
+
+        def progress(fraction: float) -> None:
+            nonlocal done
+            if (now := int(fraction * 1000)) > done:
+                done = now
+                self.emit(ev.AgentLoad(done=now, total=1000))
+
+        await self.until_stopped(self.runtime.ready(progress))
+        missing = [s for s in self.runtime.host.servers() if s.required and s.status != "ready"]
+        if missing:
+            first = missing[0]
+            why = f": {first.error}" if first.error else ""
+            message = f"The required server {first.name} is not available{why}"
+            raise Refused("server_error", message, EXIT_UNAVAILABLE)
+
+    async def _converse(self) -> bool:
+        """Until the answer is whole; true when a budget cut it off."""
+        form, conversation = self.runtime.format, self.conversation
+        self.calls = Calls(self)
+        conversation.set_head(form, self._head())
+        for text in self.prompt:
+            conversation.add(form.user(text))
+        while True:
+            end = await self._generate()
+            if self.stopped:
+                self.calls.abandon("interrupted")
+                raise Stopped
+            if end != "stop":
+                self.calls.abandon("the answer was cut off before it ran")
+                return True
+            if not self.calls.pending:
+                return False
+            if await self.calls.run():
+                return False  # the client's turn to run its functions, or the calls led nowhere
+
+    def _head(self) -> Head:
+        return Head(
+            date=time.strftime("%Y-%m-%d"),
+            effort=self.options.effort,
+            instructions=self.options.instructions,
+            functions=(*self.options.functions, *self.runtime.functions()),
+            python=self.runtime.has_python(),
+        )
+
+    async def _generate(self) -> str:
+        """One generation, parsed as it comes; why it ended."""
+        prompt = self.conversation.prompt(self.runtime.format)
+        left = None
+        if (most := self.options.max_output_tokens) is not None:
+            left = most - self.usage.output_tokens
+            if left <= 0:
+                return "length"
+        request = Request(prompt, left, self.runtime.format.stop, self.options.sampling)
+        try:
+            generation = self.runtime.engine.generate(request)
+        except ContextOverflow as error:
+            if self.generated:
+                return "context"
+            raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
+        parser = self.runtime.format.parser(self.calls.recipients)
+        pieces = Pieces(self)
+        ids: list[int] = []
+        self.generated.append(ids)
+        cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
+        end = "cancelled"
+        try:
+            async for event in generation:
+                match event:
+                    case Prefill(done, total, cached):
+                        self.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
+                    case Tokens(new):
+                        self._first_token = self._first_token or time.monotonic()
+                        if not pieces.stop:
+                            ids += new
+                            for piece in parser.feed(new):
+                                pieces.take(piece)
+                            if pieces.stop:
+                                generation.cancel()
+                    case Finished():
+                        end = event.reason
+                        self._count(event, len(ids))
+        finally:
+            cancel.cancel()
+            generation.cancel()
+        if pieces.stop:
+            end = "stop"
+        for piece in parser.finish():
+            pieces.take(piece)
+        self.usage.output_tokens_details.reasoning_tokens += pieces.reasoning_tokens
+        self.conversation.add_generated(self.runtime.format, ids, pieces.spans)
+        return end
+
+    def _count(self, end: Finished, output: int) -> None:
+        usage = self.usage
+        usage.input_tokens += end.prompt_tokens
+        usage.input_tokens_details.cached_tokens += end.cached_tokens
+        usage.output_tokens += output
+        usage.total_tokens = usage.input_tokens + usage.output_tokens
+        self._prefilled += end.prompt_tokens - end.cached_tokens
+        self._decoded += end.output_tokens
+        self._decode_seconds += end.decode_seconds
+
+    # --- stopping ---
+
+    async def _cancel_when_stopped(self, cancel: Callable[[], None]) -> None:
+        await self._stop.wait()
+        cancel()
+
+    async def until_stopped(self, work: Awaitable[T]) -> T:
+        """The work's result; ends it and raises Stopped when the turn is asked to end."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise Stopped
+        finally:
+            stop.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,145 @@
+"""What must be true of every stream, whoever made it; used wherever a test sees one.
+
+``check(lines)`` takes the parsed JSON events of one turn and returns the final response (a dict).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+RESPONSE = TypeAdapter(Response)
+TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
+OPENS = {"created": "response.created", "in_progress": "response.in_progress"}
+# What stands between an item's added and done, as a pattern over event names (x* = any number).
+ORDER = {
+    "reasoning": [
+        "content_part.added",
+        "reasoning_text.delta*",
+        "reasoning_text.done",
+        "content_part.done",
+    ],
+    "message": [
+        "content_part.added",
+        "output_text.delta*",
+        "output_text.done",
+        "content_part.done",
+    ],
+    "function_call": ["function_call_arguments.delta*", "function_call_arguments.done"],
+    "mcp_call": [
+        "mcp_call.in_progress",
+        "mcp_call_arguments.delta*",
+        "mcp_call_arguments.done",
+        "mcp_call.completed|mcp_call.failed",
+    ],
+}
+
+
+def check(events: list[dict[str, Any]]) -> dict[str, Any]:
+    official = [e for e in events if not e["type"].startswith("agent.")]
+    for event in official:
+        EVENT.validate_python(event, strict=False)
+        assert list(event)[0] == "type", "type is the first key"
+    assert [e["sequence_number"] for e in official] == list(range(len(official)))
+    assert [e["type"] for e in official[:2]] == list(OPENS.values())
+    assert events[-1]["type"] in TERMINAL, "the terminal event is the last line"
+    assert sum(e["type"] in TERMINAL for e in official) == 1
+    final: dict[str, Any] = official[-1]["response"]
+    RESPONSE.validate_python(final)
+    assert len({e["response"]["id"] for e in official if "response" in e}) == 1
+    assert fold(official) == final
+    _check_items(official)
+    _check_ending(official[-1]["type"], final)
+    return final
+
+
+def fold(official: list[dict[str, Any]]) -> dict[str, Any]:
+    """The response as a client builds it from the stream; the terminal event adds its end."""
+    response = json.loads(json.dumps(official[0]["response"]))
+    output: list[Any] = []
+    for event in official:
+        match event["type"]:
+            case "response.output_item.added":
+                assert event["output_index"] == len(output), "indexes grow by one"
+                output.append(None)
+            case "response.output_item.done":
+                output[event["output_index"]] = event["item"]
+    terminal = official[-1]["response"]
+    assert None not in output, "every item that was added is done"
+    ends = ("status", "error", "incomplete_details", "completed_at", "usage")
+    return {**response, "output": output, **{key: terminal[key] for key in ends}}
+
+
+def _check_items(official: list[dict[str, Any]]) -> None:
+    by_index: dict[int, list[dict[str, Any]]] = {}
+    for event in official:
+        if "output_index" in event:
+            by_index.setdefault(event["output_index"], []).append(event)
+    ids = set()
+    for group in by_index.values():
+        added, *between, done = group
+        assert added["type"] == "response.output_item.added"
+        assert done["type"] == "response.output_item.done"
+        item = done["item"]
+        assert all(e["item_id"] == item["id"] for e in between), "one id throughout"
+        assert added["item"]["id"] == item["id"] and added["item"]["type"] == item["type"]
+        assert added["item"]["status"] == "in_progress" and item["status"] != "in_progress"
+        assert item["id"] not in ids
+        ids.add(item["id"])
+        _check_order([e["type"].removeprefix("response.") for e in between], ORDER[item["type"]])
+        _check_texts(between, item)
+
+
+def _check_order(names: list[str], pattern: list[str]) -> None:
+    at = 0
+    for step in pattern:
+        if step.endswith("*"):
+            while at < len(names) and names[at] == step[:-1]:
+                at += 1
+        else:
+            assert at < len(names) and names[at] in step.split("|"), (names, pattern)
+            at += 1
+    assert at == len(names), (names, pattern)
+
+
+def _check_texts(between: list[dict[str, Any]], item: dict[str, Any]) -> None:
+    joined = "".join(e["delta"] for e in between if e["type"].endswith(".delta"))
+    assert all(e["delta"] for e in between if e["type"].endswith(".delta")), "no empty delta"
+    match item["type"]:
+        case "reasoning" | "message":
+            done = next(e for e in between if e["type"].endswith("_text.done"))
+            assert joined == done["text"] == item["content"][0]["text"]
+        case _:
+            done = next(e for e in between if e["type"].endswith("arguments.done"))
+            assert done["arguments"] == item["arguments"]
+            arguments = json.loads(item["arguments"])
+            assert isinstance(arguments, dict)
+            if joined != item["arguments"]:  # mended or cut off: then no longer what was streamed
+                try:
+                    whole = json.loads(joined)
+                except ValueError:
+                    whole = None
+                assert not isinstance(whole, dict), "valid JSON stays byte-exact"
+    if item["type"] == "mcp_call":
+        ran = item["status"] == "completed"
+        assert (item["output"] is not None) == ran and (item["error"] is None) == ran
+
+
+def _check_ending(terminal: str, final: dict[str, Any]) -> None:
+    expected = {
+        "response.completed": {"completed"},
+        "response.incomplete": {"incomplete", "cancelled"},
+        "response.failed": {"failed"},
+    }[terminal]
+    assert final["status"] in expected
+    assert (final["error"] is not None) == (final["status"] == "failed")
+    assert (final["incomplete_details"] is not None) == (final["status"] == "incomplete")
+    usage = final["usage"]
+    assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+    assert usage["output_tokens_details"]["reasoning_tokens"] <= usage["output_tokens"]
+    if final["status"] == "completed":
+        assert all(item["status"] != "incomplete" for item in final["output"])

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from agent import events as ev
+from agent.conversation import Assistant
 from agent.formats.arguments import CodeArguments, settle
 from agent.formats.base import Kind, Opened
 from agent.formats.recipients import Recipients
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 CODE_INTERPRETER = "code_interpreter"
 """Server label of the python hand; the model calls it ``python``."""
-ALIASES = {CODE_INTERPRETER: "python"}
+PYTHON = "python"
+ALIASES = {CODE_INTERPRETER: PYTHON}
 SAME_FAILURE = 3
 """So many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
 NOT_FOUND, REFUSED, INTERRUPTED, OVER_BUDGET = -32601, -32001, -32002, -32003
@@ -43,7 +45,7 @@ class Call:
             return
         label, name = self._label()
         self.writer = McpCallWriter(turn.output, label, name)
-        if self.recipient == "python" and not opened.json:
+        if self.recipient == PYTHON and not opened.json:
             self._code = CodeArguments()
             self.writer.delta(self._code.open())
 
@@ -89,10 +91,11 @@ class Calls:
     """All calls of one turn; ``open`` a call, then ``run`` what is pending."""
 
     def __init__(self, turn: Turn) -> None:
-        form, runtime = turn.runtime.format, turn.runtime
+        form, offered = turn.runtime.format, turn.options.tools
         self.turn = turn
         self.tools: dict[str, Tool] = {
-            form.canonical(tool.model_name): tool for tool in runtime.host.tools()
+            form.canonical(tool.model_name): tool
+            for tool in (turn.runtime.host.tools() if offered is None else offered)
         }
         self.clients = {form.canonical(f.name): f.name for f in turn.options.functions}
         self.recipients = Recipients([*self.clients, *self.tools], ALIASES)
@@ -131,7 +134,8 @@ class Calls:
         self.pending = []
 
     def _tell(self, call: Call, text: str) -> None:
-        self.turn.conversation.add(self.turn.runtime.format.result(call.recipient, text))
+        turn = self.turn
+        turn.conversation.add_result(turn.runtime.format, call.recipient, text)
 
     async def _run(self, call: Call) -> str:
         """Run one; what the model is told of it."""
@@ -245,5 +249,5 @@ class Calls:
         writer = MessageWriter(self.turn.output, "final_answer")
         writer.delta(text)
         writer.close(True)
-        self.turn.conversation.add(self.turn.runtime.format.said(text, phase="final_answer"))
+        self.turn.conversation.add(self.turn.runtime.format, Assistant(text))
         return True

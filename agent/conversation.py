@@ -8,8 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from agent.formats.base import Format, Head
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assistant:
+    """What an assistant said, in a history that came from elsewhere."""
+
+    text: str
+    phase: Literal["commentary", "final_answer"] = "final_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call in a history that came from elsewhere; ``tool`` is the name that was declared."""
+
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """What a call gave; ``tool`` is the name that was declared."""
+
+    tool: str
+    text: str
+
+
+Message = User | Assistant | Called | Returned
 
 
 @dataclass(slots=True)
@@ -44,9 +77,22 @@ class Conversation:
             self._head_ids = form.head(head)
             self.head = head
 
-    def add(self, ids: Sequence[int]) -> None:
-        """A message that was rendered: the user's, a tool's result, one of an imported history."""
-        self.entries.append(Entry(list(ids)))
+    def add(self, form: Format, message: Message) -> None:
+        """A message that the model did not write here."""
+        match message:
+            case User(text):
+                ids = form.user(text)
+            case Assistant(text, phase):
+                ids = form.said(text, phase=phase)
+            case Called(tool, arguments):
+                ids = form.call(form.canonical(tool), arguments)
+            case Returned(tool, text):
+                ids = form.result(form.canonical(tool), text)
+        self.entries.append(Entry(ids))
+
+    def add_result(self, form: Format, recipient: str, text: str) -> None:
+        """What a call gave; ``recipient`` as the model wrote or meant it."""
+        self.entries.append(Entry(form.result(recipient, text)))
 
     def add_generated(
         self, form: Format, ids: Sequence[int], spans: Sequence[tuple[int, int, bool]]

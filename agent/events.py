@@ -106,8 +106,26 @@ class McpCallItem(Model):
     status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] = "in_progress"
 
 
+class McpListedTool(Model):
+    name: str
+    description: str | None = None
+    input_schema: dict[str, Any]
+    annotations: dict[str, Any] | None = None
+
+
+class McpListToolsItem(Model):
+    """What a server offers; once per server and conversation, only to requests that name it."""
+
+    id: str
+    type: Literal["mcp_list_tools"] = "mcp_list_tools"
+    server_label: str
+    tools: list[McpListedTool]
+    error: str | None = None
+
+
 Item = Annotated[
-    ReasoningItem | MessageItem | FunctionCallItem | McpCallItem, Field(discriminator="type")
+    ReasoningItem | MessageItem | FunctionCallItem | McpCallItem | McpListToolsItem,
+    Field(discriminator="type"),
 ]
 
 
@@ -316,6 +334,14 @@ class McpCallCompleted(ItemEvent):
 
 class McpCallFailed(ItemEvent):
     type: Literal["response.mcp_call.failed"] = "response.mcp_call.failed"
+
+
+class McpListToolsInProgress(ItemEvent):
+    type: Literal["response.mcp_list_tools.in_progress"] = "response.mcp_list_tools.in_progress"
+
+
+class McpListToolsCompleted(ItemEvent):
+    type: Literal["response.mcp_list_tools.completed"] = "response.mcp_list_tools.completed"
 
 
 # --- agent.* events ---

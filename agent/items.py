@@ -7,10 +7,11 @@ puts into ``response.output_item.done`` is the one that the final response holds
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from agent import events as ev
+from tools.base import Tool
 
 Emit = Callable[[ev.Event], None]
 
@@ -156,3 +157,21 @@ class McpCallWriter:
             status=status,
         )
         self._output.close(self._index, item)
+
+
+def list_tools(output: Output, server: str, tools: Sequence[Tool]) -> None:
+    """The item that tells a client which tools a server offers it."""
+    item = ev.McpListToolsItem(id=new_id("mcpl"), server_label=server, tools=[])
+    index = output.open(item)
+    output.emit(ev.McpListToolsInProgress(item_id=item.id, output_index=index))
+    listed = [
+        ev.McpListedTool(
+            name=tool.name,
+            description=tool.description,
+            input_schema=tool.parameters,
+            annotations={"readOnlyHint": tool.read_only},
+        )
+        for tool in tools
+    ]
+    output.emit(ev.McpListToolsCompleted(item_id=item.id, output_index=index))
+    output.close(index, item.model_copy(update={"tools": listed}))

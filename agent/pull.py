@@ -10,7 +10,7 @@ from agent.models import known
 
 
 def pull(name: str) -> Path:
-    """Download a model's file into the cache; goes on where a stopped download was. Raises UserError."""
+    """Download a model's file into the cache; a stopped download goes on. Raises UserError."""
     where = places()
     model = known(where).get(name)
     if model is None or model.repo is None or model.file is None:

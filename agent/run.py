@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from agent import setup
-from agent.conversation import Conversation
+from agent.conversation import Conversation, User
 from agent.errors import UserError
 from agent.events import AgentNotice, Event, MessageItem, Response
 from agent.items import new_id
@@ -93,7 +93,7 @@ async def _run(
     store: Store | None,
     face: Face,
 ) -> int:
-    turn = Turn(runtime, conversation, [prompt], options)
+    turn = Turn(runtime, conversation, [User(prompt)], options)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, _interrupt, turn)

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from agent.config import Places
 from agent.engine.base import Engine, EngineError
-from agent.formats.base import Format, FunctionTool
+from agent.formats.base import Format
 from agent.hub import Hub
 from agent.models import Model
 from tools.base import Decision, Tool, ToolHost
 
 if TYPE_CHECKING:
     from tools.approvals import Policy
-
-PYTHON = "python"
 
 
 class Runtime:
@@ -107,19 +105,6 @@ class Runtime:
                 f"The embedded model cannot be written to {self.where.cache}"
                 f" ({error.strerror or error}); set AGENT_HOME to a folder that can be written."
             ) from error
-
-    # --- the tools ---
-
-    def functions(self) -> list[FunctionTool]:
-        """The tools as the model is told of them; python is not one of them, it has its own text."""
-        return [
-            FunctionTool(tool.model_name, tool.description, tool.parameters)
-            for tool in self.host.tools()
-            if tool.model_name != PYTHON
-        ]
-
-    def has_python(self) -> bool:
-        return any(tool.model_name == PYTHON for tool in self.host.tools())
 
     def decide(self, tool: Tool) -> Decision:
         return self.policy.decide(tool)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from agent import events as ev
-from agent.calls import Calls
-from agent.conversation import Conversation
+from agent.calls import PYTHON, Calls
+from agent.conversation import Conversation, Message
 from agent.engine.base import (
     ContextOverflow,
     EngineError,
@@ -26,10 +26,10 @@ from agent.engine.base import (
 )
 from agent.formats.base import FunctionTool, Head
 from agent.hub import Log
-from agent.items import Output, new_id
+from agent.items import Output, list_tools, new_id
 from agent.pieces import Pieces
 from agent.runtime import Runtime
-from tools.base import Approver
+from tools.base import Approver, Tool
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -50,6 +50,10 @@ class Options:
     max_tool_calls: int | None = None
     functions: tuple[FunctionTool, ...] = ()
     """Tools that the client runs; a call of one ends the turn."""
+    tools: tuple[Tool, ...] | None = None
+    """Of the host's tools, those that this turn may use; None: all."""
+    listed: tuple[str, ...] = ()
+    """Servers whose tools are listed as items first (a request's mcp tools)."""
     approver: Approver | None = None
     """Asked where the policy says ask; without one (nobody is there) such a call is refused."""
 
@@ -73,13 +77,13 @@ class Turn:
         self,
         runtime: Runtime,
         conversation: Conversation,
-        prompt: Sequence[str],
+        prompt: Sequence[Message],
         options: Options,
         response: ev.Response | None = None,
         *,
         source: str = "run",
     ) -> None:
-        """``prompt``: the person's new messages. ``response``: what the request fixed of it.
+        """``prompt``: what is new since the conversation's last turn. ``response``: what the request fixed of it.
 
         ``source``: the face that it came through (run, app, http), for whoever watches.
         """
@@ -248,9 +252,12 @@ class Turn:
         """Until the answer is whole; true when a budget cut it off."""
         form, conversation = self.runtime.format, self.conversation
         self.calls = Calls(self)
+        for server in self.options.listed:
+            tools = [tool for tool in self.calls.tools.values() if tool.server == server]
+            list_tools(self.output, server, tools)
         conversation.set_head(form, self._head())
-        for text in self.prompt:
-            conversation.add(form.user(text))
+        for message in self.prompt:
+            conversation.add(form, message)
         while True:
             end = await self._generate()
             if self.stopped:
@@ -265,12 +272,18 @@ class Turn:
                 return False  # the client's turn to run its functions, or the calls led nowhere
 
     def _head(self) -> Head:
+        # Python is not declared as a function: the model was trained on a text of its own for it.
+        functions = [
+            FunctionTool(tool.model_name, tool.description, tool.parameters)
+            for tool in self.calls.tools.values()
+            if tool.model_name != PYTHON
+        ]
         return Head(
             date=time.strftime("%Y-%m-%d"),
             effort=self.options.effort,
             instructions=self.options.instructions,
-            functions=(*self.options.functions, *self.runtime.functions()),
-            python=self.runtime.has_python(),
+            functions=(*self.options.functions, *functions),
+            python=any(tool.model_name == PYTHON for tool in self.calls.tools.values()),
         )
 
     async def _generate(self) -> str:

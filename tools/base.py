@@ -28,7 +28,7 @@ class ToolResult:
     text: str
     """What the model reads: at most the configured size, head and tail of what was longer."""
     failure: Literal["none", "execution", "protocol"] = "none"
-    """execution: the tool itself says that it failed; protocol: it could not be run (gone, timed out)."""
+    """execution: the tool itself says that it failed; protocol: it could not be run."""
     code: int = 0
     """A protocol failure's JSON-RPC code."""
     content: list[dict[str, Any]] = field(default_factory=list)
@@ -68,7 +68,8 @@ class ToolHost(Protocol):
     def servers(self) -> list[ServerState]: ...
 
     def tools(self) -> Sequence[Tool]:
-        """Of all ready servers, in a stable order, ``model_name`` set and unique."""
+        """Of all servers that have been ready (also while one restarts: a conversation's tools do not
+        come and go), in a stable order, ``model_name`` set and unique."""
         ...
 
     async def call(

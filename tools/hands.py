@@ -1,0 +1,99 @@
+"""Built-in tools: what a hand is, and how it becomes an MCP server in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tools.base import OnOutput, Tool
+
+if TYPE_CHECKING:
+    from mcp.server import Server
+
+emit: ContextVar[OnOutput | None] = ContextVar("emit", default=None)
+"""Where a running hand sends partial output. An in-process call runs in its caller's context, so
+this reaches the hand without passing through the protocol, which has no message for it."""
+
+
+class HandError(Exception):
+    """The tool failed; the model reads the message."""
+
+
+class Hand(Protocol):
+    """A tool server of our own. Its definitions are plain data: listing them imports nothing."""
+
+    name: str
+    """The server's name."""
+    short: str
+    """What a person calls it: ``python``."""
+    tools: Sequence[Tool]
+
+    async def start(self) -> None:
+        """Prepare in the background what makes the first call fast."""
+        ...
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Run one of ``tools``; raises HandError. A hand bounds its own time."""
+        ...
+
+    def contained(self, name: str) -> bool:
+        """Whether calls of this tool can do no harm by construction, and so need no question."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def serve(hand: Hand) -> Server[Any]:
+    """The hand as an MCP server."""
+    import mcp.types as T
+    from mcp.server import Server
+
+    known = {tool.name: tool for tool in hand.tools}
+
+    async def list_tools(context: Any, params: Any) -> T.ListToolsResult:
+        return T.ListToolsResult(
+            tools=[
+                T.Tool(
+                    name=tool.name,
+                    description=tool.description,
+                    input_schema=tool.parameters,
+                    annotations=T.ToolAnnotations(read_only_hint=tool.read_only),
+                )
+                for tool in hand.tools
+            ]
+        )
+
+    async def call_tool(context: Any, params: T.CallToolRequestParams) -> T.CallToolResult:
+        try:
+            tool = known.get(params.name)
+            if tool is None:
+                raise HandError(f"Error: no such tool: {params.name}")
+            arguments = params.arguments or {}
+            check(tool.parameters, arguments)
+            text, failed = await hand.call(params.name, arguments), False
+        except HandError as error:
+            text, failed = str(error), True
+        return T.CallToolResult(content=[T.TextContent(text=text)], is_error=failed)
+
+    return Server(hand.name, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+_TYPES: dict[str, tuple[type, str]] = {
+    "string": (str, "a string"),
+    "integer": (int, "an integer"),
+}
+
+
+def check(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Raise HandError where the arguments do not fit a hand's (flat) schema."""
+    properties = schema["properties"]
+    for name in schema.get("required", ()):
+        if name not in arguments:
+            raise HandError(f"Error: missing argument: {name}")
+    for name, value in arguments.items():
+        if name not in properties:
+            raise HandError(f"Error: unknown argument: {name}; known: {', '.join(properties)}")
+        kind, article = _TYPES[properties[name]["type"]]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise HandError(f"Error: {name} must be {article}")

@@ -1,0 +1,217 @@
+"""Everything that can be called, behind one door: MCP servers and the built-in hands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tools.base import OnOutput, OnProgress, ServerState, Tool, ToolResult
+from tools.config import ServerConfig
+from tools.naming import model_names
+from tools.results import Results, failure
+
+if TYPE_CHECKING:
+    from tools.connection import Connection
+
+log = logging.getLogger(__name__)
+
+BACKOFF = (0.5, 60.0)
+"""Seconds before the first restart, and at most: it doubles each time."""
+HEALTHY = 30.0
+"""A server that ran for so many seconds starts again at the first step."""
+INVALID_PARAMS, CONNECTION_CLOSED = -32602, -32000
+"""JSON-RPC and MCP error codes (the SDK's names; importing it here would cost too much)."""
+
+
+class Host:
+    """A ToolHost. One task per server owns its connection and restarts it; see Connection."""
+
+    def __init__(
+        self,
+        servers: Sequence[ServerConfig] = (),
+        *,
+        limit: int = 32_000,
+        results: Path | None = None,
+    ) -> None:
+        """``limit``: characters of a result for the model. ``results``: the folder for whole
+        results where they had to be cut (None: a temporary one)."""
+        kept = Results(limit, results)
+        self._servers = {config.name: _Server(config, kept) for config in servers}
+        self._named: tuple[Tool, ...] = ()
+        self._names_of: list[tuple[str, str]] | None = None
+
+    def config(self, server: str) -> ServerConfig | None:
+        """The settings of a server, as the policy needs them."""
+        found = self._servers.get(server)
+        return found.config if found else None
+
+    async def start(self) -> None:
+        """Begin connecting, all at once, in the background; returns at once."""
+        for server in self._servers.values():
+            server.start()
+
+    async def settled(self) -> None:
+        """Until no server is starting any more (each is bounded by its own startup timeout)."""
+        for server in self._servers.values():
+            await server.settled.wait()
+
+    def servers(self) -> list[ServerState]:
+        return [server.state() for server in self._servers.values()]
+
+    def tools(self) -> Sequence[Tool]:
+        """Of all servers that have been ready, also while one restarts: a conversation's tools do
+        not come and go. In the order of the settings, ``model_name`` set and unique."""
+        tools = [tool for server in self._servers.values() for tool in server.offered()]
+        keys = [(tool.server, tool.name) for tool in tools]
+        if keys != self._names_of:
+            names = model_names(keys)
+            self._names_of = keys
+            self._named = tuple(
+                replace(tool, model_name=tool.model_name or names[tool.server, tool.name])
+                for tool in tools
+            )
+        return self._named
+
+    async def call(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ToolResult:
+        """Run it. Cancelling the awaiting task cancels the tool. Never raises but CancelledError."""
+        server = self._servers.get(tool.server)
+        if server is None:
+            return failure(f"no such server: {tool.server}", INVALID_PARAMS)
+        connection = await server.connection()
+        if not any(tool.name == one.name for one in server.offered()):
+            if server.error and not server.offered():
+                return failure(f"the server {tool.server} {server.error}", CONNECTION_CLOSED)
+            return failure(f"{tool.server} has no tool {tool.name}", INVALID_PARAMS)
+        if connection is None:
+            return failure(f"the server {tool.server} {server.error}", CONNECTION_CLOSED)
+        return await connection.call(tool.name, arguments, on_progress, on_output)
+
+    async def close(self) -> None:
+        """End every server; nothing is left running."""
+        await asyncio.gather(*(server.close() for server in self._servers.values()))
+
+
+class _Server:
+    """A server's settings, its state, and the task that keeps it running."""
+
+    def __init__(self, config: ServerConfig, results: Results) -> None:
+        self.config = config
+        self._results = results
+        self._tools: list[Tool] = list(config.hand.tools) if config.hand else []
+        self._connection: Connection | None = None
+        self._ready = False
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self._changed = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self.settled = asyncio.Event()
+        self.error: str | None = None
+        if config.url:
+            self.error = "cannot be used yet: servers over HTTP come later; use a command"
+        if not config.enabled or config.url or config.hand:
+            self.settled.set()
+
+    def offered(self) -> list[Tool]:
+        return [tool for tool in self._tools if self.config.offers(tool.name)]
+
+    def state(self) -> ServerState:
+        config = self.config
+        tools = [tool.name for tool in self.offered()]
+        if not config.enabled:
+            return ServerState(config.name, "disabled", [], None, config.required)
+        if config.hand or self._ready:
+            absent = set(config.enabled_tools or ()) - {tool.name for tool in self._tools}
+            note = f"has no tool {', '.join(sorted(absent))}" if absent else None
+            return ServerState(config.name, "ready", tools, note, config.required)
+        if self.error is not None:
+            return ServerState(config.name, "failed", tools, self.error, config.required)
+        return ServerState(config.name, "starting", tools, None, config.required)
+
+    def start(self) -> None:
+        if self._task is None and not self._closing and self.config.enabled and not self.config.url:
+            self._task = asyncio.create_task(self._own(), name=f"mcp {self.config.name}")
+
+    async def connection(self) -> Connection | None:
+        """The live connection; while it starts, once it has; None where that fails."""
+        self.start()
+        if self._task is None or self._closing:
+            return None
+        if not self._ready:
+            self._wanted.set()  # cuts a wait between two attempts short
+            self._changed.clear()
+            await self._changed.wait()
+        return self._connection if self._ready else None
+
+    async def close(self) -> None:
+        self._closing = True
+        self._wanted.set()
+        if self._connection is not None:
+            self._connection.stop()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        self.error = self.error or "is closed"
+        self.settled.set()
+        if self.config.hand is not None:
+            await self.config.hand.close()
+
+    async def _own(self) -> None:
+        """Connect, again and again, until closed."""
+        try:
+            if self.config.hand is not None:
+                await self.config.hand.start()
+            # The SDK's import takes most of a second; the first server to come pays in a thread.
+            module = await asyncio.to_thread(import_module, "tools.connection")
+            delay = BACKOFF[0]
+            while not self._closing:
+                self._connection = module.Connection(self.config, self._results)
+                began = asyncio.get_running_loop().time()
+                reason = await self._connection.run(self._publish)
+                self._fail(reason)
+                if asyncio.get_running_loop().time() - began > HEALTHY:
+                    delay = BACKOFF[0]
+                await self._pause(delay)
+                delay = min(delay * 2, BACKOFF[1])
+        except Exception as error:
+            log.exception("%s", self.config.name)
+            self._fail(f"failed: {error}")
+        finally:
+            self._closing = True
+            self._connection = None
+            self._changed.set()
+
+    def _publish(self, tools: list[Tool]) -> None:
+        # A hand's definitions are its own, with the names that the model was trained on.
+        if self.config.hand is None:
+            self._tools = tools
+        self._ready, self.error = True, None
+        self._settle()
+
+    def _fail(self, reason: str) -> None:
+        if not self._closing:
+            log.warning("MCP server %s %s", self.config.name, reason)
+        self._ready, self.error = False, reason
+        self._settle()
+
+    def _settle(self) -> None:
+        self.settled.set()
+        self._changed.set()
+
+    async def _pause(self, seconds: float) -> None:
+        if self._closing:
+            return
+        self._wanted.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wanted.wait(), seconds)

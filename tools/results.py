@@ -1,0 +1,102 @@
+"""What a server answered, as the model reads it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tools.base import ToolResult
+
+
+class Results:
+    """Turns MCP results into ToolResults; keeps the whole of what had to be cut."""
+
+    def __init__(self, limit: int, folder: Path | None) -> None:
+        """``limit``: characters for the model. ``folder`` is made when first needed; None: a new
+        temporary one, which stays for the person to read."""
+        self.limit = limit
+        self._folder = folder
+
+    def of(
+        self, content: list[dict[str, Any]], structured: Any = None, *, failed: bool = False
+    ) -> ToolResult:
+        """``content``: MCP blocks as on the wire. Structured content repeats them where they exist,
+        so it is shown only where they do not."""
+        text = "\n".join(_blocks(content))
+        if not content and structured is not None:
+            text = json.dumps(structured, ensure_ascii=False)
+        if failed and not text:
+            text = "Error: the tool failed and gave no reason"
+        whole = None
+        if len(text) > self.limit:
+            whole = self._keep(text)
+            text = shorten(text, self.limit)
+        return ToolResult(text, "execution" if failed else "none", content=content, whole=whole)
+
+    def _keep(self, text: str) -> str | None:
+        """Where the whole text lies; None where the disk does not take it."""
+        try:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="agent-results-"))
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(
+                "w",
+                encoding="utf-8",
+                errors="replace",
+                dir=self._folder,
+                suffix=".txt",
+                delete=False,
+            ) as file:
+                file.write(text)
+            return file.name
+        except OSError:
+            return None
+
+
+def failure(sentence: str, code: int) -> ToolResult:
+    """A call that could not be run; ``code`` as in JSON-RPC."""
+    text = f"Error: {sentence}"
+    return ToolResult(text, "protocol", code, content=[{"type": "text", "text": text}])
+
+
+def shorten(text: str, limit: int) -> str:
+    """At most ``limit`` characters: head, a note of how much is missing, tail."""
+    if len(text) <= limit:
+        return text
+
+    def note(cut: int) -> str:
+        return f"\n[... {cut:,} of {len(text):,} characters left out ...]\n"
+
+    room = max(limit - len(note(len(text))), 0)
+    head, tail = room - room // 3, room // 3
+    return text[:head] + note(len(text) - room) + text[len(text) - tail :]
+
+
+def _blocks(content: Iterable[dict[str, Any]]) -> Iterable[str]:
+    for block in content:
+        match block.get("type"):
+            case "text":
+                yield str(block.get("text", ""))
+            case "image" | "audio" as kind:
+                size = _size(str(block.get("data", "")))
+                yield f"[{kind} {block.get('mimeType', '')}, {size}]"
+            case "resource":
+                resource = block.get("resource") or {}
+                if "text" in resource:
+                    yield f"[resource {resource.get('uri', '')}]\n{resource['text']}"
+                else:
+                    size = _size(str(resource.get("blob", "")))
+                    kind = resource.get("mimeType", "")
+                    yield f"[resource {resource.get('uri', '')} {kind}, {size}]"
+            case "resource_link":
+                yield f"[resource link {block.get('name', '')} {block.get('uri', '')}]"
+            case other:
+                yield f"[{other}]"
+
+
+def _size(base64: str) -> str:
+    size = len(base64) * 3 // 4
+    return f"{size} B" if size < 1000 else f"{size / 1000:.0f} kB"

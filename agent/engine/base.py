@@ -15,9 +15,22 @@ class EngineError(Exception):
     """The engine cannot do it; the message is one sentence that says what happened and what to do."""
 
 
+class ContextOverflow(EngineError):
+    """The prompt leaves no room in the context for one token."""
+
+    def __init__(self, prompt: int, context: int) -> None:
+        super().__init__(
+            f"The prompt has {prompt:,} tokens and the context holds {context:,}:"
+            " shorten it or ask for a longer context."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off."""
+    """How the next token is chosen. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
+
+    The temperature comes first, then top_k, top_p of what that left, and min_p.
+    """
 
     temperature: float = 1.0
     top_k: int = 0
@@ -42,12 +55,15 @@ class Tokens:
     ids: list[int]
 
 
+Reason = Literal["stop", "length", "context", "cancelled"]
+"""Stop id sampled · max_tokens reached · the context is full · cancelled."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     """The generation's end and its measures (seconds)."""
 
-    reason: Literal["stop", "length", "context", "cancelled"]
-    """stop id sampled · max_tokens reached · the context is full · cancelled."""
+    reason: Reason
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
@@ -66,9 +82,11 @@ class Request:
 
 
 class Generation(Protocol):
-    """A running generation."""
+    """A running generation, to be read once; a reader that goes away cancels it."""
 
-    def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]: ...
+    def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
+        """Prefill, Tokens, Finished. Raises EngineError when the engine fails on the way."""
+        ...
 
     def cancel(self) -> None:
         """Ask it to end between tokens or prefill chunks; it then yields ``Finished("cancelled")``.
@@ -91,7 +109,11 @@ class Engine(Protocol):
         ...
 
     def generate(self, request: Request) -> Generation:
-        """Start generating. Raises EngineError when the prompt leaves no room for one token."""
+        """Start generating; needs a running event loop and a loaded engine.
+
+        ``max_tokens=0`` only prefills. Raises ContextOverflow, or EngineError when not loaded or
+        when the prompt is empty or has ids that are not in the vocabulary.
+        """
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,247 @@
+"""llama.cpp behind a few typed calls; a Model belongs to the thread that made it.
+
+Importing this module loads the native library and takes its log away from stderr.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+from agent.engine.base import EngineError
+
+Logits = npt.NDArray[np.float32]
+
+log = logging.getLogger("agent.llama.cpp")
+log.addHandler(logging.NullHandler())  # without any handler, Python would print warnings itself
+
+STEP = 512
+"""Tokens of one prefill step; with the sliding window it sets how far back is free to roll."""
+DEFAULT_CONTEXT = 32_768
+"""Tokens, unless asked for otherwise or the model has fewer."""
+ONLY_WINDOW = 1
+"""LLAMA_STATE_SEQ_FLAGS_SWA_ONLY: a state without the layers that keep everything."""
+_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
+_CONTINUED = 5
+_reasons: list[str] = []
+"""Errors that llama.cpp logged since the last load began."""
+
+
+class _Line:
+    """The line that llama.cpp is writing; it comes in pieces."""
+
+    level = logging.DEBUG
+    text = ""
+
+
+@lib.llama_log_callback  # type: ignore[untyped-decorator]
+def _forward(level: int, text: bytes, _data: object) -> None:
+    if level != _CONTINUED:
+        _Line.level = _LEVELS.get(level, logging.DEBUG)
+    if _Line.level == logging.DEBUG and not log.isEnabledFor(logging.DEBUG):
+        return
+    _Line.text += text.decode("utf-8", "replace")
+    if _Line.text.endswith("\n"):
+        line, _Line.text = _Line.text.rstrip(), ""
+        if _Line.level == logging.ERROR:
+            _reasons.append(line)
+        log.log(_Line.level, "%s", line)
+
+
+lib.llama_log_set(_forward, ctypes.c_void_p(0))
+
+
+def _strlen() -> object:
+    """A C function that is true while its argument does not begin with a zero byte."""
+    libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+    return ctypes.cast(libc.strlen, lib.ggml_abort_callback)
+
+
+class Model:
+    """A GGUF in memory with one context, one sequence, and a batch to feed it with."""
+
+    step = STEP
+
+    def __init__(self, path: Path, context: int | None, progress: Callable[[float], bool]) -> None:
+        """Load `path` with `context` tokens; `progress` gets 0…1 and stops the load by False.
+
+        Raises EngineError, one sentence.
+        """
+        self._model: object = None
+        self._context: object = None
+        self._batch: object = None
+        _check(path)
+        _reasons.clear()
+        self._load(path, progress)
+        try:
+            self._make_context(context)
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, path: Path, progress: Callable[[float], bool]) -> None:
+        params = lib.llama_model_default_params()
+        params.use_extra_bufts = False  # repacked weights crash on some virtual machines
+        params.progress_callback = lib.llama_progress_callback(lambda done, _data: progress(done))
+        self._model = lib.llama_model_load_from_file(os.fsencode(path), params)
+        if not self._model:
+            raise EngineError(_load_failure(path))
+        self.vocabulary: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model))
+        self.window: int = lib.llama_model_n_swa(self._model)
+        """Tokens that a sliding layer looks back, 0 without such layers."""
+
+    def _make_context(self, context: int | None) -> None:
+        trained: int = lib.llama_model_n_ctx_train(self._model)
+        self.context_length = min(context or DEFAULT_CONTEXT, trained)
+        if context and context > trained:
+            log.warning("A context of %d was asked for; the model has %d", context, trained)
+        self._stop = ctypes.create_string_buffer(2)
+        params = lib.llama_context_default_params()
+        params.n_ctx = self.context_length
+        params.n_batch = params.n_ubatch = STEP
+        params.n_seq_max = 1
+        params.n_outputs_max = 1
+        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_AUTO
+        params.swa_full = False
+        params.abort_callback = _strlen()
+        params.abort_callback_data = ctypes.cast(self._stop, ctypes.c_void_p)
+        self._context = lib.llama_init_from_model(self._model, params)
+        if not self._context:
+            raise EngineError(
+                f"There is not enough memory for a context of {self.context_length:,} tokens:"
+                " ask for a shorter one with --context."
+            )
+        self._memory = lib.llama_get_memory(self._context)
+        self._batch = batch = lib.llama_batch_init(STEP, 0, 1)
+        shape = (STEP,)
+        self._tokens = np.ctypeslib.as_array(batch.token, shape)
+        self._positions = np.ctypeslib.as_array(batch.pos, shape)
+        self._outputs = np.ctypeslib.as_array(batch.logits, shape)
+        np.ctypeslib.as_array(batch.n_seq_id, shape)[:] = 1
+        for i in range(STEP):
+            batch.seq_id[i][0] = 0
+        self._logits = np.empty(0, np.float32)
+        self._logits_address = 0
+
+    def set_threads(self, decode: int, prefill: int) -> None:
+        """Threads for single tokens and for batches."""
+        lib.llama_set_n_threads(self._context, decode, prefill)
+
+    def decode(self, ids: list[int], start: int, output: bool = True) -> bool:
+        """Feed at most STEP `ids` at positions from `start`; False when stopped on the way.
+
+        With `output` the last id's logits can be read next. Raises EngineError.
+        """
+        count = len(ids)
+        if count == 1:
+            self._tokens[0] = ids[0]
+            self._positions[0] = start
+            self._outputs[0] = output
+        else:
+            self._tokens[:count] = ids
+            self._positions[:count] = np.arange(start, start + count)
+            self._outputs[:count] = 0
+            self._outputs[count - 1] = output
+        self._batch.n_tokens = count  # type: ignore[attr-defined]
+        match lib.llama_decode(self._context, self._batch):
+            case 0:
+                return True
+            case 2:
+                return False
+            case code:
+                raise EngineError(f"llama.cpp failed with code {code}{_because()}.")
+
+    def logits(self) -> Logits:
+        """The scores of every token, (vocabulary,) float32; the next decode overwrites them."""
+        pointer = lib.llama_get_logits_ith(self._context, -1)
+        address = ctypes.addressof(pointer.contents)
+        if address != self._logits_address:
+            self._logits_address = address
+            self._logits = np.ctypeslib.as_array(pointer, (self.vocabulary,))
+        return self._logits
+
+    def stop(self) -> None:
+        """Make the running decode return False within milliseconds; safe from any thread."""
+        self._stop[0] = b"\1"
+
+    def go_on(self) -> None:
+        """Take `stop` back."""
+        self._stop[0] = b"\0"
+
+    def first_position(self) -> int:
+        """The oldest position that all layers still have, -1 when there is none."""
+        return int(lib.llama_memory_seq_pos_min(self._memory, 0))
+
+    def keep(self, count: int) -> bool:
+        """Forget all but the first `count` positions; False when the memory cannot do that."""
+        return bool(lib.llama_memory_seq_rm(self._memory, 0, count, -1))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        lib.llama_memory_clear(self._memory, False)
+
+    def checkpoint(self) -> ctypes.Array[ctypes.c_uint8]:
+        """What the sliding layers hold now."""
+        size = lib.llama_state_seq_get_size_ext(self._context, 0, ONLY_WINDOW)
+        state: ctypes.Array[ctypes.c_uint8] = (ctypes.c_uint8 * size)()
+        lib.llama_state_seq_get_data_ext(self._context, state, size, 0, ONLY_WINDOW)
+        return state
+
+    def restore(self, state: ctypes.Array[ctypes.c_uint8]) -> bool:
+        """Put a checkpoint back; the other layers must still hold its positions."""
+        size = len(state)
+        done = lib.llama_state_seq_set_data_ext(self._context, state, size, 0, ONLY_WINDOW)
+        return bool(done == size)
+
+    def close(self) -> None:
+        """Free everything native; the model is unusable afterwards."""
+        if self._batch:
+            lib.llama_batch_free(self._batch)
+        if self._context:
+            lib.llama_free(self._context)
+        if self._model:
+            lib.llama_model_free(self._model)
+        self._batch = self._context = self._model = None
+
+
+def _check(path: Path) -> None:
+    """Find what llama.cpp would report badly."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except FileNotFoundError:
+        raise EngineError(f"There is no model file {path}.") from None
+    except IsADirectoryError:
+        raise EngineError(f"{path} is a folder: name the GGUF file in it.") from None
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read: {error.strerror}.") from None
+    if magic != b"GGUF":
+        raise EngineError(f"{path} is not a GGUF file.")
+
+
+def _load_failure(path: Path) -> str:
+    reasons = " ".join(_reasons)
+    if "unknown model architecture" in reasons:
+        return f"{path} cannot be loaded{_because()}: this llama.cpp does not know it."
+    if any(word in reasons for word in ("not within the file bounds", "failed to read")):
+        return f"{path} is incomplete: fetch it again{_because()}."
+    if any(word in reasons for word in ("unable to allocate", "failed to allocate", "bad_alloc")):
+        return f"There is not enough memory for {path}: choose a smaller model."
+    return f"{path} cannot be loaded{_because()}."
+
+
+def _because() -> str:
+    """The most telling of llama.cpp's own words, in brackets."""
+    for line in _reasons:
+        _, found, reason = line.partition("error loading model: ")
+        if found:
+            return f" ({reason.strip()})"
+    return f" ({_reasons[0]})" if _reasons else ""

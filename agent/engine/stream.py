@@ -1,0 +1,75 @@
+"""What a generation has yielded: written by the engine's thread, read by asyncio in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+
+from agent.engine.base import Finished, Prefill, Tokens
+
+PACE = 0.004
+"""Seconds between two wake-ups for tokens; what a fast model writes meanwhile goes along."""
+
+
+class Stream:
+    """A Generation whose writer is another thread."""
+
+    def __init__(self, on_cancel: Callable[[Stream], None]) -> None:
+        self.cancelled = False
+        self._on_cancel = on_cancel
+        self._loop = asyncio.get_running_loop()
+        self._ready = asyncio.Event()
+        self._lock = threading.Lock()
+        self._items: list[Prefill | Tokens | Finished | Exception] = []
+        self._woken = False
+        self._last_wake = 0.0
+
+    def cancel(self) -> None:
+        """Ask the writer to end; safe from any thread, at any time, more than once."""
+        self.cancelled = True
+        self._on_cancel(self)
+
+    def token(self, token: int) -> None:
+        """Append a sampled id; the reader wakes for it now or, within PACE, with the next."""
+        with self._lock:
+            if self._items and isinstance(batch := self._items[-1], Tokens):
+                batch.ids.append(token)
+            else:
+                self._items.append(Tokens([token]))
+        now = time.perf_counter()
+        if now - self._last_wake >= PACE:
+            self._last_wake = now
+            self._wake()
+
+    def push(self, item: Prefill | Finished | Exception) -> None:
+        """Append anything else and wake the reader; an exception is raised there."""
+        with self._lock:
+            self._items.append(item)
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            try:
+                self._loop.call_soon_threadsafe(self._ready.set)
+            except RuntimeError:  # the loop is closed: nobody will read this any more
+                self.cancelled = True
+
+    async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
+        try:
+            while True:
+                await self._ready.wait()
+                self._ready.clear()
+                with self._lock:
+                    self._woken = False
+                    items, self._items = self._items, []
+                for item in items:
+                    if isinstance(item, Exception):
+                        raise item
+                    yield item
+                    if isinstance(item, Finished):
+                        return
+        finally:
+            self.cancel()

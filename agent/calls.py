@@ -224,7 +224,9 @@ class Calls:
             )
         )
         approver = turn.options.approver
-        approved = bool(approver) and await turn.until_stopped(approver(tool, writer.arguments))
+        approved = approver is not None and await turn.until_stopped(
+            approver(tool, writer.arguments)
+        )
         turn.emit(
             ev.AgentApprovalResolved(
                 item_id=writer.id,

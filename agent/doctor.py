@@ -41,10 +41,12 @@ def _python(where: Places) -> Iterator[Check]:
 
 
 def _llama(where: Places) -> Iterator[Check]:
-    from agent.engine.llama import backends
+    import llama_cpp
 
     version = importlib.metadata.version("llama-cpp-python")
-    yield "llama.cpp", True, f"llama-cpp-python {version}; backends: {', '.join(backends())}"
+    system = llama_cpp.llama_print_system_info().decode(errors="replace")
+    gpu = "GPU offload" if llama_cpp.llama_supports_gpu_offload() else "CPU only"
+    yield "llama.cpp", True, f"llama-cpp-python {version}; {gpu}; {system.strip()}"
 
 
 def _vocabulary(where: Places) -> Iterator[Check]:

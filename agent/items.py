@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from agent import events as ev
 from tools.base import Tool
@@ -45,7 +45,7 @@ class ReasoningWriter:
         self._output, self._chunks = output, list[str]()
         self.id = new_id("rs")
         self._index = output.open(ev.ReasoningItem(id=self.id))
-        self._at = {"item_id": self.id, "output_index": self._index}
+        self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
         output.emit(ev.ContentPartAdded(**self._at, part=ev.ReasoningText()))
 
     def delta(self, text: str) -> None:
@@ -67,7 +67,7 @@ class MessageWriter:
         self._output, self._phase, self._chunks = output, phase, list[str]()
         self.id = new_id("msg")
         self._index = output.open(ev.MessageItem(id=self.id, phase=phase))
-        self._at = {"item_id": self.id, "output_index": self._index}
+        self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
         output.emit(ev.ContentPartAdded(**self._at, part=ev.OutputText()))
 
     def delta(self, text: str) -> None:
@@ -121,7 +121,7 @@ class McpCallWriter:
         self._output, self.server, self.name = output, server, name
         self.id, self.arguments = new_id("mcp"), ""
         self._index = output.open(ev.McpCallItem(id=self.id, server_label=server, name=name))
-        self._at = {"item_id": self.id, "output_index": self._index}
+        self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
         output.emit(ev.McpCallInProgress(**self._at))
 
     def delta(self, text: str) -> None:

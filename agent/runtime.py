@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agent.config import Places
 from agent.engine.base import Engine, EngineError
 from agent.formats.base import Format
 from agent.hub import Hub
 from agent.models import Model
-from tools.base import Decision, Tool, ToolHost
-
-if TYPE_CHECKING:
-    from tools.approvals import Policy
+from tools.approvals import Policy
+from tools.base import Decision, Tool
+from tools.host import Host
 
 
 class Runtime:
@@ -24,7 +22,7 @@ class Runtime:
     def __init__(
         self,
         model: Model,
-        host: ToolHost,
+        host: Host,
         policy: Policy,
         where: Places,
         *,
@@ -107,4 +105,5 @@ class Runtime:
             ) from error
 
     def decide(self, tool: Tool) -> Decision:
-        return self.policy.decide(tool)
+        config = self.host.config(tool.server)
+        return self.policy.decide(tool, config) if config else "deny"

@@ -15,11 +15,10 @@ from agent.errors import UserError
 from agent.models import Model
 from agent.runtime import Runtime
 from agent.turn import Options
-from tools import config as tool_config
 from tools.approvals import Policy
-from tools.config import ConfigError, ServerConfig
+from tools.assemble import assemble
+from tools.config import ConfigError
 from tools.host import Host
-from tools.selection import select
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +45,30 @@ class Shared:
     log_level: str = "warning"
 
 
-def runtime(shared: Shared, *, hands: bool = True) -> Runtime:
+def runtime(shared: Shared, *, tools: str = "all") -> Runtime:
     """Everything checked that can be checked before it runs. Raises UserError.
 
-    ``hands``: python and files take part unless ``--tools`` says otherwise.
+    ``tools``: what takes part unless ``--tools`` says otherwise.
     """
     where = places()
     log_to_file(where, shared.log_level)
+    root = shared.root.expanduser()
+    if not root.is_dir():
+        raise UserError(f"--root: {root} is not a folder.")
     try:
         model = models.choose(shared.model, where)
-        servers = _servers(shared, hands)
-        policy = Policy.parse(shared.approve or "", servers)
+        toolbox = assemble(
+            tools=tools if shared.tools is None else shared.tools,
+            mcp_config=shared.mcp_config,
+            mcp=shared.mcp,
+            approve=shared.approve or "",
+            root=root,
+        )
     except (EngineError, ConfigError) as error:
         raise UserError(str(error)) from error
+    script = _script(shared.engine)
     return Runtime(
-        model,
-        Host(servers),
-        policy,
-        where,
-        script=_script(shared.engine),
-        context=shared.context,
+        model, toolbox.host, toolbox.policy, where, script=script, context=shared.context
     )
 
 
@@ -111,31 +114,16 @@ def log_to_file(where: Places, level: str) -> None:
     root.handlers[:] = [handler]
 
 
-def _servers(shared: Shared, hands: bool) -> list[ServerConfig]:
-    root = shared.root.expanduser()
-    if not root.is_dir():
-        raise UserError(f"--root: {root} is not a folder.")
-    built_in = tool_config.hands(root.resolve())
-    # Naming a file or a command on this very command line is what makes its servers trusted.
-    from_files = [
-        replace(server, trusted=True)
-        for path in shared.mcp_config
-        for server in tool_config.read_servers(path)
-    ]
-    named = [tool_config.parse_server(option) for option in shared.mcp]
-    servers = tool_config.merge(built_in, from_files, named)
-    if shared.tools is not None:
-        return select(shared.tools, servers)
-    return servers if hands else []
-
-
 def _script(engine: str | None) -> Path | None:
     if engine is None:
         return None
     kind, _, file = engine.partition(":")
     if kind != "script" or not file:
         raise UserError(f"--engine wants script:FILE, not {engine!r}.")
-    return Path(file).expanduser()
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise UserError(f"--engine: there is no file {path}.")
+    return path
 
 
 def _text(option: str | None) -> str | None:

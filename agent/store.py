@@ -130,7 +130,7 @@ class Store:
         conversation.saved = len(conversation.entries)
         return conversation
 
-    def list(self) -> list[Summary]:
+    def summaries(self) -> list[Summary]:
         """All conversations, the latest first."""
         rows = self._db.execute(
             "select c.id, title, model, updated, count(t.id) from conversations c"

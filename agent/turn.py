@@ -83,9 +83,10 @@ class Turn:
         *,
         source: str = "run",
     ) -> None:
-        """``prompt``: what is new since the conversation's last turn. ``response``: what the request fixed of it.
+        """``prompt``: what is new since the conversation's last turn.
 
-        ``source``: the face that it came through (run, app, http), for whoever watches.
+        ``response``: what the request fixed of it. ``source``: the face that it came through
+        (run, app, http), for whoever watches.
         """
         self.runtime, self.conversation, self.source = runtime, conversation, source
         self.prompt, self.options = prompt, options

@@ -1,0 +1,59 @@
+"""The other commands, and what is true of all of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Agent
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("parse",), ("doctor",), ("models",)])
+def test_help_teaches(agent: Agent, command: tuple[str, ...]) -> None:
+    ran = agent(*command, "--help")
+    assert ran.code == 0 and ran.out.startswith("Usage: agent")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom agent.cli import main\nsys.argv = ['agent', 'run', '--help']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'llama_cpp', 'mcp', 'openai_harmony', 'textual', 'pydantic', 'numpy', 'rich'}\n"
+        "sys.exit(' '.join(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_parse_reads_ids_and_markup(agent: Agent) -> None:
+    ids = agent("parse", stdin="[200005,17196,200008,525,200002]\n")
+    text = agent("parse", "--text", stdin="<|channel|>final<|message|>ok<|return|>")
+    assert ids.code == text.code == 0
+    segments = json.loads(ids.out)["segments"]
+    assert [s for s in segments if s["kind"] != "stop"] == [
+        {"kind": "final", "recipient": None, "raw_recipient": None, "text": "ok", "complete": True}
+    ]
+    assert json.loads(text.out)["segments"] == segments
+
+
+def test_parse_says_which_line_is_wrong(agent: Agent) -> None:
+    ran = agent("parse", stdin="[200005]\nnonsense\n[]\n")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert ran.code == 1 and len(lines) == 3 and "error" in lines[1]
+
+
+def test_doctor_says_that_all_is_well(agent: Agent, home: Path) -> None:
+    ran = agent("doctor")
+    assert ran.code == 0, ran.out
+    for name in ("python", "llama.cpp", "vocabulary", "model", "python tool", "cache"):
+        assert f"ok     {name}" in ran.out
+    assert str(home) in ran.out
+
+
+def test_doctor_says_what_to_do(agent: Agent) -> None:
+    ran = agent("doctor", env={"AGENT_HOME": "/proc/self/nowhere"})
+    assert ran.code == 1 and "WRONG  cache" in ran.out and "AGENT_HOME" in ran.out

@@ -1,0 +1,284 @@
+"""`agent run` as people and scripts use it, on scripted replies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Agent
+from tests.invariants import check
+
+Script = Callable[..., str]
+
+THINK = "<|channel|>analysis<|message|>I think.<|end|><|start|>assistant"
+FINAL = "<|channel|>final<|message|>It is **done**.<|return|>"
+
+
+def python(code: str) -> str:
+    return f"{THINK}<|channel|>analysis to=python code<|message|>{code}<|call|>"
+
+
+def function(recipient: str, arguments: str) -> str:
+    header = f"<|channel|>commentary to={recipient} <|constrain|>json<|message|>"
+    return f"{THINK}{header}{arguments}<|call|>"
+
+
+def test_in_a_pipe_only_the_answer_is_on_stdout(agent: Agent, script: Script) -> None:
+    ran = agent("run", "go", "--engine", script(python("6*7"), THINK + FINAL))
+    assert (ran.code, ran.out) == (0, "It is **done**.\n")
+    assert "code_interpreter.python" in ran.err and "42" in ran.err
+
+
+def test_quiet_says_nothing_on_stderr(agent: Agent, script: Script) -> None:
+    ran = agent("run", "go", "-q", "--engine", script(THINK + FINAL))
+    assert (ran.code, ran.out, ran.err) == (0, "It is **done**.\n", "")
+
+
+def test_the_answer_can_go_to_a_file(agent: Agent, script: Script, tmp_path: Path) -> None:
+    file = tmp_path / "answer.md"
+    assert agent("run", "go", "-o", str(file), "--engine", script(FINAL)).code == 0
+    assert file.read_text() == "It is **done**."
+
+
+def test_stdin_is_the_prompt_or_is_appended(agent: Agent, script: Script) -> None:
+    engine = script(FINAL)
+
+    def used(*args: str, stdin: str) -> int:
+        ran = agent("run", *args, "--json-events", "--engine", engine, stdin=stdin)
+        tokens: int = check(ran.events)["usage"]["input_tokens"]
+        return tokens
+
+    short = used("-", stdin="hello")
+    assert used(stdin="hello") == short
+    assert used("hello", stdin="one two three four") > short
+
+
+def test_tokens_can_be_dumped_and_replayed(agent: Agent, script: Script, tmp_path: Path) -> None:
+    dump = tmp_path / "dump.jsonl"
+    first = agent(
+        "run", "go", "--json-events", "--dump-tokens", str(dump),
+        "--engine", script(python("6*7"), FINAL),
+    )  # fmt: skip
+    again = agent("run", "go", "--json-events", "--engine", f"script:{dump}")
+
+    def shape(events: list[dict[str, object]]) -> list[tuple[object, object]]:
+        return [(e["type"], e.get("delta")) for e in events if "delta" in e]
+
+    assert shape(first.events) == shape(again.events)
+    assert len(dump.read_text().splitlines()) == 2
+
+
+def test_a_conversation_goes_on(agent: Agent, script: Script) -> None:
+    first = agent("run", "one", "--json-events", "--engine", script(THINK + FINAL))
+    second = agent("run", "two", "--continue", "--json-events", "--engine", script(THINK + FINAL))
+    before = check(first.events)["usage"]["input_tokens"]
+    # The first exchange stands in the prompt, without its reasoning: "I think." and its header.
+    assert check(second.events)["usage"]["input_tokens"] > before + 8
+    assert agent("run", "x", "--resume", "nowhere").code == 2
+
+
+def test_a_call_of_a_tool_that_does_not_exist(agent: Agent, script: Script) -> None:
+    ran = agent(
+        "run", "go", "--json-events",
+        "--engine", script(function("repo_browser.list", '{"path":"."}'), FINAL),
+    )  # fmt: skip
+    final = check(ran.events)
+    call = final["output"][1]
+    assert ran.code == 0 and final["status"] == "completed"
+    assert (call["server_label"], call["name"]) == ("repo_browser", "list")
+    assert call["status"] == "failed" and "repo_browser.list" in call["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "recipient", ["functions.files__list", "files.list", "files__list", "mcp.files.list", "list"]
+)
+def test_a_tool_is_found_however_it_is_named(
+    agent: Agent, script: Script, tmp_path: Path, recipient: str
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "seen.txt").touch()
+    ran = agent(
+        "run", "go", "--json-events", "--root", str(tmp_path / "data"),
+        "--engine", script(function(recipient, "{}"), FINAL),
+    )  # fmt: skip
+    call = check(ran.events)["output"][1]
+    assert (call["server_label"], call["name"], call["output"]) == ("files", "list", "seen.txt")
+
+
+@pytest.mark.parametrize("recipient", ["python", "mcp.code_interpreter", "code_interpreter.exec"])
+def test_python_is_found_however_it_is_named(agent: Agent, script: Script, recipient: str) -> None:
+    markup = f"<|channel|>analysis to={recipient} code<|message|>'a' + \"\\n\"<|call|>"
+    call = check(agent("run", "go", "--json-events", "--engine", script(markup, FINAL)).events)[
+        "output"
+    ][0]
+    assert (call["server_label"], call["name"]) == ("code_interpreter", "python")
+    assert json.loads(call["arguments"]) == {"code": "'a' + \"\\n\""}
+    assert call["output"] == "'a\\n'"
+
+
+def test_python_keeps_its_state_between_calls(agent: Agent, script: Script) -> None:
+    engine = script(python("x = 20"), python("x + 1"), FINAL)
+    outputs = [
+        item["output"]
+        for item in check(agent("run", "go", "--json-events", "--engine", engine).events)["output"]
+        if item["type"] == "mcp_call"
+    ]
+    assert outputs[1] == "21"
+
+
+def test_a_failing_call_is_told_and_the_answer_still_comes(agent: Agent, script: Script) -> None:
+    ran = agent("run", "go", "--json-events", "--engine", script(python("1/0"), FINAL))
+    final = check(ran.events)
+    call = final["output"][1]
+    assert ran.code == 0 and call["status"] == "failed"
+    assert call["error"]["type"] == "mcp_tool_execution_error"
+    assert "ZeroDivisionError" in json.dumps(call["error"]["content"])
+
+
+def test_arguments_that_are_no_json_go_back_to_the_model(agent: Agent, script: Script) -> None:
+    engine = script(function("files.list", '{"path": nonsense}'), FINAL)
+    call = check(agent("run", "go", "--json-events", "--engine", engine).events)["output"][1]
+    assert call["status"] == "failed" and "JSON" in call["error"]["message"]
+
+
+def test_a_model_that_repeats_a_failing_call_is_stopped(agent: Agent, script: Script) -> None:
+    ran = agent("run", "go", "--json-events", "--engine", script(function("nothing", "{}")))
+    final = check(ran.events)
+    assert ran.code == 0 and final["status"] == "completed"
+    assert "3 times" in final["output"][-1]["content"][0]["text"]
+
+
+def test_the_limit_of_tool_calls_is_told_and_the_model_answers(
+    agent: Agent, script: Script
+) -> None:
+    ran = agent(
+        "run", "go", "--json-events", "--max-tool-calls", "1",
+        "--engine", script(python("1"), python("2"), FINAL),
+    )  # fmt: skip
+    final = check(ran.events)
+    statuses = [item["status"] for item in final["output"] if item["type"] == "mcp_call"]
+    assert ran.code == 0 and final["status"] == "completed"
+    assert statuses == ["completed", "failed"]
+
+
+def test_the_limit_of_output_tokens_cuts_off(agent: Agent, script: Script) -> None:
+    long = "<|channel|>final<|message|>" + "word " * 100 + "<|return|>"
+    ran = agent("run", "go", "--json-events", "--max-output-tokens", "20", "--engine", script(long))
+    final = check(ran.events)
+    assert (ran.code, final["status"]) == (4, "incomplete")
+    assert final["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert final["usage"]["output_tokens"] == 20
+    assert final["output"][-1]["status"] == "incomplete"
+
+
+def test_a_call_that_is_cut_off_is_failed(agent: Agent, script: Script) -> None:
+    ran = agent(
+        "run", "go", "--json-events", "--max-output-tokens", "25",
+        "--engine", script(python("x = '" + "word " * 100 + "'")),
+    )  # fmt: skip
+    call = check(ran.events)["output"][-1]
+    assert ran.code == 4 and call["status"] == "failed" and call["error"]
+    assert json.loads(call["arguments"])["code"].startswith("x = 'word")
+
+
+def test_a_prompt_longer_than_the_context(agent: Agent, script: Script) -> None:
+    ran = agent("run", "word " * 2000, "--json-events", "--context", "1024")
+    final = check(ran.events)
+    assert (ran.code, final["status"]) == (2, "failed")
+    assert final["error"]["code"] == "invalid_prompt"
+
+
+def test_a_timeout(agent: Agent, script: Script) -> None:
+    ran = agent(
+        "run", "go", "--json-events", "--timeout", "3",
+        "--engine", script(python("while True: pass"), FINAL),
+    )  # fmt: skip
+    final = check(ran.events)
+    assert (ran.code, final["status"], final["incomplete_details"]) == (4, "cancelled", None)
+    assert final["output"][-1]["status"] == "failed"
+
+
+def test_ctrl_c_stops_and_keeps_what_was_said(home: Path, script: Script, tmp_path: Path) -> None:
+    slow = {"markup": "<|channel|>final<|message|>" + "word " * 2000, "delay_ms": 20}
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-m", "agent.cli", "run", "go", "--json-events",
+         "--engine", script(slow)],
+        cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(json.loads(line))
+        if lines[-1]["type"] == "response.output_text.delta":
+            process.send_signal(signal.SIGINT)
+            break
+    lines += [json.loads(line) for line in process.stdout]
+    assert process.wait() == 130
+    final = check(lines)
+    assert final["status"] == "cancelled" and final["incomplete_details"] is None
+    assert final["output"][-1]["content"][0]["text"].startswith("word")
+    assert final["output"][-1]["status"] == "incomplete"
+
+
+def test_stdout_closed_early_is_no_traceback(home: Path, script: Script, tmp_path: Path) -> None:
+    slow = {"markup": "<|channel|>final<|message|>" + "word " * 500, "delay_ms": 5}
+    command = f"{sys.executable} -I -m agent.cli run go --json-events --engine {script(slow)}"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | head -1"],
+        cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert len(done.stdout.splitlines()) == 1 and done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "prompt is empty"),
+        (("",), "prompt is empty"),
+        (("go", "--engine", "script:missing.jsonl"), "missing.jsonl"),
+        (("go", "--engine", "magic"), "script:FILE"),
+        (("go", "--model", "nonsense"), "no model nonsense"),
+        (("go", "--model", "gpt-oss-20b"), "agent models pull"),
+        (("go", "--tools", "hammer"), "hammer"),
+        (("go", "--root", "nowhere"), "nowhere"),
+        (("go", "--mcp", "broken"), "NAME=command"),
+        (("go", "--mcp-config", "nowhere.json"), "nowhere.json"),
+        (("go", "--system", "@nowhere.txt"), "nowhere.txt"),
+        (("go", "--output-schema", "nowhere.json"), "nowhere.json"),
+        (("go", "--temperature", "hot"), "temperature"),
+        (("go", "-o", "nowhere/answer.md"), "nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(
+    agent: Agent, args: tuple[str, ...], said: str
+) -> None:
+    ran = agent("run", *args)
+    assert ran.code == 2 and ran.out == ""
+    assert said in ran.err
+
+
+def test_effort_and_instructions_reach_the_response(agent: Agent, script: Script) -> None:
+    ran = agent(
+        "run", "go", "--json-events", "--effort", "high", "--system", "Be brief.",
+        "--engine", script(FINAL),
+    )  # fmt: skip
+    final = check(ran.events)
+    assert final["reasoning"]["effort"] == "high" and final["instructions"] == "Be brief."
+
+
+def test_malformed_harmony_is_repaired_and_said(agent: Agent, script: Script) -> None:
+    ran = agent(
+        "run", "go", "--json-events",
+        "--engine", script("<|channel|>analysis<|channel|>final<|message|>ok<|return|>"),
+    )  # fmt: skip
+    assert check(ran.events)["output"][-1]["content"][0]["text"] == "ok"
+    assert any(event["type"] == "agent.repair" for event in ran.events)

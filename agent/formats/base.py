@@ -79,8 +79,9 @@ class Repair:
 class Stop:
     """Generation should end here; nothing that is fed afterwards counts.
 
-    reason: ``call`` (a completed tool call), ``return`` (the answer is whole), ``turn`` (the model began
-    to write somebody else's turn), ``end`` (end of text).
+    reason: ``call`` (a completed tool call), ``return`` (the answer is whole), ``turn`` (the model
+    began to write somebody else's turn, at the token ``at``), ``end`` (the text ended, or it ended as a
+    call without being one).
     """
 
     reason: str

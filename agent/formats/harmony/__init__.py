@@ -1,0 +1,1 @@
+"""Harmony, as gpt-oss writes and reads it."""

@@ -1,0 +1,42 @@
+"""Text as a prompt may hold it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LONGEST_RUN = 512
+"""Characters; tokenising a run takes quadratic time, and a million characters end the process."""
+
+# What a tokenizer takes as one piece at most: o200k's pieces end at white space and digits.
+_RUN = re.compile(rf"[^\s\d]{{{LONGEST_RUN + 1},}}|\s{{{LONGEST_RUN + 1},}}")
+
+
+def whole(text: str) -> str:
+    """Without lone surrogates, which no tokenizer takes (a paste may hold them)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def parts(text: str) -> list[str]:
+    """The text, cut only where a run without a break is too long to tokenise at once."""
+    cuts = [0]
+    for run in _RUN.finditer(text):
+        cuts += range(run.start() + LONGEST_RUN, run.end(), LONGEST_RUN)
+    return [text[a:b] for a, b in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def unbroken(text: str) -> str:
+    """With a space in runs that are too long, for text that cannot be given in parts."""
+    return " ".join(parts(text))
+
+
+def line(text: str) -> str:
+    """One line without anything invisible: control, zero-width, bidi and tag characters."""
+    shown = "".join(
+        c if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "" for c in text
+    )
+    return unbroken(" ".join(shown.split()))

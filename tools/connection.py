@@ -71,6 +71,10 @@ class Connection:
         finally:
             self._client = None
 
+    @property
+    def alive(self) -> bool:
+        return self._client is not None and not (self._child and self._child.ended.is_set())
+
     def stop(self) -> None:
         """Make ``run`` return, also while it is still connecting."""
         self._stopped = True

@@ -149,11 +149,20 @@ class _Server:
         self.start()
         if self._task is None or self._closing:
             return None
+        if self._ready and not self._alive():
+            await self._outcome()  # it has just ended, and its owner is about to say so
         if not self._ready:
             self._wanted.set()  # cuts a wait between two attempts short
+            await self._outcome()
+        return self._connection if self._ready else None
+
+    def _alive(self) -> bool:
+        return self._connection is not None and self._connection.alive
+
+    async def _outcome(self) -> None:
+        if not self._closing:
             self._changed.clear()
             await self._changed.wait()
-        return self._connection if self._ready else None
 
     async def close(self) -> None:
         self._closing = True

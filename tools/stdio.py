@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 GRACE = 2.0
 """Seconds to exit after stdin closed, and again after SIGTERM."""
+LAST_WORDS = 1.0
+"""Seconds in which the output of a server that has exited is still read."""
 MAX_MESSAGE = 128 * 1024 * 1024
 """Bytes; a server that sends a longer line is cut off."""
 _TAIL = 4000
@@ -60,16 +62,18 @@ class Child:
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Streams]:
         """Start it and exchange messages; on leaving, nothing of its process group is left."""
-        process = await asyncio.create_subprocess_exec(
-            self._config.command,
-            *self._config.args,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment(self._config),
-            cwd=self._config.cwd,
-            # Its own session: the terminal's Ctrl-C is for us, and one signal reaches all of it.
-            start_new_session=True,
+        loop = asyncio.get_running_loop()
+        process = asyncio.subprocess.Process(
+            *await loop.subprocess_exec(
+                _Protocol,
+                self._config.command,
+                *self._config.args,
+                env=environment(self._config),
+                cwd=self._config.cwd,
+                # Its own session: the terminal's Ctrl-C is for us; one signal reaches all of it.
+                start_new_session=True,
+            ),
+            loop,
         )
         to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
@@ -134,6 +138,30 @@ class Child:
             self._stderr += chunk
             del self._stderr[:-_TAIL]
             log.debug("%s: %s", self._config.name, chunk.decode(errors="replace").rstrip())
+
+
+class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
+    """Ends the streams with the process, also where a child of its own holds the pipes open."""
+
+    _server: asyncio.SubprocessTransport
+
+    def __init__(self) -> None:
+        super().__init__(limit=1 << 16, loop=asyncio.get_running_loop())
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.SubprocessTransport)
+        self._server = transport
+        super().connection_made(transport)
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        # What it wrote last is still on its way.
+        asyncio.get_running_loop().call_later(LAST_WORDS, self._close)
+
+    def _close(self) -> None:
+        for fd in (1, 2):
+            if (pipe := self._server.get_pipe_transport(fd)) is not None:
+                pipe.close()
 
 
 def environment(config: ServerConfig) -> dict[str, str]:

@@ -47,7 +47,7 @@ class Call:
         self.writer = McpCallWriter(turn.output, label, name)
         if self.recipient == PYTHON and not opened.json:
             self._code = CodeArguments()
-            self.writer.delta(self._code.open())
+            self._stream(self._code.open())
 
     def _label(self) -> tuple[str, str]:
         if self.tool is not None:
@@ -61,16 +61,18 @@ class Call:
         return isinstance(self.writer, FunctionCallWriter)
 
     def delta(self, text: str) -> None:
+        self._stream(self._code.feed(text) if self._code else text)
+
+    def _stream(self, text: str) -> None:
         self._chunks.append(text)
-        self.writer.delta(self._code.feed(text) if self._code else text)
+        self.writer.delta(text)
 
     def close(self, complete: bool) -> None:
-        text = "".join(self._chunks)
         if self._code:
-            self.writer.delta(self._code.close())
-            self.arguments = json.dumps({"code": text}, ensure_ascii=False)
+            self._stream(self._code.close())
+            self.arguments = "".join(self._chunks)
         else:
-            settled = settle(text, complete)
+            settled = settle("".join(self._chunks), complete)
             self.arguments, self.error = settled.json, settled.error
             if settled.repaired or settled.error:
                 turn = self._calls.turn

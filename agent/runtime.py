@@ -33,6 +33,7 @@ class Runtime:
         self.model, self.host, self.policy, self.where = model, host, policy, where
         self.script = script
         self.hub = Hub()
+        self.asked_context = context
         self.context_length = context or model.context
         self.engine_name = "script" if script else "llama.cpp"
         self.engine: Engine
@@ -81,7 +82,8 @@ class Runtime:
 
         if self.script is not None:
             encoding = vocabulary.encoding(tiny_vocabulary.ranks())
-            return ScriptEngine(self.script, encoding), HarmonyFormat(encoding)
+            engine = ScriptEngine(self.script, encoding, context=self.asked_context)
+            return engine, HarmonyFormat(encoding)
         path = self.file(report)
         ranks = tiny_vocabulary.ranks() if self.model.embedded else vocabulary.ranks_from_gguf(path)
         return (

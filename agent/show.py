@@ -69,6 +69,7 @@ class Terminal:
         self._phase: dict[str, str] = {}
         self._answer = Blocks()
         self._column = 0
+        self._shown = False
 
     def show(self, event: ev.Event) -> None:
         match event:
@@ -80,8 +81,11 @@ class Terminal:
                 self._write(delta, "dim")
             case ev.McpCallArgumentsDelta(delta=delta):
                 self._write(delta, "cyan")
-            case ev.AgentToolOutputDelta(delta=delta):
-                self._write(delta, "dim")
+            case ev.AgentToolOutputDelta(delta=delta) if delta.strip():
+                self._status(delta.strip().splitlines()[-1])
+            case ev.AgentToolProgress(message=message, progress=progress, total=total):
+                of = f"/{total:g}" if total else ""
+                self._status(f"{message or 'progress'} {progress:g}{of}")
             case ev.OutputTextDelta(item_id=item_id, delta=delta):
                 if self._phase.get(item_id) == "commentary":
                     self._write(delta)
@@ -141,6 +145,7 @@ class Terminal:
 
     def _write(self, text: str, style: str | None = None) -> None:
         """Text that goes on in the same line."""
+        self._clear_status()
         text = plain(text)
         self._column = len(text) if "\n" in text else self._column + len(text)
         if text.endswith("\n"):
@@ -153,16 +158,23 @@ class Terminal:
             self._console.print()
             self._column = 0
         if text:
+            self._clear_status()
             self._console.print(plain(text), style=style, markup=False)
 
     def _markdown(self, block: str) -> None:
         self._line("")
+        self._clear_status()
         self._console.print(Markdown(plain(block)))
 
     def _status(self, text: str) -> None:
         """A line that the next one overwrites."""
-        if not self._column:
-            self._console.file.write(f"\r\x1b[2K{text}")
+        self._line("")
+        self._shown = bool(text)
+        self._console.file.write(f"\r\x1b[2K{plain(text)[: self._console.width - 1]}")
+
+    def _clear_status(self) -> None:
+        if self._shown:
+            self._status("")
 
     def flush(self) -> None:
         self._console.file.flush()

@@ -20,7 +20,7 @@ def test_help_teaches(agent: Agent, command: tuple[str, ...]) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom agent.cli import main\nsys.argv = ['agent', 'run', '--help']\n"
+        "import sys\nfrom agent.cli import main\nsys.argv = ['agent', '--help']\n"
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'llama_cpp', 'mcp', 'openai_harmony', 'textual', 'pydantic', 'numpy', 'rich'}\n"
         "sys.exit(' '.join(heavy & set(sys.modules)))"

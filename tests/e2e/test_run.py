@@ -189,7 +189,9 @@ def test_a_call_that_is_cut_off_is_failed(agent: Agent, script: Script) -> None:
 
 
 def test_a_prompt_longer_than_the_context(agent: Agent, script: Script) -> None:
-    ran = agent("run", "word " * 2000, "--json-events", "--context", "1024")
+    ran = agent(
+        "run", "word " * 2000, "--json-events", "--context", "1024", "--engine", script(FINAL)
+    )
     final = check(ran.events)
     assert (ran.code, final["status"]) == (2, "failed")
     assert final["error"]["code"] == "invalid_prompt"

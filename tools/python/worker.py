@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import builtins
 import io
+import itertools
 import json
 import linecache
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections import deque
 from types import CodeType, FrameType, TracebackType
@@ -40,6 +42,7 @@ class Sender:
         self._stream = "stdout"
         self._pending: list[str] = []
         self._size = 0
+        self._flushed = 0.0
         self._room = 0
         self._dropped = 0
         self._tail: deque[tuple[str, str]] = deque()
@@ -63,7 +66,8 @@ class Sender:
             if self._dropped:
                 if gone := self._dropped - self._kept:
                     self._tail.appendleft(("stdout", f"\n[... {gone:,} characters dropped ...]\n"))
-                for stream, text in self._tail:
+                for stream, texts in itertools.groupby(self._tail, key=lambda part: part[0]):
+                    text = "".join(part[1] for part in texts)
                     self.send({"id": self._id, "stream": stream, "text": text})
                 self._tail.clear()
                 self._kept = 0
@@ -83,9 +87,10 @@ class Sender:
             if head:
                 self._pending.append(head)
                 self._size += len(head)
-                self._work.set()
-                if self._size > FLUSH_SIZE:
+                if self._size > FLUSH_SIZE or time.monotonic() > self._flushed + FLUSH_SECONDS:
                     self.flush()
+                else:
+                    self._work.set()
             if rest:
                 self._drop(stream, rest)
 
@@ -94,7 +99,7 @@ class Sender:
             if self._pending:
                 text = "".join(self._pending)
                 self._pending.clear()
-                self._size = 0
+                self._size, self._flushed = 0, time.monotonic()
                 self.send({"id": self._id, "stream": self._stream, "text": text})
 
     def pump(self) -> None:
@@ -145,6 +150,7 @@ class Worker:
 
     def run(self, number: int, code: str) -> None:
         self.current = number
+        signal.signal(signal.SIGINT, self.interrupted)  # an earlier run may have changed it
         self._sender.begin(number)
         try:
             ok = self._execute(code)
@@ -173,7 +179,7 @@ class Worker:
                 return False
         except BaseException as error:
             self.running = False
-            self._show("stderr", _report(error, name))
+            self._show("stderr", _report(error))
             return False
         finally:
             self.running = False
@@ -199,11 +205,16 @@ def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
     return compile(tree, name, "exec"), last
 
 
-def _report(error: BaseException, cell: str) -> str:
+def _report(error: BaseException) -> str:
     """The traceback from the cell's own code on, as Jupyter shows it."""
     place: TracebackType | None = error.__traceback__
     while place is not None and not place.tb_frame.f_code.co_filename.startswith("<cell "):
         place = place.tb_next
+    inner = place
+    while inner is not None and inner.tb_next is not None:
+        if inner.tb_next.tb_frame.f_code.co_filename == __file__:
+            inner.tb_next = None  # our handler of SIGINT
+        inner = inner.tb_next
     try:
         lines = traceback.format_exception(type(error), error, place, limit=-FRAMES)
     except Exception:  # an exception whose own text fails
@@ -244,7 +255,6 @@ def main() -> None:
     sys.path.append("")
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(100_000)
-    signal.signal(signal.SIGINT, worker.interrupted)
     jobs: deque[dict[str, Any]] = deque()
     more = threading.Semaphore(0)
     threading.Thread(target=listen, args=(lines, worker, jobs, more), daemon=True).start()

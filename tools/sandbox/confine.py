@@ -126,7 +126,7 @@ def main() -> None:
             drop_capabilities()
             seccomp()
     sys.argv = [script]
-    exec(code, {"__name__": "__main__", "__builtins__": __builtins__})
+    exec(code, {"__name__": "__main__", "__file__": script, "__builtins__": __builtins__})
 
 
 def limit(spec: dict[str, Any]) -> None:

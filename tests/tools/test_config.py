@@ -1,0 +1,165 @@
+"""What people write into mcp.json and on the command line, right and wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.approvals import Policy
+from tools.assemble import assemble
+from tools.base import Tool
+from tools.config import ConfigError, ServerConfig, merge, parse_server, read_servers
+from tools.files import Files
+from tools.python import Python
+from tools.sandbox import Isolation
+from tools.selection import select
+
+ENV = {"TOKEN": "t0", "EMPTY": ""}
+
+
+def write(path: Path, servers: Any) -> Path:
+    file = path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    return file
+
+
+def test_what_people_paste_is_read(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        {
+            "memory": {"command": "npx", "args": ["-y", "server-memory"]},
+            "git": {
+                "type": "stdio",
+                "command": "uvx",
+                "args": ["mcp-server-git", "--repository", "${REPO:-/srv/it}"],
+                "env": {"TOKEN": "Bearer ${TOKEN}", "KEEP": "$HOME ${"},
+                "cwd": "/srv",
+                "required": True,
+                "startup_timeout_sec": 5,
+                "tool_timeout_sec": 600,
+                "enabled_tools": ["log"],
+                "disabled_tools": ["push"],
+                "somebody's own key": 1,
+            },
+            "web": {"url": "https://example.org/mcp", "headers": {"X": "${EMPTY:-none}"}},
+            "off": {"command": "x", "disabled": True},
+            "off too": {"command": "x", "enabled": False},
+        },
+    )
+    memory, git, web, off, off_too = read_servers(file, ENV)
+    assert (memory.name, memory.command, memory.args) == ("memory", "npx", ("-y", "server-memory"))
+    assert (memory.enabled, memory.startup_timeout_sec, memory.tool_timeout_sec) == (True, 30, 120)
+    assert git.args[-1] == "/srv/it"
+    assert git.env == {"TOKEN": "Bearer t0", "KEEP": "$HOME ${"}
+    assert (git.cwd, git.required, git.startup_timeout_sec) == ("/srv", True, 5)
+    assert git.offers("log") and not git.offers("status") and not git.offers("push")
+    assert (web.url, web.command, web.headers) == ("https://example.org/mcp", "", {"X": "none"})
+    assert not off.enabled and not off_too.enabled
+    assert not any(server.trusted for server in (memory, git, web))
+
+
+@pytest.mark.parametrize(
+    ("servers", "says"),
+    [
+        ({"a": {"command": "${MISSING}"}}, "server 'a': the environment variable MISSING is not"),
+        ({"a": {}}, "server 'a': needs a command"),
+        ({"a": {"type": "http", "command": "x"}}, "needs a url"),
+        ({"a": {"type": "smoke", "command": "x"}}, "unknown type 'smoke'; known: stdio"),
+        ({"a": "npx"}, "must be an object"),
+        ({"a": {"command": ["x"]}}, "command must be a text"),
+        ({"a": {"command": "x", "args": "y"}}, "args must be a list of texts"),
+        ({"a": {"command": "x", "env": {"A": 1}}}, "env must map names to texts"),
+        ({"a": {"command": "x", "tool_timeout_sec": "1"}}, "must be a number of seconds"),
+        ({"a": {"command": "x", "tool_timeout_sec": 0}}, "must be a number of seconds"),
+        ({"a": {"command": "x", "enabled": "no"}}, "enabled must be true or false"),
+        ([], 'has no "mcpServers" object'),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, servers: Any, says: str) -> None:
+    file = write(tmp_path, servers)
+    with pytest.raises(ConfigError) as caught:
+        read_servers(file, ENV)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(str(file))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    with pytest.raises(ConfigError, match="cannot read .*mcp.json: No such file"):
+        read_servers(file)
+    file.write_text('{"mcpServers": {\n  "a": {,}\n}}')
+    with pytest.raises(ConfigError, match=r"not valid JSON: .* at line 2, column 9"):
+        read_servers(file)
+    file.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        read_servers(file)
+    file.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_servers(file)
+
+
+def test_a_server_on_the_command_line() -> None:
+    server = parse_server("time=uvx 'mcp server time' --tz=UTC")
+    assert (server.name, server.command) == ("time", "uvx")
+    assert server.args == ("mcp server time", "--tz=UTC")
+    assert server.trusted
+    assert parse_server("web=https://example.org/mcp").url == "https://example.org/mcp"
+    for wrong in ("time", "=x", "time=", "time='"):
+        with pytest.raises(ConfigError, match="--mcp"):
+            parse_server(wrong)
+
+
+def test_of_one_name_the_later_wins() -> None:
+    first, second = ServerConfig("a", command="1"), ServerConfig("a", command="2")
+    assert merge([first, ServerConfig("b")], [second])[0] is second
+
+
+HANDS = [ServerConfig(hand.name, hand=hand) for hand in (Python(), Files(Path("/")))]
+SERVERS = [*HANDS, ServerConfig("git", command="x", enabled_tools=("log", "show"))]
+
+
+def test_choosing_tools() -> None:
+    assert select("all", SERVERS) == SERVERS
+    assert select("none", SERVERS) == []
+    assert [one.name for one in select("git, python", SERVERS)] == ["code_interpreter", "git"]
+    (files,) = select("files.read,files.list", SERVERS)
+    assert files.offers("read") and not files.offers("search")
+    assert select("files.read,files", SERVERS) == [SERVERS[1]]
+    (git,) = select("git.log,git.push", SERVERS)
+    assert git.enabled_tools == ("log",)
+    for wrong in ("gti", "files.write", "python.x"):
+        with pytest.raises(ConfigError, match=f"{wrong}.*known: python, files, git"):
+            select(wrong, SERVERS)
+
+
+def asked(rules: str, server: ServerConfig, tool: str) -> str:
+    return Policy.parse(rules, [server]).decide(Tool(server.name, tool, "", {}), server)
+
+
+def test_what_runs_without_a_question() -> None:
+    git = ServerConfig("git", command="x")
+    assert asked("", git, "log") == "ask"
+    assert asked("git", git, "log") == asked("git.log", git, "log") == "allow"
+    assert asked("git.log", git, "push") == "ask"
+    assert asked("all", git, "push") == "allow"
+    assert asked("", parse_server("git=x"), "push") == "allow"
+    assert asked("", SERVERS[1], "read") == "allow"
+    safe = ServerConfig("code_interpreter", hand=Python(isolation=Isolation("x", "", True)))
+    bare = ServerConfig("code_interpreter", hand=Python(isolation=Isolation("none", "", False)))
+    assert asked("", safe, "python") == "allow"
+    assert asked("", bare, "python") == asked("all", bare, "python") == "ask"
+    assert asked("python", bare, "python") == "allow"
+    with pytest.raises(ConfigError, match="'gti'; known: all, git"):
+        asked("gti", git, "log")
+
+
+def test_a_server_of_the_same_name_takes_the_place_of_a_hand(tmp_path: Path) -> None:
+    file = write(tmp_path, {"git": {"command": "x"}})
+    box = assemble(mcp_config=[file], mcp=["files=my-files"], tools="files,git", root=tmp_path)
+    assert [server.name for server in box.host.servers()] == ["files", "git"]
+    config = box.host.config("files")
+    assert config is not None and config.command == "my-files"
+    assert box.host.config("code_interpreter") is None

@@ -1,0 +1,88 @@
+"""Names and results as the model sees them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tools.naming import clean, model_names
+from tools.results import Results, shorten
+
+
+def test_names_that_need_care() -> None:
+    keys = [
+        ("files", "read"),
+        ("my.server", "get-thing"),
+        ("дом", "читать"),
+        ("s", "a.b"),
+        ("s", "a-b"),
+        ("a__b", "c"),
+        ("a", "b__c"),
+        ("s", "x" * 100),
+        ("s", "x" * 101),
+        ("S", "Same"),
+        ("s", "same"),
+    ]
+    names = model_names(keys)
+    assert names["files", "read"] == "files__read"
+    assert names["my.server", "get-thing"] == "my_server__get_thing"
+    assert re.fullmatch(r"s__a_b_[0-9a-f]{8}", names["s", "a.b"])
+    assert len(set(names.values())) == len(keys)
+    # Whoever comes up first, the names are the same.
+    assert model_names(reversed(keys)) == names
+
+
+@given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), max_size=8))
+def test_any_names_become_unique_words(keys: list[tuple[str, str]]) -> None:
+    names = model_names(keys)
+    assert set(names) == set(keys)
+    assert all(re.fullmatch(r"[A-Za-z0-9_]{1,64}", name) for name in names.values())
+    assert len({name.lower() for name in names.values()}) == len(names)
+
+
+def test_descriptions_hide_nothing() -> None:
+    assert (
+        clean("Read\u200b it\u202e now\x1b[31m\U000e0041\n\tplease ") == "Read it now[31m\n\tplease"
+    )
+    assert clean("Größe 大小 🙂") == "Größe 大小 🙂"
+
+
+def test_structured_content_is_shown_where_there_is_no_other() -> None:
+    results = Results(100, None)
+    assert results.of([], {"a": 1}).text == '{"a": 1}'
+    assert results.of([{"type": "text", "text": "one"}], {"a": 1}).text == "one"
+    assert results.of([]).text == ""
+    assert results.of([], failed=True).text.startswith("Error")
+
+
+def test_blocks_are_named() -> None:
+    blocks = [
+        {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": {"uri": "file:///a", "text": "hi"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAA", "mimeType": "x/y"}},
+        {"type": "hologram"},
+    ]
+    assert Results(1000, None).of(blocks).text == (
+        "[audio audio/wav, 3 B]\n[resource file:///a]\nhi\n[resource file:///b x/y, 3 B]\n[hologram]"
+    )
+
+
+def test_what_is_cut_is_counted() -> None:
+    assert shorten("x" * 100, 100) == "x" * 100
+    text = "".join(chr(97 + i % 26) for i in range(10_000))
+    short = shorten(text, 1000)
+    assert len(short) <= 1000
+    cut = int(re.search(r"\[\.\.\. ([\d,]+) of 10,000", short)[1].replace(",", ""))  # type: ignore[index]
+    head, tail = re.split(r"\n\[.*\]\n", short)
+    assert text.startswith(head) and text.endswith(tail)
+    assert cut == len(text) - len(head) - len(tail)
+
+
+def test_a_full_disk_only_loses_the_whole(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    result = Results(200, file / "below").of([{"type": "text", "text": "x" * 500}])
+    assert result.whole is None and len(result.text) <= 200

@@ -41,7 +41,8 @@ class Call:
         self._code: CodeArguments | None = None
         self.writer: FunctionCallWriter | McpCallWriter
         if self.known and self.tool is None:
-            self.writer = FunctionCallWriter(turn.output, calls.clients[self.recipient])
+            function = calls.clients[self.recipient]
+            self.writer = FunctionCallWriter(turn.output, function.name, function.namespace)
             return
         label, name = self._label()
         self.writer = McpCallWriter(turn.output, label, name)
@@ -99,7 +100,7 @@ class Calls:
             form.canonical(tool.model_name): tool
             for tool in (turn.runtime.host.tools() if offered is None else offered)
         }
-        self.clients = {form.canonical(f.name): f.name for f in turn.options.functions}
+        self.clients = {form.canonical(f.model_name): f for f in turn.options.functions}
         self.recipients = Recipients([*self.clients, *self.tools], ALIASES)
         self.pending: list[Call] = []
         self._made = 0
@@ -109,8 +110,14 @@ class Calls:
     def open(self, opened: Opened) -> Call:
         return Call(self, opened)
 
+    @property
+    def client_is_next(self) -> bool:
+        """A pending call is the client's to run."""
+        return any(call.client and not call.error for call in self.pending)
+
     async def run(self) -> bool:
         """Run the pending calls, one after the other; true when the turn is over with them."""
+        client_is_next = self.client_is_next
         calls, self.pending = self.pending, []
         ours = [call for call in calls if not call.client or call.error]
         for position, call in enumerate(ours):
@@ -121,9 +128,7 @@ class Calls:
                 self.abandon("interrupted")
                 raise
             self._tell(call, text)
-        if any(call.client and not call.error for call in calls):
-            return True
-        return self._stuck()
+        return client_is_next or self._stuck()
 
     def abandon(self, why: str) -> None:
         """The pending calls will not run: their items are closed, and history says so."""

@@ -27,11 +27,27 @@ class Assistant:
 
 
 @dataclass(frozen=True, slots=True)
+class Developer:
+    """Instructions that came in the middle of a history."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """Reasoning in a history that came from elsewhere; goes when the turn is over."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Called:
     """A call in a history that came from elsewhere; ``tool`` is the name that was declared."""
 
     tool: str
     arguments: str
+    json: bool = True
+    """False: the arguments are code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,7 @@ class Returned:
     text: str
 
 
-Message = User | Assistant | Called | Returned
+Message = User | Developer | Assistant | Thought | Called | Returned
 
 
 @dataclass(slots=True)
@@ -84,11 +100,15 @@ class Conversation:
                 ids = form.user(text)
             case Assistant(text, phase):
                 ids = form.said(text, phase=phase)
-            case Called(tool, arguments):
-                ids = form.call(form.canonical(tool), arguments)
+            case Developer(text):
+                ids = form.developer(text)
+            case Thought(text):
+                ids = form.thought(text)
+            case Called(tool, arguments, json):
+                ids = form.call(form.canonical(tool), arguments, json=json)
             case Returned(tool, text):
                 ids = form.result(form.canonical(tool), text)
-        self.entries.append(Entry(ids))
+        self.entries.append(Entry(ids, isinstance(message, Thought)))
 
     def add_result(self, form: Format, recipient: str, text: str) -> None:
         """What a call gave; ``recipient`` as the model wrote or meant it."""
@@ -105,4 +125,8 @@ class Conversation:
             self.entries.append(Entry(message, reasoning))
 
     def end_turn(self) -> None:
-        self.entries = [entry for entry in self.entries if not entry.reasoning]
+        """The answer is whole: what was thought on the way to it goes."""
+        first = next((at for at, entry in enumerate(self.entries) if entry.reasoning), None)
+        if first is not None:
+            self.saved = min(self.saved, first)
+            self.entries = [entry for entry in self.entries if not entry.reasoning]

@@ -66,6 +66,8 @@ class FunctionCallItem(Model):
     type: Literal["function_call"] = "function_call"
     call_id: str
     name: str
+    namespace: str | None = None
+    """The group of the client's tools that it belongs to."""
     arguments: str = ""
     status: ItemStatus = "in_progress"
 
@@ -342,6 +344,10 @@ class McpListToolsInProgress(ItemEvent):
 
 class McpListToolsCompleted(ItemEvent):
     type: Literal["response.mcp_list_tools.completed"] = "response.mcp_list_tools.completed"
+
+
+class McpListToolsFailed(ItemEvent):
+    type: Literal["response.mcp_list_tools.failed"] = "response.mcp_list_tools.failed"
 
 
 # --- agent.* events ---

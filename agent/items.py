@@ -88,10 +88,20 @@ class MessageWriter:
 class FunctionCallWriter:
     """A call that the client runs."""
 
-    def __init__(self, output: Output, name: str) -> None:
-        self._output, self.name = output, name
+    def __init__(self, output: Output, name: str, namespace: str | None = None) -> None:
+        self._output, self.name, self.namespace = output, name, namespace
         self.id, self.call_id = new_id("fc"), new_id("call")
-        self._index = output.open(ev.FunctionCallItem(id=self.id, call_id=self.call_id, name=name))
+        self._index = output.open(self._item("", "in_progress"))
+
+    def _item(self, arguments: str, status: ev.ItemStatus) -> ev.FunctionCallItem:
+        return ev.FunctionCallItem(
+            id=self.id,
+            call_id=self.call_id,
+            name=self.name,
+            namespace=self.namespace,
+            arguments=arguments,
+            status=status,
+        )
 
     def delta(self, text: str) -> None:
         self._output.emit(
@@ -104,14 +114,8 @@ class FunctionCallWriter:
                 item_id=self.id, output_index=self._index, name=self.name, arguments=arguments
             )
         )
-        item = ev.FunctionCallItem(
-            id=self.id,
-            call_id=self.call_id,
-            name=self.name,
-            arguments=arguments,
-            status="completed" if complete else "incomplete",
-        )
-        self._output.close(self._index, item)
+        status: ev.ItemStatus = "completed" if complete else "incomplete"
+        self._output.close(self._index, self._item(arguments, status))
 
 
 class McpCallWriter:
@@ -159,8 +163,10 @@ class McpCallWriter:
         self._output.close(self._index, item)
 
 
-def list_tools(output: Output, server: str, tools: Sequence[Tool]) -> None:
-    """The item that tells a client which tools a server offers it."""
+def list_tools(
+    output: Output, server: str, tools: Sequence[Tool], error: str | None = None
+) -> None:
+    """The item that tells a client which tools a server offers it; ``error``: why there are none."""
     item = ev.McpListToolsItem(id=new_id("mcpl"), server_label=server, tools=[])
     index = output.open(item)
     output.emit(ev.McpListToolsInProgress(item_id=item.id, output_index=index))
@@ -173,5 +179,6 @@ def list_tools(output: Output, server: str, tools: Sequence[Tool]) -> None:
         )
         for tool in tools
     ]
-    output.emit(ev.McpListToolsCompleted(item_id=item.id, output_index=index))
-    output.close(index, item.model_copy(update={"tools": listed}))
+    end = ev.McpListToolsCompleted if error is None else ev.McpListToolsFailed
+    output.emit(end(item_id=item.id, output_index=index))
+    output.close(index, item.model_copy(update={"tools": listed, "error": error}))

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from agent import events as ev
@@ -97,6 +97,7 @@ class Turn:
         self.stopped: StopReason | None = None
         self.exit_code = EXIT_FAILED
         self.generated: list[list[int]] = []
+        self._prepared = self._client_is_next = False
         self._stop = asyncio.Event()
         self._number = 0
         self._task: asyncio.Task[None] | None = None
@@ -122,6 +123,20 @@ class Turn:
         assert self._task is not None, "start() first"
         await asyncio.shield(self._task)
         return self.response
+
+    def prepare(self) -> int:
+        """Head and new messages go into the conversation; the length of the prompt in tokens.
+
+        Needs a runtime that is ready. The turn does it by itself where nobody did before.
+        """
+        form, conversation = self.runtime.format, self.conversation
+        if not self._prepared:
+            self._prepared = True
+            self.calls = Calls(self)
+            conversation.set_head(form, self._head())
+            for message in self.prompt:
+                conversation.add(form, message)
+        return len(conversation.prompt(form))
 
     # --- events ---
 
@@ -170,7 +185,8 @@ class Turn:
             message = "Something went wrong inside this program; the log file has the details."
             self._end("failed", ev.ResponseError(code="server_error", message=message))
         finally:
-            self.conversation.end_turn()
+            if not self._client_is_next:  # what it thought counts until the answer is whole
+                self.conversation.end_turn()
             self.log.close()
 
     def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
@@ -251,14 +267,11 @@ class Turn:
 
     async def _converse(self) -> bool:
         """Until the answer is whole; true when a budget cut it off."""
-        form, conversation = self.runtime.format, self.conversation
-        self.calls = Calls(self)
+        self.prepare()
+        failed = {s.name: s.error for s in self.runtime.host.servers() if s.status != "ready"}
         for server in self.options.listed:
             tools = [tool for tool in self.calls.tools.values() if tool.server == server]
-            list_tools(self.output, server, tools)
-        conversation.set_head(form, self._head())
-        for message in self.prompt:
-            conversation.add(form, message)
+            list_tools(self.output, server, tools, failed.get(server))
         while True:
             end = await self._generate()
             if self.stopped:
@@ -269,6 +282,7 @@ class Turn:
                 return True
             if not self.calls.pending:
                 return False
+            self._client_is_next = self.calls.client_is_next
             if await self.calls.run():
                 return False  # the client's turn to run its functions, or the calls led nowhere
 
@@ -283,7 +297,10 @@ class Turn:
             date=time.strftime("%Y-%m-%d"),
             effort=self.options.effort,
             instructions=self.options.instructions,
-            functions=(*self.options.functions, *functions),
+            functions=(
+                *(replace(f, name=f.model_name, namespace=None) for f in self.options.functions),
+                *functions,
+            ),
             python=any(tool.model_name == PYTHON for tool in self.calls.tools.values()),
         )
 

@@ -12,6 +12,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,7 +79,8 @@ def _keep(file: Path, folder: Path) -> None:
         part.write_bytes(file.read_bytes())
         part.replace(folder / FILE)
     except OSError:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
 def _load_from(folder: Path) -> HarmonyEncoding:

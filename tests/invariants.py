@@ -47,7 +47,7 @@ def check(events: list[dict[str, Any]]) -> dict[str, Any]:
     official = [e for e in events if not e["type"].startswith("agent.")]
     for event in official:
         EVENT.validate_python(event, strict=False)
-        assert list(event)[0] == "type", "type is the first key"
+        assert next(iter(event)) == "type", "type is the first key"
     assert [e["sequence_number"] for e in official] == list(range(len(official)))
     assert [e["type"] for e in official[:2]] == list(OPENS.values())
     assert events[-1]["type"] in TERMINAL, "the terminal event is the last line"

@@ -110,6 +110,12 @@ class FunctionTool:
     name: str
     description: str
     parameters: dict[str, Any]
+    namespace: str | None = None
+    """A client's group of tools that it belongs to; the model sees ``namespace__name``."""
+
+    @property
+    def model_name(self) -> str:
+        return f"{self.namespace}__{self.name}" if self.namespace else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,14 @@ class Format(Protocol):
         """An assistant's message of an imported history."""
         ...
 
-    def call(self, recipient: str, arguments: str) -> list[int]:
-        """A call of an imported history."""
+    def call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
+        """A call of an imported history; ``json`` False: the body is code."""
+        ...
+
+    def thought(self, text: str) -> list[int]:
+        """Reasoning of an imported history."""
+        ...
+
+    def developer(self, text: str) -> list[int]:
+        """Instructions in the middle of a history."""
         ...

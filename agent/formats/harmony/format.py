@@ -68,5 +68,11 @@ class HarmonyFormat:
             return self.render.assistant_preamble(text)
         return self.render.assistant_final(text)
 
-    def call(self, recipient: str, arguments: str) -> list[int]:
-        return self.render.call(recipient, arguments, json=True)
+    def call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
+        return self.render.call(recipient, arguments, json=json)
+
+    def thought(self, text: str) -> list[int]:
+        return self.render.assistant_analysis(text)
+
+    def developer(self, text: str) -> list[int]:
+        return self.render.developer(text, ())

@@ -83,6 +83,9 @@ class Renderer:
     def assistant_final(self, text: str) -> list[int]:
         return self._message(Author(role=Role.ASSISTANT), text, "final")
 
+    def assistant_analysis(self, text: str) -> list[int]:
+        return self._message(Author(role=Role.ASSISTANT), text, "analysis")
+
     def assistant_preamble(self, text: str) -> list[int]:
         return self._message(Author(role=Role.ASSISTANT), text, "commentary")
 

@@ -34,6 +34,11 @@ class Prefix:
         self.ids: list[int] = []
         self._checkpoints: dict[int, ctypes.Array[ctypes.c_uint8]] = {}
 
+    @property
+    def checkpoints(self) -> list[int]:
+        """Lengths to which the sequence can go back in any case, ascending."""
+        return sorted(self._checkpoints)
+
     def reuse(self, prompt: list[int]) -> int:
         """Cut the memory back to the longest prefix of `prompt` that it can continue exactly.
 
@@ -53,7 +58,7 @@ class Prefix:
 
     def _go_back(self, count: int) -> int:
         """Restore the last checkpoint at or before `count`, or clear; returns the tokens kept."""
-        for at in sorted(self._checkpoints, reverse=True):
+        for at in reversed(self.checkpoints):
             if at <= count and self._model.keep(at) and self._model.restore(self._checkpoints[at]):
                 return at
         self._model.clear()
@@ -65,9 +70,9 @@ class Prefix:
         if self._model.window and at >= WORTH:
             self._checkpoints[at] = self._model.checkpoint()
             if len(self._checkpoints) > CHECKPOINTS:
-                places = sorted(self._checkpoints)
-                closest = min(range(1, len(places)), key=lambda i: places[i] - places[i - 1])
-                del self._checkpoints[places[closest - 1]]
+                p = self.checkpoints
+                least = min(range(1, len(p) - 1), key=lambda i: p[i + 1] - p[i - 1])
+                del self._checkpoints[p[least]]
 
     def forget(self) -> None:
         """Start empty, after a failure that left the memory in doubt."""

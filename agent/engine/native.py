@@ -232,7 +232,7 @@ def _load_failure(path: Path) -> str:
     if "unknown model architecture" in reasons:
         return f"{path} cannot be loaded{_because()}: this llama.cpp does not know it."
     if any(word in reasons for word in ("not within the file bounds", "failed to read")):
-        return f"{path} is incomplete: fetch it again{_because()}."
+        return f"{path} is incomplete: fetch it again."
     if any(word in reasons for word in ("unable to allocate", "failed to allocate", "bad_alloc")):
         return f"There is not enough memory for {path}: choose a smaller model."
     return f"{path} cannot be loaded{_because()}."

@@ -41,7 +41,7 @@ class Sampler:
         if self._sampling.temperature <= 0 or self._sampling.top_k == 1:
             return best
         if self._truncated:
-            ids, weights = self._candidates(logits, peak)
+            ids, weights = self.candidates(logits)
             return int(ids[self._draw(weights)])
         return self._pick_of_all(logits, peak)
 
@@ -57,7 +57,7 @@ class Sampler:
         limit = peak - HEAD * self._sampling.temperature
         head = np.flatnonzero(logits > limit)
         if len(head) > CROWD:
-            return self._pick_by_blocks(logits, peak)
+            return self._pick_by_blocks(logits)
         sums = np.cumsum(np.exp((logits[head] - peak) * scale, dtype=np.float64))
         above = float(sums[-1])
         envelope = above + self._size * math.exp(-HEAD)
@@ -69,30 +69,29 @@ class Sampler:
             if below <= 0 and self._random.random() < math.exp(below * scale):
                 return token
 
-    def _pick_by_blocks(self, logits: Logits, peak: float) -> int:
+    def _pick_by_blocks(self, logits: Logits) -> int:
         """Inverse transform in two steps: a block of tokens, then one in it."""
-        blocks = self._weigh_all(logits, peak).reshape(-1, BLOCK)
+        blocks = self.weigh_all(logits).reshape(-1, BLOCK)
         block = self._draw(np.einsum("ij->i", blocks))
         return block * BLOCK + self._draw(blocks[block])
 
-    def _weigh_all(self, logits: Logits, peak: float) -> npt.NDArray[np.float32]:
+    def weigh_all(self, logits: Logits) -> npt.NDArray[np.float32]:
         """exp((logit − peak) / temperature) of every token, zeros after the last."""
         weights = self._weights[: self._size]
-        np.subtract(logits, peak, out=weights)
+        np.subtract(logits, logits.max(), out=weights)
         np.multiply(weights, 1 / self._sampling.temperature, out=weights)
         np.exp(weights, out=weights)
         return self._weights
 
-    def _candidates(
-        self, logits: Logits, peak: float
-    ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    def candidates(self, logits: Logits) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
         """The tokens that the truncations leave, best first, and their weights (the best has 1)."""
         s = self._sampling
+        peak = float(logits.max())
         total = 0.0
         if s.top_k:
             ids = np.flatnonzero(logits >= _at_least(logits, s.top_k))
         elif s.top_p < 1:
-            weights = self._weigh_all(logits, peak)
+            weights = self.weigh_all(logits)
             total = float(np.einsum("ij->i", weights.reshape(-1, BLOCK)).sum(dtype=np.float64))
             ids = _holding(weights[: self._size], s.top_p * total)
         else:

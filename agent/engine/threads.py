@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -9,11 +10,15 @@ from dataclasses import dataclass
 
 from agent.engine.native import Model
 
-SAMPLES = 5
+RUNS = 6
+"""Of one candidate, the first to warm up."""
 SECONDS = 0.05
-"""Time for one candidate; two runs are made in any case."""
+"""After this time no more than three runs are made."""
 GAIN = 0.9
 """More threads must take at most this share of the time to be worth their cores."""
+HOPELESS = 3.0
+"""One run so many times as long as the best candidate's, and it is given up: on shared cores a
+thread that waits for another can cost a hundred times its work."""
 BATCH = 32
 SLOW = 0.02
 """Seconds a token from which batches are not tried as well."""
@@ -30,11 +35,9 @@ class Threads:
 def measure(model: Model) -> Threads:
     """Run a few tokens with each likely number of threads; leaves the model's memory empty."""
     cores = _cores()
-    counts = sorted({cores, *(2**i for i in range(cores.bit_length()) if 2**i <= cores)})
-    decode, seconds = _best(model, counts, [0])
-    prefill = cores
-    if seconds < SLOW:
-        prefill, _ = _best(model, [n for n in counts if n >= decode], [0] * BATCH)
+    decode, seconds = _best(model, cores, [0])
+    prefill = _best(model, cores, [0] * BATCH)[0] if seconds < SLOW else cores
+    model.clear()
     return Threads(decode, prefill)
 
 
@@ -44,28 +47,33 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _best(model: Model, counts: list[int], ids: list[int]) -> tuple[int, float]:
-    """The fastest of `counts`, from the largest down until it gets much slower; and its time."""
-    best, least = counts[-1], float("inf")
-    for count in reversed(counts):
-        seconds = _time(model, count, ids)
-        if seconds > 1.5 * least:
+def _best(model: Model, cores: int, ids: list[int]) -> tuple[int, float]:
+    """The number of threads that feeds `ids` fastest, and its seconds.
+
+    Half the cores come first (often one thread for each real one), then all, then ever fewer
+    until that gets slower.
+    """
+    best, least = cores, math.inf
+    counts = [max(1, cores // 2), cores, *(cores >> n for n in range(2, cores.bit_length()))]
+    for count in dict.fromkeys(counts):
+        seconds = _time(model, count, ids, HOPELESS * least)
+        if seconds < least * (GAIN if count > best else 1 / GAIN):
+            best, least = count, seconds
+        elif count < best:
             break
-        if seconds * GAIN <= least:
-            best, least = count, min(seconds, least)
     return best, least
 
 
-def _time(model: Model, threads: int, ids: list[int]) -> float:
-    """Median seconds of feeding `ids`, after one run to warm up."""
+def _time(model: Model, threads: int, ids: list[int], limit: float) -> float:
+    """Median seconds of feeding `ids`; infinite when a run takes longer than `limit`."""
     model.set_threads(threads, threads)
     times: list[float] = []
-    until = time.perf_counter() + SECONDS
-    while len(times) < 3 or (len(times) <= SAMPLES and time.perf_counter() < until):
+    while len(times) < 3 or (len(times) < RUNS and sum(times) < SECONDS):
         model.clear()
         start = time.perf_counter()
         model.decode(ids, 0)
         model.logits()
         times.append(time.perf_counter() - start)
-    model.clear()
+        if times[-1] > limit:
+            return math.inf
     return statistics.median(times[1:])

@@ -1,0 +1,73 @@
+"""A random model, an engine that has it loaded, and what a generation gave."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent import vocabulary
+from agent.engine.base import Finished, Generation, Prefill, Tokens
+from agent.engine.llama import LlamaEngine
+from agent.engine.threads import Threads
+from agent.tiny import vocabulary as tiny
+from tests.engine import random_gguf
+
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
+
+
+@pytest.fixture(scope="session")
+def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model: 512 tokens, a window of 32, a context of 4096."""
+    return random_gguf.write(tmp_path_factory.mktemp("models") / "random.gguf")
+
+
+@pytest.fixture
+async def engine(gguf: Path) -> AsyncIterator[LlamaEngine]:
+    """The random model, loaded."""
+    engine = LlamaEngine(gguf, threads=Threads(1, 1))
+    await engine.load()
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture(scope="session")
+def encoding(tmp_path_factory: pytest.TempPathFactory) -> HarmonyEncoding:
+    return vocabulary.encoding(tiny.ranks, tmp_path_factory.mktemp("vocabulary"))
+
+
+@dataclass
+class Read:
+    """What a generation yielded."""
+
+    prefills: list[Prefill]
+    ids: list[int]
+    finished: Finished
+
+
+async def read(
+    generation: Generation, at: Callable[[Prefill | Tokens | Finished], object] = lambda item: None
+) -> Read:
+    """Read it to its end, calling `at` with every item; the order is checked."""
+    prefills: list[Prefill] = []
+    ids: list[int] = []
+    finished = None
+    async for item in generation:
+        assert finished is None, "nothing comes after Finished"
+        match item:
+            case Prefill():
+                assert not ids, "prefill comes before tokens"
+                prefills.append(item)
+            case Tokens():
+                assert item.ids
+                ids += item.ids
+            case Finished():
+                finished = item
+        at(item)
+    assert prefills and finished
+    assert finished.output_tokens == len(ids)
+    return Read(prefills, ids, finished)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 
 PERSON = frozenset({"assistant", "user", "all"})
@@ -11,12 +12,12 @@ PERSON = frozenset({"assistant", "user", "all"})
 ALIASES = {"code_interpreter": "python"}
 """Other names of gpt-oss's own tools."""
 
+_PREFIXES = re.compile(r"^(?:(?:functions|mcp)\.)+")
+
 
 def _plain(name: str) -> str:
     """The name without its prefix, with ``.`` for ``__``: what two spellings of a tool share."""
-    for prefix in ("functions.", "mcp."):
-        name = name.removeprefix(prefix)
-    return name.replace("__", ".")
+    return _PREFIXES.sub("", name).replace("__", ".")
 
 
 class Recipients:

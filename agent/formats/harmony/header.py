@@ -20,7 +20,10 @@ TURNS = frozenset({"user", "system", "developer", "tool"})
 LATE_ROLES = ("assistant", *CHANNELS, *sorted(TURNS))
 
 _TO = re.compile(r"to\s?=\s*")
+_TO_PERSON = re.compile(r"\s*to\s?=\s*assistant\b")
 _TYPE = re.compile(r"\s*\b(json|code)\b\s*")
+_CHANNEL_WORD = re.compile(r"\s*(analysis|commentary|final)\b")
+_CONTENT_TYPE = re.compile(r"\s*(json|code|response|text)(?![a-z])\s*")
 _TYPE_LAST = re.compile(r"\s+(json|code)\s*$")
 _WORD = re.compile(r"\s*([A-Za-z]+)")
 _SECOND_CHANNEL = re.compile(r"\s*[^\w\s{]*\s*(analysis|commentary|final)\b")
@@ -65,7 +68,7 @@ class Heading:
     def opened(self, ended: int | None) -> Opened:
         """The segment that this header opens; ``ended`` by ``<|message|>``, or a body without one."""
         match self.called, self.channel:
-            case True, _ if self._thought(ended):
+            case True, _ if self.thought(ended):
                 kind = Kind.REASONING
             case True, _:
                 kind = Kind.TOOL if self.canonical else Kind.TOOL_UNKNOWN
@@ -82,9 +85,11 @@ class Heading:
                 kind = Kind.REASONING if self.channel_seen else Kind.FINAL
         return Opened(kind, json=self.json)
 
-    def _thought(self, ended: int | None) -> bool:
+    def thought(self, ended: int | None) -> bool:
         """Seen in the wild: ``to=functions.f <|constrain|>`` and then thoughts instead of a call."""
-        return self.prose and ended not in (MESSAGE, CALL) and not _is_json(self.body)
+        return (
+            self.called and self.prose and ended not in (MESSAGE, CALL) and not _is_json(self.body)
+        )
 
 
 def read(
@@ -204,7 +209,7 @@ class _Reader:
     def _unknown_role(self, text: str) -> str:
         word = text.split()[0]
         after = text[len(word) :]
-        if "." in word.strip(".") or self._recipients.resolve(word):
+        if "." in word.strip(".") or self._recipients.resolve(word) or _TO_PERSON.match(after):
             self._author = word
             return after
         if self._body_begins() and not _TO.match(after.lstrip()):
@@ -221,7 +226,8 @@ class _Reader:
         if h.raw in PERSON or (exact and h.raw is None and not (typed or h.json)):
             h.turn = True
         else:
-            h.repairs.append(Repair("role_is_tool", self._at, author))
+            # A repair's text stands nowhere else: as the recipient, the name is in the segment.
+            h.repairs.append(Repair("role_is_tool", self._at, author if h.raw else ""))
             if h.raw is None:
                 h.raw, h.canonical = author, self._recipients.known(author)
 
@@ -277,7 +283,7 @@ class _Reader:
         if self._h.raw is None and word and not _TO.match(text):
             canonical = self._recipients.resolve(word)
             if canonical and (not self._body_begins() or _is_json(after)):
-                self._repair("channel_is_tool", word)
+                self._repair("channel_is_tool", "")
                 self._h.raw, self._h.canonical = word, canonical
                 return after
         self._h.channel_seen = True
@@ -313,17 +319,12 @@ class _Reader:
         return text[found.end() :]
 
     def _content_type(self, text: str) -> str:
-        found = re.match(r"\s*([\w-]*)", text)
-        word = found[1] if found else ""
-        rest = text[found.end() :] if found else text
-        if self._h.channel is None and word in CHANNELS:
-            self._set_channel(word, word)
-            return rest
-        if word in ("json", "code", "response", "text"):
-            self._h.json = self._h.json or word == "json"
-            return rest
-        if self._whole and not rest.strip():
-            return ""
+        if self._h.channel is None and (found := _CHANNEL_WORD.match(text)):
+            self._set_channel(found[1], found[1])
+            return text[found.end() :]
+        if found := _CONTENT_TYPE.match(text):
+            self._h.json = self._h.json or found[1] == "json"
+            return text[found.end() :]
         self._h.prose = self._last and bool(text.strip())
         return text
 
@@ -350,7 +351,8 @@ class _Reader:
         name, canonical = self._name(words[0])
         rest = value.lstrip()[len(words[0]) :]
         left = self._type(rest)
-        if canonical is None and self._whole and left.strip() and not _is_json(left):
+        unknown = canonical is None and name not in PERSON
+        if unknown and self._whole and left.strip() and not _is_json(left):
             name = _TYPE_LAST.sub("", value.partition("{")[0].strip())
             left = self._type(value.lstrip()[len(name) :])
         if self._h.raw is not None:

@@ -222,6 +222,8 @@ class HarmonyParser:
         if not (self._prefilled or self._started):
             self._out.append(Repair("start_missing", self._header_at, ""))
         self._out += heading.repairs
+        if heading.thought(ended):
+            self._out.append(Repair("recipient_dropped", self._header_at, heading.raw or ""))
         leaked = None
         if ended == MESSAGE and heading.body:
             leaked = Repair("arguments_in_header", self._parts[-1].at, heading.body)

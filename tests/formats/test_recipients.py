@@ -1,0 +1,65 @@
+"""What models write as a recipient, and which tool they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.formats.recipients import ALIASES, Recipients
+
+TOOLS = Recipients(
+    ["functions.files__read", "functions.get_weather", "functions.git__log", "functions.hg__log"]
+    + ["python", "browser.search", "container.exec"],
+    ALIASES,
+)
+
+
+@pytest.mark.parametrize(
+    ("raw", "meant"),
+    [
+        ("functions.get_weather", "functions.get_weather"),
+        ("get_weather", "functions.get_weather"),
+        ("mcp.get_weather", "functions.get_weather"),
+        ("functions.python", "python"),
+        ("mcp.python", "python"),
+        ("files__read", "functions.files__read"),
+        ("files.read", "functions.files__read"),
+        ("mcp.files.read", "functions.files__read"),
+        ("functions.files.read", "functions.files__read"),
+        ("mcp.functions.files__read", "functions.files__read"),
+        ("read", "functions.files__read"),
+        ("functions.read", "functions.files__read"),
+        ("search", "browser.search"),
+        ("browser__search", "browser.search"),
+        ("exec", "container.exec"),
+        ("code_interpreter", "python"),
+        ("mcp.code_interpreter", "python"),
+        ("code_interpreter.exec", "python"),
+        ("mcp.code_interpreter.python", "python"),
+        ("functions.code_interpreter__python", "python"),
+        ("log", None),
+        ("repo_browser.read", None),
+        ("functions", None),
+        ("", None),
+        (".", None),
+        ("code_interpreters", None),
+    ],
+)
+def test_resolve(raw: str, meant: str | None) -> None:
+    assert TOOLS.resolve(raw) == meant
+
+
+def test_a_declared_name_goes_before_every_likeness() -> None:
+    tools = Recipients(["read", "functions.read", "python"], {"read": "python"})
+    assert tools.resolve("read") == "read"
+    assert tools.resolve("functions.read") == "functions.read"
+
+
+def test_an_alias_of_what_is_not_declared_is_unknown() -> None:
+    assert Recipients(["functions.f"], ALIASES).resolve("code_interpreter") is None
+
+
+def test_nearest_names() -> None:
+    assert TOOLS.nearest("functions.get_wether")[0] == "functions.get_weather"
+    assert "functions.files__read" in TOOLS.nearest("repo_browser.read")
+    assert len(TOOLS.nearest("log")) <= 3
+    assert Recipients([]).nearest("x") == []

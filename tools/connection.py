@@ -46,7 +46,7 @@ class Connection:
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._scope:
                 if self._stopped:
-                    return "it was stopped"
+                    return "was stopped"
                 async with Client(
                     serve(self.config.hand) if self.config.hand else self._connecting(),
                     logging_callback=self._logged,
@@ -62,7 +62,7 @@ class Connection:
                     else:
                         await anyio.sleep_forever()
             if self._stopped:
-                return "it was stopped"
+                return "was stopped"
             if self._client is None and self._scope.cancelled_caught:
                 return self._explain(f"did not answer within {timeout:g} s of its start")
             return self._explain("ended")

@@ -30,7 +30,11 @@ class Hand(Protocol):
     tools: Sequence[Tool]
 
     async def start(self) -> None:
-        """Prepare in the background what makes the first call fast."""
+        """Find out whether it works, and begin what makes the first call fast."""
+        ...
+
+    def problem(self) -> str | None:
+        """Why no call can work here, as far as is known; never blocks."""
         ...
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:

@@ -121,10 +121,13 @@ class _Server:
         self.error: str | None = None
         if config.url:
             self.error = "cannot be used yet: servers over HTTP come later; use a command"
-        if not config.enabled or config.url or config.hand:
+        if not config.enabled or config.url:
             self.settled.set()
 
     def offered(self) -> list[Tool]:
+        hand = self.config.hand
+        if not self.config.enabled or (hand and hand.problem()):
+            return []
         return [tool for tool in self._tools if self.config.offers(tool.name)]
 
     def state(self) -> ServerState:
@@ -132,12 +135,13 @@ class _Server:
         tools = [tool.name for tool in self.offered()]
         if not config.enabled:
             return ServerState(config.name, "disabled", [], None, config.required)
-        if config.hand or self._ready:
+        problem = config.hand.problem() if config.hand else None
+        if problem is None and (config.hand or self._ready):
             absent = set(config.enabled_tools or ()) - {tool.name for tool in self._tools}
             note = f"has no tool {', '.join(sorted(absent))}" if absent else None
             return ServerState(config.name, "ready", tools, note, config.required)
-        if self.error is not None:
-            return ServerState(config.name, "failed", tools, self.error, config.required)
+        if error := problem or self.error:
+            return ServerState(config.name, "failed", tools, error, config.required)
         return ServerState(config.name, "starting", tools, None, config.required)
 
     def start(self) -> None:
@@ -181,6 +185,7 @@ class _Server:
         try:
             if self.config.hand is not None:
                 await self.config.hand.start()
+                self.settled.set()  # its definitions were known from the beginning
             # The SDK's import takes most of a second; the first server to come pays in a thread.
             module = await asyncio.to_thread(import_module, "tools.connection")
             delay = BACKOFF[0]
@@ -199,7 +204,7 @@ class _Server:
         finally:
             self._closing = True
             self._connection = None
-            self._changed.set()
+            self._settle()
 
     def _publish(self, tools: list[Tool]) -> None:
         # A hand's definitions are its own, with the names that the model was trained on.

@@ -126,11 +126,12 @@ class Child:
         from_us: MemoryObjectReceiveStream[SessionMessage],
     ) -> None:
         assert process.stdin is not None
-        with suppress(OSError):  # it closed its stdin; that it ended is seen on its stdout
+        with from_us, suppress(OSError):
             async for message in from_us:
                 line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(line.encode() + b"\n")
                 await process.stdin.drain()
+        self.ended.set()  # it closed its stdin: of no more use
 
     async def _watch_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None

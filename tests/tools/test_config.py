@@ -88,7 +88,7 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, servers: Any, say
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
-    with pytest.raises(ConfigError, match="cannot read .*mcp.json: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*mcp\.json: No such file"):
         read_servers(file)
     file.write_text('{"mcpServers": {\n  "a": {,}\n}}')
     with pytest.raises(ConfigError, match=r"not valid JSON: .* at line 2, column 9"):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tools.files import Files
-from tools.hands import HandError, check
 from tools.files import hand as files_module
+from tools.hands import HandError, check
 
 
 @pytest.fixture

@@ -234,7 +234,7 @@ async def test_close_may_race_with_start(hosting: Hosting, moment: str) -> None:
     await host.settled()  # does not wait for what will never come
 
 
-async def test_the_sdk_is_not_imported_before_it_is_needed(tmp_path: Path) -> None:
+def test_the_sdk_is_not_imported_before_it_is_needed() -> None:
     code = (
         "import sys, asyncio\n"
         "from tools.assemble import assemble\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ def test_structured_content_is_shown_where_there_is_no_other() -> None:
 
 
 def test_blocks_are_named() -> None:
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
         {"type": "resource", "resource": {"uri": "file:///a", "text": "hi"}},
         {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAA", "mimeType": "x/y"}},

@@ -156,9 +156,9 @@ async def test_a_flood_of_output_is_cut(python: Session) -> None:
         parts += 1
 
     emit.set(count)
-    text = await python("for i in range(1_000_000): print(i)\n'end'")
+    text = await python("for i in range(400_000): print(i)\n'end'")
     assert len(text) < 2_000_000
-    assert text.startswith("0\n1\n2\n") and text.endswith("999998\n999999\n'end'")
+    assert text.startswith("0\n1\n2\n") and text.endswith("399998\n399999\n'end'")
     assert "characters dropped" in text
     assert parts < 1000
     assert len(await python("print('x' * 50_000_000)")) < 2_000_000
@@ -166,9 +166,10 @@ async def test_a_flood_of_output_is_cut(python: Session) -> None:
 
 
 async def test_the_protocol_cannot_be_talked_into(python: Session) -> None:
-    forged = 'import os\nfor fd in range(3, 20):\n  try: os.write(fd, b"{\\"id\\":[]}\\nnull\\n\\xff\\n")\n'
-    forged += "  except OSError: pass"
-    await python(forged)
+    forged = r'''b"{\"id\":[]}\nnull\n\xff\n{\"id\":0,\"ok\":true}\n"'''
+    await python(
+        f"import os\nfor fd in range(3, 20):\n  try: os.write(fd, {forged})\n  except OSError: pass"
+    )
     assert await python("1") == "1"
 
 
@@ -194,7 +195,7 @@ async def test_pre_warming_makes_the_first_call_fast(starting: Starting) -> None
     assert time.perf_counter() - begun < 0.2
 
 
-async def test_it_works_beside_folders_of_the_same_names(tmp_path: Path) -> None:
+def test_it_works_beside_folders_of_the_same_names(tmp_path: Path) -> None:
     for name in ("tools", "agent", "json", "ctypes"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one')")
@@ -214,6 +215,30 @@ async def test_it_works_beside_folders_of_the_same_names(tmp_path: Path) -> None
     assert (done.stdout, done.stderr) == ("42\n", "")
 
 
+async def test_nothing_is_left_when_the_host_is_killed() -> None:
+    root = Path(sandbox.__file__).parents[2]
+    code = (
+        f"import sys; sys.path.insert(0, {str(root)!r})\n"
+        "import asyncio\n"
+        "from tools.hands import emit\n"
+        "from tools.python import Python\n"
+        "async def main():\n"
+        "    emit.set(lambda stream, text: print(text, flush=True))\n"
+        "    await Python().call('python', {'code': 'print(1)\\nwhile True: pass'})\n"
+        "asyncio.run(main())\n"
+    )
+    host = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    assert host.stdout is not None
+    assert await host.stdout.readline() == b"1\n"
+    left = psutil.Process(host.pid).children(True)
+    assert left
+    host.kill()
+    await host.wait()
+    await until(lambda: not any(one.is_running() for one in left))
+
+
 WAYS = sandbox.candidates()
 
 
@@ -223,7 +248,7 @@ def confined(request: pytest.FixtureRequest, starting: Starting) -> Session:
     reason = sandbox.probe(request.param)
     if reason is not None:
         pytest.skip(f"{request.param}: {reason}")
-    limits = Limits(memory=1 << 30, file_size=1 << 20)
+    limits = Limits(memory=1 << 29, file_size=1 << 20)
     return starting(isolation=Isolation(request.param, "", True), limits=limits, timeout=20)
 
 
@@ -315,6 +340,11 @@ async def test_memory_is_bounded(confined: Session) -> None:
     raised = "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
     assert "Error" in await confined.fails(raised)
     assert await confined("del x; 1") == "1"
+
+
+async def test_the_libraries_of_this_python_work(confined: Session) -> None:
+    pytest.importorskip("numpy")
+    assert await confined("import numpy; int((numpy.ones((50, 50)) @ numpy.ones(50))[0])") == "50"
 
 
 async def test_no_namespace_of_its_own(confined: Session) -> None:

@@ -63,6 +63,9 @@ class Files:
     async def start(self) -> None:
         pass
 
+    def problem(self) -> str | None:
+        return None if self.root.is_dir() else f"has no such folder as its root: {self.root}"
+
     async def close(self) -> None:
         pass
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import os
 import shutil
 import signal
@@ -18,6 +19,8 @@ from tools import sandbox
 from tools.base import Tool
 from tools.hands import HandError, emit
 from tools.sandbox import Isolation, Limits
+
+log = logging.getLogger(__name__)
 
 WORKER = Path(__file__).with_name("worker.py")
 START_SECONDS = 20.0
@@ -79,7 +82,18 @@ class Python:
     def contained(self, name: str) -> bool:
         return self.isolation().ok
 
+    def problem(self) -> str | None:
+        way = self._isolation
+        if way is None or way.ok or self._allow_unsandboxed:
+            return None
+        return f"is not available: {way.detail}"
+
     async def start(self) -> None:
+        await asyncio.to_thread(self.isolation)
+        if self.problem() is None:
+            self._warm()
+
+    def _warm(self) -> None:
         if self._warming is None and self._worker is None and not self._closed:
             self._warming = asyncio.create_task(self._launch())
             # A failure is told by the call that needs the worker.
@@ -130,7 +144,7 @@ class Python:
         if self._worker is not None and self._worker.dead:
             self._note = f"[{self._lost(self._worker)}]"
         if self._worker is None:
-            await self.start()
+            self._warm()
             assert self._warming is not None
             # Shielded: a cancelled call must not take the start with it.
             try:
@@ -142,8 +156,8 @@ class Python:
 
     async def _launch(self) -> _Worker:
         way = await asyncio.to_thread(self.isolation)
-        if not way.ok and not self._allow_unsandboxed:
-            raise HandError(f"Error: python is not available: {way.detail}")
+        if problem := self.problem():
+            raise HandError(f"Error: python {problem}")
         if self._work is None:
             self._temporary = self._work = Path(tempfile.mkdtemp(prefix="agent-python-")).resolve()
         self._work.mkdir(parents=True, exist_ok=True)
@@ -273,7 +287,10 @@ class _Worker:
             if isinstance(text := message.get("text"), str):
                 self._output.append(text)
                 if self._emit is not None:
-                    self._emit(str(message.get("stream")), text)
+                    try:
+                        self._emit(str(message.get("stream")), text)
+                    except Exception:
+                        log.exception("a listener failed")
             elif "ok" in message:
                 self._finish(bool(message["ok"]))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import Any
 
 import mcp.types as T
@@ -53,11 +54,11 @@ async def count(to: int, ctx: Context) -> str:
 @server.tool()
 async def wait(started: str, cancelled: str) -> str:
     """Say by files that it runs, and that it was cancelled."""
-    open(started, "w").close()
+    Path(started).touch()
     try:
         await asyncio.sleep(600)
     except asyncio.CancelledError:
-        open(cancelled, "w").close()
+        Path(cancelled).touch()
         raise
     return "waited"
 

@@ -1,0 +1,185 @@
+"""The endpoints, as an ASGI application over one runtime."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent.models import Model
+from agent.responses.errors import JSON, ApiError
+from agent.responses.guard import Guard
+from agent.responses.memory import Memory
+from agent.responses.plan import Exposed, Plan, named_model, plan
+from agent.responses.requests import parse
+from agent.responses.stream import Body, EventStream
+from agent.runtime import Runtime
+from agent.turn import Options, Turn
+
+log = logging.getLogger(__name__)
+
+MAX_BODY = 32 * 1024 * 1024
+"""Bytes of a request; a resent history with its tool results can be long."""
+MAX_RUNNING = 256
+"""Responses that run or wait for the engine; more are told to come back."""
+
+
+class Endpoint:
+    """Answers requests with turns, and knows which of them run."""
+
+    def __init__(
+        self, runtime: Runtime, base: Options, *, expose_tools: bool, max_body: int = MAX_BODY
+    ) -> None:
+        self.runtime, self.base, self.max_body = runtime, base, max_body
+        self.memory = Memory()
+        self.running: dict[Turn, Plan] = {}
+        self.began = int(time.time())
+        self._exposed = Exposed(runtime, expose_tools)
+
+    def stop_all(self) -> None:
+        """Every response ends now, as cancelled."""
+        for turn in list(self.running):
+            turn.stop()
+
+    async def create(self, request: Request) -> Response:
+        """POST /v1/responses"""
+        if len(self.running) >= MAX_RUNNING:
+            message = "Too many responses are running; try again later."
+            raise ApiError(429, message, code="rate_limit_exceeded", headers={"retry-after": "5"})
+        wanted = parse(await read_body(request, self.max_body))
+        made = await plan(wanted, self.runtime, self.base, self._exposed, self.memory)
+        turn = made.turn.start()
+        self.running[turn] = made
+        kind = EventStream if wanted.stream else Body
+        return kind(turn, self._ended)
+
+    def _ended(self, turn: Turn) -> None:
+        made = self.running.pop(turn, None)
+        if made is not None and made.store:
+            self.memory.keep(made.kept())
+
+    async def models(self, request: Request) -> Response:
+        """GET /v1/models"""
+        return JSON({"object": "list", "data": [self._model(self.runtime.model)]})
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/{id}"""
+        named_model(request.path_params["id"], self.runtime)
+        return JSON(self._model(self.runtime.model))
+
+    def _model(self, model: Model) -> dict[str, object]:
+        return {
+            "id": model.name,
+            "object": "model",
+            "created": self.began,
+            "owned_by": "local",
+            "aliases": ["default", *(name for name in model.aliases if "/" not in name)],
+            "context_length": self.runtime.context_length,
+        }
+
+    async def health(self, request: Request) -> Response:
+        """GET /health: 200 once the model is loaded."""
+        ready = self.runtime._loaded
+        status = "ok" if ready else "loading"
+        return JSON({"status": status, "running": len(self.running)}, 200 if ready else 503)
+
+
+def create(
+    runtime: Runtime,
+    base: Options | None = None,
+    *,
+    api_key: str | None = None,
+    local: bool = True,
+    expose_tools: bool = False,
+    allow_origins: Collection[str] = (),
+    max_body: int = MAX_BODY,
+) -> Starlette:
+    """The application; its ``state.endpoint`` is the Endpoint.
+
+    ``base``: the operator's settings of a turn. ``local``: bound to loopback, so only local names
+    are answered to. ``expose_tools``: requests may name the operator's servers and hands.
+    ``max_body``: bytes.
+    """
+    endpoint = Endpoint(runtime, base or Options(), expose_tools=expose_tools, max_body=max_body)
+    middleware = [Middleware(Guard, key=api_key, local=local, origins=allow_origins)]
+    if allow_origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=[origin.rstrip("/") for origin in allow_origins],
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+        )
+        middleware.insert(0, cors)
+    app = Starlette(
+        routes=[
+            Route("/v1/responses", endpoint.create, methods=["POST"]),
+            Route("/v1/models", endpoint.models, methods=["GET"]),
+            Route("/v1/models/{id:path}", endpoint.model, methods=["GET"]),
+            Route("/health", endpoint.health, methods=["GET"]),
+        ],
+        middleware=middleware,
+        exception_handlers={
+            ApiError: _refused,
+            HTTPException: _no_such,
+            ClientDisconnect: _gone,
+            Exception: _broke,
+        },
+    )
+    app.router.redirect_slashes = False
+    app.state.endpoint = endpoint
+    return app
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, as long as it is not too long. Raises ApiError."""
+    chunks, size = [], 0
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > most:
+        raise _too_long(most)
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > most:
+            raise _too_long(most)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_long(most: int) -> ApiError:
+    message = f"The body of the request is longer than {most:,} bytes."
+    # What is still on its way is not read, so the connection cannot go on.
+    return ApiError(413, message, code="request_too_large", headers={"connection": "close"})
+
+
+# --- errors ---
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    log.info("%s %s: %d %s", request.method, request.url.path, error.status, error.code)
+    return error.response()
+
+
+async def _no_such(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = f"{request.method} {request.url.path[:200]}"
+    message = (
+        f"{what}: no such endpoint." if error.status_code == 404 else f"{what}: {error.detail}."
+    )
+    return ApiError(error.status_code, message, headers=error.headers).response()
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it
+
+
+async def _broke(request: Request, error: Exception) -> Response:
+    message = "Something went wrong inside this server; its log file has the details."
+    return ApiError(500, message, code="server_error").response()

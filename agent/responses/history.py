@@ -1,0 +1,246 @@
+"""A request's input as messages: what a client resends, and what is new."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.calls import PYTHON
+from agent.conversation import (
+    Assistant,
+    Called,
+    Developer,
+    Message,
+    Returned,
+    Thought,
+    User,
+)
+from agent.responses.errors import ApiError, invalid
+from agent.responses.requests import (
+    InputCodeInterpreterCall,
+    InputCustomToolCall,
+    InputFunctionCall,
+    InputFunctionCallOutput,
+    InputItem,
+    InputMcpCall,
+    InputMcpListTools,
+    InputMessage,
+    InputReasoning,
+    ItemReference,
+    Part,
+)
+from tools.base import Tool
+
+NOT_SEEN = {
+    "input_image": "[There was an image here; this model cannot see images.]",
+    "input_file": "[There was a file here; this server cannot read attached files.]",
+    "input_audio": "[There was a recording here; this model cannot hear.]",
+}
+"""What the model is told of what it cannot be shown."""
+TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+
+
+@dataclass(slots=True)
+class History:
+    """What was read of the input so far."""
+
+    messages: list[Message] = field(default_factory=list)
+    instructions: list[str] = field(default_factory=list)
+    """Developers' messages before anything else was said: they belong to the head."""
+    calls: dict[str, str] = field(default_factory=dict)
+    """call_id → the function that was called, by the name that the model knows."""
+    listed: set[str] = field(default_factory=set)
+    """MCP servers whose tools the client was already told."""
+
+
+def read(
+    items: str | Sequence[InputItem],
+    earlier: History,
+    tools: Sequence[Tool],
+    find: Callable[[str], InputItem | None],
+    *,
+    first: bool,
+) -> History:
+    """The input as messages.
+
+    ``earlier``: what is known of the response that it follows. ``tools``: ours, to name the calls of
+    a resent history as the model knows them. ``find``: the item that a reference means. ``first``:
+    nothing stands before this input. Raises ApiError.
+    """
+    history = History([], list(earlier.instructions), dict(earlier.calls), set(earlier.listed))
+    if isinstance(items, str):
+        history.messages.append(User(items))
+        return history
+    names = {(tool.server, tool.name): tool.model_name for tool in tools}
+    reader = _Reader(history, names, find, leading=first)
+    for place, item in enumerate(items):
+        reader.take(item, f"input[{place}]")
+    history.messages = _without_old_thoughts(_with_phases(history.messages))
+    return history
+
+
+def new_since(messages: Sequence[Message]) -> int:
+    """Where what the model has not answered yet begins."""
+    for place in range(len(messages), 0, -1):
+        if isinstance(messages[place - 1], Assistant | Thought | Called):
+            return place
+    return 0
+
+
+class _Reader:
+    def __init__(
+        self,
+        history: History,
+        names: Mapping[tuple[str, str], str],
+        find: Callable[[str], InputItem | None],
+        *,
+        leading: bool,
+    ) -> None:
+        self._history, self._names, self._find, self._leading = history, names, find, leading
+
+    def take(self, item: InputItem, param: str) -> None:
+        history, add = self._history, self._history.messages.append
+        if isinstance(item, InputMessage) and item.role in ("developer", "system"):
+            text = _text(item.content, f"{param}.content")
+            if self._leading:
+                history.instructions.append(text)
+            else:
+                add(Developer(text))
+            return
+        self._leading = False
+        match item:
+            case InputMessage(role="user"):
+                add(User(_text(item.content, f"{param}.content")))
+            case InputMessage():
+                if text := _text(item.content, f"{param}.content"):
+                    add(_Unphased(text) if item.phase is None else Assistant(text, item.phase))
+            case InputReasoning():
+                if text := _text(item.content or [], f"{param}.content"):
+                    add(Thought(text))
+            case InputFunctionCall():
+                name = f"{item.namespace}__{item.name}" if item.namespace else item.name
+                history.calls[item.call_id] = name
+                add(Called(name, item.arguments))
+            case InputCustomToolCall():
+                name = f"{item.namespace}__{item.name}" if item.namespace else item.name
+                history.calls[item.call_id] = name
+                add(Called(name, item.input, json=False))
+            case InputFunctionCallOutput():
+                add(
+                    Returned(
+                        self._called(item.call_id, param), _text(item.output, f"{param}.output")
+                    )
+                )
+            case InputMcpCall() | InputCodeInterpreterCall():
+                history.messages += self._ours(item)
+            case InputMcpListTools():
+                history.listed.add(item.server_label)
+            case ItemReference():
+                found = self._find(item.id)
+                if found is None:
+                    raise invalid(
+                        param, f"Item with id '{item.id[:80]}' not found.", "item_not_found"
+                    )
+                self.take(found, param)
+            case _:
+                pass  # a web search: what it found stands in the message after it
+
+    def _called(self, call_id: str, param: str) -> str:
+        name = self._history.calls.get(call_id)
+        if name is None:
+            message = f"No tool call found for function call output with call_id {call_id[:80]}."
+            raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
+        return name
+
+    def _ours(self, item: InputMcpCall | InputCodeInterpreterCall) -> list[Message]:
+        """A call that a server ran, and what it gave."""
+        if isinstance(item, InputCodeInterpreterCall):
+            outputs = item.outputs or []
+            logs = "".join(str(one["logs"]) for one in outputs if "logs" in one)
+            return [Called(PYTHON, item.code or "", json=False), Returned(PYTHON, logs)]
+        name = self._names.get((item.server_label, item.name))
+        name = name or f"{item.server_label}__{item.name}"
+        result = item.output if item.error is None else f"Error: {_error(item.error)}"
+        call = Called(name, item.arguments)
+        if name == PYTHON and (code := _code(item.arguments)) is not None:
+            call = Called(name, code, json=False)
+        return [call, Returned(name, result or "")]
+
+
+class _Unphased(Assistant):
+    """An assistant's message whose phase the client did not send back."""
+
+
+def _with_phases(messages: Sequence[Message]) -> list[Message]:
+    """A message that a call follows was said before it; else it was the answer."""
+    result: list[Message] = []
+    calls_follow = False
+    for message in reversed(messages):
+        match message:
+            case _Unphased(text):
+                message = Assistant(text, "commentary" if calls_follow else "final_answer")
+            case User():
+                calls_follow = False
+            case Called():
+                calls_follow = True
+        if isinstance(message, Assistant) and message.phase == "final_answer":
+            calls_follow = False
+        result.append(message)
+    return result[::-1]
+
+
+def _without_old_thoughts(messages: Sequence[Message]) -> list[Message]:
+    """Of finished turns the reasoning is left out, as the model was trained."""
+    last = max(
+        (
+            place
+            for place, message in enumerate(messages)
+            if isinstance(message, User)
+            or (isinstance(message, Assistant) and message.phase == "final_answer")
+        ),
+        default=-1,
+    )
+    return [m for place, m in enumerate(messages) if place > last or not isinstance(m, Thought)]
+
+
+def _text(content: str | Sequence[Part], param: str) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(_part(part, f"{param}[{place}]") for place, part in enumerate(content))
+
+
+def _part(part: Part, param: str) -> str:
+    if part.type == "refusal":
+        return part.refusal or ""
+    if part.type in NOT_SEEN:
+        return NOT_SEEN[part.type]
+    if part.type not in TEXTS:
+        known = ", ".join([*TEXTS, "refusal", *NOT_SEEN])
+        raise invalid(f"{param}.type", f"'{param}.type' is none of {known}.")
+    if part.text is None:
+        message = f"Missing required parameter: '{param}.text'."
+        raise invalid(f"{param}.text", message, "missing_required_parameter")
+    return part.text
+
+
+def _error(error: object) -> str:
+    match error:
+        case {"message": str(message)}:
+            return message
+        case {"content": [*blocks]}:
+            return "\n".join(
+                str(b.get("text", b)) if isinstance(b, dict) else str(b) for b in blocks
+            )
+        case str():
+            return error
+        case _:
+            return json.dumps(error, ensure_ascii=False)
+
+
+def _code(arguments: str) -> str | None:
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return None
+    return value["code"] if isinstance(value, dict) and isinstance(value.get("code"), str) else None

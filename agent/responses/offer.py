@@ -1,0 +1,188 @@
+"""Which tools a request names: those that the client runs, and ours that it may use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.formats.base import FunctionTool
+from agent.responses.errors import ApiError, invalid, unsupported
+from agent.responses.requests import (
+    AllowedTools,
+    CreateResponse,
+    RequestFunction,
+    RequestMcp,
+    RequestNamespace,
+    RequestOther,
+    RequestTool,
+    ToolChoice,
+)
+from tools.base import Tool
+
+ANYTHING: dict[str, Any] = {"type": "object", "properties": {}}
+"""The parameters of a function that declares none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools of one response."""
+
+    functions: tuple[FunctionTool, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Servers that the request named; their tools are listed to the client once."""
+    echo: list[dict[str, Any]] = field(default_factory=list)
+    """The request's tools as the response shows them: every key, no secret."""
+
+
+def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]) -> Offer:
+    """Read the request's tools. ``servers`` and ``tools``: what the operator exposes.
+
+    Raises ApiError for what is wrong or not supported.
+    """
+    functions: list[FunctionTool] = []
+    ours: list[Tool] = []
+    labels: list[str] = []
+    echo: list[dict[str, Any]] = []
+    for place, tool in enumerate(request.tools or ()):
+        param = f"tools[{place}]"
+        match tool:
+            case RequestFunction():
+                functions.append(_function(tool))
+            case RequestNamespace():
+                functions += [_function(one, tool.name) for one in tool.tools]
+            case RequestMcp():
+                if tool.server_label in labels:
+                    raise invalid(param, f"The server {tool.server_label} is named twice.")
+                labels.append(_label(tool, servers, param))
+                ours += [one for one in tools if _allowed(one, tool)]
+            case RequestOther(type=kind):
+                raise unsupported(f"{param}.type", f"A tool of type {kind[:40]!r}")
+        echo.append(_echo(tool))
+    _unique([f.model_name for f in functions] + [one.model_name for one in ours])
+    return Offer(tuple(functions), tuple(ours), tuple(labels), echo)
+
+
+def choose(offered: Offer, request: CreateResponse) -> Offer:
+    """What ``tool_choice`` leaves of it. Raises ApiError."""
+    match request.tool_choice:
+        case None | "auto":
+            return offered
+        case "none":
+            return replace(offered, functions=(), tools=())
+        case ToolChoice(type="allowed_tools", mode="auto" | None, tools=list(names)):
+            choices = [_choice(name, place) for place, name in enumerate(names)]
+            kept = [
+                _named(offered, one, f"tool_choice.tools[{i}]") for i, one in enumerate(choices)
+            ]
+            return replace(
+                offered,
+                functions=tuple(f for f in offered.functions if any(f in k[0] for k in kept)),
+                tools=tuple(t for t in offered.tools if any(t in k[1] for k in kept)),
+            )
+        case _:
+            raise unsupported("tool_choice", "A tool_choice that demands a call")
+
+
+def _choice(name: dict[str, Any], place: int) -> ToolChoice:
+    try:
+        return ToolChoice.model_validate(name)
+    except ValueError:
+        param = f"tool_choice.tools[{place}]"
+        raise invalid(param, f"'{param}' is no reference to a tool.") from None
+
+
+def _named(offered: Offer, choice: ToolChoice, param: str) -> tuple[list[FunctionTool], list[Tool]]:
+    functions: list[FunctionTool] = []
+    tools: list[Tool] = []
+    match choice.type:
+        case "function":
+            functions = [f for f in offered.functions if choice.name == f.name]
+        case "namespace":
+            functions = [f for f in offered.functions if choice.name == f.namespace]
+        case "mcp" if choice.server_label in offered.servers:
+            tools = [
+                tool
+                for tool in offered.tools
+                if tool.server == choice.server_label and choice.name in (None, tool.name)
+            ]
+            if choice.name is None:
+                return functions, tools
+    if not functions and not tools:
+        raise invalid(param, f"'{param}' names no tool of this request.")
+    return functions, tools
+
+
+# --- functions ---
+
+
+def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTool:
+    return FunctionTool(
+        tool.name, tool.description or "", tool.parameters or ANYTHING, namespace=namespace
+    )
+
+
+def _unique(names: Sequence[str]) -> None:
+    """The model tells tools apart by their names alone."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise invalid("tools", f"Two tools of this request are called {twice}.")
+
+
+# --- MCP servers ---
+
+
+def _label(tool: RequestMcp, servers: Sequence[str], param: str) -> str:
+    label = tool.server_label
+    if tool.require_approval not in (None, "never"):
+        raise unsupported(f"{param}.require_approval", "Asking for approval over HTTP")
+    if label in servers:
+        return label
+    if tool.server_url and urlsplit(tool.server_url).scheme in ("http", "https"):
+        raise unsupported(f"{param}.server_url", "An MCP server that a request brings")
+    known = f"it has {', '.join(servers)}" if servers else "it exposes none (--tools names them)"
+    message = f"There is no MCP server called {label!r} here; {known}."
+    raise ApiError(400, message, code="mcp_server_not_found", param=f"{param}.server_label")
+
+
+def _allowed(tool: Tool, wanted: RequestMcp) -> bool:
+    if tool.server != wanted.server_label:
+        return False
+    match wanted.allowed_tools:
+        case None:
+            return True
+        case AllowedTools(tool_names=names, read_only=read_only):
+            return (names is None or tool.name in names) and (
+                read_only is None or tool.read_only == read_only
+            )
+        case names:
+            return tool.name in names
+
+
+# --- what the response shows ---
+
+
+def _echo(tool: RequestTool) -> dict[str, Any]:
+    match tool:
+        case RequestFunction():
+            return tool.model_dump()
+        case RequestNamespace():
+            return tool.model_dump()
+        case RequestMcp():
+            return {**tool.model_dump(), "server_url": _without_secrets(tool.server_url)}
+        case RequestOther():
+            return {"type": tool.type}
+
+
+def _without_secrets(url: str | None) -> str | None:
+    """A URL may carry a password or a key: shown is where it leads only."""
+    if url is None or re.fullmatch(r"[\w.-]*", url):
+        return url
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        return None

@@ -1,0 +1,257 @@
+"""From a request to the turn that answers it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from agent import events as ev
+from agent.conversation import Conversation, Message
+from agent.engine.base import EngineError
+from agent.items import new_id
+from agent.responses import history
+from agent.responses.errors import ApiError, invalid, unsupported
+from agent.responses.history import History
+from agent.responses.memory import Kept, Memory, calls_of
+from agent.responses.offer import Offer, choose, offer
+from agent.responses.requests import ITEMS, CreateResponse, InputItem, RequestText
+from agent.runtime import Runtime
+from agent.turn import Options, Turn
+from tools.base import Tool
+
+Effort = Literal["low", "medium", "high"]
+EFFORTS: dict[str, Effort] = {
+    "none": "low", "minimal": "low", "low": "low", "medium": "medium",
+    "high": "high", "xhigh": "high", "max": "high",
+}  # fmt: skip
+"""gpt-oss knows three; the others are taken as the nearest."""
+_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """What of the operator's tools requests may name; nothing unless he said so."""
+
+    runtime: Runtime
+    anything: bool
+
+    def servers(self) -> list[str]:
+        states = self.runtime.host.servers() if self.anything else []
+        return [state.name for state in states if state.status != "disabled"]
+
+    def tools(self) -> Sequence[Tool]:
+        return self.runtime.host.tools() if self.anything else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A turn that can start, and what will be kept of it."""
+
+    turn: Turn
+    history: History
+    store: bool
+
+    def kept(self) -> Kept:
+        """After its end: what a next request needs."""
+        response, known = self.turn.response, self.history
+        done = History(
+            instructions=known.instructions,
+            calls={**known.calls, **calls_of(response)},
+            listed=known.listed | {
+                item.server_label
+                for item in response.output
+                if isinstance(item, ev.McpListToolsItem) and item.error is None
+            },
+        )  # fmt: skip
+        items = {
+            item.id: _ITEM.validate_python(item.model_dump())
+            for item in response.output
+            if item.type in ITEMS
+        }
+        return Kept(response, tuple(self.turn.conversation.entries), done, items)
+
+
+async def plan(
+    request: CreateResponse, runtime: Runtime, base: Options, exposed: Exposed, memory: Memory
+) -> Plan:
+    """Everything that can be wrong is found here, before the first event. Raises ApiError.
+
+    ``base``: the operator's settings, where the request does not say otherwise.
+    """
+    named_model(request.model, runtime)
+    _supported(request)
+    try:
+        await runtime.ready()
+    except EngineError as error:
+        raise ApiError(503, str(error), code="model_not_available") from error
+    earlier = _earlier(request, memory)
+    offered = offer(request, exposed.servers(), exposed.tools())
+    read = history.read(
+        _input(request),
+        earlier.history if earlier else History(),
+        runtime.host.tools(),
+        memory.item,
+        first=earlier is None,
+    )
+    options = _options(request, base, choose(offered, request), read)
+    conversation = Conversation(new_id("conv"), list(earlier.entries) if earlier else [])
+    turn = Turn(
+        runtime,
+        conversation,
+        _into(conversation, runtime, read.messages, fresh=earlier is None),
+        options,
+        _response(request, runtime, options, offered),
+        source="http",
+    )
+    length, context = turn.prepare(), runtime.context_length
+    if length >= context:
+        message = (
+            f"This model's maximum context length is {context} tokens. However, your messages"
+            f" resulted in {length} tokens. Please reduce the length of the messages."
+        )
+        raise ApiError(400, message, code="context_length_exceeded", param="input")
+    return Plan(turn, read, request.store is not False)
+
+
+def named_model(name: str | None, runtime: Runtime) -> str:
+    """The loaded model's name, by whichever of its names it was asked for. Raises ApiError."""
+    model = runtime.model
+    if name in (None, "default", model.name, *model.aliases):
+        return model.name
+    message = f"The model '{str(name)[:100]}' does not exist; this server runs '{model.name}'."
+    raise ApiError(404, message, code="model_not_found", param="model")
+
+
+def _supported(request: CreateResponse) -> None:
+    if request.background:
+        raise unsupported("background", "background")
+    if request.conversation is not None:
+        raise unsupported("conversation", "conversation")
+    if request.prompt is not None:
+        raise unsupported("prompt", "prompt")
+    if request.top_logprobs:
+        raise unsupported("top_logprobs", "top_logprobs")
+
+
+def _earlier(request: CreateResponse, memory: Memory) -> Kept | None:
+    previous = request.previous_response_id
+    if previous is None:
+        return None
+    kept = memory.find(previous)
+    if kept is None:
+        message = f"Previous response with id '{previous[:80]}' not found."
+        raise invalid("previous_response_id", message, "previous_response_not_found")
+    return kept
+
+
+def _input(request: CreateResponse) -> str | list[InputItem]:
+    if request.input or (request.input is not None and request.previous_response_id):
+        return request.input
+    if isinstance(request.input, str):
+        return ""
+    message = "Missing required parameter: 'input'."
+    raise invalid("input", message, "missing_required_parameter")
+
+
+def _into(
+    conversation: Conversation, runtime: Runtime, messages: Sequence[Message], *, fresh: bool
+) -> Sequence[Message]:
+    """What a client resends goes into the conversation; what is new is the turn's prompt."""
+    new = history.new_since(messages) if fresh else 0
+    for message in messages[:new]:
+        conversation.add(runtime.format, message)
+    return messages[new:]
+
+
+# --- what the turn is told ---
+
+
+def _options(request: CreateResponse, base: Options, chosen: Offer, read: History) -> Options:
+    given = {
+        name: value
+        for name in ("temperature", "top_p", "top_k", "min_p", "seed")
+        if (value := getattr(request, name)) is not None
+    }
+    effort = request.reasoning.effort if request.reasoning else None
+    said = base.instructions if request.instructions is None else request.instructions
+    parts = (said, *read.instructions, _format_section(request.text))
+    return replace(
+        base,
+        instructions="\n\n".join(part for part in parts if part) or None,
+        effort=EFFORTS[effort] if effort else base.effort,
+        sampling=replace(base.sampling, **given),
+        max_output_tokens=_least(request.max_output_tokens, base.max_output_tokens),
+        max_tool_calls=_least(request.max_tool_calls, base.max_tool_calls),
+        functions=chosen.functions,
+        tools=chosen.tools,
+        listed=tuple(name for name in chosen.servers if name not in read.listed),
+    )
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _format_section(text: RequestText | None) -> str | None:
+    """What the model is told of the form of its answer, in the words that it was trained on."""
+    match text.format if text else None:
+        case None:
+            return None
+        case form if form.type == "json_schema":
+            if form.schema_ is None:
+                message = "Missing required parameter: 'text.format.schema'."
+                raise invalid("text.format.schema", message, "missing_required_parameter")
+            schema = json.dumps(form.schema_, ensure_ascii=False)
+            about = f"// {form.description}\n" if form.description else ""
+            return f"# Response Formats\n\n## {form.name or 'output'}\n\n{about}{schema}"
+        case form if form.type == "json_object":
+            return "# Response Formats\n\n## output\n\nAnswer with one JSON object."
+        case _:
+            return None
+
+
+# --- what the response shows of it ---
+
+
+def _response(
+    request: CreateResponse, runtime: Runtime, options: Options, offered: Offer
+) -> ev.Response:
+    reasoning = request.reasoning
+    choice = request.tool_choice or "auto"
+    return ev.Response(
+        id=new_id("resp"),
+        created_at=int(time.time()),
+        model=runtime.model.name,
+        instructions=request.instructions,
+        previous_response_id=request.previous_response_id,
+        reasoning=ev.Reasoning(
+            effort=options.effort, summary=reasoning.summary if reasoning else None
+        ),
+        tools=offered.echo,
+        tool_choice=choice if isinstance(choice, str) else choice.model_dump(exclude_none=True),
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        max_output_tokens=options.max_output_tokens,
+        max_tool_calls=options.max_tool_calls,
+        text=_text(request.text),
+        truncation=request.truncation or "disabled",
+        temperature=options.sampling.temperature,
+        top_p=options.sampling.top_p,
+        store=request.store is not False,
+        metadata=request.metadata or {},
+        safety_identifier=request.safety_identifier,
+        prompt_cache_key=request.prompt_cache_key,
+    )
+
+
+def _text(text: RequestText | None) -> dict[str, Any]:
+    form = text.format if text else None
+    shown: dict[str, Any] = {"type": form.type if form else "text"}
+    if form is not None and form.type == "json_schema":
+        shown = form.model_dump(by_alias=True)
+    verbosity = text.verbosity if text else None
+    return {"format": shown, **({"verbosity": verbosity} if verbosity else {})}

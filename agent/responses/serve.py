@@ -1,0 +1,216 @@
+"""`agent serve`: the endpoint as its own program, and beside the app (`agent --serve`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Collection, Iterator
+
+import uvicorn
+
+from agent import setup
+from agent.engine.base import EngineError
+from agent.errors import UserError
+from agent.responses.app import Endpoint, create
+from agent.responses.guard import is_loopback
+from agent.runtime import Runtime
+from agent.turn import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, Options
+
+log = logging.getLogger(__name__)
+
+HOST, PORT = "127.0.0.1", 8080
+DRAIN_SECONDS = 20.0
+"""So long running responses may go on after the server was asked to end; then they are cancelled."""
+CLOSE_SECONDS = 5.0
+"""So long clients have to take what is left for them."""
+
+
+def listen(host: str, port: int, api_key: str | None) -> socket.socket:
+    """The socket to serve on; port 0 takes a free one. Raises UserError."""
+    if not is_loopback(host) and not api_key:
+        raise UserError(
+            f"--host {host} lets other machines in: set a key with --api-key, or stay on {HOST}."
+        )
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"Cannot listen on {host} port {port}: {reason}.") from error
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """What clients take as their base URL."""
+    host, port = listener.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/v1"
+
+
+def main(
+    shared: setup.Shared,
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    api_key: str | None = None,
+    allow_origins: Collection[str] = (),
+) -> int:
+    """Serve until SIGTERM or SIGINT; the exit code. Raises UserError."""
+    runtime = setup.runtime(shared, tools="none")
+    options = setup.options(shared, runtime.model)
+    listener = listen(host, port, api_key)
+    return asyncio.run(_main(runtime, options, listener, api_key, allow_origins))
+
+
+async def _main(
+    runtime: Runtime,
+    options: Options,
+    listener: socket.socket,
+    api_key: str | None,
+    allow_origins: Collection[str],
+) -> int:
+    server = Server(
+        runtime,
+        options,
+        listener,
+        api_key=api_key,
+        expose_tools=True,  # there are none but those that --tools named
+        allow_origins=allow_origins,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, server.end)
+    await runtime.start()
+    serving = asyncio.create_task(server.run())
+    try:
+        code = await _ready(runtime, server)
+        if code == EXIT_DONE and not server.ending:
+            print(f"{runtime.model.name} is served at {address(listener)} (Ctrl-C ends it)")
+            sys.stdout.flush()
+        if code != EXIT_DONE:
+            server.end()
+        await serving
+    finally:
+        await runtime.close()
+    return code
+
+
+async def _ready(runtime: Runtime, server: Server) -> int:
+    """Wait for model and tools; where they do not come there is nothing to serve."""
+    loading = asyncio.create_task(runtime.ready())
+    ended = asyncio.create_task(server.asked_to_end())
+    await asyncio.wait({loading, ended}, return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if not loading.done():
+        loading.cancel()
+        return EXIT_DONE
+    try:
+        loading.result()
+    except EngineError as error:
+        print(f"agent: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    missing = [s for s in runtime.host.servers() if s.required and s.status != "ready"]
+    for state in missing:
+        why = f": {state.error}" if state.error else ""
+        print(f"agent: The required server {state.name} is not available{why}", file=sys.stderr)
+    return EXIT_UNAVAILABLE if missing else EXIT_DONE
+
+
+async def serve_in(
+    runtime: Runtime,
+    options: Options,
+    listener: socket.socket,
+    *,
+    api_key: str | None = None,
+    expose_tools: bool = False,
+    allow_origins: Collection[str] = (),
+) -> None:
+    """Serve inside another program's loop until cancelled; signals and runtime are its own affair.
+
+    ``listener``: from `listen`. ``expose_tools``: requests may name the operator's tools.
+    """
+    server = Server(
+        runtime,
+        options,
+        listener,
+        api_key=api_key,
+        expose_tools=expose_tools,
+        allow_origins=allow_origins,
+    )
+    serving = asyncio.create_task(server.run())
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.end()
+        server.end()
+        await serving
+        raise
+
+
+class Server:
+    """One listening endpoint; `end` it once to drain, twice to hurry."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        options: Options,
+        listener: socket.socket,
+        *,
+        api_key: str | None,
+        expose_tools: bool,
+        allow_origins: Collection[str],
+    ) -> None:
+        app = create(
+            runtime,
+            options,
+            api_key=api_key,
+            local=is_loopback(listener.getsockname()[0]),
+            expose_tools=expose_tools,
+            allow_origins=allow_origins,
+        )
+        self.endpoint: Endpoint = app.state.endpoint
+        self.ending = False
+        self._asked = asyncio.Event()
+        self._listener = listener
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=int(DRAIN_SECONDS + CLOSE_SECONDS),
+        )
+        self._uvicorn = _Uvicorn(config)
+
+    async def run(self) -> None:
+        await self._uvicorn.serve([self._listener])
+
+    async def asked_to_end(self) -> None:
+        await self._asked.wait()
+
+    def end(self) -> None:
+        """No new requests; running responses go on for a while. Again: they end now."""
+        if self.ending:
+            self.endpoint.stop_all()
+            return
+        self.ending = True
+        self._asked.set()
+        self._uvicorn.should_exit = True
+        asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.endpoint.stop_all)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Signals belong to the program around it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

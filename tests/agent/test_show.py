@@ -16,7 +16,10 @@ def blocks(text: str, size: int) -> list[str]:
     return out + parts.rest()
 
 
-TEXT = "# Title\n\nA paragraph.\n\n```python\na = 1\n\nb = 2\n```\n\n- one\n- two\n\n| a |\n|---|\n| 1 |\n"
+TEXT = (
+    "# Title\n\nA paragraph.\n\n```python\na = 1\n\nb = 2\n```\n\n"
+    "- one\n- two\n\n| a |\n|---|\n| 1 |\n"
+)
 
 
 def test_markdown_is_given_out_block_by_block_however_it_is_cut() -> None:

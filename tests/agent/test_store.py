@@ -82,7 +82,7 @@ def test_what_cannot_be_found_is_said(tmp_path: Path) -> None:
 
 def test_a_store_that_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").write_text("this is no database, but a letter " * 100)
-    with pytest.raises(StoreError, match="store.sqlite"):
+    with pytest.raises(StoreError, match=r"store\.sqlite"):
         Store(tmp_path / "store.sqlite")
 
 

@@ -1,0 +1,69 @@
+"""Arithmetic requests: a sentence, the python code that answers it, and what python prints."""
+
+from __future__ import annotations
+
+import random
+
+from agent.tiny import phrases
+from agent.tiny.phrases import SYMBOLS
+from agent.tiny.words import Split, expand, number
+
+WORDS = phrases.ARITHMETIC["words"]
+MANY = phrases.MANY
+FOLLOW = phrases.ARITHMETIC["follow"]
+
+
+def run(code: str) -> str:
+    """What python prints for a generated expression (only digits, operators and brackets)."""
+    try:
+        return repr(eval(code, {"__builtins__": {}}))
+    except (ZeroDivisionError, OverflowError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def request(rng: random.Random, split: Split) -> tuple[str, str]:
+    """A sentence and its code."""
+    while True:
+        sentence, code = _request(rng, split)
+        if len(run(code)) <= 24 or "Error" in run(code):
+            return sentence, code
+
+
+def _request(rng: random.Random, split: Split) -> tuple[str, str]:
+    a, b = number(rng, split), number(rng, split)
+    if rng.random() < 0.45:
+        shape = rng.random()
+        op = rng.choice("+-**//")
+        gap = rng.choice(["", " ", " "])
+        if shape < 0.62:
+            code = f"{a}{gap}{op}{gap}{b}"
+        elif shape < 0.68:
+            code = f"{rng.randint(2, 30)}{gap}**{gap}{rng.randint(2, 12)}"
+        else:
+            c, op2 = number(rng, split), rng.choice("+-*/")
+            code = f"{a}{gap}{op}{gap}{b}{gap}{op2}{gap}{c}"
+            if shape > 0.84:
+                code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
+            elif shape > 0.92:
+                code = f"{a}{gap}{op}{gap}({b}{gap}{op2}{gap}{c})"
+            if rng.random() < 0.15:
+                code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
+        return expand(rng, rng.choice(SYMBOLS), [code]), code
+    op = rng.choice(["+", "+", "-", "-", "-from", "*", "*", "*", "/", "/", "**", "% ", "many"])
+    if op == "many":
+        values = [number(rng, split) for _ in range(rng.randint(3, 4))]
+        listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]
+        verb = rng.choice(MANY)
+        return expand(rng, verb, [listed]), " + ".join(values)
+    if op == "**":
+        a, b = str(rng.randint(2, 60)), str(rng.randint(2, 14))
+    if op == "/" and rng.random() < 0.5 and "." not in a + b:
+        a = str(int(a) * int(b))
+    sentence = expand(rng, rng.choice(WORDS[op]), [a, b])
+    return sentence, f"{a} {op[0] if op != '**' else '**'} {b}"
+
+
+def simple(rng: random.Random, split: Split) -> str:
+    """A short expression of two numbers."""
+    gap = rng.choice(["", " ", " "])
+    return f"{number(rng, split)}{gap}{rng.choice('+-**/')}{gap}{number(rng, split)}"

@@ -1,0 +1,190 @@
+"""The GGUF that the core expands into: metadata, tokenizer and tensors of gpt-oss.
+
+Everything here is a pure function of the core and the vocabulary, so that the file is the same
+on every machine.
+"""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+from agent.tiny import rows, vocabulary
+
+Array = npt.NDArray[Any]
+CONTEXT = 131_072
+BLOCK = 32
+Q4_BYTES = 18
+"""A Q4_0 block: float16 step, then 16 bytes of nibbles (value + 8)."""
+
+
+def pack_q4(levels: npt.NDArray[np.int8], steps: npt.NDArray[np.float16]) -> npt.NDArray[np.uint8]:
+    """Q4_0 bytes, (rows, blocks·18), from levels -8 … 7 (rows, dims) and steps (rows, blocks)."""
+    count, dims = levels.shape
+    nibbles = (levels.reshape(count, dims // BLOCK, 2, BLOCK // 2) + 8).astype(np.uint8)
+    out = np.empty((count, dims // BLOCK, Q4_BYTES), dtype=np.uint8)
+    out[:, :, :2] = steps[:, :, None].view(np.uint8)
+    out[:, :, 2:] = nibbles[:, :, 0] | (nibbles[:, :, 1] << 4)
+    return out.reshape(count, -1)
+
+
+def quantise_q4(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """Rows as Q4_0 with levels -7 … 7, as the training saw them."""
+    blocks = x.reshape(len(x), -1, BLOCK)
+    steps = (np.abs(blocks).max(axis=2) / 7).astype(np.float16)
+    divisor = np.maximum(steps.astype(np.float32), 1e-7)[:, :, None]
+    levels = np.clip(np.round(blocks / divisor), -7, 7).astype(np.int8)
+    return pack_q4(levels.reshape(x.shape), steps)
+
+
+def table_q4(signs: npt.NDArray[np.uint8], output: bool) -> npt.NDArray[np.uint8]:
+    """The structured rows of the whole vocabulary as Q4_0, exactly: every value is ± one step·7."""
+    count = len(signs)
+    blocks, kinds = rows.DIM // BLOCK, rows.IDENTITY // BLOCK
+    scale = rows.OUTPUT_SCALE if output else 1.0
+    steps = np.zeros(blocks, dtype=np.float32)
+    steps[:kinds] = scale / 7
+    steps[rows.CORE // BLOCK : kinds] *= rows.FLAG_AMPLITUDE
+    nibbles = np.full((count, rows.DIM), 8, dtype=np.uint8)
+    np.multiply(signs, 14, out=nibbles[:, : rows.IDENTITY])
+    nibbles[:, : rows.IDENTITY] += 1
+    shift = rows.ROLL // BLOCK if output else 0
+    halves = nibbles.reshape(count, blocks, 2, BLOCK // 2)
+    out = np.empty((count, blocks, Q4_BYTES), dtype=np.uint8)
+    for block in range(blocks):
+        target = (block + shift) % blocks
+        out[:, target, :2] = np.frombuffer(
+            steps[block].astype(np.float16).tobytes(), dtype=np.uint8
+        )
+        np.left_shift(halves[:, block, 1], 4, out=out[:, target, 2:])
+        out[:, target, 2:] |= halves[:, block, 0]
+    return out.reshape(count, -1)
+
+
+def quantise_q8(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """Rows of the last axis as Q8_0 bytes."""
+    packed: npt.NDArray[np.uint8] = gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0)
+    return packed
+
+
+# -- the tokenizer ------------------------------------------------------------------------------
+
+
+def _byte_letters() -> list[str]:
+    """GPT-2's printable stand-ins for the 256 bytes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = {}
+    extra = 0
+    for byte in range(256):
+        if byte in plain:
+            letters[byte] = chr(byte)
+        else:
+            letters[byte] = chr(256 + extra)
+            extra += 1
+    return [letters[b] for b in range(256)]
+
+
+SPLITS = Path(__file__).with_name("splits.xz")
+
+
+def splits() -> bytes:
+    """For every ordinary token the length of the left half of its last merge; 0 for none."""
+    return lzma.decompress(SPLITS.read_bytes())
+
+
+def find_splits() -> bytes:
+    """What SPLITS holds, worked out from the ranks (seconds; export.py writes the file)."""
+    tokens = vocabulary.tokens()
+    rank = {token: index for index, token in enumerate(tokens)}
+    get, far = rank.get, len(rank)
+    out = bytearray(len(tokens))
+    for index in range(256, len(tokens)):
+        token = tokens[index]
+        parts = [token[i : i + 1] for i in range(len(token))]
+        while len(parts) > 2:
+            best, at = far, -1
+            for i in range(len(parts) - 1):
+                found = get(parts[i] + parts[i + 1], far)
+                if found < best:
+                    best, at = found, i
+            if best >= index:
+                break
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        if len(parts) == 2:
+            out[index] = len(parts[0])
+    return bytes(out)
+
+
+def letters(token: bytes, table: list[str]) -> str:
+    return "".join([table[b] for b in token])
+
+
+def tokenizer(writer: gguf.GGUFWriter) -> None:
+    table = _byte_letters()
+    names = [letters(t, table) for t in vocabulary.tokens()]
+    pairs = [f"{n[:at]} {n[at:]}" for n, at in zip(names, splits(), strict=True) if at]
+    types = [gguf.TokenType.NORMAL] * vocabulary.ORDINARY
+    for token in range(vocabulary.ORDINARY, vocabulary.SIZE):
+        names.append(vocabulary.special_name(token))
+        types.append(gguf.TokenType.CONTROL)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-4o")
+    writer.add_token_list(names)
+    writer.add_token_types(types)
+    writer.add_token_merges(pairs)
+    writer.add_bos_token_id(199_998)
+    writer.add_eos_token_id(200_002)
+    writer.add_pad_token_id(199_999)
+    writer.add_add_bos_token(False)
+
+
+def metadata(writer: gguf.GGUFWriter, shape: dict[str, Any]) -> None:
+    writer.add_name("agent tiny")
+    writer.add_description("The embedded demonstration model; not made for real use.")
+    writer.add_block_count(shape["layers"])
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(shape["dim"])
+    writer.add_feed_forward_length(shape["expert_dim"])
+    writer.add_expert_feed_forward_length(shape["expert_dim"])
+    writer.add_head_count(shape["heads"])
+    writer.add_head_count_kv(shape["heads"])
+    writer.add_key_length(shape["head_dim"])
+    writer.add_value_length(shape["head_dim"])
+    writer.add_layer_norm_rms_eps(shape["epsilon"])
+    writer.add_sliding_window(shape["window"])
+    writer.add_expert_count(shape["experts"])
+    writer.add_expert_used_count(shape["experts"])
+    writer.add_rope_freq_base(shape["rope_base"])
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(shape["rope_factor"])
+    writer.add_rope_scaling_orig_ctx_len(shape["rope_original"])
+    writer.add_vocab_size(vocabulary.SIZE)
+
+
+def write(path: Path, shape: dict[str, Any], tensors: dict[str, Array]) -> None:
+    """Writes the file. `tensors` are the core's: layers, and the trained rows under `rows.*`."""
+    writer = gguf.GGUFWriter(path, "gpt-oss")
+    metadata(writer, shape)
+    tokenizer(writer)
+    q4 = gguf.GGMLQuantizationType.Q4_0
+    signs = rows.bits()
+    for name, key, output in (("token_embd", "in", False), ("output", "out", True)):
+        data = table_q4(signs, output)
+        data[tensors["rows.ids"]] = tensors[f"rows.{key}"]
+        writer.add_tensor(f"{name}.weight", data, raw_dtype=q4)
+    for name, data in tensors.items():
+        if name.startswith("rows."):
+            continue
+        if data.dtype == np.uint8:
+            writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+        else:
+            writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import pytest
@@ -221,3 +222,19 @@ def test_without_known_tools_names_are_taken_as_written(encoding: HarmonyEncodin
     ids = encode(encoding, "<|channel|>commentary to=any.thing code<|message|>x<|call|>")
     opened = streams.parse(encoding, ids, None)[0]
     assert opened == Opened(Kind.TOOL, "any.thing", "any.thing")
+
+
+@pytest.mark.parametrize("repeated", [[token] for token in streams.SPECIALS + streams.ODD[:4]])
+@pytest.mark.parametrize("before", ["", "<|channel|>", "<|message|>", "<|start|>user", " to=f {"])
+def test_time_and_memory_stay_flat(
+    encoding: HarmonyEncoding, before: str, repeated: list[int]
+) -> None:
+    word = encode(encoding, " thinking")
+    for unit in (repeated, repeated + word, word):
+        ids = encode(encoding, before) + unit * 5_000
+        began = time.monotonic()
+        parser = HarmonyParser(encoding, streams.RECIPIENTS)
+        pieces = [piece for token in ids for piece in parser.feed([token])]
+        assert time.monotonic() - began < 5, "5,000 units take some 0.05 s"
+        written = sum(len(piece.text) for piece in pieces if isinstance(piece, Delta | Repair))
+        assert written <= len(before) + 5_000 * len(" thinking<|reserved_200013|>")

@@ -26,6 +26,7 @@ _CHANNEL_WORD = re.compile(r"\s*(analysis|commentary|final)\b")
 _CONTENT_TYPE = re.compile(r"\s*(json|code|response|text)(?![a-z])\s*")
 _TYPE_LAST = re.compile(r"\s+(json|code)\s*$")
 _WORD = re.compile(r"\s*([A-Za-z]+)")
+_ANY_CHANNEL = re.compile("|".join(CHANNELS))
 _SECOND_CHANNEL = re.compile(r"\s*[^\w\s{]*\s*(analysis|commentary|final)\b")
 
 
@@ -65,6 +66,11 @@ class Heading:
     def called(self) -> bool:
         return self.raw is not None and self.raw not in PERSON
 
+    def is_message(self, ended: int | None) -> bool:
+        """Whether a header without ``<|message|>`` holds one: words, or a call without arguments."""
+        words = _ANY_CHANNEL.sub("", self.body)
+        return any(c.isalnum() for c in words) or (self.called and ended == CALL)
+
     def opened(self, ended: int | None) -> Opened:
         """The segment that this header opens; ``ended`` by ``<|message|>``, or a body without one."""
         match self.called, self.channel:
@@ -78,8 +84,9 @@ class Heading:
             case _, "final":
                 kind = Kind.FINAL
             case _, "commentary":
-                kind = Kind.TOOL_UNKNOWN if self.json else Kind.PREAMBLE
-            case _ if self.json:
+                lost = self.json and self.raw is None
+                kind = Kind.TOOL_UNKNOWN if lost else Kind.PREAMBLE
+            case _ if self.json and self.raw is None:
                 kind = Kind.TOOL_UNKNOWN
             case _:
                 kind = Kind.REASONING if self.channel_seen else Kind.FINAL
@@ -330,17 +337,18 @@ class _Reader:
 
     def _to(self, text: str) -> str:
         """Takes the recipients out of a part; the first one counts."""
-        if not self._whole and not _TO.match(text.lstrip()):
-            return self._type(text)
-        before, *values = _TO.split(text.partition("{")[0])
-        if not values:
-            return self._type(text)
-        leaked = text[text.index("{") :] if "{" in text else ""
+        if not self._whole:
+            # The body may follow, so a recipient stands at once or nowhere.
+            text = self._type(text)
+            while found := _TO.match(text.lstrip()):
+                text = self._recipient(text.lstrip()[found.end() :])
+            return text
+        head, brace, leaked = text.partition("{")
+        before, *values = _TO.split(head)
         rest = self._type(before)
-        for position, value in enumerate(values):
-            last = position == len(values) - 1
-            rest += self._recipient(value + leaked if last else value)
-        return rest
+        for value in values[:-1]:
+            rest += self._recipient(value)
+        return rest + (self._recipient(values[-1] + brace + leaked) if values else brace + leaked)
 
     def _recipient(self, value: str) -> str:
         """Takes the name that ``to=`` is followed by; what is left of the text."""

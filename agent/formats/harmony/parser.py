@@ -7,14 +7,13 @@ Only special ids are markup; markup that is spelled in ordinary tokens is text. 
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Sequence
 
 from openai_harmony import HarmonyEncoding
 
 from agent.formats.base import Closed, Piece, Repair, Stop
 from agent.formats.harmony.body import Body
-from agent.formats.harmony.header import CHANNELS, TURNS, Heading, Part, could_begin, read
+from agent.formats.harmony.header import TURNS, Heading, Part, could_begin, read
 from agent.formats.harmony.vocabulary import (
     ANALYSIS,
     ASSISTANT,
@@ -37,7 +36,6 @@ LONGEST_HEADER = 128
 _PROSE = 3
 """Words after a channel's that make it a body when another ``<|channel|>`` follows."""
 _STOPS = frozenset({END, RETURN, CALL, ENDOFTEXT})
-_CHANNEL_WORD = re.compile("|".join(CHANNELS))
 _OPENINGS = tuple(
     (*start, CHANNEL, *channel)
     for start in ((), (START, ASSISTANT))
@@ -138,7 +136,7 @@ class HarmonyParser:
         self._length += 1
         bare = len(self._parts) == 1 and not self._started
         if (bare and not could_begin(part.text)) or self._length > LONGEST_HEADER:
-            self._headless(None)
+            self._headless(None, force=True)
 
     # --- headers ----------------------------------------------------------------------------------
 
@@ -155,9 +153,12 @@ class HarmonyParser:
             if token == CHANNEL and self._is_prose():
                 self._headless(token)
                 self._ended(token, at)
-            else:
-                self._parts.append(Part(token, at))
-                self._length += 1
+                return
+            if self._length >= LONGEST_HEADER:
+                self._abandon()
+                self._begin(at, prefilled=self._prefilled, started=self._started)
+            self._parts.append(Part(token, at))
+            self._length += 1
         elif token == MESSAGE:
             heading = self._read(token)
             if heading.turn:
@@ -174,37 +175,40 @@ class HarmonyParser:
         prefilled = self._prefilled
         return read(self._parts, self._recipients, prefilled=prefilled, ended=ended)
 
+    def _abandon(self) -> None:
+        text = "".join(part.text for part in self._parts)
+        self._out.append(Repair("header_abandoned", self._header_at, text))
+
     def _is_prose(self) -> bool:
-        if self._parts[-1].mark == START:
+        part = self._parts[-1]
+        if part.mark == START or not ("{" in part.text or len(part.text.split()) > _PROSE):
             return False
         heading = self._read(None)
         json = heading.called and heading.body.startswith("{")
         return json or len(heading.body.split()) >= _PROSE
 
-    def _headless(self, ended: int | None) -> None:
-        """A header without ``<|message|>``: its text is the body, if there is any."""
+    def _headless(self, ended: int | None, *, force: bool = False) -> None:
+        """A header without ``<|message|>``: its text is the body, if there is any.
+
+        ``force``: it can be no header any more, so that a body is open afterwards.
+        """
         heading = self._read(ended)
         text = "".join(part.text for part in self._parts)
-        overlong = self._length > LONGEST_HEADER
         bare = len(self._parts) == 1 and not self._started
         if heading.turn and (not bare or text.strip() in TURNS):
-            if ended is None:
-                self._out.append(Repair("header_abandoned", self._header_at, text))
+            if ended is None and not force:
+                self._abandon()
             else:
                 self._stop("turn", self._header_at)
-        elif bare and not heading.called and (text.strip() or overlong):
+        elif bare and not heading.called and (text.strip() or force):
             self._open(Heading(repairs=[Repair("header_missing", self._header_at, "")]), ended)
             self._resume(self._parts[-1].texts, text)
-        elif (
-            overlong
-            or any(c.isalnum() for c in _CHANNEL_WORD.sub("", heading.body))
-            or (heading.called and ended == CALL)
-        ):
+        elif force or heading.is_message(ended):
             heading.repairs.append(Repair("message_missing", self._header_at, ""))
             self._open(heading, ended)
             self._resume(self._parts[-1].texts, heading.body)
         elif text or len(self._parts) > 1:
-            self._out.append(Repair("header_abandoned", self._header_at, text))
+            self._abandon()
         elif ended == START and self._prefilled:
             self._out.append(Repair("start_repeated", self._header_at, ""))
 

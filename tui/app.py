@@ -1,0 +1,408 @@
+"""The terminal app. Imports only what the first paint needs; the rest comes with the session."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from tui import theme
+from tui.history import History
+from tui.session import Session
+from tui.widgets.prompt import Prompt
+from tui.widgets.queued import Queued
+from tui.widgets.status_line import StatusLine
+from tui.widgets.transcript import Transcript
+from tui.widgets.welcome import Welcome
+
+if TYPE_CHECKING:
+    from textual.widgets.markdown import Markdown
+
+    from agent.turn import Turn
+    from tools.base import Tool
+    from tui.said import Said
+    from tui.widgets.exchange import Exchange
+
+log = logging.getLogger(__name__)
+TICK = 0.04
+"""Seconds between two paints of what streams; whatever came meanwhile is one update."""
+PULSE = 0.5
+"""Seconds between two looks at the clock while a turn runs and nothing comes."""
+AGAIN = 2.0
+"""Within so many seconds a second Ctrl-C leaves."""
+
+
+class AgentApp(App[int]):
+    """One conversation, live; turns of the HTTP face beside it, to watch."""
+
+    TITLE = "agent"
+    CSS_PATH = "app.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "leave", "Leave", priority=True),
+        Binding("escape", "stop", "Stop the answer"),
+        Binding("ctrl+c", "interrupt_or_leave", "Copy, stop, clear or leave", show=False),
+        Binding("f1", "help", "All keys"),
+        Binding("f2", "view", "Panes or conversation"),
+        Binding("f3", "served", "Watch turns of other programs"),
+        Binding("f4", "light", "Light or dark"),
+        Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
+    ]
+
+    def __init__(self, session: Session, *, history: Path | None = None) -> None:
+        super().__init__()
+        self.session = session
+        self.clock = time.monotonic
+        self.trouble: str | None = None
+        """One sentence for the terminal, once the app is gone."""
+        self.turn: Turn | None = None
+        """The person's own turn that runs."""
+        self._said: Said | None = None
+        self._begun = False
+        self._loading = "starting"
+        self._watched: set[Turn] = set()
+        self._asked_to_leave = -AGAIN
+        self._history = History(history)
+        self._always: set[tuple[str, str]] = set()
+        for made in (theme.DARK, theme.LIGHT):
+            self.register_theme(made)
+        self.theme = theme.DARK.name
+
+    def compose(self) -> ComposeResult:
+        yield Static("", id="tabs", markup=False)
+        with Transcript(id="chat"):
+            yield Welcome()
+        yield Transcript(id="served")
+        yield Queued()
+        yield Prompt(self._history)
+        yield StatusLine()
+
+    def on_mount(self) -> None:
+        self.prompt.focus()
+        self._pulse = self.set_interval(PULSE, self._beat, pause=True)
+        self.call_after_refresh(self.run_worker, self._begin())
+
+    # --- parts of the screen ---
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    @property
+    def queued(self) -> Queued:
+        return self.query_one(Queued)
+
+    @property
+    def chat(self) -> Transcript:
+        return self.query_one("#chat", Transcript)
+
+    @property
+    def served(self) -> Transcript:
+        return self.query_one("#served", Transcript)
+
+    @property
+    def looking_at(self) -> Transcript:
+        return self.served if self.screen.has_class("-served") else self.chat
+
+    # --- starting ---
+
+    async def _begin(self) -> None:
+        from agent.errors import UserError
+
+        try:
+            await self.session.begin()
+        except UserError as error:
+            self.trouble = str(error)
+            self.exit(2, return_code=2)
+            return
+        await self._recall()
+        self.session.runtime.hub.listen(self._began)
+        self._introduce()
+        if self.session.serving is not None:
+            self.run_worker(self._serve())
+        self.run_worker(self._load())
+        self._begun = True
+        await self._next()
+
+    async def _recall(self) -> None:
+        from tui.said import Said
+
+        earlier = self.session.earlier()
+        if earlier:
+            await self.chat.recall([Said.from_response(p, r, clock=self.clock) for p, r in earlier])
+
+    def _introduce(self) -> None:
+        runtime = self.session.runtime
+        model = runtime.model
+        lines = [f"{model.name}: {model.description}" if model.description else model.name]
+        if self.session.notice:
+            lines.append(self.session.notice)
+        if not self.session.kept:
+            lines.append("The store cannot be written: this conversation is not kept.")
+        self.query_one(Welcome).tell(*lines)
+        status = self.query_one(StatusLine).status
+        status.model, status.context_length = model.name, runtime.context_length
+        if self.session.serving is not None:
+            status.address = self.session.serving.address
+        self._show_status()
+
+    async def _load(self) -> None:
+        """The model into memory, while the person already writes."""
+        from agent.engine.base import EngineError
+
+        def progress(fraction: float) -> None:
+            self._loading = f"loading the model {fraction:.0%}"
+            self._show_status()
+
+        self._loading = "loading the model"
+        self._show_status()
+        try:
+            await self.session.load(progress)
+        except EngineError as error:
+            self.chat.say(str(error), error=True)
+        self._loading = ""
+        self._tell_servers()
+        self._show_status()
+
+    def _tell_servers(self) -> None:
+        """A server that is not there is never silent."""
+        for server in self.session.runtime.host.servers():
+            if server.status == "failed":
+                why = f": {server.error}" if server.error else "."
+                self.chat.say(f"The MCP server {server.name} is not available{why}", error=True)
+
+    async def _serve(self) -> None:
+        assert self.session.serving is not None
+        try:
+            await self.session.serving.run(self.session.runtime)
+        except (OSError, SystemExit) as error:
+            # Servers end the process where they cannot listen; this one is not theirs to end.
+            log.exception("the HTTP face ended")
+            why = str(error) if isinstance(error, OSError) else "the address is in use"
+            self.chat.say(f"Not serving on {self.session.serving.address}: {why}", error=True)
+            self.query_one(StatusLine).status.address = "not serving"
+            self._show_status()
+
+    # --- the person's turns ---
+
+    async def on_prompt_sent(self, message: Prompt.Sent) -> None:
+        self.screen.remove_class("-served")
+        if self._begun and self.turn is None:
+            await self._send(message.text)
+        else:
+            self.queued.add(message.text)
+            self.prompt.queued = len(self.queued.prompts)
+
+    def on_prompt_recalled(self) -> None:
+        if (text := self.queued.latest()) is not None:
+            self.prompt.replace_with(text)
+        self.prompt.queued = len(self.queued.prompts)
+
+    async def _next(self) -> None:
+        """Send the prompt that waits longest."""
+        if (text := self.queued.first()) is not None:
+            await self._send(text)
+        self.prompt.queued = len(self.queued.prompts)
+
+    async def _send(self, text: str) -> None:
+        from tui.said import Said
+
+        self.turn = self.session.turn(text, self._approve)
+        self._said = Said(text, clock=self.clock)
+        exchange = await self.chat.begin(self._said)
+        self._pulse.resume()
+        self.run_worker(self._answer(self.turn, self._said, exchange))
+
+    async def _answer(self, turn: Turn, said: Said, exchange: Exchange) -> None:
+        await self._follow(turn, said, exchange)
+        await self.session.finish(turn)
+        self.turn = None
+        self._pulse.pause()
+        self._show_status()
+        if turn.stopped:
+            # Whoever stops has something else in mind than what they queued before.
+            if waiting := self.queued.all():
+                self.prompt.replace_with("\n\n".join(filter(None, [waiting, self.prompt.text])))
+            self.prompt.queued = 0
+        else:
+            await self._next()
+
+    async def _follow(self, turn: Turn, said: Said, exchange: Exchange) -> None:
+        async for batch in turn.log.follow():
+            for event in batch:
+                said.take(event)
+            with self.batch_update():
+                exchange.follow()
+                self._show_status()
+            await asyncio.sleep(TICK)
+
+    async def _approve(self, tool: Tool, arguments: str) -> bool:
+        """Ask the person; what they answered for the session is remembered."""
+        from tui.widgets.approval import Approval
+
+        if (tool.server, tool.name) in self._always:
+            return True
+        card = Approval(tool.server, tool.name, arguments)
+        await self.mount(card, before=self.queued)
+        self.bell()
+        try:
+            answer = await card.answer()
+        finally:
+            self.prompt.focus()
+            await card.remove()
+        if answer == "session":
+            self._always.add((tool.server, tool.name))
+        return answer != "no"
+
+    # --- turns that came another way ---
+
+    def _began(self, turn: Turn) -> None:
+        if turn.source != "app":
+            # Called from the server's task, which knows nothing of this app.
+            self.call_later(self._watch, turn)
+
+    async def _watch(self, turn: Turn) -> None:
+        from agent.conversation import User
+        from tui.said import Said
+
+        asked = [message.text for message in turn.prompt if isinstance(message, User)]
+        said = Said(
+            asked[-1] if asked else "(no new message)", source=turn.source, clock=self.clock
+        )
+        self._watched.add(turn)
+        self._show_tabs()
+        exchange = await self.served.begin(said)
+        self.run_worker(self._watch_to_end(turn, said, exchange))
+
+    async def _watch_to_end(self, turn: Turn, said: Said, exchange: Exchange) -> None:
+        await self._follow(turn, said, exchange)
+        self._watched.discard(turn)
+        self._show_tabs()
+        self._show_status()
+
+    def _show_tabs(self) -> None:
+        served = self.screen.has_class("-served")
+        running = f"{len(self._watched)} running" if self._watched else "idle"
+        names = ["Chat", f"Served · {running}"]
+        marks = ["○", "●"] if served else ["●", "○"]
+        line = "   ".join(f"{mark} {name}" for mark, name in zip(marks, names, strict=True))
+        tabs = self.query_one("#tabs", Static)
+        tabs.update(f"{line}   F3 switches")
+        tabs.set_class(self.served.newest is not None or bool(self._watched), "-shown")
+
+    # --- the status line ---
+
+    def _beat(self) -> None:
+        if self.chat.newest is not None:
+            self.chat.newest.follow()
+        self._show_status()
+
+    def _show_status(self) -> None:
+        line = self.query_one(StatusLine)
+        status, said = line.status, self._said
+        if self.turn is not None and said is not None:
+            status.doing, status.busy = said.doing or "ending", True
+        else:
+            status.doing, status.busy = self._loading or "ready", bool(self._loading)
+        if said is not None:
+            status.speed = said.speed
+            status.context_used = said.context_used
+            status.context_length = said.context_length or status.context_length
+        if self._begun:
+            servers = [s for s in self.session.runtime.host.servers() if s.status != "disabled"]
+            status.servers = len(servers)
+            status.servers_ready = sum(server.status == "ready" for server in servers)
+        status.watched = len(self._watched)
+        line.show()
+
+    # --- what the person does ---
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever writes, writes into the prompt, wherever the focus is."""
+        if event.is_printable and event.character and not self.prompt.has_focus:
+            self.prompt.focus()
+            self.prompt.insert(event.character)
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        if event.href.startswith(("http://", "https://")):
+            self.open_url(event.href)
+        else:
+            self.notify(event.href, title="Not opened: no web address", markup=False)
+
+    def action_stop(self) -> None:
+        if self.turn is not None:
+            self.turn.stop()
+
+    async def action_leave(self) -> None:
+        self.exit(0)
+
+    def action_interrupt_or_leave(self) -> None:
+        now = self.clock()
+        chosen = self.screen.get_selected_text() or self.prompt.selected_text
+        if chosen:
+            self.copy_to_clipboard(chosen)
+            self.notify("Copied.")
+        elif self.turn is not None:
+            self.turn.stop()
+        elif self.prompt.text:
+            self.prompt.clear()
+        elif now - self._asked_to_leave < AGAIN:
+            self.exit(0)
+        else:
+            self._asked_to_leave = now
+            self.notify("Ctrl-C once more leaves.", timeout=AGAIN)
+
+    def action_copy_answer(self) -> None:
+        answer = self._said.answer if self._said else ""
+        if answer:
+            self.copy_to_clipboard(answer)
+        self.notify("The answer is copied." if answer else "There is no answer to copy yet.")
+
+    def action_help(self) -> None:
+        from tui.screens.help import Help
+
+        self.push_screen(Help())
+
+    async def action_view(self) -> None:
+        await self.looking_at.switch()
+
+    def action_served(self) -> None:
+        self.screen.toggle_class("-served")
+        self._show_tabs()
+
+    def action_light(self) -> None:
+        self.theme = theme.LIGHT.name if self.current_theme.dark else theme.DARK.name
+
+    def action_fold(self) -> None:
+        self.looking_at.fold()
+
+    def action_page(self, direction: int) -> None:
+        where = self.looking_at
+        (where.scroll_page_up if direction < 0 else where.scroll_page_down)(animate=False)
+
+    def action_edge(self, direction: int) -> None:
+        where = self.looking_at
+        (where.scroll_home if direction < 0 else where.scroll_end)(animate=False)
+
+    # --- ending ---
+
+    async def shut_down(self) -> None:
+        """After the screen was given back: end what still runs, keep what was said."""
+        if self.turn is not None:
+            self.turn.stop()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.session.finish(self.turn), 2)
+        await self.session.close()
+
+    def _fatal_error(self) -> None:
+        """People get a sentence, the log file the traceback."""
+        log.exception("the app broke")
+        self.trouble = "Something went wrong inside the app; the log file has the details"
+        self._close_messages_no_wait()

@@ -1,0 +1,36 @@
+"""Markdown that arrives in pieces: which of it nothing that follows can change."""
+
+from __future__ import annotations
+
+from markdown_it import MarkdownIt
+
+_markdown = MarkdownIt("gfm-like")
+LINE_IS_CLEAR = 8
+"""After so many characters a line shows what it is: more of a list, a new block."""
+
+
+class Blocks:
+    """Cuts growing Markdown between its top-level blocks, as soon as one is closed."""
+
+    def __init__(self) -> None:
+        self.open = ""
+        """The text that may still change."""
+        self._looked = 0
+
+    def feed(self, text: str) -> str:
+        """Add text; the blocks that it closed."""
+        self.open += text
+        # Only a line after a blank one can begin a new block for sure; before, nothing is parsed.
+        blank = self.open.rfind("\n\n")
+        after = self.open[blank + 2 :]
+        if blank < self._looked or ("\n" not in after and len(after) < LINE_IS_CLEAR):
+            return ""
+        self._looked = blank + 1
+        starts = sorted({t.map[0] for t in _markdown.parse(self.open) if t.map and t.level == 0})
+        if len(starts) < 2:
+            return ""
+        lines = self.open.split("\n")
+        closed = "\n".join(lines[: starts[-1]]) + "\n"
+        self.open = "\n".join(lines[starts[-1] :])
+        self._looked = 0
+        return closed

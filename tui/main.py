@@ -1,0 +1,56 @@
+"""Starting and ending the app: the terminal is ours in between, and given back on every way out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from tui import terminal
+from tui.app import AgentApp
+from tui.session import Serving, Session
+
+if TYPE_CHECKING:
+    from agent.setup import Shared
+
+log = logging.getLogger(__name__)
+
+
+def main(
+    shared: Shared,
+    *,
+    go_on: bool = False,
+    resume: str | None = None,
+    serving: Serving | None = None,
+) -> int:
+    """Run the app; the exit code. ``serving``: the HTTP face beside it, in the same loop."""
+    from agent.config import places
+
+    where = places()
+    trouble: str | None
+    try:
+        with terminal.kept(where.log):
+            session = Session(shared, go_on=go_on, resume=resume, serving=serving)
+            app = AgentApp(session, history=where.state / "prompts.jsonl")
+            code = asyncio.run(_run(app))
+            trouble = f"{app.trouble} ({where.log})." if code == 1 else app.trouble
+    except terminal.NoTerminal as error:
+        trouble, code = str(error), 2
+    if trouble:
+        print(f"agent: {trouble}", file=sys.stderr)
+    return code
+
+
+async def _run(app: AgentApp) -> int:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, app.exit, 128 + number, 128 + number)
+    try:
+        code = await app.run_async()
+    finally:
+        await app.shut_down()
+    if app.trouble:
+        return app.return_code or 1
+    return code or 0

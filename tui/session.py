@@ -1,0 +1,146 @@
+"""The app's conversation and what its turns run on; nothing here is seen.
+
+Everything heavy is imported in ``begin()``, in a thread, after the prompt is on the screen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agent.conversation import Conversation
+    from agent.events import Response
+    from agent.runtime import Runtime
+    from agent.setup import Shared
+    from agent.store import Store
+    from agent.turn import Options, Turn
+    from tools.base import Approver
+
+log = logging.getLogger(__name__)
+CLOSING = 5.0
+"""Seconds that ending a turn, or the tools and the engine, may take when the app is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The HTTP face, when it runs in the same process."""
+
+    address: str
+    """As a person would type it; shown in the status line."""
+    run: Callable[[Runtime], Coroutine[Any, Any, None]]
+    """Serves until it is cancelled, in the app's loop; an OSError says why it cannot."""
+
+
+class Session:
+    """``begin()``, then ``load()``; then any number of turns, one after the other; ``close()``."""
+
+    runtime: Runtime
+    conversation: Conversation
+    options: Options
+
+    def __init__(
+        self,
+        shared: Shared,
+        *,
+        go_on: bool = False,
+        resume: str | None = None,
+        serving: Serving | None = None,
+    ) -> None:
+        """``go_on``: the latest conversation; ``resume``: the one with this id."""
+        self.shared, self.serving = shared, serving
+        self._go_on, self._resume = go_on, resume
+        self._store: Store | None = None
+        self._began = False
+
+    async def begin(self) -> None:
+        """Imports, configuration, the store; tools begin to connect. Raises UserError."""
+        await asyncio.to_thread(self._prepare)
+        self._open_store()
+        self._began = True
+        await self.runtime.start()
+
+    def _prepare(self) -> None:
+        import importlib
+
+        from agent import setup
+
+        # The widgets of the first exchange bring Markdown, which the empty screen does without.
+        importlib.import_module("tui.widgets.exchange")
+        self.runtime = setup.runtime(self.shared)
+        self.options = setup.options(self.shared, self.runtime.model)
+
+    def _open_store(self) -> None:
+        from agent.conversation import Conversation
+        from agent.errors import UserError
+        from agent.items import new_id
+        from agent.store import Store, StoreError
+
+        resumed = self._go_on or self._resume is not None
+        try:
+            self._store = Store(self.runtime.where.store)
+            if resumed:
+                self.conversation = self._store.load(self._resume)
+            else:
+                self.conversation = Conversation(new_id("conv"))
+        except StoreError as error:
+            if resumed:
+                raise UserError(str(error)) from error
+            log.warning("%s", error)
+            self.conversation = Conversation(new_id("conv"))
+
+    def earlier(self) -> list[tuple[str, Response]]:
+        """What was said in this conversation before: prompts and responses."""
+        return self._store.responses(self.conversation.id) if self._store else []
+
+    @property
+    def kept(self) -> bool:
+        """The conversation is written to the store."""
+        return self._store is not None
+
+    @property
+    def notice(self) -> str | None:
+        """What a person should know of the model before they ask it anything."""
+        from agent.run import EMBEDDED_NOTICE
+
+        embedded = self.runtime.model.embedded and self.runtime.script is None
+        return EMBEDDED_NOTICE if embedded else None
+
+    async def load(self, progress: Callable[[float], None]) -> None:
+        """The model, and the tools settled. Raises EngineError."""
+        await self.runtime.ready(progress)
+
+    def turn(self, prompt: str, approver: Approver) -> Turn:
+        """A turn that is about to start."""
+        from agent.conversation import User
+        from agent.turn import Turn
+
+        options = replace(self.options, approver=approver)
+        turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
+        if self._store is not None:
+            self._store.begin(self.conversation, prompt, turn.response)
+        return turn.start()
+
+    async def finish(self, turn: Turn) -> None:
+        """Once its events are read: keep what was said."""
+        response = await turn.done()
+        if self._store is not None:
+            self._store.finish(self.conversation, response)
+
+    def context_used(self) -> int:
+        """Tokens that the next prompt starts with."""
+        return len(self.conversation.prompt(self.runtime.format))
+
+    async def close(self) -> None:
+        """End the tools and the engine; bounded, for the person has left already."""
+        if not self._began:
+            return
+        try:
+            await asyncio.wait_for(self.runtime.close(), CLOSING)
+        except TimeoutError:
+            log.warning("tools or engine did not end within %s s", CLOSING)
+        if self._store is not None:
+            self._store.close()

@@ -1,0 +1,67 @@
+"""The terminal kept for the app alone: whatever else writes to fd 1 or 2 lands in the log file.
+
+Native libraries print to fds 1 and 2, and some point them at /dev/null while they load. Textual
+paints to ``sys.__stderr__`` and asks ``sys.__stdout__`` for the size; so both get handles of their
+own on the terminal, and the fds themselves lead to the log until the app has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+
+class NoTerminal(Exception):
+    """The app cannot be shown here; one sentence."""
+
+
+@contextlib.contextmanager
+def kept(log: Path) -> Iterator[None]:
+    """Own the terminal; fds 1 and 2 are put back on every way out. Raises NoTerminal."""
+    if not sys.stdin.isatty():
+        raise NoTerminal("The app needs a terminal to read from; use agent run here.")
+    screen = next((fd for fd in (2, 1) if os.isatty(fd)), None)
+    if screen is None:
+        raise NoTerminal("The app needs a terminal to show itself on; use agent run here.")
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    saved = os.dup(1), os.dup(2)
+    handle = os.fdopen(os.dup(screen), "w", encoding="utf-8", errors="replace")
+    originals = sys.__stdout__, sys.__stderr__
+    _set_originals(handle, handle)
+    sink = _sink(log)
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+    os.close(sink)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            # What Python still buffers belongs to the log, not to the terminal.
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        for fd, copy in zip((1, 2), saved, strict=True):
+            os.dup2(copy, fd)
+            os.close(copy)
+        _set_originals(*originals)
+        with contextlib.suppress(OSError):  # a terminal that is gone cannot be flushed
+            handle.close()
+
+
+def _sink(log: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(log, flags, 0o600)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _set_originals(out: TextIO | None, err: TextIO | None) -> None:
+    # Typed as final, and the only place from which the driver takes its file.
+    for name, file in (("__stdout__", out), ("__stderr__", err)):
+        setattr(sys, name, file)

@@ -1,0 +1,107 @@
+"""What was asked and what came of it, in one of two views: live panes, or the record."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from tui.said import Said, thought
+from tui.widgets.panes import Panes
+from tui.widgets.record import Record
+from tui.words import count, seconds
+
+PROMPT_LINES = 6
+"""Of a longer prompt only so many lines are repeated in the conversation."""
+
+
+class Exchange(Vertical):
+    DEFAULT_CSS = """
+    Exchange {
+        height: auto;
+        & > .prompt { height: auto; padding: 0 1; color: $text; text-style: bold; }
+        & > .ending { height: auto; padding: 0 1; display: none; }
+        & > .ending.-shown { display: block; }
+        & > .ending.-failed { color: $text-error; }
+        & > .ending.-stopped { color: $text-warning; }
+        & > .footer { height: auto; padding: 0 1; color: $text-muted; display: none; }
+        &.-record.-ended > .footer { display: block; margin-bottom: 1; }
+        & > Record { margin: 1 1 0 1; }
+    }
+    """
+
+    def __init__(self, said: Said, *, panes: bool) -> None:
+        super().__init__()
+        self.said = said
+        self._height = 0
+        self._view: Panes | Record = Panes(said) if panes else Record(said)
+        self._prompt = Static(_prompt(said), classes="prompt", markup=False)
+        self._ending = Static("", classes="ending", markup=False)
+        self._footer = Static("", classes="footer", markup=False)
+        self.set_class(not panes, "-record")
+
+    def compose(self) -> ComposeResult:
+        yield self._prompt
+        yield self._view
+        yield self._ending
+        yield self._footer
+
+    def on_mount(self) -> None:
+        self.follow()
+
+    @property
+    def panes(self) -> bool:
+        return isinstance(self._view, Panes)
+
+    async def show_as(self, *, panes: bool) -> None:
+        """Change the view; both are made from the same parts, so nothing is lost."""
+        if panes == self.panes:
+            return
+        old, self._view = self._view, Panes(self.said) if panes else Record(self.said)
+        self.set_class(not panes, "-record")
+        with self.app.batch_update():
+            await self.mount(self._view, after=old)
+            await old.remove()
+
+    def follow(self) -> None:
+        """Show what came since the last call."""
+        self._view.follow()
+        said = self.said
+        ending = "\n".join(filter(None, [*said.notices, said.ending]))
+        self._ending.update(Content(ending))
+        if bool(ending) != self._ending.has_class("-shown"):
+            self._ending.set_class(bool(ending), "-shown")
+            self.call_after_refresh(self.fit, self._height)
+        self._ending.set_class(said.status == "failed", "-failed")
+        self._ending.set_class(said.status in ("cancelled", "incomplete"), "-stopped")
+        self.set_class(not said.running, "-ended")
+        if not said.running:
+            self._footer.update(Content(_numbers(said)))
+
+    def fit(self, height: int) -> None:
+        """Panes fill the screen; ``height``: rows that there are for the whole exchange."""
+        self._height = height
+        if isinstance(self._view, Panes):
+            lines = self._prompt.size.height or 1
+            below = self._ending.size.height if self._ending.has_class("-shown") else 0
+            self._view.styles.height = max(12, height - lines - below)
+
+
+def _prompt(said: Said) -> Content:
+    lines = said.prompt.strip("\n").split("\n")
+    if len(lines) > PROMPT_LINES:
+        rest = len(lines) - PROMPT_LINES + 1
+        lines = [*lines[: PROMPT_LINES - 1], f"… {rest} more lines"]
+    mark = "❯" if said.source == "app" else f"{said.source} ❯"
+    return Content(f"{mark} " + "\n  ".join(lines))
+
+
+def _numbers(said: Said) -> str:
+    spent = thought(said.parts)
+    words = [
+        f"thought for {seconds(spent)}" if spent >= 0.05 else "",
+        f"{count(said.tokens)} tokens" if said.tokens else "",
+        f"{said.speed:.0f} tok/s" if said.speed else "",
+    ]
+    return " · ".join(filter(None, words))

@@ -1,0 +1,179 @@
+"""Plain text that grows: wrapped as it comes, followed at its end, never parsed as markup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import cell_len, chop_cells
+from rich.segment import Segment
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+
+@dataclass(slots=True)
+class Line:
+    text: str
+    style: str
+
+
+class Stream(ScrollView, can_focus=True):
+    """Costs what was added, not what is there: rows once wrapped stay as they are."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"stream--head", "stream--faint", "stream--error"}
+    DEFAULT_CSS = """
+    Stream {
+        height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1;
+        &.-grows { height: auto; scrollbar-size-vertical: 0; }
+    }
+    """
+
+    def __init__(self, *, grows: bool = False, classes: str | None = None) -> None:
+        """``grows``: as high as its text (max-height still holds), else as high as its place."""
+        super().__init__(classes=classes)
+        self.set_class(grows, "-grows")
+        self._grows = grows
+        self._lines: list[Line] = []
+        self._rows: list[tuple[int, int, int]] = []
+        """Of each row on the screen: its line, and where in it the row starts and ends."""
+        self._wrapped = 0
+
+    # --- writing ---
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.text for line in self._lines)
+
+    def write(self, text: str, style: str = "") -> None:
+        """Text that goes on where the last ended. ``style``: head, faint, error or none."""
+        if not text:
+            return
+        first, *more = text.split("\n")
+        if not self._lines:
+            self._lines.append(Line(first, style))
+        elif self._lines[-1].text:
+            self._lines[-1].text += first
+        else:
+            self._lines[-1] = Line(first, style)
+        self._lines += [Line(line, style) for line in more]
+        self._show(len(self._lines) - len(more) - 1)
+
+    def line(self, text: str, style: str = "") -> None:
+        """Text on lines of its own."""
+        if self._lines and self._lines[-1].text:
+            self._lines.append(Line("", style))
+        self.write(text + "\n", style)
+
+    def mark(self) -> int:
+        """A place between lines, to ``cut`` back to."""
+        if self._lines and self._lines[-1].text:
+            self._lines.append(Line("", ""))
+        return max(0, len(self._lines) - 1)
+
+    def cut(self, mark: int = 0) -> None:
+        """Take back what was written after the mark."""
+        del self._lines[mark:]
+        self._lines += [Line("", "")] if mark else []
+        self._show(mark)
+
+    # --- wrapping ---
+
+    def _show(self, changed: int) -> None:
+        """Bring rows, height and scroll position up to date from line ``changed`` on."""
+        width = self.scrollable_content_region.width if self.is_attached else 0
+        if width <= 0:
+            return
+        at_end = self.scroll_offset.y >= self.max_scroll_y - 1
+        before = len(self._rows)
+        start = self._wrap(changed, width)
+        self.virtual_size = Size(width, len(self._rows))
+        if self._grows and len(self._rows) != before:
+            self.refresh(layout=True)
+        if at_end and self.max_scroll_y:
+            self.scroll_end(animate=False, immediate=True, x_axis=False)
+        self.refresh_lines(start, max(before, len(self._rows)) - start + 1)
+
+    def _wrap(self, changed: int, width: int) -> int:
+        """Wrap again from line ``changed`` on; the first row that may differ."""
+        if width != self._wrapped:
+            self._wrapped, changed = width, 0
+            self._rows.clear()
+        while self._rows and self._rows[-1][0] > changed:
+            self._rows.pop()
+        at = 0
+        if self._rows and self._rows[-1][0] == changed:
+            # Greedy wrapping: text added to a line only touches the last of its rows.
+            if changed < len(self._lines) and self._rows[-1][2] <= len(self._lines[changed].text):
+                at = self._rows[-1][1]
+                self._rows.pop()
+            else:
+                while self._rows and self._rows[-1][0] == changed:
+                    self._rows.pop()
+        start = len(self._rows)
+        for number in range(changed, len(self._lines)):
+            text = self._lines[number].text
+            if number == len(self._lines) - 1 and number and not text:
+                break  # the line that is about to be written
+            self._rows += [(number, a, b) for a, b in wrap(text, width, at)]
+            at = 0
+        return start
+
+    def on_resize(self) -> None:
+        self._show(0)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        if width > 0 and width != self._wrapped:
+            self._wrap(0, width)
+            self.virtual_size = Size(width, len(self._rows))
+        return len(self._rows)
+
+    # --- painting ---
+
+    def render_line(self, y: int) -> Strip:
+        width = self.scrollable_content_region.width
+        at = y + self.scroll_offset.y
+        if at >= len(self._rows):
+            return Strip.blank(width, self.rich_style)
+        number, start, end = self._rows[at]
+        line = self._lines[number]
+        style = self.rich_style
+        if line.style:
+            style = self.get_component_rich_style(f"stream--{line.style}")
+        segments = [Segment(line.text[start:end], style)]
+        if (selection := self.text_selection) and (span := selection.get_span(number)):
+            first, last = max(span[0], start), end if span[1] == -1 else min(span[1], end)
+            if first < last:
+                chosen = style + self.screen.get_component_rich_style("screen--selection")
+                segments = [
+                    Segment(line.text[start:first], style),
+                    Segment(line.text[first:last], chosen),
+                    Segment(line.text[last:end], style),
+                ]
+        strip = Strip(segments).adjust_cell_length(width, self.rich_style)
+        return strip.apply_offsets(start, number)
+
+    # --- selecting: in lines as they were written, not as they are wrapped ---
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selection.extract(self.text), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
+
+
+def wrap(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
+    """Where the rows of one line start and end, broken at blanks where there are some."""
+    rows: list[tuple[int, int]] = []
+    while True:
+        rest = text[start : start + width + 1]
+        if len(text) - start <= width and cell_len(rest) <= width:
+            return [*rows, (start, len(text))]
+        fits = max(1, len(chop_cells(rest, width)[0]))
+        blank = text.rfind(" ", start + 1, start + fits + 1)
+        end = blank + 1 if blank > start else start + fits
+        rows.append((start, end))
+        if end >= len(text):
+            return rows
+        start = end

@@ -1,0 +1,49 @@
+"""Text from models and tools as the screen may show it, and numbers as people read them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+# Terminal sequences that are whole: colours of a tool's output, titles, links.
+_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+# Whatever is left that a terminal may act on, and what turns the direction of reading.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def shown(text: str) -> str:
+    """Text that can neither steer the terminal nor show in another order than it is read."""
+    if text.isprintable():
+        return text
+    text = _SEQUENCES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text).expandtabs(4)
+
+
+def arguments(text: str, width: int = 60) -> str:
+    """A call's whole arguments for reading: code as code, longer objects over several lines."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(value, dict):
+        return text
+    if len(value) == 1 and isinstance(code := next(iter(value.values())), str) and "\n" in code:
+        return code.rstrip("\n")
+    line = json.dumps(value, ensure_ascii=False)
+    return line if len(line) <= width else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def seconds(value: float) -> str:
+    """0.4 s, 12 s, 3 min 05 s"""
+    if value < 9.95:
+        return f"{value:.1f} s"
+    if value < 60:
+        return f"{value:.0f} s"
+    return f"{int(value) // 60} min {int(value) % 60:02} s"
+
+
+def count(value: int) -> str:
+    """950, 1.2k, 33k"""
+    if value < 1000:
+        return str(value)
+    return f"{value / 1000:.1f}k" if value < 9950 else f"{value / 1000:.0f}k"

@@ -136,11 +136,12 @@ class Connection:
         return self._child.connect()
 
     async def _list(self, client: Client) -> list[Tool]:
-        found: list[T.Tool] = []
+        found: dict[str, T.Tool] = {}
         cursor = None
         for _ in range(MAX_PAGES):
             page = await client.list_tools(cursor=cursor)
-            found += page.tools
+            for tool in page.tools:
+                found.setdefault(tool.name, tool)
             if not (cursor := page.next_cursor):
                 break
         return [
@@ -151,7 +152,7 @@ class Connection:
                 parameters=tool.input_schema,
                 read_only=bool(tool.annotations and tool.annotations.read_only_hint),
             )
-            for tool in found
+            for tool in found.values()
             # Such a tool can only be run as a task, which the protocol no longer has.
             if not (tool.execution and tool.execution.task_support == "required")
         ]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tools.base import OnOutput, OnProgress, ServerState, Tool, ToolResult
 from tools.config import ServerConfig
@@ -91,12 +91,10 @@ class Host:
         if server is None:
             return failure(f"no such server: {tool.server}", INVALID_PARAMS)
         connection = await server.connection()
-        if not any(tool.name == one.name for one in server.offered()):
-            if server.error and not server.offered():
-                return failure(f"the server {tool.server} {server.error}", CONNECTION_CLOSED)
-            return failure(f"{tool.server} has no tool {tool.name}", INVALID_PARAMS)
         if connection is None:
-            return failure(f"the server {tool.server} {server.error}", CONNECTION_CLOSED)
+            return failure(f"the server {tool.server} {server.problem()}", CONNECTION_CLOSED)
+        if not any(tool.name == one.name for one in server.offered()):
+            return failure(f"the server {tool.server} has no tool {tool.name}", INVALID_PARAMS)
         return await connection.call(tool.name, arguments, on_progress, on_output)
 
     async def close(self) -> None:
@@ -124,25 +122,34 @@ class _Server:
         if not config.enabled or config.url:
             self.settled.set()
 
+    def problem(self) -> str | None:
+        """Why nothing of it can be called; a hand's connection is made when it is needed."""
+        if not self.config.enabled:
+            return "is disabled"
+        if self.config.hand is not None and not self._closing:
+            return self.config.hand.problem()
+        return None if self._ready else self.error
+
     def offered(self) -> list[Tool]:
-        hand = self.config.hand
-        if not self.config.enabled or (hand and hand.problem()):
+        if not self.config.enabled or (self.config.hand and self.config.hand.problem()):
             return []
         return [tool for tool in self._tools if self.config.offers(tool.name)]
 
     def state(self) -> ServerState:
-        config = self.config
-        tools = [tool.name for tool in self.offered()]
+        config, error = self.config, self.problem()
+        status: Literal["starting", "ready", "failed", "disabled"]
         if not config.enabled:
-            return ServerState(config.name, "disabled", [], None, config.required)
-        problem = config.hand.problem() if config.hand else None
-        if problem is None and (config.hand or self._ready):
-            absent = set(config.enabled_tools or ()) - {tool.name for tool in self._tools}
-            note = f"has no tool {', '.join(sorted(absent))}" if absent else None
-            return ServerState(config.name, "ready", tools, note, config.required)
-        if error := problem or self.error:
-            return ServerState(config.name, "failed", tools, error, config.required)
-        return ServerState(config.name, "starting", tools, None, config.required)
+            status, error = "disabled", None
+        elif error is not None:
+            status = "failed"
+        elif config.hand is None and not self._ready:
+            status = "starting"
+        else:
+            status = "ready"
+            if absent := set(config.enabled_tools or ()) - {tool.name for tool in self._tools}:
+                error = f"has no tool {', '.join(sorted(absent))}"
+        tools = [tool.name for tool in self.offered()]
+        return ServerState(config.name, status, tools, error, config.required)
 
     def start(self) -> None:
         if self._task is None and not self._closing and self.config.enabled and not self.config.url:
@@ -158,7 +165,7 @@ class _Server:
         if not self._ready:
             self._wanted.set()  # cuts a wait between two attempts short
             await self._outcome()
-        return self._connection if self._ready else None
+        return None if self.problem() else self._connection
 
     def _alive(self) -> bool:
         return self._connection is not None and self._connection.alive

@@ -90,6 +90,8 @@ class Child:
                     group.cancel_scope.cancel()
         finally:
             self.returncode = process.returncode
+            if process.returncode is None:  # our own task was cancelled out of the orderly end
+                _signal(process.pid, signal.SIGKILL)
             for stream in (to_us, incoming, outgoing, from_us):
                 stream.close()
 

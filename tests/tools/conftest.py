@@ -34,6 +34,13 @@ def tool(host: Host, name: str) -> Tool:
     return next(tool for tool in host.tools() if tool.model_name == name)
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that do not end when asked are ended soon."""
+    monkeypatch.setattr("tools.stdio.GRACE", 0.5)
+    monkeypatch.setattr("tools.stdio.LAST_WORDS", 0.2)
+
+
 Hosting = Callable[..., Host]
 
 

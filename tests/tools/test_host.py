@@ -19,6 +19,8 @@ from tools.base import Tool
 from tools.config import ServerConfig
 from tools.files import Files
 from tools.host import Host
+from tools.python import Python
+from tools.sandbox import Isolation
 
 UNKNOWN = Tool("plain", "nothing", "", {})
 
@@ -119,6 +121,7 @@ async def test_a_server_that_fails_says_why(hosting: Hosting, tmp_path: Path) ->
         server("hostile", "refuse"),
         ServerConfig("absent", command="no-such-command-anywhere"),
         ServerConfig("folder", command=sys.executable, cwd=str(tmp_path / "none")),
+        ServerConfig("old", command=sys.executable, args=("-c", "from mcp import FastMCPX")),
         ServerConfig("remote", url="https://example.org/mcp"),
         server("plain", name="off", enabled=False),
     )
@@ -128,8 +131,9 @@ async def test_a_server_that_fails_says_why(hosting: Hosting, tmp_path: Path) ->
     assert errors["hostile"] == ("ended with exit code 3; its last words: cannot find the database")
     assert errors["absent"] == "cannot be started: no such command: no-such-command-anywhere"
     assert "no such folder" in errors["folder"]
+    assert "uvx --with 'mcp<2'" in errors["old"]
     assert "HTTP" in errors["remote"]
-    assert [one.status for one in host.servers()] == ["failed"] * 4 + ["disabled"]
+    assert [one.status for one in host.servers()] == ["failed"] * 5 + ["disabled"]
     assert list(host.tools()) == []
     failed = await host.call(Tool("remote", "x", "", {}), {})
     assert (failed.failure, failed.code) == ("protocol", -32000)
@@ -190,12 +194,7 @@ async def test_junk_on_stdout_is_survived(hosting: Hosting) -> None:
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
-async def test_nothing_is_left_after_close(
-    hosting: Hosting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tools import stdio
-
-    monkeypatch.setattr(stdio, "GRACE", 0.3)
+async def test_nothing_is_left_after_close(hosting: Hosting, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     host = hosting(server("hostile", "orphan", str(note)), server("plain"))
     await host.start()
@@ -206,12 +205,7 @@ async def test_nothing_is_left_after_close(
     assert (await host.call(UNKNOWN, {})).failure == "protocol"
 
 
-async def test_an_orphan_of_a_dead_server_is_ended(
-    hosting: Hosting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from tools import stdio
-
-    monkeypatch.setattr(stdio, "GRACE", 0.3)
+async def test_an_orphan_of_a_dead_server_is_ended(hosting: Hosting, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     host = hosting(server("hostile", "orphan", str(note)))
     await host.start()
@@ -276,6 +270,38 @@ async def test_an_older_server_and_a_hand_side_by_side(hosting: Hosting, tmp_pat
     now = await host.call(tool(host, "time__get_current_time"), {"timezone": "Europe/Berlin"})
     assert "Europe/Berlin" in now.text
     assert (await host.call(tool(host, "files__read"), {"path": "a.txt"})).text == "hello"
+
+
+async def test_a_hand_that_cannot_work_is_not_offered(hosting: Hosting, tmp_path: Path) -> None:
+    bare = Python(isolation=Isolation("none", "nothing works here", False))
+    host = hosting(ServerConfig(bare.name, hand=bare, required=True))
+    await host.start()
+    await host.settled()
+    (state,) = host.servers()
+    assert (state.status, state.error) == ("failed", "is not available: nothing works here")
+    assert list(host.tools()) == []
+    refused = await host.call(Python.tools[0], {"code": "1"})
+    assert (refused.failure, refused.code) == ("protocol", -32000)
+    assert refused.text == (
+        "Error: the server code_interpreter is not available: nothing works here"
+    )
+
+
+async def test_a_hand_streams_its_output_through_the_host(hosting: Hosting) -> None:
+    hand = Python()
+    host = hosting(ServerConfig(hand.name, hand=hand))
+    seen: list[tuple[str, str]] = []
+    result = await host.call(
+        Python.tools[0], {"code": "print(6*7)"}, on_output=lambda *part: seen.append(part)
+    )
+    if result.failure == "protocol":
+        pytest.skip(result.text)
+    assert result.text == "42"
+    assert "".join(text for _, text in seen) == "42\n"
+    failed = await host.call(Python.tools[0], {"code": "1/0"})
+    assert (failed.failure, failed.code) == ("execution", 0)
+    missing = await host.call(Python.tools[0], {})
+    assert missing.text == "Error: missing argument: code"
 
 
 def _alive(pid: int) -> bool:

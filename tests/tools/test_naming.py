@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.naming import clean, model_names
@@ -36,6 +36,7 @@ def test_names_that_need_care() -> None:
     assert model_names(reversed(keys)) == names
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=80)), max_size=8))
 def test_any_names_become_unique_words(keys: list[tuple[str, str]]) -> None:
     names = model_names(keys)

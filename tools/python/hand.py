@@ -108,7 +108,9 @@ class Python:
                 done, _ = await asyncio.wait([run], timeout=self._timeout)
                 if not done:
                     await self._stop(worker, run)
-                    raise HandError(self._timed_out(worker, run))
+                    what = f"Error: stopped after {self._timeout:g} s; "
+                    what += self._bury(worker) if worker.dead else "variables are kept"
+                    raise HandError(_joined(worker.output(), what))
             except asyncio.CancelledError:
                 # The caller does not wait; the next call does.
                 stopping = asyncio.create_task(self._stop(worker, run))
@@ -116,7 +118,7 @@ class Python:
                 stopping.add_done_callback(self._ending.discard)
                 raise
             if worker.dead:
-                raise HandError(_joined(worker.output(), f"Error: {self._lost(worker)}"))
+                raise HandError(_joined(worker.output(), f"Error: {self._bury(worker)}"))
             text = _joined(note, worker.output())
             if not run.result():
                 raise HandError(text)
@@ -142,7 +144,7 @@ class Python:
         if self._closed:
             raise HandError("Error: python is closed")
         if self._worker is not None and self._worker.dead:
-            self._note = f"[{self._lost(self._worker)}]"
+            self._note = f"[{self._bury(self._worker)}]"
         if self._worker is None:
             self._warm()
             assert self._warming is not None
@@ -175,12 +177,8 @@ class Python:
         await worker.kill()
         await asyncio.wait([run])
 
-    def _timed_out(self, worker: _Worker, run: asyncio.Task[bool]) -> str:
-        what = f"Error: stopped after {self._timeout:g} s"
-        what += f"; {self._lost(worker)}" if worker.dead else "; variables are kept"
-        return _joined(worker.output(), what)
-
-    def _lost(self, worker: _Worker) -> str:
+    def _bury(self, worker: _Worker) -> str:
+        """Forget a dead worker; what the model should know of it."""
         self._worker = None
         return f"the Python process {worker.death()}; its variables are lost, a fresh one starts"
 
@@ -263,6 +261,7 @@ class _Worker:
         for task in self._reading:
             task.cancel()
         await self._process.wait()
+        self._end()
 
     async def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
@@ -277,6 +276,9 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
+        self._end()
+
+    def _end(self) -> None:
         self.dead = True
         self._finish(False)
 

@@ -61,11 +61,12 @@ def candidates() -> Sequence[str]:
 @functools.cache
 def isolation() -> Isolation:
     """The best way that works here. Tries them once per process, each some 100 ms; blocks."""
-    reasons = []
+    reasons: list[str] = []
     for name in candidates():
         reason = probe(name)
         if reason is None:
-            return Isolation(name, _PROMISES[name], True)
+            passed_over = f" (not {'; '.join(reasons)})" if reasons else ""
+            return Isolation(name, _PROMISES[name] + passed_over, True)
         reasons.append(f"{name}: {reason}")
     why = "; ".join(reasons) or f"none is known for {sys.platform}"
     return Isolation("none", f"no isolation works here ({why})", False)

@@ -1,0 +1,51 @@
+"""The system call filter, run here instruction by instruction: also for the other processor."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.sandbox import confine
+
+ALLOW, PID = "allow", 4711
+
+
+def verdict(arch: int, number: int, argument: int = 0, audit: int | None = None) -> str | int:
+    """What the kernel would do: allow, kill, or answer with an error number."""
+    data = {0: number, 4: confine.AUDIT_ARCH[arch] if audit is None else audit, 16: argument}
+    rules = confine.program(arch, PID)
+    at = value = 0
+    while True:
+        code, true, false, k = rules[at]
+        at += 1
+        match code:
+            case 0x20:
+                value = data[k]
+            case 0x15:
+                at += true if value == k else false
+            case 0x35:
+                at += true if value >= k else false
+            case 0x45:
+                at += true if value & k else false
+            case 0x06:
+                return {0x7FFF0000: ALLOW, 0x80000000: "kill"}.get(k, k & 0xFFFF)
+
+
+@pytest.mark.parametrize("arch", [0, 1])
+def test_the_filter_says_what_the_tables_say(arch: int) -> None:
+    for calls, answer in ((confine.DENIED, confine.EPERM), (confine.IGNORED, 0)):
+        for name, numbers in calls.items():
+            if (number := numbers[arch]) is not None:
+                assert verdict(arch, number) == answer, name
+    for name, numbers in confine.OWN.items():
+        number = numbers[arch]
+        assert number is not None
+        assert verdict(arch, number, PID) == verdict(arch, number, 0) == ALLOW, name
+        assert verdict(arch, number, 1) == verdict(arch, number, 0xFFFFFFFF) == confine.EPERM
+    read, futex = ((0, 202), (63, 98))[arch]
+    assert verdict(arch, read) == verdict(arch, futex) == ALLOW
+    clone = confine.CLONE[arch]
+    assert verdict(arch, clone, 0x3D0F00) == ALLOW  # a thread, as the C library starts it
+    assert verdict(arch, clone, 17) == verdict(arch, clone, 0x10000000) == confine.EPERM
+    assert verdict(arch, confine.CLONE3[arch]) == confine.ENOSYS
+    assert verdict(arch, 0x40000029) == confine.ENOSYS
+    assert verdict(arch, read, audit=confine.AUDIT_ARCH[1 - arch]) == "kill"

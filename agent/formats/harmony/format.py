@@ -10,10 +10,8 @@ from openai_harmony import HarmonyEncoding
 from agent.formats.base import Head, Parser
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.harmony.render import Renderer
+from agent.formats.harmony.vocabulary import CALL, CHANNEL, END, ENDOFTEXT, MESSAGE, RETURN
 from agent.formats.recipients import Recipients
-
-START, END, CHANNEL, MESSAGE = 200006, 200007, 200005, 200008
-RETURN, CALL, END_OF_TEXT = 200002, 200012, 199999
 
 # What the model may call without being told of a function of that name.
 TRAINED = ("python", "browser", "container")
@@ -23,7 +21,7 @@ class HarmonyFormat:
     """gpt-oss's own format."""
 
     name = "harmony"
-    stop = frozenset({RETURN, CALL, END_OF_TEXT})
+    stop = frozenset({RETURN, CALL, ENDOFTEXT})
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self.encoding = encoding
@@ -45,11 +43,14 @@ class HarmonyFormat:
         return self.render.assistant_open()
 
     def close_message(self, ids: Sequence[int]) -> list[int]:
+        if ids and ids[0] in (CHANNEL, MESSAGE):
+            # The model left the opening out; what it stood after may be dropped from history.
+            ids = [*self.open_assistant(), *ids]
         # A finished answer ends in <|return|> only as the very last thing that was said.
         match ids[-1] if ids else None:
             case int(last) if last in (END, CALL):
                 return list(ids)
-            case int(last) if last in (RETURN, END_OF_TEXT):
+            case int(last) if last in (RETURN, ENDOFTEXT):
                 return [*ids[:-1], END]
             case _:
                 return [*ids, END]

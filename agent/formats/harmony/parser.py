@@ -132,8 +132,11 @@ class HarmonyParser:
                 self._body.add(text, self._out)
             return
         part = self._parts[-1]
-        part.texts.append(text)
-        self._length += 1
+        if tokens:
+            part.texts.append(text)
+            self._length += 1
+        else:
+            part.texts[-1] += text
         bare = len(self._parts) == 1 and not self._started
         if (bare and not could_begin(part.text)) or self._length > LONGEST_HEADER:
             self._headless(None, force=True)

@@ -1,0 +1,64 @@
+"""Harmony's parser beside openai-harmony's, token by token, each read as a program would read it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from openai_harmony import HarmonyEncoding, Role, StreamableParser
+
+from agent.formats.harmony.parser import HarmonyParser
+from agent.formats.recipients import Recipients
+from agent.tiny.vocabulary import ranks
+from agent.vocabulary import encoding as load
+from tests.bench import Row, beside
+
+TEXT = "A quick “fox” computes 123*456 in Österreich, writes नमस्ते and sends a 👩‍👩‍👧. "
+CALL = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+
+
+def rows() -> list[Row]:
+    """Content in a short and a long message, and a call's header."""
+    encoding = load(ranks)
+    recipients = Recipients(["functions.get_weather", "python"])
+    header = encoding.encode(CALL, allowed_special="all")
+    body = encoding.encode(TEXT * 2_500)
+
+    def row(name: str, ids: list[int], repeat: int) -> Row:
+        return beside(
+            name,
+            "tokens/s",
+            _rate(lambda: _ours(encoding, recipients, ids), len(ids), repeat),
+            "StreamableParser",
+            _rate(lambda: _theirs(encoding, ids), len(ids), repeat),
+        )
+
+    return [
+        row("Harmony, 2k content tokens", header + body[:2_000], 5),
+        row("Harmony, 50k content tokens", header + body[:50_000], 1),
+        row("Harmony, a call's header", header, 100),
+    ]
+
+
+def _rate(work: Callable[[], None], tokens: int, repeat: int) -> Callable[[], float]:
+    def measure() -> float:
+        start = time.perf_counter()
+        for _ in range(repeat):
+            work()
+        return tokens * repeat / (time.perf_counter() - start)
+
+    return measure
+
+
+def _ours(encoding: HarmonyEncoding, recipients: Recipients, ids: list[int]) -> None:
+    parser = HarmonyParser(encoding, recipients)
+    for token in ids:
+        parser.feed((token,))
+    parser.finish()
+
+
+def _theirs(encoding: HarmonyEncoding, ids: list[int]) -> None:
+    parser = StreamableParser(encoding, Role.ASSISTANT)
+    for token in ids:
+        parser.process(token)
+        _ = parser.last_content_delta, parser.current_channel, parser.current_recipient

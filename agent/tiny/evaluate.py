@@ -317,9 +317,8 @@ def main() -> None:
             missed[case.kind] += 1
             if missed[case.kind] <= options.misses:
                 print(f"{case.kind}: {problem}\n", flush=True)
-    print(
-        f"temperature {options.temperature}, {runner.made / max(1e-9, runner.seconds):.0f} tokens/s generated\n"
-    )
+    speed = runner.made / max(1e-9, runner.seconds)
+    print(f"temperature {options.temperature}, {speed:.0f} tokens/s generated\n")
     print("| kind | cases | tool % | arguments % | unstripped % | end to end % | well-formed % |")
     print("|---|---|---|---|---|---|---|")
     print(row("**fixed tools, all**", total([scores[k] for k in FIXED_KINDS])))

@@ -1,7 +1,8 @@
 """Choosing the next token from the scores of all of them: exact, and cheap for 201,088 tokens.
 
-Greedy is an argmax. Everything else works on as few tokens as it can; the whole distribution,
-untruncated, is sampled by rejection, which needs no sum over all tokens and is still exact.
+Greedy is an argmax. Every truncation is a floor under the scores, found without sorting them all.
+What is above it is drawn by rejection: tokens near the best have weights of their own, the many
+others share an upper limit and are weighed only when one is hit, so nobody sums over all tokens.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from agent.engine.native import Logits
 HEAD = 12.0
 """Nats below the best token down to which tokens are weighed one by one."""
 CROWD = 8192
-"""So many tokens in the head, and weighing all at once in single precision is cheaper."""
+"""With so many of them it is cheaper to weigh all tokens at once, in single precision."""
 BLOCK = 256
+NEAR = 6.0
+"""Nats below the best token within which most distributions have what top_p asks for."""
+FEW = 1024
+"""So few scores are sorted; more are halved first."""
 
 
 class Sampler:
@@ -28,7 +33,6 @@ class Sampler:
     def __init__(self, sampling: Sampling, vocabulary: int) -> None:
         self._sampling = sampling
         self._random = random.Random(sampling.seed)
-        self._truncated = sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
         self._weights = np.zeros(-(-vocabulary // BLOCK) * BLOCK, np.float32)
         self._size = vocabulary
 
@@ -38,90 +42,95 @@ class Sampler:
         peak = float(logits[best])
         if not math.isfinite(peak):
             raise EngineError("The model's output is not a number: its file may be damaged.")
-        if self._sampling.temperature <= 0 or self._sampling.top_k == 1:
+        temperature = self._sampling.temperature
+        if temperature <= 0 or self._sampling.top_k == 1:
             return best
-        if self._truncated:
-            ids, weights = self.candidates(logits)
-            return int(ids[self._draw(weights)])
-        return self._pick_of_all(logits, peak)
-
-    def _draw(self, weights: npt.NDArray[np.floating]) -> int:
-        """An index with probability proportional to its weight."""
-        sums = np.cumsum(weights, dtype=np.float64)
-        at = np.searchsorted(sums, self._random.random() * sums[-1], side="right")
-        return min(int(at), len(sums) - 1)
-
-    def _pick_of_all(self, logits: Logits, peak: float) -> int:
-        """Rejection under an envelope: the head's own weights, and the tail's limit everywhere."""
-        scale = 1 / self._sampling.temperature
-        limit = peak - HEAD * self._sampling.temperature
-        head = np.flatnonzero(logits > limit)
+        floor = self.floor(logits, peak)
+        limit = max(floor, peak - HEAD * temperature)
+        head = np.flatnonzero(logits >= limit)
         if len(head) > CROWD:
-            return self._pick_by_blocks(logits)
-        sums = np.cumsum(np.exp((logits[head] - peak) * scale, dtype=np.float64))
+            return self._pick_by_blocks(logits, peak, floor)
+        sums = np.cumsum(np.exp((logits[head].astype(np.float64) - peak) / temperature))
         above = float(sums[-1])
-        envelope = above + self._size * math.exp(-HEAD)
+        envelope = above if floor >= limit else above + self._size * math.exp(-HEAD)
         while True:
             if (drawn := self._random.random() * envelope) < above:
                 return int(head[np.searchsorted(sums, drawn, side="right")])
             token = int(self._random.random() * self._size)
-            below = float(logits[token]) - limit
-            if below <= 0 and self._random.random() < math.exp(below * scale):
+            score = float(logits[token])
+            if floor <= score < limit and self._random.random() < math.exp(
+                (score - limit) / temperature
+            ):
                 return token
 
-    def _pick_by_blocks(self, logits: Logits) -> int:
-        """Inverse transform in two steps: a block of tokens, then one in it."""
-        blocks = self.weigh_all(logits).reshape(-1, BLOCK)
-        block = self._draw(np.einsum("ij->i", blocks))
-        return block * BLOCK + self._draw(blocks[block])
-
-    def weigh_all(self, logits: Logits) -> npt.NDArray[np.float32]:
-        """exp((logit − peak) / temperature) of every token, zeros after the last."""
-        weights = self._weights[: self._size]
-        np.subtract(logits, logits.max(), out=weights)
-        np.multiply(weights, 1 / self._sampling.temperature, out=weights)
-        np.exp(weights, out=weights)
-        return self._weights
-
-    def candidates(self, logits: Logits) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-        """The tokens that the truncations leave, best first, and their weights (the best has 1)."""
+    def floor(self, logits: Logits, peak: float) -> float:
+        """The least score that top_k, top_p and min_p leave; equal scores stay or go together."""
         s = self._sampling
-        peak = float(logits.max())
-        total = 0.0
+        floor = peak + s.temperature * math.log(s.min_p) if s.min_p > 0 else -math.inf
+        left = logits
         if s.top_k:
-            ids = np.flatnonzero(logits >= _at_least(logits, s.top_k))
-        elif s.top_p < 1:
-            weights = self.weigh_all(logits)
-            total = float(np.einsum("ij->i", weights.reshape(-1, BLOCK)).sum(dtype=np.float64))
-            ids = _holding(weights[: self._size], s.top_p * total)
-        else:
-            ids = np.flatnonzero(logits >= peak + s.temperature * math.log(s.min_p) - 1e-3)
-        ids = ids[np.argsort(-logits[ids], kind="stable")][: s.top_k or None]
-        chosen = np.exp((logits[ids].astype(np.float64) - peak) / s.temperature)
+            floor = max(floor, kth := _kth(logits, s.top_k))
+            left = logits[logits >= kth]
         if s.top_p < 1:
-            sums = np.cumsum(chosen)
-            count = int(np.searchsorted(sums, s.top_p * (total or sums[-1]))) + 1
-            ids, chosen = ids[:count], chosen[:count]
-        if s.min_p > 0:
-            chosen = chosen[chosen >= s.min_p]
-        return ids[: len(chosen)], chosen
+            floor = max(floor, self._nucleus(left, peak))
+        return floor
+
+    def _nucleus(self, scores: Logits, peak: float) -> float:
+        """The least of the best scores that weigh top_p of all together."""
+        mass = self._sampling.top_p * self._mass(scores, peak)
+        near = scores[scores >= peak - NEAR * self._sampling.temperature]
+        if self._mass(near, peak) < mass:
+            near = scores
+        above = 0.0
+        while (half := len(near) // 2) > FEW:
+            near = np.partition(near, half)
+            if (weight := above + self._mass(near[half:], peak)) < mass:
+                above, near = weight, near[:half]
+            else:
+                near = near[half:]
+        near = np.sort(near)[::-1]
+        sums = np.cumsum(self.weigh(near, peak)[: len(near)], dtype=np.float64)
+        return float(near[min(int(np.searchsorted(sums, mass - above)), len(near) - 1)])
+
+    def _mass(self, scores: Logits, peak: float) -> float:
+        return float(_sums(self.weigh(scores, peak)).sum(dtype=np.float64))
+
+    def weigh(self, scores: Logits, peak: float) -> npt.NDArray[np.float32]:
+        """exp((score − peak) / temperature) of each, and zeros up to a whole block."""
+        weights = self._weights[: -(-len(scores) // BLOCK) * BLOCK]
+        weights[len(scores) :] = 0
+        mine = weights[: len(scores)]
+        np.subtract(scores, peak, out=mine)
+        np.multiply(mine, 1 / self._sampling.temperature, out=mine)
+        np.exp(mine, out=mine)
+        return weights
+
+    def _pick_by_blocks(self, logits: Logits, peak: float, floor: float) -> int:
+        """Inverse transform in two steps: a block of tokens, then one in it."""
+        weights = self.weigh(logits, peak)
+        if floor > -math.inf:
+            weights[: self._size][logits < floor] = 0
+        block = self._draw(_sums(weights))
+        return block * BLOCK + self._draw(weights[block * BLOCK : (block + 1) * BLOCK])
+
+    def _draw(self, weights: npt.NDArray[np.float32]) -> int:
+        """An index with probability proportional to its weight."""
+        sums = np.cumsum(weights, dtype=np.float64)
+        return int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
 
 
-def _at_least(logits: Logits, count: int) -> float:
-    """A score that at least `count` tokens reach, and not many more when `count` is small."""
+def _sums(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Of each block; einsum adds in many lanes, which is fast and keeps the rounding small."""
+    sums: npt.NDArray[np.float32] = np.einsum("ij->i", weights.reshape(-1, BLOCK))
+    return sums
+
+
+def _kth(logits: Logits, k: int) -> float:
+    """The k-th best score; that of the k-th best column of many tokens is not above it."""
     columns = len(logits) // BLOCK
-    if count >= len(logits):
+    if k >= len(logits):
         return -math.inf
-    if count > columns:
-        return float(np.partition(logits, -count)[-count])
-    best = logits[: columns * BLOCK].reshape(BLOCK, columns).max(axis=0)
-    return float(np.partition(best, -count)[-count])
-
-
-def _holding(weights: npt.NDArray[np.float32], mass: float) -> npt.NDArray[np.intp]:
-    """The heaviest tokens, as many as weigh `mass` together and some more."""
-    for depth in (3.0, 6.0, 12.0):
-        ids = np.flatnonzero(weights >= math.exp(-depth))
-        if float(weights[ids].sum(dtype=np.float64)) > mass:
-            return ids
-    return np.arange(len(weights))
+    if k <= columns:
+        best = logits[: columns * BLOCK].reshape(BLOCK, columns).max(axis=0)
+        logits = logits[logits >= np.partition(best, -k)[-k]]
+    return float(np.partition(logits, -k)[-k])

@@ -30,8 +30,12 @@ def parts(text: str) -> list[str]:
 
 
 def unbroken(text: str) -> str:
-    """With a space in runs that are too long, for text that cannot be given in parts."""
-    return " ".join(parts(text))
+    """With spaces in runs that are too long, and long white space cut: for text without parts."""
+
+    def broken(run: re.Match[str]) -> str:
+        return run[0][:LONGEST_RUN] if run[0].isspace() else " ".join(parts(run[0]))
+
+    return _RUN.sub(broken, text)
 
 
 def line(text: str) -> str:

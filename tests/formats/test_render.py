@@ -149,15 +149,14 @@ def test_what_is_rendered_parses_back(
 
 
 @pytest.mark.parametrize("run", ["a", "-", " ", "\n", "क्ष", "漢"])
-def test_long_runs_are_rendered_in_linear_time(
-    encoding: HarmonyEncoding, renderer: Renderer, run: str
-) -> None:
-    text = run * 60_000
+def test_a_long_run(encoding: HarmonyEncoding, renderer: Renderer, run: str) -> None:
+    """openai-harmony alone takes seconds for these; a million letters end the process."""
+    text = f"x{run * (100_000 // len(run))}y"
     began = time.monotonic()
     ids = renderer.user(text)
-    assert time.monotonic() - began < 20, "200,000 times the same letter took openai-harmony 20 s"
-    assert encoding.decode(ids) == f"<|start|>user<|message|>{text}<|end|>"
     assert renderer.developer(text, [FunctionTool("f", text, {"description": text})])
+    assert time.monotonic() - began < 10
+    assert encoding.decode(ids) == f"<|start|>user<|message|>{text}<|end|>"
 
 
 def test_ordinary_text_has_its_ordinary_tokens(

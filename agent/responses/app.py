@@ -139,23 +139,22 @@ def create(
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """The body, as long as it is not too long. Raises ApiError."""
-    chunks, size = [], 0
+    """The body, if it is not too long. Raises ApiError."""
+    message = f"The body of the request is longer than {most:,} bytes."
+    too_long = ApiError(413, message, code="request_too_large")
     announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > most:
-        raise _too_long(most)
+    if announced.isdigit() and int(announced) > 2 * most:
+        raise too_long
+    chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size > most:
-            raise _too_long(most)
-        chunks.append(chunk)
+        if size <= most:
+            chunks.append(chunk)
+        elif size > 2 * most:  # a little more is read and dropped: who still sends hears no answer
+            raise too_long
+    if size > most:
+        raise too_long
     return b"".join(chunks)
-
-
-def _too_long(most: int) -> ApiError:
-    message = f"The body of the request is longer than {most:,} bytes."
-    # What is still on its way is not read, so the connection cannot go on.
-    return ApiError(413, message, code="request_too_large", headers={"connection": "close"})
 
 
 # --- errors ---

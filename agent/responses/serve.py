@@ -36,11 +36,14 @@ def listen(host: str, port: int, api_key: str | None) -> socket.socket:
             f"--host {host} lets other machines in: set a key with --api-key, or stay on {HOST}."
         )
     try:
+        if port not in range(65536):
+            raise OverflowError("ports go from 0 to 65535")
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(socket.SOMAXCONN)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"Cannot listen on {host} port {port}: {reason}.") from error

@@ -1,0 +1,60 @@
+"""One run watched over HTTP, as JSON lines and as an app does it, all at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from io import StringIO
+from typing import Any
+
+from agent import events as ev
+from agent.run import JsonLines
+from agent.turn import Turn
+from tests.invariants import check
+from tests.responses.conftest import Serve
+from tests.responses.scripts import final, python, thought
+
+CODE = {"type": "mcp", "server_label": "code_interpreter"}
+
+
+async def json_lines(turn: Turn) -> list[dict[str, Any]]:
+    out = StringIO()
+    face = JsonLines(out)
+    async for batch in turn.log.follow():
+        for event in batch:
+            face.show(event)
+        face.flush()
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+async def late_and_slow(turn: Turn) -> list[ev.Item]:
+    """Like a pane that is opened late and paints one item after the other."""
+    await turn.done()
+    items = []
+    async for batch in turn.log.follow():
+        for event in batch:
+            if isinstance(event, ev.OutputItemDone):
+                items.append(event.item)
+                await asyncio.sleep(0)
+    return items
+
+
+async def test_all_see_the_same(serve: Serve) -> None:
+    served = await serve(thought("I compute.") + python("print(6*7)"), final("42"), tools="python")
+    watching: list[asyncio.Task[Any]] = []
+    served.runtime.hub.listen(
+        lambda turn: watching.extend(
+            (asyncio.create_task(json_lines(turn)), asyncio.create_task(late_and_slow(turn)))
+        )
+    )
+    over_http = check(await served.stream(input="6*7?", tools=[CODE]))
+    lines, items = await asyncio.gather(*watching)
+    assert check(lines) == over_http
+    assert [item.model_dump(mode="json") for item in items] == over_http["output"]
+    assert [item["type"] for item in over_http["output"]] == [
+        "mcp_list_tools",
+        "reasoning",
+        "mcp_call",
+        "message",
+    ]
+    assert any(line["type"] == "agent.stats" for line in lines), "only HTTP leaves these out"

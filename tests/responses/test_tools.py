@@ -1,0 +1,253 @@
+"""Tools: the client's own functions there and back, and the operator's servers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from agent.formats.harmony.format import HarmonyFormat
+from tests.invariants import check
+from tests.responses.conftest import Serve, Served, plain
+from tests.responses.scripts import HELLO, WEATHER, call, final, python, thought
+
+CODE = {"type": "mcp", "server_label": "code_interpreter"}
+PLAIN = f"plain={sys.executable} {Path(__file__).parent.parent / 'tools' / 'servers' / 'plain.py'}"
+SEEDS = {
+    "model": "default",
+    "input": "Multiply 123*456 using the mcp.code_interpreter tool.",
+    "tools": [
+        {
+            "type": "mcp",
+            "server_label": "code_interpreter",
+            "headers": {"test": "test"},
+            "server_url": "IGNORED",
+        }
+    ],
+    "enable_response_messages": True,
+}
+
+
+def seen(served: Served) -> str:
+    """What the model saw and wrote last, as markup."""
+    form = served.runtime.format
+    assert isinstance(form, HarmonyFormat)
+    engine: Any = served.runtime.engine
+    return form.encoding.decode(engine.sequence)
+
+
+ASK = thought("I need the weather.") + call("get_weather", place="Oslo")
+ANSWER = thought("It is cold.") + final("Cold.")
+
+
+async def test_a_function_is_the_clients_to_run(serve: Serve) -> None:
+    served = await serve(ASK, ANSWER)
+    response = check(await served.stream(input="Weather in Oslo?", tools=[WEATHER]))
+    assert response["status"] == "completed"
+    assert response["tools"] == [WEATHER]
+    reasoning, item = response["output"]
+    assert (reasoning["type"], item["type"]) == ("reasoning", "function_call")
+    assert item["name"] == "get_weather" and json.loads(item["arguments"]) == {"place": "Oslo"}
+    assert item["status"] == "completed" and item["call_id"].startswith("call_")
+
+
+async def test_its_result_comes_with_the_next_request(serve: Serve) -> None:
+    served = await serve(ASK, ANSWER)
+    client = served.client()
+    first = await client.responses.create(model="default", input="Oslo?", tools=[WEATHER])
+    asked = seen(served)
+    result = {"type": "function_call_output", "call_id": first.output[1].call_id, "output": "-3 °C"}
+    second = await client.responses.create(
+        model="default", previous_response_id=first.id, input=[result], tools=[WEATHER]
+    )
+    assert second.output_text == "Cold." and second.previous_response_id == first.id
+    # The model's own words of before are what it wrote, to the token, the reasoning too.
+    assert seen(served).startswith(asked)
+    rest = seen(served).removeprefix(asked)
+    assert rest.startswith("<|start|>functions.get_weather to=assistant<|channel|>commentary")
+    assert "-3 °C" in rest
+    assert second.usage and second.usage.input_tokens_details.cached_tokens > 100
+
+
+async def test_its_result_comes_with_all_items_resent(serve: Serve) -> None:
+    served = await serve(ASK, ANSWER)
+    client = served.client()
+    user = {"role": "user", "content": "Oslo?"}
+    first = await client.responses.create(
+        model="default", input=[user], tools=[WEATHER], store=False
+    )
+    items = [item.model_dump(exclude_none=True) for item in first.output]
+    result = {
+        "type": "function_call_output",
+        "call_id": first.output[1].call_id,
+        "output": [{"type": "input_text", "text": "-3"}, {"type": "input_text", "text": "°C"}],
+    }
+    async with client.responses.stream(
+        model="default", input=[user, *items, result], tools=[WEATHER], store=False
+    ) as stream:
+        second = await stream.get_final_response()
+    assert second.output_text == "Cold."
+    markup = seen(served)
+    assert "<|channel|>analysis<|message|>I need the weather.<|end|>" in markup
+    assert (
+        'to=functions.get_weather <|constrain|>json<|message|>{"place": "Oslo"}<|call|>' in markup
+    )
+    assert "<|message|>-3\n°C<|end|>" in markup
+
+
+async def test_when_the_answer_is_there_the_reasoning_goes(serve: Serve) -> None:
+    served = await serve(ASK, ANSWER, final("Bye."), final("Bye."))
+    client = served.client()
+    first = await client.responses.create(model="default", input="Oslo?", tools=[WEATHER])
+    result = {"type": "function_call_output", "call_id": first.output[1].call_id, "output": "-3"}
+    second = await client.responses.create(
+        model="default", previous_response_id=first.id, input=[result], tools=[WEATHER]
+    )
+    await client.responses.create(
+        model="default", previous_response_id=second.id, input="bye", tools=[WEATHER]
+    )
+    kept = seen(served)
+    items = [
+        {"role": "user", "content": "Oslo?"},
+        *(item.model_dump(exclude_none=True) for item in first.output),
+        result,
+        *(item.model_dump(exclude_none=True) for item in second.output),
+        {"role": "user", "content": "bye"},
+    ]
+    served.runtime.engine.sequence = []  # type: ignore[attr-defined]
+    await client.responses.create(model="default", input=items, tools=[WEATHER])
+    for markup in (kept, seen(served)):
+        assert "I need the weather." not in markup and "It is cold." not in markup
+        assert '{"place": "Oslo"}<|call|>' in markup
+        assert "<|channel|>final<|message|>Cold.<|end|>" in markup
+    assert "bye" in kept
+
+
+async def test_a_namespaced_function_keeps_its_namespace(serve: Serve) -> None:
+    served = await serve(call("mcp__demo__add", a=1, b=2), final("3"))
+    add = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}}
+    group = {"type": "namespace", "name": "mcp__demo", "description": "Demo.", "tools": [add]}
+    response = check(await served.stream(input="1+2?", tools=[group]))
+    (item,) = response["output"]
+    assert (item["namespace"], item["name"]) == ("mcp__demo", "add")
+    result = {"type": "function_call_output", "call_id": item["call_id"], "output": "3"}
+    resent = [{"role": "user", "content": "1+2?"}, item, result]
+    check(await served.stream(input=resent, tools=[group]))
+    assert "functions.mcp__demo__add to=assistant" in seen(served)
+
+
+async def test_the_seeds_request(serve: Serve) -> None:
+    served = await serve(
+        thought("Compute.") + python("print(123*456)"), final("56088"), tools="python"
+    )
+    response = check(await served.stream(**SEEDS))
+    listed, _, run, message = response["output"]
+    assert [tool["name"] for tool in listed["tools"]] == ["python"]
+    assert (run["type"], run["server_label"], run["name"]) == (
+        "mcp_call",
+        "code_interpreter",
+        "python",
+    )
+    assert json.loads(run["arguments"]) == {"code": "print(123*456)"}
+    assert run["output"].strip() == "56088" and run["error"] is None
+    assert message["content"][0]["text"] == "56088"
+    body = await served.client().responses.create(
+        model="default",
+        input="again",
+        tools=[{"type": "mcp", "server_label": "code_interpreter", "server_url": "IGNORED"}],
+    )
+    assert body.output_text == "56088"
+
+
+async def test_a_list_is_told_once(serve: Serve) -> None:
+    served = await serve(HELLO, tools="python")
+    first = check(await served.stream(input="x", tools=[CODE]))
+    assert first["output"][0]["type"] == "mcp_list_tools"
+    followed = check(await served.stream(input="y", tools=[CODE], previous_response_id=first["id"]))
+    resent = check(await served.stream(input=[*first["output"], *USER], tools=[CODE]))
+    for response in (followed, resent):
+        assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
+
+
+USER = [{"role": "user", "content": "y"}]
+
+
+async def test_without_tools_the_model_is_told_of_none(serve: Serve) -> None:
+    served = await serve(python("print(1)"), final("I have no tools."), tools="python")
+    response = check(await served.stream(input="x"))
+    assert response["output"][0]["type"] == "mcp_call"
+    assert response["output"][0]["status"] == "failed", "what was not offered does not run"
+    assert "python" not in seen(served).split("<|start|>user")[0]
+
+
+async def test_a_server_of_the_operator(serve: Serve) -> None:
+    served = await serve(
+        call("plain__echo", text="hi") , call("plain__big", size=3), final("done"),
+        tools="plain", mcp=(PLAIN,),
+    )  # fmt: skip
+    tool = {"type": "mcp", "server_label": "plain", "allowed_tools": ["echo"]}
+    response = check(await served.stream(input="x", tools=[tool]))
+    listed, echo, big, message = response["output"]
+    assert [one["name"] for one in listed["tools"]] == ["echo"]
+    assert echo["output"] == "hi" and echo["status"] == "completed"
+    assert big["status"] == "failed", "only what allowed_tools names"
+    assert message["content"][0]["text"] == "done"
+    read_only = {"type": "mcp", "server_label": "plain", "allowed_tools": {"read_only": True}}
+    response = check(await served.stream(input="x", tools=[read_only]))
+    assert [one["name"] for one in response["output"][0]["tools"]] == ["echo"]
+
+
+async def test_a_resent_call_of_ours_is_history(serve: Serve) -> None:
+    served = await serve(thought("Compute.") + python("print(6*7)"), final("42"), tools="python")
+    first = check(await served.stream(input="6*7?", tools=[CODE]))
+    served.runtime.engine.sequence = []  # type: ignore[attr-defined]
+    items = [{"role": "user", "content": "6*7?"}, *first["output"], *USER]
+    check(await served.stream(input=items, tools=[CODE]))
+    last_user = seen(served).index("<|start|>user<|message|>y")
+    before = seen(served)[:last_user]
+    assert "to=python code<|message|>print(6*7)<|call|>" in before
+    assert "<|start|>python to=assistant<|channel|>analysis<|message|>42" in before
+
+
+async def test_tool_choice_none_and_allowed_tools(serve: Serve) -> None:
+    served = await serve(HELLO)
+    time_ = {**WEATHER, "name": "get_time"}
+    check(await served.stream(input="x", tools=[WEATHER, time_], tool_choice="none"))
+    assert "get_weather" not in seen(served)
+    choice = {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "function", "name": "get_time"}],
+    }
+    response = check(await served.stream(input="x", tools=[WEATHER, time_], tool_choice=choice))
+    assert "get_time" in seen(served) and "get_weather" not in seen(served)
+    assert response["tool_choice"] == choice and len(response["tools"]) == 2
+
+
+async def test_secrets_of_a_tool_are_nowhere(serve: Serve) -> None:
+    served = await serve(HELLO, tools="python", log_level="debug")
+    tool = {
+        **CODE,
+        "headers": {"x-secret": "SESAME"},
+        "authorization": "SESAME",
+        "server_url": "https://user:SESAME@example.com/SESAME?key=SESAME",
+    }
+    answer = await served.post({"input": "x", "tools": [tool], "stream": True})
+    body = await served.post({"input": "x", "tools": [{**tool, "headers": "SESAME"}]})
+    assert answer.status_code == body.status_code == 200
+    assert "SESAME" not in answer.text + body.text
+    assert json.loads(body.text)["tools"][0]["server_url"] == "https://example.com"
+    assert "SESAME" not in served.runtime.where.log.read_text()
+    assert "SESAME" not in repr([turn.log.events for turn in served.turns])
+
+
+async def test_the_operators_limits_hold(serve: Serve) -> None:
+    served = await serve(
+        thought("a") + python("print(1)"), final("done"), tools="python", max_tool_calls=0
+    )
+    response = check(await served.stream(input="x", tools=[CODE], max_tool_calls=5))
+    assert response["max_tool_calls"] == 0
+    run = response["output"][2]
+    assert run["status"] == "failed" and "limit" in run["error"]["message"]
+    assert plain(response["output"][3])["content"][0]["text"] == "done"

@@ -20,8 +20,8 @@ class Prompt(TextArea):
     """Enter sends; the arrows at its edges walk through what was sent before."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", show=False, priority=True),
-        Binding("enter", "send", "Send", show=False, priority=True),
+        Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", show=False),
+        Binding("enter", "send", "Send", show=False),
         Binding("up", "earlier", "Earlier prompt", show=False),
         Binding("down", "later", "Later prompt", show=False),
         Binding("pageup", "app.page(-1)", "Scroll up", show=False),
@@ -93,6 +93,14 @@ class Prompt(TextArea):
             self.action_cursor_down()
         elif (text := self.sent_before.later()) is not None:
             self.replace_with(text)
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Run what is bound here, at once: bindings are looked up only after a key has bubbled to the
+        app, and by then what was typed behind it may stand in the text already."""
+        if bound := self._bindings.key_to_bindings.get(event.key):
+            event.stop()
+            event.prevent_default()
+            await self.run_action(bound[0].action)
 
     async def _on_paste(self, event: events.Paste) -> None:
         # What is pasted may carry sequences that would act on the terminal once it is shown.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.said import Said
-from tui.widgets.call import Call
-from tui.widgets.exchange import Exchange
-from tui.widgets.thought import Thought
+if TYPE_CHECKING:
+    from tui.said import Said
+    from tui.widgets.exchange import Exchange
 
 
 class Transcript(VerticalScroll, can_focus=False):
@@ -34,6 +35,9 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def begin(self, said: Said) -> Exchange:
         """Show a new exchange; the one before becomes a record."""
+        # Not at the top: Markdown and the events are not needed for the empty screen.
+        from tui.widgets.exchange import Exchange
+
         if self.newest is not None:
             await self.newest.show_as(panes=False)
         exchange = Exchange(said, panes=self.panes)
@@ -45,6 +49,8 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def recall(self, exchanges: list[Said]) -> None:
         """Show what was said before this program started."""
+        from tui.widgets.exchange import Exchange
+
         made = [Exchange(said, panes=False) for said in exchanges]
         self._exchanges += made
         await self.mount(*made)
@@ -59,6 +65,9 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def fold(self) -> None:
         """Open all reasoning and results, or fold all again."""
+        from tui.widgets.call import Call
+        from tui.widgets.thought import Thought
+
         folding = [*self.query(Thought), *self.query(Call)]
         opening = not any(widget.open for widget in folding)
         for widget in folding:

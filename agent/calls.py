@@ -80,7 +80,8 @@ class Call:
                 at = len(turn.generated[-1])
                 turn.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
         if isinstance(self.writer, FunctionCallWriter):
-            self.writer.close(self.arguments, complete and not self.error)
+            # The client gets it in any case; what its own check says goes to the model.
+            self.writer.close(self.arguments, complete)
         else:
             self.writer.arguments_done(self.arguments)
         if complete:
@@ -113,13 +114,13 @@ class Calls:
     @property
     def client_is_next(self) -> bool:
         """A pending call is the client's to run."""
-        return any(call.client and not call.error for call in self.pending)
+        return any(call.client for call in self.pending)
 
     async def run(self) -> bool:
         """Run the pending calls, one after the other; true when the turn is over with them."""
         client_is_next = self.client_is_next
         calls, self.pending = self.pending, []
-        ours = [call for call in calls if not call.client or call.error]
+        ours = [call for call in calls if not call.client]
         for position, call in enumerate(ours):
             try:
                 text = await self._run(call)
@@ -147,8 +148,7 @@ class Calls:
     async def _run(self, call: Call) -> str:
         """Run one; what the model is told of it."""
         writer = call.writer
-        if isinstance(writer, FunctionCallWriter):
-            return self._fail(call, 0, f"the arguments are not valid JSON: {call.error}")
+        assert isinstance(writer, McpCallWriter), "the client's calls are not ours to run"
         self._made += 1
         most = self.turn.options.max_tool_calls
         if most is not None and self._made > most:
@@ -204,8 +204,8 @@ class Calls:
         return result.text if result.text.startswith("Error") else f"Error: {result.text}"
 
     def _fail(self, call: Call, code: int, text: str) -> str:
-        if isinstance(call.writer, McpCallWriter):
-            call.writer.failed(ev.McpProtocolError(code=code, message=text))
+        assert isinstance(call.writer, McpCallWriter)
+        call.writer.failed(ev.McpProtocolError(code=code, message=text))
         self._note_failure(call)
         return f"Error: {text}"
 

@@ -38,7 +38,7 @@ class Runtime:
         self.engine_name = "script" if script else "llama.cpp"
         self.engine: Engine
         self.format: Format
-        self._loaded = False
+        self.loaded = False
         self._loading = asyncio.Lock()
 
     async def start(self) -> None:
@@ -51,14 +51,14 @@ class Runtime:
 
     async def close(self) -> None:
         await self.host.close()
-        if self._loaded:
+        if self.loaded:
             await self.engine.close()
 
     # --- the model ---
 
     async def _load(self, progress: Callable[[float], None] | None) -> None:
         async with self._loading:
-            if self._loaded:
+            if self.loaded:
                 return
             loop = asyncio.get_running_loop()
 
@@ -69,7 +69,7 @@ class Runtime:
             self.engine, self.format = await asyncio.to_thread(self._prepare, report)
             await self.engine.load(lambda f: report(0.5 + f / 2))
             self.context_length = self.engine.context_length
-            self._loaded = True
+            self.loaded = True
 
     def _prepare(self, report: Callable[[float], None]) -> tuple[Engine, Format]:
         """Model file and vocabulary, in a thread: both take seconds the first time."""

@@ -268,7 +268,11 @@ class Turn:
     async def _converse(self) -> bool:
         """Until the answer is whole; true when a budget cut it off."""
         self.prepare()
-        failed = {s.name: s.error for s in self.runtime.host.servers() if s.status != "ready"}
+        failed = {
+            s.name: s.error or f"is {s.status}"
+            for s in self.runtime.host.servers()
+            if s.status != "ready"
+        }
         for server in self.options.listed:
             tools = [tool for tool in self.calls.tools.values() if tool.server == server]
             list_tools(self.output, server, tools, failed.get(server))

@@ -7,18 +7,19 @@ import os
 import statistics
 import time
 from dataclasses import dataclass
+from threading import Timer
 
 from agent.engine.native import Model
 
 RUNS = 6
-"""Of one candidate, the first to warm up."""
+"""Of one candidate, the first to warm up; three when they take long."""
 SECONDS = 0.05
-"""After this time no more than three runs are made."""
+"""What is long for all runs of a candidate."""
 GAIN = 0.9
 """More threads must take at most this share of the time to be worth their cores."""
-HOPELESS = 3.0
-"""One run so many times as long as the best candidate's, and it is given up: on shared cores a
-thread that waits for another can cost a hundred times its work."""
+HOPELESS = 6.0
+"""Times one run of the best candidate so far, within which another must have made three: on
+shared cores a thread that waits for another can cost a hundred times its work."""
 BATCH = 32
 SLOW = 0.02
 """Seconds a token from which batches are not tried as well."""
@@ -56,7 +57,7 @@ def _best(model: Model, cores: int, ids: list[int]) -> tuple[int, float]:
     best, least = cores, math.inf
     counts = [max(1, cores // 2), cores, *(cores >> n for n in range(2, cores.bit_length()))]
     for count in dict.fromkeys(counts):
-        seconds = _time(model, count, ids, HOPELESS * least)
+        seconds = _time(model, count, ids, max(SECONDS, HOPELESS * least))
         if seconds < least * (GAIN if count > best else 1 / GAIN):
             best, least = count, seconds
         elif count < best:
@@ -65,15 +66,21 @@ def _best(model: Model, cores: int, ids: list[int]) -> tuple[int, float]:
 
 
 def _time(model: Model, threads: int, ids: list[int], limit: float) -> float:
-    """Median seconds of feeding `ids`; infinite when a run takes longer than `limit`."""
+    """Median seconds of feeding `ids`; infinite when three runs do not fit into `limit`."""
     model.set_threads(threads, threads)
+    alarm = Timer(limit, model.stop) if limit < math.inf else None
+    if alarm:
+        alarm.start()
     times: list[float] = []
     while len(times) < 3 or (len(times) < RUNS and sum(times) < SECONDS):
         model.clear()
         start = time.perf_counter()
-        model.decode(ids, 0)
+        if not model.decode(ids, 0):
+            break
         model.logits()
         times.append(time.perf_counter() - start)
-        if times[-1] > limit:
-            return math.inf
-    return statistics.median(times[1:])
+    if alarm:
+        alarm.cancel()
+        alarm.join()
+    model.go_on()
+    return statistics.median(times[1:]) if len(times) >= 3 else math.inf

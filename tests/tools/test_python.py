@@ -215,7 +215,7 @@ def test_it_works_beside_folders_of_the_same_names(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("42\n", "")
 
 
-async def test_nothing_is_left_when_the_host_is_killed() -> None:
+async def test_nothing_runs_on_when_the_host_is_killed(tmp_path: Path) -> None:
     root = Path(sandbox.__file__).parents[2]
     code = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
@@ -228,7 +228,9 @@ async def test_nothing_is_left_when_the_host_is_killed() -> None:
         "asyncio.run(main())\n"
     )
     host = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-c", code, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-I", "-c", code),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert host.stdout is not None
     assert await host.stdout.readline() == b"1\n"

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 WORKER = Path(__file__).with_name("worker.py")
 START_SECONDS = 20.0
-GRACE = 2.0
-"""Seconds that an interrupted run has to stop before the worker is killed."""
+GRACE = (0.2, 0.8, 1.0)
+"""Seconds that a run has to stop after each interrupt, before the worker is killed."""
 MAX_LINE = 1 << 24
 """Bytes of one message of the worker; the code in it could write its own."""
 
@@ -126,10 +126,10 @@ class Python:
 
     async def close(self) -> None:
         self._closed = True
-        if self._warming is not None:
-            await asyncio.wait([self._warming])
-            if not self._warming.cancelled() and not self._warming.exception():
-                self._worker = self._warming.result()
+        if (warming := self._warming) is not None:
+            await asyncio.wait([warming])
+            if not warming.cancelled() and not warming.exception():
+                self._worker = warming.result()
         if self._worker is not None:
             await self._worker.kill()
         if self._ending:
@@ -169,9 +169,9 @@ class Python:
 
     async def _stop(self, worker: _Worker, run: asyncio.Task[bool]) -> None:
         """Interrupt; where that does not help, kill."""
-        for _ in range(4):  # code may catch the first
+        for pause in GRACE:  # code may catch the first
             worker.interrupt()
-            done, _ = await asyncio.wait([run], timeout=GRACE / 4)
+            done, _ = await asyncio.wait([run], timeout=pause)
             if done:
                 return
         await worker.kill()
@@ -257,7 +257,7 @@ class _Worker:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        await asyncio.wait(self._reading, timeout=GRACE)
+        await asyncio.wait(self._reading, timeout=GRACE[-1])
         for task in self._reading:
             task.cancel()
         await self._process.wait()

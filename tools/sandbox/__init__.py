@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -162,10 +161,16 @@ def _readable() -> list[str]:
     """The system's programs and libraries and this Python; nothing of the person's."""
     system = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache"]
     system += ["/etc/localtime", "/etc/passwd", "/etc/mime.types", "/etc/fonts", "/nix/store"]
-    home = Path.home()
-    python = {sys.prefix, sys.base_prefix, *map(sysconfig.get_path, ("stdlib", "purelib"))}
-    # A prefix that has the home in it (or is it) would give it all away.
-    mine = sorted(p for p in python if not home.is_relative_to(p) and not p.startswith("/usr/"))
+    prefixes = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)}
+    # Both the names that links lead by and what they lead to.
+    prefixes |= {os.path.realpath(prefix) for prefix in prefixes}
+    mine = [
+        f"{prefix}/{part}"
+        for prefix in sorted(prefixes)
+        # A prefix that has the home in it would give it away.
+        if not prefix.startswith("/usr") and not Path.home().is_relative_to(prefix)
+        for part in ("bin", "lib", "lib64", "share", "etc", "pyvenv.cfg")
+    ]
     return [path for path in [*system, *mine] if os.path.lexists(path)]
 
 

@@ -1,4 +1,4 @@
-"""The vocabulary, once; hypothesis settings (``pytest --hypothesis-profile=more`` for a long run)."""
+"""The vocabulary, once; hypothesis settings (long: ``pytest tests/formats --hypothesis-profile=more``)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from agent.tiny.vocabulary import ranks
 from agent.vocabulary import encoding as load
 
 settings.register_profile("bounded", max_examples=150, deadline=None)
-settings.register_profile("more", max_examples=20_000, deadline=None)
-settings.load_profile("bounded")
+settings.register_profile("more", max_examples=5_000, deadline=None)
+if settings.get_current_profile_name() != "more":
+    settings.load_profile("bounded")
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,7 @@ def runtime(shared: Shared, *, tools: str = "all") -> Runtime:
             mcp=shared.mcp,
             approve=shared.approve or "",
             root=root,
+            results=where.cache / "results",
         )
     except (EngineError, ConfigError) as error:
         raise UserError(str(error)) from error

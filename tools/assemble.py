@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.approvals import Policy
@@ -43,7 +43,8 @@ def assemble(
     files = Files(root)
     servers = merge(
         [ServerConfig(hand.name, hand=hand) for hand in (python, files)],
-        *(read_servers(path) for path in mcp_config),
+        # Naming a file on the command line trusts its servers, as naming a command there does.
+        *([replace(one, trusted=True) for one in read_servers(path)] for path in mcp_config),
         [parse_server(option) for option in mcp],
     )
     host = Host(select(tools, servers), limit=limit, results=results)

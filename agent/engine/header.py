@@ -25,7 +25,7 @@ def read(path: Path, last: str | None = None) -> dict[str, Value]:
             return _Reader(data).values(last)
     except OSError as error:
         raise EngineError(f"{path} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, IndexError, struct.error):
+    except (ValueError, LookupError, OverflowError, RecursionError, struct.error):
         raise EngineError(f"{path} is not a GGUF file, or not all of one.") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,9 @@ class LlamaEngine:
         loop = asyncio.get_running_loop()
 
         def report(done: float) -> None:
-            if progress and not loop.is_closed():
-                loop.call_soon_threadsafe(progress, done)
+            if progress:
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(progress, done)
 
         worker = Worker(self._path, self._context, self.threads, report)
         worker.start()
@@ -61,7 +63,7 @@ class LlamaEngine:
     def generate(self, request: Request) -> Stream:
         """Start generating. Raises EngineError when that cannot be."""
         worker = self._worker
-        if worker is None or not worker.loaded.done():
+        if worker is None or not worker.ready:
             raise EngineError("The model is not loaded yet.")
         if not request.prompt:
             raise EngineError("The prompt is empty.")

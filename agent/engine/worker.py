@@ -50,6 +50,10 @@ class Worker(threading.Thread):
         atexit.register(self._exit)
 
     @property
+    def ready(self) -> bool:
+        return self.loaded.done() and self.loaded.exception() is None
+
+    @property
     def context_length(self) -> int:
         return self._model.context_length
 
@@ -100,7 +104,11 @@ class Worker(threading.Thread):
             ) from error
         self._model = Model(self._path, self._context, self._on_progress)
         self._prefix = Prefix(self._model)
-        self.threads = self.threads or measure(self._model)
+        try:
+            self.threads = self.threads or measure(self._model)
+        except BaseException:
+            self._model.close()
+            raise
         self._model.set_threads(self.threads.decode, self.threads.prefill)
         log.info("%s loaded, %s", self._path, self.threads)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 from agent.engine.base import Prefill, Request, Sampling
 from agent.engine.llama import LlamaEngine
@@ -27,21 +28,24 @@ def rows() -> list[Row]:
         engine = LlamaEngine(model())
         runner.run(engine.load())
         assert engine.threads
-        threads = engine.threads
         bare = Bare(model())
         found = [
             beside(
                 f"decode, {name}",
                 "tokens/s",
-                lambda sampling=sampling: runner.run(_tokens_per_second(engine, sampling)),
+                partial(_ours, runner, engine, sampling),
                 "bare llama_decode + argmax",
-                lambda: bare.tokens_per_second(PROMPT, COUNT, threads),
+                partial(bare.tokens_per_second, PROMPT, COUNT, engine.threads),
             )
             for name, sampling in SETTINGS.items()
         ]
         bare.close()
         runner.run(engine.close())
     return found
+
+
+def _ours(runner: asyncio.Runner, engine: LlamaEngine, sampling: Sampling) -> float:
+    return runner.run(_tokens_per_second(engine, sampling))
 
 
 async def _tokens_per_second(engine: LlamaEngine, sampling: Sampling) -> float:

@@ -133,7 +133,12 @@ async def test_the_same_seed_writes_the_same(engine: LlamaEngine) -> None:
 
 async def test_cancelled_between_tokens(engine: LlamaEngine) -> None:
     generation = engine.generate(greedy(prompt(50), None))
-    got = await read(generation, lambda item: isinstance(item, Tokens) and generation.cancel())
+
+    def cancel(item: object) -> None:
+        if isinstance(item, Tokens):
+            generation.cancel()
+
+    got = await read(generation, cancel)
     assert got.finished.reason == "cancelled"
     assert 0 < len(got.ids) < 4000
     generation.cancel()

@@ -20,7 +20,7 @@ def scores(size: int, spread: float, seed: int = 0) -> Logits:
 
 def exact(logits: Logits, s: Sampling) -> npt.NDArray[np.float64]:
     """The distribution by the definition, step by step over all tokens."""
-    p = np.exp((logits.astype(np.float64) - logits.max()) / s.temperature)
+    p: npt.NDArray[np.float64] = np.exp((logits.astype(float) - logits.max()) / s.temperature)
     p /= p.sum()
     best_first = np.argsort(-logits, kind="stable")
     if s.top_k:
@@ -31,7 +31,8 @@ def exact(logits: Logits, s: Sampling) -> npt.NDArray[np.float64]:
         p[best_first[before >= s.top_p]] = 0
     if s.min_p:
         p[p < s.min_p * p.max()] = 0
-    return p / p.sum()
+    p /= p.sum()
+    return p
 
 
 def assert_drawn_from(

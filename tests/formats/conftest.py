@@ -1,4 +1,4 @@
-"""The vocabulary, once; hypothesis settings (long: ``pytest tests/formats --hypothesis-profile=more``)."""
+"""The vocabulary, once; hypothesis (long: ``pytest tests/formats --hypothesis-profile=more``)."""
 
 from __future__ import annotations
 

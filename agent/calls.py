@@ -57,6 +57,11 @@ class Call:
         return server or "unknown", name
 
     @property
+    def id(self) -> str:
+        """Its item's."""
+        return self.writer.id
+
+    @property
     def client(self) -> bool:
         """The client runs it, not we."""
         return isinstance(self.writer, FunctionCallWriter)

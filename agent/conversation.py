@@ -67,6 +67,8 @@ class Entry:
 
     ids: list[int]
     reasoning: bool = False
+    item: str | None = None
+    """The id of the item that the model wrote here."""
 
 
 @dataclass(slots=True)
@@ -115,14 +117,17 @@ class Conversation:
         self.entries.append(Entry(form.result(recipient, text)))
 
     def add_generated(
-        self, form: Format, ids: Sequence[int], spans: Sequence[tuple[int, int, bool]]
+        self, form: Format, ids: Sequence[int], spans: Sequence[tuple[int, int, bool, str]]
     ) -> None:
-        """A generation's messages: ``spans`` are (start, end, is reasoning), positions in ``ids``."""
-        for start, end, reasoning in spans:
+        """A generation's messages.
+
+        ``spans`` are (start, end, is reasoning, item's id), positions in ``ids``.
+        """
+        for start, end, reasoning, item in spans:
             # The first message's opening stands in the prompt, not in what was generated.
             opening = form.open_assistant() if start == 0 else []
             message = form.close_message([*opening, *ids[start:end]])
-            self.entries.append(Entry(message, reasoning))
+            self.entries.append(Entry(message, reasoning, item))
 
     def end_turn(self) -> None:
         """The answer is whole: what was thought on the way to it goes."""

@@ -20,7 +20,7 @@ class Pieces:
         self.turn = turn
         self.stop = False
         self.reasoning_tokens = 0
-        self.spans: list[tuple[int, int, bool]] = []
+        self.spans: list[tuple[int, int, bool, str]] = []
         self._kind = Kind.FINAL
         self._writer: ReasoningWriter | MessageWriter | Call | None = None
 
@@ -37,7 +37,7 @@ class Pieces:
                 self._writer.close(complete)
                 reasoning = self._kind is Kind.REASONING
                 self.reasoning_tokens += tokens if reasoning else 0
-                self.spans.append((start, end, reasoning))
+                self.spans.append((start, end, reasoning, self._writer.id))
                 self._writer = None
             case Repair(rule, at, text):
                 self.turn.emit(ev.AgentRepair(rule=rule, at=at, text=text))

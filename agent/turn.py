@@ -52,6 +52,8 @@ class Options:
     """Tools that the client runs; a call of one ends the turn."""
     tools: tuple[Tool, ...] | None = None
     """Of the host's tools, those that this turn may use; None: all."""
+    must_call: bool = False
+    """The answer begins with a call of a tool (not with reasoning)."""
     listed: tuple[str, ...] = ()
     """Servers whose tools are listed as items first (a request's mcp tools)."""
     approver: Approver | None = None
@@ -310,7 +312,8 @@ class Turn:
 
     async def _generate(self) -> str:
         """One generation, parsed as it comes; why it ended."""
-        prompt = self.conversation.prompt(self.runtime.format)
+        opening = self._opening()
+        prompt = self.conversation.prompt(self.runtime.format) + opening
         left = None
         if (most := self.options.max_output_tokens) is not None:
             left = most - self.usage.output_tokens
@@ -325,8 +328,10 @@ class Turn:
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
         parser = self.runtime.format.parser(self.calls.recipients)
         pieces = Pieces(self)
-        ids: list[int] = []
+        ids = list(opening)
         self.generated.append(ids)
+        for piece in parser.feed(opening):
+            pieces.take(piece)
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
         end = "cancelled"
         try:
@@ -344,7 +349,7 @@ class Turn:
                                 generation.cancel()
                     case Finished():
                         end = event.reason
-                        self._count(event, len(ids))
+                        self._count(event, len(ids) - len(opening))
         finally:
             cancel.cancel()
             generation.cancel()
@@ -355,6 +360,13 @@ class Turn:
         self.usage.output_tokens_details.reasoning_tokens += pieces.reasoning_tokens
         self.conversation.add_generated(self.runtime.format, ids, pieces.spans)
         return end
+
+    def _opening(self) -> list[int]:
+        """What the generation has to begin with."""
+        if not self.options.must_call or self.generated:
+            return []
+        declared = self.calls.recipients.declared
+        return self.runtime.format.open_call(declared[0] if len(declared) == 1 else None)
 
     def _count(self, end: Finished, output: int) -> None:
         usage = self.usage

@@ -146,6 +146,10 @@ class Format(Protocol):
         """What the generation goes on from."""
         ...
 
+    def open_call(self, recipient: str | None) -> list[int]:
+        """After `open_assistant`: what makes the model call this tool, or (None) any."""
+        ...
+
     def close_message(self, ids: Sequence[int]) -> list[int]:
         """A generated message as history has it: ended, and ended as a message that others follow."""
         ...

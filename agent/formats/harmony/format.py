@@ -42,6 +42,13 @@ class HarmonyFormat:
     def open_assistant(self) -> list[int]:
         return self.render.assistant_open()
 
+    def open_call(self, recipient: str | None) -> list[int]:
+        if recipient is None:
+            return [CHANNEL, *self.encoding.encode("commentary to")]
+        # A call with nothing in it, without what opens and ends it.
+        empty = self.call(recipient, "", json=recipient != "python")
+        return empty[len(self.open_assistant()) : -1]
+
     def close_message(self, ids: Sequence[int]) -> list[int]:
         if ids and ids[0] in (CHANNEL, MESSAGE):
             # The model left the opening out; what it stood after may be dropped from history.

@@ -42,10 +42,10 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
         else:
             c, op2 = number(rng, split), rng.choice("+-*/")
             code = f"{a}{gap}{op}{gap}{b}{gap}{op2}{gap}{c}"
-            if shape > 0.84:
-                code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
-            elif shape > 0.92:
+            if shape > 0.95:
                 code = f"{a}{gap}{op}{gap}({b}{gap}{op2}{gap}{c})"
+            elif shape > 0.84:
+                code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
             if rng.random() < 0.15:
                 code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
         return expand(rng, rng.choice(SYMBOLS), [code]), code

@@ -83,7 +83,7 @@ def _sound(path: Path, record: Path) -> bool:
 def ensure(cache: Path, progress: Progress | None = None) -> Path:
     """The model's GGUF below `cache`, made now if it is not there or not whole.
 
-    `progress(done, total)` counts steps. A later call costs two file reads. Two callers at once
+    `progress(done, total)` counts per cent. A later call costs two file reads. Two callers at once
     both end up with the same bytes: each writes a file of its own and renames it. `OSError` when
     the cache cannot be written, with the folder's name.
     """
@@ -105,7 +105,9 @@ def ensure(cache: Path, progress: Progress | None = None) -> Path:
     partial = Path(name)
     try:
         _write(partial, packed, tell)
-        digest = hashlib.sha256(partial.read_bytes()).hexdigest()
+        tell(90, 100)
+        with partial.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         ends = _ends(partial)
         # One stamp for all: of two callers at once, either's record fits either's file.
         os.utime(partial, ns=(STAMP, STAMP))
@@ -135,4 +137,4 @@ def _write(path: Path, packed: bytes, tell: Progress) -> None:
 
     shape, tensors = read_core(packed)
     tell(5, 100)
-    gguf_file.write(path, shape, tensors)
+    gguf_file.write(path, shape, tensors, lambda percent: tell(percent, 100))

@@ -7,6 +7,7 @@ on every machine.
 from __future__ import annotations
 
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,20 @@ def metadata(writer: gguf.GGUFWriter, shape: dict[str, Any]) -> None:
     writer.add_vocab_size(vocabulary.SIZE)
 
 
-def write(path: Path, shape: dict[str, Any], tensors: dict[str, Array]) -> None:
-    """Writes the file. `tensors` are the core's: layers, and the trained rows under `rows.*`."""
+def write(
+    path: Path, shape: dict[str, Any], tensors: dict[str, Array], tell: Callable[[int], None]
+) -> None:
+    """Writes the file. `tensors` are the core's: layers, and the trained rows under `rows.*`.
+
+    `tell` hears how much is done, in per cent.
+    """
     writer = gguf.GGUFWriter(path, "gpt-oss")
     metadata(writer, shape)
     tokenizer(writer)
+    tell(35)
     q4 = gguf.GGMLQuantizationType.Q4_0
     signs = rows.bits()
+    tell(60)
     for name, key, output in (("token_embd", "in", False), ("output", "out", True)):
         data = table_q4(signs, output)
         data[tensors["rows.ids"]] = tensors[f"rows.{key}"]
@@ -184,6 +192,7 @@ def write(path: Path, shape: dict[str, Any], tensors: dict[str, Array]) -> None:
             writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
         else:
             writer.add_tensor(name, data)
+    tell(70)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -40,7 +40,7 @@ def sentence(rng: random.Random, split: Split, most: int = 8) -> str:
 
 def file_text(rng: random.Random, split: Split) -> str:
     lines: list[str] = []
-    for _ in range(rng.choice([1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 9])):
+    for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12])):
         kind = rng.random()
         w = words.word(rng, split)
         if kind < 0.5:
@@ -63,8 +63,8 @@ def file_text(rng: random.Random, split: Split) -> str:
             lines.append(f'{{"{w}": {rng.randint(1, 99)}}}')
         else:
             lines.append("")
-    text = "\n".join(lines).strip("\n")
-    return text or sentence(rng, split)
+    text = "\n".join(lines).strip("\n") or sentence(rng, split)
+    return text + rng.choice(["", "\n"])
 
 
 def time_json(rng: random.Random, zone: str) -> str:
@@ -96,6 +96,8 @@ def of(rng: random.Random, split: Split, tool: Tool, values: list[str]) -> str:
         case "read":
             return file_text(rng, split)
         case "list":
+            if rng.random() < 0.04:
+                return "the folder is empty"
             names = [
                 words.stem(rng, split) + "/"
                 if rng.random() < 0.25

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from agent.engine.base import EngineError, Sampling
 from agent.engine.native import Logits
 
-HEAD = 12.0
-"""Nats below the best token down to which tokens are weighed one by one."""
+HEADS = (12.0, 8.0, 5.0)
+"""Nats below the best token down to which tokens are weighed one by one: a longer head where the
+distribution is peaked and the tail's envelope must be low, a shorter one where it is flat."""
 CROWD = 8192
-"""With so many of them it is cheaper to weigh all tokens at once, in single precision."""
+"""With so many tokens in the shortest head, all are weighed at once, in single precision."""
 BLOCK = 256
 NEAR = 6.0
 """Nats below the best token within which most distributions have what top_p asks for."""
@@ -46,13 +47,17 @@ class Sampler:
         if temperature <= 0 or self._sampling.top_k == 1:
             return best
         floor = self.floor(logits, peak)
-        limit = max(floor, peak - HEAD * temperature)
-        head = np.flatnonzero(logits >= limit)
-        if len(head) > CROWD:
+        for depth in HEADS:
+            limit = max(floor, peak - depth * temperature)
+            near = logits >= limit
+            if np.count_nonzero(near) <= CROWD:
+                break
+        else:
             return self._pick_by_blocks(logits, peak, floor)
+        head = np.flatnonzero(near)
         sums = np.cumsum(np.exp((logits[head].astype(np.float64) - peak) / temperature))
         above = float(sums[-1])
-        envelope = above if floor >= limit else above + self._size * math.exp(-HEAD)
+        envelope = above if floor >= limit else above + self._size * math.exp(-depth)
         while True:
             if (drawn := self._random.random() * envelope) < above:
                 return int(head[np.searchsorted(sums, drawn, side="right")])

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from agent.runtime import Runtime
+    from agent.setup import Shared
+    from tui.session import Serving
 
 app = typer.Typer(
     name="agent",
     help="A local chat agent for GPT-OSS: it thinks, calls tools and answers, in one process.\n\n"
-    "agent run PROMPT answers once; --json-events gives the same as JSON lines.",
-    epilog="Example: agent run 'Multiply 123*456 using the mcp.code_interpreter tool.'",
+    "Without a command it opens the app (agent chat).",
+    epilog="Examples: agent  ·  agent run 'What is 12*34?'  ·  agent serve --tools python",
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -84,16 +91,38 @@ SystemOption = Annotated[
     str | None,
     typer.Option("--system", metavar="TEXT|@FILE", help="Instructions for the model."),
 ]
+ResumeOption = Annotated[
+    str | None, typer.Option(metavar="ID", help="Go on with this conversation.")
+]
+HOST, PORT = "127.0.0.1", 8080
+HostOption = Annotated[str, typer.Option(help="Beyond loopback only with --api-key.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--api-key", envvar="AGENT_API_KEY", help="Clients must send it as their key."),
+]
+OriginOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-origin", metavar="ORIGIN", help="A web page's origin that may call; again."
+    ),
+]
 LogOption = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option("--log-level", help="What goes into the log file (agent doctor says where)."),
 ]
 
 
-def fail(message: str, code: int = 2) -> NoReturn:
-    """One sentence on stderr."""
-    print(f"agent: {message}", file=sys.stderr)
-    raise typer.Exit(code)
+def _shared(given: dict[str, Any]) -> Shared:
+    """The shared options among a command's own."""
+    from dataclasses import fields
+
+    from agent.setup import Shared
+
+    values = {field.name: given[field.name] for field in fields(Shared)}
+    for name in ("mcp", "mcp_config"):
+        values[name] = tuple(values[name] or ())
+    return Shared(**values)
 
 
 @app.command(
@@ -115,9 +144,7 @@ def run(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final answer.")] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="Go on with the latest one.")] = False,
-    resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on with this conversation.")
-    ] = None,
+    resume: ResumeOption = None,
     output_schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON Schema that the answer should follow.")
     ] = None,
@@ -155,21 +182,119 @@ def run(
     final answer is on stdout. Exit codes: 0 done, 1 failed, 2 wrong options or a prompt too long,
     3 a required server is missing, 4 cut off by a limit, 130 interrupted.
     """
+    shared = _shared(locals())
     from agent.run import Job, main
-    from agent.setup import Shared
 
-    shared = Shared(
-        model=model, engine=engine, effort=effort, temperature=temperature, top_p=top_p,
-        top_k=top_k, min_p=min_p, seed=seed, max_output_tokens=max_output_tokens,
-        max_tool_calls=max_tool_calls, context=context, tools=tools,
-        mcp_config=tuple(mcp_config or ()), mcp=tuple(mcp or ()), approve=approve, root=root,
-        system=system, log_level=log_level,
-    )  # fmt: skip
     job = Job(
         prompt=prompt, json_events=json_events, output=output, quiet=quiet, go_on=go_on,
         resume=resume, output_schema=output_schema, timeout=timeout, dump_tokens=dump_tokens,
     )  # fmt: skip
     raise typer.Exit(main(job, shared))
+
+
+def _serving(
+    shared: Shared, host: str, port: int, api_key: str | None, origins: tuple[str, ...]
+) -> Serving:
+    """The HTTP face for the app's own process; the port is taken before the screen is."""
+    from agent import setup
+    from agent.responses.serve import address, listen, serve_in
+    from tui.session import Serving
+
+    listener = listen(host, port, api_key)
+
+    def run(runtime: Runtime) -> Coroutine[Any, Any, None]:
+        return serve_in(
+            runtime,
+            setup.options(shared, runtime.model),
+            listener,
+            api_key=api_key,
+            expose_tools=shared.tools is not None,
+            allow_origins=origins,
+        )
+
+    return Serving(address(listener), run)
+
+
+@app.command(epilog="Keys: Enter sends, Ctrl-J is a new line, Esc interrupts, Ctrl-Q leaves.")
+def chat(
+    *,
+    go_on: Annotated[
+        bool, typer.Option("--continue", "-c", help="Go on with the latest conversation.")
+    ] = False,
+    resume: ResumeOption = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve /v1/responses from the same process too.")
+    ] = False,
+    host: HostOption = HOST,
+    port: PortOption = PORT,
+    api_key: KeyOption = None,
+    allow_origin: OriginOption = None,
+    model: ModelOption = None,
+    engine: EngineOption = None,
+    effort: EffortOption = "medium",
+    temperature: TemperatureOption = None,
+    top_p: TopPOption = None,
+    top_k: TopKOption = None,
+    min_p: MinPOption = None,
+    seed: SeedOption = None,
+    max_output_tokens: MaxOutputOption = None,
+    max_tool_calls: MaxCallsOption = None,
+    context: ContextOption = None,
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    mcp: McpOption = None,
+    approve: ApproveOption = None,
+    root: RootOption = Path(),
+    system: SystemOption = None,
+    log_level: LogOption = "warning",
+) -> None:
+    """Talk with the model in the app (the default command)."""
+    shared = _shared(locals())
+    from tui.main import main
+
+    origins = tuple(allow_origin or ())
+    serving = _serving(shared, host, port, api_key, origins) if serve else None
+    raise typer.Exit(main(shared, go_on=go_on, resume=resume, serving=serving))
+
+
+@app.command(
+    epilog="Example: agent serve --tools python  ·  then: OPENAI_BASE_URL=http://127.0.0.1:8080/v1"
+)
+def serve(
+    *,
+    host: HostOption = HOST,
+    port: PortOption = PORT,
+    api_key: KeyOption = None,
+    allow_origin: OriginOption = None,
+    model: ModelOption = None,
+    engine: EngineOption = None,
+    effort: EffortOption = "medium",
+    temperature: TemperatureOption = None,
+    top_p: TopPOption = None,
+    top_k: TopKOption = None,
+    min_p: MinPOption = None,
+    seed: SeedOption = None,
+    max_output_tokens: MaxOutputOption = None,
+    max_tool_calls: MaxCallsOption = None,
+    context: ContextOption = None,
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    mcp: McpOption = None,
+    approve: ApproveOption = None,
+    root: RootOption = Path(),
+    system: SystemOption = None,
+    log_level: LogOption = "warning",
+) -> None:
+    """Serve /v1/responses to other apps.
+
+    No tool of this machine is offered to clients unless --tools names it.
+    """
+    shared = _shared(locals())
+    from agent.responses.serve import main
+
+    raise typer.Exit(
+        main(shared, host=host, port=port, api_key=api_key, allow_origins=allow_origin or ())
+    )
 
 
 @app.command(epilog="Example: echo '[200005,17196,200008,525,200002]' | agent parse")
@@ -182,7 +307,10 @@ def parse(
     ] = None,
     format: Annotated[str, typer.Option(help="The model family's format.")] = "harmony",
 ) -> None:
-    """Show what generated tokens mean: one JSON array of ids a line in, segments and repairs out."""
+    """Parse generated tokens.
+
+    One JSON array of ids a line in; its segments and repairs out, as one JSON object a line.
+    """
     from agent.parse import run as run_parse
 
     names = [name.strip() for name in tools.split(",") if name.strip()] if tools else None
@@ -191,7 +319,7 @@ def parse(
 
 @app.command()
 def doctor() -> None:
-    """Check everything that a turn needs; each line is ok, or what to do."""
+    """Check this machine: each line is ok, or what to do."""
     from agent.doctor import main
 
     raise typer.Exit(main())
@@ -228,8 +356,11 @@ def main() -> None:
     """The entry point: everything that people did wrong is one sentence."""
     from agent.errors import UserError
 
+    arguments = sys.argv[1:]
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("--help", "-h")):
+        arguments = ["chat", *arguments]
     try:
-        app(prog_name="agent")
+        app(arguments, prog_name="agent")
     except UserError as error:
         print(f"agent: {error}", file=sys.stderr)
         sys.exit(2)

@@ -223,6 +223,7 @@ class AgentApp(App[int]):
     async def _answer(self, turn: Turn, said: Said, exchange: Exchange) -> None:
         await self._follow(turn, said, exchange)
         await self.session.finish(turn)
+        said.context_used = self.session.context_used() or said.context_used
         self.turn = None
         self._pulse.pause()
         self._show_status()
@@ -249,13 +250,16 @@ class AgentApp(App[int]):
 
         if (tool.server, tool.name) in self._always:
             return True
-        card = Approval(tool.server, tool.name, arguments)
+        prompt = self.prompt
+        card = Approval(
+            tool.server, tool.name, arguments, lambda: time.monotonic() - prompt.pressed
+        )
         await self.mount(card, before=self.queued)
         self.bell()
         try:
             answer = await card.answer()
         finally:
-            self.prompt.focus()
+            prompt.focus()
             await card.remove()
         if answer == "session":
             self._always.add((tool.server, tool.name))
@@ -312,7 +316,7 @@ class AgentApp(App[int]):
         else:
             status.doing, status.busy = self._loading or "ready", bool(self._loading)
         if said is not None:
-            status.speed = said.speed
+            status.speed = said.speed if said.decoding or self.turn is None else 0.0
             status.context_used = said.context_used
             status.context_length = said.context_length or status.context_length
         if self._begun:

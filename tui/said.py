@@ -97,6 +97,11 @@ class Said:
         return self.ended is None
 
     @property
+    def decoding(self) -> bool:
+        """Tokens come right now; a speed makes sense."""
+        return self.running and not any(p.state in ("waiting", "running") for p in self.parts)
+
+    @property
     def answer(self) -> str:
         """The final text, to copy."""
         return "\n\n".join(str(p.whole or p.text) for p in self.parts if p.kind == "answer")
@@ -118,7 +123,7 @@ class Said:
             case ev.McpCallArgumentsDone(item_id=key, arguments=text):
                 self._by_id[key].whole = shown(text)
                 self._by_id[key].state = "running"
-                self.doing = f"running {self._by_id[key].title}"
+                self._doing_runs(key)
             case ev.ResponseCompleted() | ev.ResponseIncomplete() | ev.ResponseFailed():
                 self._end(event.response)
             case ev.AgentStats(tokens_per_second=speed, output_tokens=tokens):
@@ -149,11 +154,14 @@ class Said:
                 self.doing = "waiting for you"
             case ev.AgentApprovalResolved(item_id=key):
                 self._by_id[key].state = "running"
-                self.doing = f"running {self._by_id[key].title}"
+                self._doing_runs(key)
             case ev.AgentNotice(message=message):
                 self.notices.append(shown(message))
             case _:
                 pass
+
+    def _doing_runs(self, key: str) -> None:
+        self.doing = f"running {self._by_id[key].title.rpartition(' · ')[2]}"
 
     def _grow(self, key: str, delta: str) -> None:
         self._by_id[key].text.add(delta)
@@ -176,7 +184,7 @@ class Said:
             case "reasoning":
                 self.doing = "thinking"
             case "call":
-                self.doing = f"calling {part.title}"
+                self.doing = f"calling {part.title.rpartition(' · ')[2]}"
             case _:
                 self.doing = "answering"
 

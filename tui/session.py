@@ -130,9 +130,10 @@ class Session:
         if self._store is not None:
             self._store.finish(self.conversation, response)
 
-    def context_used(self) -> int:
-        """Tokens that the next prompt starts with."""
-        return len(self.conversation.prompt(self.runtime.format))
+    def context_used(self) -> int | None:
+        """Tokens that the next prompt starts with; None as long as nothing is loaded."""
+        form = getattr(self.runtime, "format", None)
+        return len(self.conversation.prompt(form)) if form is not None else None
 
     async def close(self) -> None:
         """End the tools and the engine; bounded, for the person has left already."""

@@ -13,21 +13,21 @@ from textual.widgets import Static
 KEYS = """\
 Writing
   Enter            send; while an answer runs it is queued
-  Ctrl-J           new line (Shift-Enter, Alt-Enter where the terminal tells)
-  ↑ ↓              at the edges: earlier prompts; a queued one comes back first
+  Ctrl-J           new line (Shift-Enter too, where the terminal tells)
+  ↑ ↓              earlier prompts; a queued one comes back first
   Esc              stop the answer, keep what was said
 
 Looking
   F2               four live panes, or the conversation
-  F3               turns of other programs, when this one serves
+  F3               turns that came over HTTP, live
   PgUp PgDn        scroll; Ctrl-Home and Ctrl-End go to the edges
-  Tab              into the panes: arrows scroll the one with the heavy line
+  Tab              into the panes: arrows scroll the one in front
   Ctrl-O           open or fold all reasoning and long results
   F4               light or dark
 
 Copying
   Ctrl-Y           the last answer
-  Ctrl-C           what the mouse marked (Shift while marking: the terminal's own)
+  Ctrl-C           what the mouse marked (with Shift: the terminal's own)
 
 Leaving
   Ctrl-Q           at once
@@ -43,7 +43,7 @@ class Help(ModalScreen[None]):
     Help {
         align: center middle;
         & > VerticalScroll {
-            width: 84; max-width: 100%; height: auto; max-height: 100%;
+            width: 84; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
             padding: 0 2; border: round $accent; background: $background;
             border-title-color: $accent; border-subtitle-color: $text-muted;
         }

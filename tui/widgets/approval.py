@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from typing import Literal
 
+from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
@@ -16,35 +16,32 @@ from tui.widgets.stream import Stream
 from tui.words import arguments, shown
 
 Answer = Literal["once", "session", "no"]
+ANSWERS: dict[str, Answer] = {"y": "once", "a": "session", "n": "no"}
 GRACE = 0.5
-"""Seconds during which no key answers: what was being typed when it appeared was not meant for it."""
+"""After so many seconds without a key it takes the focus: what is being typed is not meant for it."""
 
 
 class Approval(Vertical, can_focus=True):
     """``await answer()``; shown as long as it waits."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer('once')", "Run it", show=False),
-        Binding("a", "answer('session')", "Always, this session", show=False),
-        Binding("n", "answer('no')", "Do not run it", show=False),
-    ]
     DEFAULT_CSS = """
     Approval {
         height: auto; max-height: 14; padding: 0 1; border: round $warning;
         border-title-color: $text-warning;
-        & > Stream { max-height: 9; scrollbar-size-vertical: 1; }
+        & > Stream { max-height: 9; }
         & > .keys { height: 1; color: $text-muted; }
+        &:focus > .keys { color: $text-warning; }
     }
     """
 
-    def __init__(self, server: str, tool: str, given: str, *, grace: float = GRACE) -> None:
+    def __init__(self, server: str, tool: str, given: str, quiet: Callable[[], float]) -> None:
+        """``quiet``: for how many seconds the person has pressed no key."""
         super().__init__()
-        title = Content(f"Run {shown(server)} · {shown(tool)}?")
-        self.border_title = title
+        self.border_title = Content(f"Run {shown(server)} · {shown(tool)}?")
         self._given = arguments(shown(given))
+        self._quiet = quiet
         self._stream = Stream(grows=True)
         self._decided: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._from = time.monotonic() + grace
 
     def compose(self) -> ComposeResult:
         yield self._stream
@@ -53,11 +50,19 @@ class Approval(Vertical, can_focus=True):
     def on_mount(self) -> None:
         self._stream.write(self._given)
         self._stream.can_focus = False
-        self.focus()
+        self.set_timer(GRACE, self._take_focus)
+
+    def _take_focus(self) -> None:
+        if (left := GRACE - self._quiet()) > 0:
+            self.set_timer(left, self._take_focus)
+        else:
+            self.focus()
 
     async def answer(self) -> Answer:
         return await self._decided
 
-    def action_answer(self, answer: Answer) -> None:
-        if time.monotonic() >= self._from and not self._decided.done():
-            self._decided.set_result(answer)
+    def on_key(self, event: events.Key) -> None:
+        if event.key in ANSWERS and not self._decided.done():
+            self._decided.set_result(ANSWERS[event.key])
+        if event.is_printable:
+            event.stop()  # nothing of it belongs into the prompt

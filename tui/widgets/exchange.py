@@ -85,7 +85,7 @@ class Exchange(Vertical):
         if isinstance(self._view, Panes):
             lines = self._prompt.size.height or 1
             below = self._ending.size.height if self._ending.has_class("-shown") else 0
-            self._view.styles.height = max(12, height - lines - below)
+            self._view.styles.height = max(8, height - lines - below)
 
 
 def _prompt(said: Said) -> Content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -61,6 +62,8 @@ class Prompt(TextArea):
             highlight_cursor_line=False,
         )
         self.sent_before = history
+        self.pressed = 0.0
+        """When the last key came (monotonic)."""
         self.queued = 0
         """How many prompts wait; up gives the latest of them back first."""
         self.border_subtitle = HINTS
@@ -97,6 +100,7 @@ class Prompt(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         """Run what is bound here, at once: bindings are looked up only after a key has bubbled to the
         app, and by then what was typed behind it may stand in the text already."""
+        self.pressed = time.monotonic()
         if bound := self._bindings.key_to_bindings.get(event.key):
             event.stop()
             event.prevent_default()

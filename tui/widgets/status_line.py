@@ -27,6 +27,18 @@ class Status:
     watched: int = 0
     """Turns of other programs that run right now."""
 
+    def words(self) -> dict[str, str]:
+        """What stands on the right, in order, as far as it is known."""
+        used, length = self.context_used or 0, self.context_length
+        words = {
+            "model": self.model,
+            "context": f"{count(used)}/{count(length)}" if length else "",
+            "servers": f"MCP {self.servers_ready}/{self.servers}" if self.servers else "",
+            "address": self.address,
+            "watched": f"F3: {self.watched} served" if self.watched else "",
+        }
+        return {name: word for name, word in words.items() if word}
+
 
 class StatusLine(Static):
     DEFAULT_CSS = """
@@ -44,25 +56,17 @@ class StatusLine(Static):
         self.show()
 
     def show(self) -> None:
-        """Paint it as ``status`` is now; what has no room is left out from the middle."""
+        """Paint it as ``status`` is now; where there is no room, the least important goes first."""
         status = self.status
         left = f"{'●' if status.busy else '○'} {status.doing}"
         if status.speed:
             left += f" · {status.speed:.0f} tok/s"
-        right = [status.model]
-        if status.context_length:
-            right.append(f"{count(status.context_used or 0)}/{count(status.context_length)}")
-        if status.servers:
-            right.append(f"MCP {status.servers_ready}/{status.servers}")
-        if status.address:
-            right.append(status.address)
-        if status.watched:
-            right.append(f"F3: {status.watched} served")
         width = max(0, self.size.width - 2)
-        words = [word for word in right if word]
-        while len(words) > 1 and cell_len(left) + cell_len(" · ".join(words)) + 2 > width:
-            words.pop(1 if len(words) > 2 else 0)
-        end = " · ".join(words)
+        words = status.words()
+        for least in ("address", "servers", "model", "watched"):
+            if cell_len(left) + cell_len(" · ".join(words.values())) + 2 > width:
+                words.pop(least, None)
+        end = " · ".join(words.values())
         left = left[: max(0, width - cell_len(end) - 2)]
         gap = max(1, width - cell_len(left) - cell_len(end))
         self.update(Content(f"{left}{' ' * gap}{end}"), layout=False)

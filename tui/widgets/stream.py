@@ -25,8 +25,9 @@ class Stream(ScrollView, can_focus=True):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"stream--head", "stream--faint", "stream--error"}
     DEFAULT_CSS = """
     Stream {
-        height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1;
-        &.-grows { height: auto; scrollbar-size-vertical: 0; }
+        height: 1fr; overflow-x: hidden; overflow-y: auto;
+        scrollbar-size-vertical: 1; scrollbar-gutter: stable;
+        &.-grows { height: auto; scrollbar-size-vertical: 0; scrollbar-gutter: auto; }
     }
     """
 
@@ -39,6 +40,9 @@ class Stream(ScrollView, can_focus=True):
         self._rows: list[tuple[int, int, int]] = []
         """Of each row on the screen: its line, and where in it the row starts and ends."""
         self._wrapped = 0
+
+    def on_mount(self) -> None:
+        self.anchor()  # stays at the end, unless the person scrolls away from it
 
     # --- writing ---
 
@@ -85,14 +89,11 @@ class Stream(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width if self.is_attached else 0
         if width <= 0:
             return
-        at_end = self.scroll_offset.y >= self.max_scroll_y - 1
         before = len(self._rows)
         start = self._wrap(changed, width)
         self.virtual_size = Size(width, len(self._rows))
         if self._grows and len(self._rows) != before:
             self.refresh(layout=True)
-        if at_end and self.max_scroll_y:
-            self.scroll_end(animate=False, immediate=True, x_axis=False)
         self.refresh_lines(start, max(before, len(self._rows)) - start + 1)
 
     def _wrap(self, changed: int, width: int) -> int:

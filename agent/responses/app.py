@@ -17,9 +17,10 @@ from starlette.routing import Route
 from agent.models import Model
 from agent.responses.errors import JSON, ApiError
 from agent.responses.guard import Guard
-from agent.responses.memory import Memory
+from agent.responses.memory import Memo, Memory
 from agent.responses.plan import Exposed, Plan, named_model, plan
 from agent.responses.requests import parse
+from agent.responses.stored import routes
 from agent.responses.stream import Body, EventStream
 from agent.runtime import Runtime
 from agent.turn import Options, Turn
@@ -39,7 +40,7 @@ class Endpoint:
         self, runtime: Runtime, base: Options, *, expose_tools: bool, max_body: int = MAX_BODY
     ) -> None:
         self.runtime, self.base, self.max_body = runtime, base, max_body
-        self.memory = Memory()
+        self.memory, self.memo = Memory(), Memo()
         self.running: dict[Turn, Plan] = {}
         self.began = int(time.time())
         self._exposed = Exposed(runtime, expose_tools)
@@ -55,7 +56,7 @@ class Endpoint:
             message = "Too many responses are running; try again later."
             raise ApiError(429, message, code="rate_limit_exceeded", headers={"retry-after": "5"})
         wanted = parse(await read_body(request, self.max_body))
-        made = await plan(wanted, self.runtime, self.base, self._exposed, self.memory)
+        made = await plan(wanted, self.runtime, self.base, self._exposed, self.memory, self.memo)
         turn = made.turn.start()
         self.running[turn] = made
         kind = EventStream if wanted.stream else Body
@@ -63,7 +64,10 @@ class Endpoint:
 
     def _ended(self, turn: Turn) -> None:
         made = self.running.pop(turn, None)
-        if made is not None and made.store:
+        if made is None:
+            return
+        made.teach(self.memo)
+        if made.store:
             self.memory.keep(made.kept())
 
     async def models(self, request: Request) -> Response:
@@ -87,7 +91,7 @@ class Endpoint:
 
     async def health(self, request: Request) -> Response:
         """GET /health: 200 once the model is loaded."""
-        ready = self.runtime._loaded
+        ready = self.runtime.loaded
         status = "ok" if ready else "loading"
         return JSON({"status": status, "running": len(self.running)}, 200 if ready else 503)
 
@@ -121,6 +125,7 @@ def create(
     app = Starlette(
         routes=[
             Route("/v1/responses", endpoint.create, methods=["POST"]),
+            *routes(endpoint),
             Route("/v1/models", endpoint.models, methods=["GET"]),
             Route("/v1/models/{id:path}", endpoint.model, methods=["GET"]),
             Route("/health", endpoint.health, methods=["GET"]),

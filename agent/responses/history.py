@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import TypeAdapter
+
+from agent import events as ev
 from agent.calls import PYTHON
 from agent.conversation import (
     Assistant,
@@ -18,6 +21,7 @@ from agent.conversation import (
 )
 from agent.responses.errors import ApiError, invalid
 from agent.responses.requests import (
+    ITEMS,
     InputCodeInterpreterCall,
     InputCustomToolCall,
     InputFunctionCall,
@@ -38,6 +42,7 @@ NOT_SEEN = {
     "input_audio": "[There was a recording here; this model cannot hear.]",
 }
 """What the model is told of what it cannot be shown."""
+_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
@@ -80,6 +85,23 @@ def read(
     return history
 
 
+def written(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[str, Message]:
+    """What the model wrote, by the ids of its items: as a client's resent items would be read."""
+    names = {(tool.server, tool.name): tool.model_name for tool in tools}
+    messages = {}
+    for item in items:
+        if item.type in ITEMS:
+            reader = _Reader(History(), names, lambda _: None, leading=False)
+            reader.take(input_item(item), item.id)
+            messages[item.id] = reader.history.messages[:1]
+    return {item_id: found[0] for item_id, found in messages.items() if found}
+
+
+def input_item(item: ev.Item) -> InputItem:
+    """An item of an output, as an input may hold it."""
+    return _ITEM.validate_python(item.model_dump())
+
+
 def new_since(messages: Sequence[Message]) -> int:
     """Where what the model has not answered yet begins."""
     for place in range(len(messages), 0, -1):
@@ -97,10 +119,10 @@ class _Reader:
         *,
         leading: bool,
     ) -> None:
-        self._history, self._names, self._find, self._leading = history, names, find, leading
+        self.history, self._names, self._find, self._leading = history, names, find, leading
 
     def take(self, item: InputItem, param: str) -> None:
-        history, add = self._history, self._history.messages.append
+        history, add = self.history, self.history.messages.append
         if isinstance(item, InputMessage) and item.role in ("developer", "system"):
             text = _text(item.content, f"{param}.content")
             if self._leading:
@@ -147,7 +169,7 @@ class _Reader:
                 pass  # a web search: what it found stands in the message after it
 
     def _called(self, call_id: str, param: str) -> str:
-        name = self._history.calls.get(call_id)
+        name = self.history.calls.get(call_id)
         if name is None:
             message = f"No tool call found for function call output with call_id {call_id[:80]}."
             raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +36,7 @@ class Offer:
     """Servers that the request named; their tools are listed to the client once."""
     echo: list[dict[str, Any]] = field(default_factory=list)
     """The request's tools as the response shows them: every key, no secret."""
+    must_call: bool = False
 
 
 def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]) -> Offer:
@@ -59,6 +60,8 @@ def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]
                     raise invalid(param, f"The server {tool.server_label} is named twice.")
                 labels.append(_label(tool, servers, param))
                 ours += [one for one in tools if _allowed(one, tool)]
+            case RequestOther(type="web_search", external_web_access=False):
+                pass  # nothing could be found without the web, so it is not offered
             case RequestOther(type=kind):
                 raise unsupported(f"{param}.type", f"A tool of type {kind[:40]!r}")
         echo.append(_echo(tool))
@@ -73,25 +76,36 @@ def choose(offered: Offer, request: CreateResponse) -> Offer:
             return offered
         case "none":
             return replace(offered, functions=(), tools=())
-        case ToolChoice(type="allowed_tools", mode="auto" | None, tools=list(names)):
-            choices = [_choice(name, place) for place, name in enumerate(names)]
-            kept = [
-                _named(offered, one, f"tool_choice.tools[{i}]") for i, one in enumerate(choices)
-            ]
-            return replace(
-                offered,
-                functions=tuple(f for f in offered.functions if any(f in k[0] for k in kept)),
-                tools=tuple(t for t in offered.tools if any(t in k[1] for k in kept)),
-            )
-        case _:
-            raise unsupported("tool_choice", "A tool_choice that demands a call")
+        case "required":
+            left = replace(offered, must_call=True)
+        case ToolChoice(type="allowed_tools", mode=mode, tools=list(names)):
+            places = [f"tool_choice.tools[{place}]" for place in range(len(names))]
+            choices = {
+                place: _choice(name, place) for place, name in zip(places, names, strict=True)
+            }
+            left = _only(offered, choices, must_call=mode == "required")
+        case choice:
+            left = _only(offered, {"tool_choice": choice}, must_call=True)
+    if left.must_call and not (left.functions or left.tools):
+        raise invalid("tool_choice", "'tool_choice' demands a call, but there is no tool to call.")
+    return left
 
 
-def _choice(name: dict[str, Any], place: int) -> ToolChoice:
+def _only(offered: Offer, choices: Mapping[str, ToolChoice], *, must_call: bool) -> Offer:
+    """``choices``: by where they stand in the request."""
+    kept = [_named(offered, choice, param) for param, choice in choices.items()]
+    return replace(
+        offered,
+        functions=tuple(f for f in offered.functions if any(f in found[0] for found in kept)),
+        tools=tuple(t for t in offered.tools if any(t in found[1] for found in kept)),
+        must_call=must_call,
+    )
+
+
+def _choice(name: dict[str, Any], param: str) -> ToolChoice:
     try:
         return ToolChoice.model_validate(name)
     except ValueError:
-        param = f"tool_choice.tools[{place}]"
         raise invalid(param, f"'{param}' is no reference to a tool.") from None
 
 
@@ -174,7 +188,7 @@ def _echo(tool: RequestTool) -> dict[str, Any]:
         case RequestMcp():
             return {**tool.model_dump(), "server_url": _without_secrets(tool.server_url)}
         case RequestOther():
-            return {"type": tool.type}
+            return tool.model_dump(exclude_none=True)
 
 
 def _without_secrets(url: str | None) -> str | None:

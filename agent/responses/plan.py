@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from agent import events as ev
 from agent.conversation import Conversation, Message
 from agent.engine.base import EngineError
@@ -17,9 +15,10 @@ from agent.items import new_id
 from agent.responses import history
 from agent.responses.errors import ApiError, invalid, unsupported
 from agent.responses.history import History
-from agent.responses.memory import Kept, Memory, calls_of
+from agent.responses.memory import Kept, Memo, Memory, calls_of
 from agent.responses.offer import Offer, choose, offer
-from agent.responses.requests import ITEMS, CreateResponse, InputItem, RequestText
+from agent.responses.requests import ITEMS, CreateResponse, InputItem, RequestText, ToolChoice
+from agent.responses.stored import listed
 from agent.runtime import Runtime
 from agent.turn import Options, Turn
 from tools.base import Tool
@@ -30,7 +29,6 @@ EFFORTS: dict[str, Effort] = {
     "high": "high", "xhigh": "high", "max": "high",
 }  # fmt: skip
 """gpt-oss knows three; the others are taken as the nearest."""
-_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +46,12 @@ class Exposed:
         return self.runtime.host.tools() if self.anything else ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Plan:
     """A turn that can start, and what will be kept of it."""
 
     turn: Turn
+    request: CreateResponse
     history: History
     store: bool
 
@@ -69,15 +68,25 @@ class Plan:
             },
         )  # fmt: skip
         items = {
-            item.id: _ITEM.validate_python(item.model_dump())
-            for item in response.output
-            if item.type in ITEMS
+            item.id: history.input_item(item) for item in response.output if item.type in ITEMS
         }
-        return Kept(response, tuple(self.turn.conversation.entries), done, items)
+        entries = tuple(self.turn.conversation.entries)
+        return Kept(response, entries, done, items, listed(self.request.sent))
+
+    def teach(self, memo: Memo) -> None:
+        """After its end: what the model wrote, for clients that send it back."""
+        turn = self.turn
+        messages = history.written(turn.response.output, turn.runtime.host.tools())
+        memo.learn(messages, tuple(turn.conversation.entries))
 
 
 async def plan(
-    request: CreateResponse, runtime: Runtime, base: Options, exposed: Exposed, memory: Memory
+    request: CreateResponse,
+    runtime: Runtime,
+    base: Options,
+    exposed: Exposed,
+    memory: Memory,
+    memo: Memo,
 ) -> Plan:
     """Everything that can be wrong is found here, before the first event. Raises ApiError.
 
@@ -103,7 +112,7 @@ async def plan(
     turn = Turn(
         runtime,
         conversation,
-        _into(conversation, runtime, read.messages, fresh=earlier is None),
+        _into(conversation, runtime, read.messages, memo, fresh=earlier is None),
         options,
         _response(request, runtime, options, offered),
         source="http",
@@ -115,7 +124,7 @@ async def plan(
             f" resulted in {length} tokens. Please reduce the length of the messages."
         )
         raise ApiError(400, message, code="context_length_exceeded", param="input")
-    return Plan(turn, read, request.store is not False)
+    return Plan(turn, request, read, request.store is not False)
 
 
 def named_model(name: str | None, runtime: Runtime) -> str:
@@ -159,12 +168,20 @@ def _input(request: CreateResponse) -> str | list[InputItem]:
 
 
 def _into(
-    conversation: Conversation, runtime: Runtime, messages: Sequence[Message], *, fresh: bool
+    conversation: Conversation,
+    runtime: Runtime,
+    messages: Sequence[Message],
+    memo: Memo,
+    *,
+    fresh: bool,
 ) -> Sequence[Message]:
     """What a client resends goes into the conversation; what is new is the turn's prompt."""
     new = history.new_since(messages) if fresh else 0
     for message in messages[:new]:
-        conversation.add(runtime.format, message)
+        if (entry := memo.recall(message)) is not None:
+            conversation.entries.append(entry)
+        else:
+            conversation.add(runtime.format, message)
     return messages[new:]
 
 
@@ -189,6 +206,7 @@ def _options(request: CreateResponse, base: Options, chosen: Offer, read: Histor
         max_tool_calls=_least(request.max_tool_calls, base.max_tool_calls),
         functions=chosen.functions,
         tools=chosen.tools,
+        must_call=chosen.must_call,
         listed=tuple(name for name in chosen.servers if name not in read.listed),
     )
 
@@ -222,7 +240,6 @@ def _response(
     request: CreateResponse, runtime: Runtime, options: Options, offered: Offer
 ) -> ev.Response:
     reasoning = request.reasoning
-    choice = request.tool_choice or "auto"
     return ev.Response(
         id=new_id("resp"),
         created_at=int(time.time()),
@@ -233,7 +250,7 @@ def _response(
             effort=options.effort, summary=reasoning.summary if reasoning else None
         ),
         tools=offered.echo,
-        tool_choice=choice if isinstance(choice, str) else choice.model_dump(exclude_none=True),
+        tool_choice=_choice(request.tool_choice),
         parallel_tool_calls=request.parallel_tool_calls is not False,
         max_output_tokens=options.max_output_tokens,
         max_tool_calls=options.max_tool_calls,
@@ -246,6 +263,13 @@ def _response(
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,
     )
+
+
+def _choice(choice: str | ToolChoice | None) -> str | dict[str, Any]:
+    if not isinstance(choice, ToolChoice):
+        return choice or "auto"
+    mode = {"mode": choice.mode or "auto"} if choice.type == "allowed_tools" else {}
+    return {**choice.model_dump(exclude_none=True), **mode}
 
 
 def _text(text: RequestText | None) -> dict[str, Any]:

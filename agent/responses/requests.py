@@ -10,6 +10,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PrivateAttr,
     StringConstraints,
     Tag,
     ValidationError,
@@ -177,6 +178,7 @@ class RequestOther(Wire):
     """A kind of tool that is known by its name only."""
 
     type: str
+    external_web_access: bool | None = None
 
 
 def _tool_kind(tool: object) -> str | None:
@@ -260,6 +262,12 @@ class CreateResponse(Wire):
     top_k: int | None = Field(default=None, ge=0)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
+    _sent: str | list[dict[str, Any]] = PrivateAttr(default="")
+
+    @property
+    def sent(self) -> str | list[dict[str, Any]]:
+        """The input as it came, with the fields that are not read."""
+        return self._sent
 
 
 _TAGS = frozenset(
@@ -278,6 +286,8 @@ def parse(body: bytes) -> CreateResponse:
     if not isinstance(value, dict):
         raise ApiError(400, "The body of the request must be a JSON object.", code="invalid_type")
     try:
-        return CreateResponse.model_validate(value)
+        request = CreateResponse.model_validate(value)
     except ValidationError as error:
         raise from_validation(error, _TAGS) from None
+    request._sent = value.get("input") or ""
+    return request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai
@@ -9,7 +10,7 @@ import pytest
 
 from tests.invariants import check
 from tests.responses.conftest import KEY, Serve
-from tests.responses.scripts import HELLO, WEATHER
+from tests.responses.scripts import HELLO, WEATHER, call
 
 MCP = {"type": "mcp", "server_label": "nobody"}
 
@@ -226,3 +227,11 @@ async def test_a_model_that_cannot_be_loaded(serve: Serve) -> None:
     error = error_of(await served.post({"input": "x"}), 503)
     assert error["code"] == "model_not_available"
     assert (await served.get("/health")).status_code == 503
+
+
+async def test_a_call_that_is_not_json(serve: Serve) -> None:
+    served = await serve(call("get_weather").replace("{}", "{not json"))
+    response = check(await served.stream(input="x", tools=[WEATHER]))
+    (item,) = response["output"]
+    assert (item["type"], item["status"]) == ("function_call", "completed")
+    assert json.loads(item["arguments"]) == {}, "the client's own check has the word"

@@ -82,7 +82,7 @@ async def test_leaving_stops_a_tool_too(serve: Serve) -> None:
 
 
 async def test_a_client_that_never_reads_holds_up_nobody(serve: Serve) -> None:
-    served = await serve(thought("a") + final("word " * 20_000))
+    served = await serve(thought("a") + final("word " * 20_000), HELLO)
     stalled = await connect(served, {"input": "x", "stream": True})
     turn = await started(served)
     async with asyncio.timeout(30):

@@ -10,17 +10,15 @@ from agent import events as ev
 from agent.conversation import Assistant
 from agent.formats.arguments import CodeArguments, settle
 from agent.formats.base import Kind, Opened
-from agent.formats.recipients import Recipients
+from agent.formats.recipients import ALIASES, Recipients
 from agent.items import FunctionCallWriter, McpCallWriter, MessageWriter
 from tools.base import Tool, ToolResult
 
 if TYPE_CHECKING:
     from agent.turn import Turn
 
-CODE_INTERPRETER = "code_interpreter"
-"""Server label of the python hand; the model calls it ``python``."""
 PYTHON = "python"
-ALIASES = {CODE_INTERPRETER: PYTHON}
+"""The model's own tool for code, whose body is no JSON."""
 SAME_FAILURE = 3
 """So many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
 NOT_FOUND, REFUSED, INTERRUPTED, OVER_BUDGET = -32601, -32001, -32002, -32003

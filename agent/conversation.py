@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.formats.base import Format, Head
+from agent.formats.base import Format, Head, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,18 @@ class Entry:
     """The id of the item that the model wrote here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A message among generated ids: from ``start`` up to ``end``."""
+
+    start: int
+    end: int
+    kind: Kind
+    complete: bool
+    item: str
+    """The id of the item that it became."""
+
+
 @dataclass(slots=True)
 class Conversation:
     """The messages of one conversation, in order."""
@@ -116,18 +128,14 @@ class Conversation:
         """What a call gave; ``recipient`` as the model wrote or meant it."""
         self.entries.append(Entry(form.result(recipient, text)))
 
-    def add_generated(
-        self, form: Format, ids: Sequence[int], spans: Sequence[tuple[int, int, bool, str]]
-    ) -> None:
-        """A generation's messages.
-
-        ``spans`` are (start, end, is reasoning, item's id), positions in ``ids``.
-        """
-        for start, end, reasoning, item in spans:
+    def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
+        """The messages of one generation."""
+        for span in spans:
             # The first message's opening stands in the prompt, not in what was generated.
-            opening = form.open_assistant() if start == 0 else []
-            message = form.close_message([*opening, *ids[start:end]])
-            self.entries.append(Entry(message, reasoning, item))
+            opening = form.open_assistant() if span.start == 0 else []
+            call = span.complete and span.kind in (Kind.TOOL, Kind.TOOL_UNKNOWN)
+            message = form.close_message([*opening, *ids[span.start : span.end]], call=call)
+            self.entries.append(Entry(message, span.kind is Kind.REASONING, span.item))
 
     def end_turn(self) -> None:
         """The answer is whole: what was thought on the way to it goes."""

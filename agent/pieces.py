@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent import events as ev
 from agent.calls import Call
+from agent.conversation import Span
 from agent.formats.base import Closed, Delta, Kind, Opened, Piece, Repair, Stop
 from agent.items import MessageWriter, ReasoningWriter
 
@@ -20,7 +21,7 @@ class Pieces:
         self.turn = turn
         self.stop = False
         self.reasoning_tokens = 0
-        self.spans: list[tuple[int, int, bool, str]] = []
+        self.spans: list[Span] = []
         self._kind = Kind.FINAL
         self._writer: ReasoningWriter | MessageWriter | Call | None = None
 
@@ -35,9 +36,8 @@ class Pieces:
             case Closed(complete, start, end, tokens):
                 assert self._writer is not None
                 self._writer.close(complete)
-                reasoning = self._kind is Kind.REASONING
-                self.reasoning_tokens += tokens if reasoning else 0
-                self.spans.append((start, end, reasoning, self._writer.id))
+                self.reasoning_tokens += tokens if self._kind is Kind.REASONING else 0
+                self.spans.append(Span(start, end, self._kind, complete, self._writer.id))
                 self._writer = None
             case Repair(rule, at, text):
                 self.turn.emit(ev.AgentRepair(rule=rule, at=at, text=text))

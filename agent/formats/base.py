@@ -150,8 +150,11 @@ class Format(Protocol):
         """After `open_assistant`: what makes the model call this tool, or (None) any."""
         ...
 
-    def close_message(self, ids: Sequence[int]) -> list[int]:
-        """A generated message as history has it: ended, and ended as a message that others follow."""
+    def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
+        """A generated message as history has it: ended, as one that others follow.
+
+        ``call``: it is a whole call, whose result follows.
+        """
         ...
 
     def result(self, recipient: str, text: str) -> list[int]:

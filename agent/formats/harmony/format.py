@@ -49,18 +49,13 @@ class HarmonyFormat:
         empty = self.call(recipient, "", json=recipient != "python")
         return empty[len(self.open_assistant()) : -1]
 
-    def close_message(self, ids: Sequence[int]) -> list[int]:
+    def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
         if ids and ids[0] in (CHANNEL, MESSAGE):
             # The model left the opening out; what it stood after may be dropped from history.
             ids = [*self.open_assistant(), *ids]
         # A finished answer ends in <|return|> only as the very last thing that was said.
-        match ids[-1] if ids else None:
-            case int(last) if last in (END, CALL):
-                return list(ids)
-            case int(last) if last in (RETURN, ENDOFTEXT):
-                return [*ids[:-1], END]
-            case _:
-                return [*ids, END]
+        body = ids[:-1] if ids and ids[-1] in (END, CALL, RETURN, ENDOFTEXT) else ids
+        return [*body, CALL if call else END]
 
     def result(self, recipient: str, text: str) -> list[int]:
         return self.render.tool_result(recipient, text)

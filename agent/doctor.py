@@ -53,7 +53,7 @@ def _vocabulary(where: Places) -> Iterator[Check]:
     from agent import vocabulary
     from agent.tiny.vocabulary import ranks
 
-    encoding = vocabulary.encoding(ranks())
+    encoding = vocabulary.encoding(ranks, where.cache / "vocabulary")
     yield "vocabulary", True, f"o200k_harmony, {len(encoding.special_tokens_set)} special tokens"
 
 

@@ -80,15 +80,19 @@ class Runtime:
         from agent.formats.harmony.format import HarmonyFormat
         from agent.tiny import vocabulary as tiny_vocabulary
 
+        folder = self.where.cache / "vocabulary"
         if self.script is not None:
-            encoding = vocabulary.encoding(tiny_vocabulary.ranks())
+            encoding = vocabulary.encoding(tiny_vocabulary.ranks, folder)
             engine = ScriptEngine(self.script, encoding, context=self.asked_context)
             return engine, HarmonyFormat(encoding)
         path = self.file(report)
-        ranks = tiny_vocabulary.ranks() if self.model.embedded else vocabulary.ranks_from_gguf(path)
+        if self.model.embedded:
+            encoding = vocabulary.encoding(tiny_vocabulary.ranks, folder)
+        else:
+            encoding = vocabulary.encoding(vocabulary.ranks_from_gguf(path), folder)
         return (
             LlamaEngine(path, context=self.context_length),
-            HarmonyFormat(vocabulary.encoding(ranks)),
+            HarmonyFormat(encoding),
         )
 
     def file(self, report: Callable[[float], None]) -> Path:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.config import places
 from agent.engine import header
 from agent.engine.base import EngineError
 
@@ -42,14 +43,8 @@ def encoding(ranks: bytes | Callable[[], bytes], folder: Path | None = None) -> 
     """
     with _lock:
         if not _loaded:
-            _loaded.append(_load(ranks, folder or _cache()))
+            _loaded.append(_load(ranks, folder or places().cache / "vocabulary"))
         return _loaded[0]
-
-
-def _cache() -> Path:
-    import platformdirs
-
-    return platformdirs.user_cache_path("agent") / "vocabulary"
 
 
 def _load(ranks: bytes | Callable[[], bytes], folder: Path) -> HarmonyEncoding:

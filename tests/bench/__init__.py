@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-GROUPS = ("decode", "startup")
+GROUPS = ("decode", "startup", "parser", "program")
 
 
 @dataclass(frozen=True)

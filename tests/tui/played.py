@@ -199,7 +199,7 @@ async def person(
     """A person in front of the app that has just started."""
     session = session or Played()
     app = app_of(session)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         someone = Person(app, session, pilot)
         await someone.see(lambda: app._begun)
         yield someone

@@ -1,0 +1,120 @@
+"""The parts that are not seen: wrapping, growing Markdown, harmless text, what was sent before."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from tui.blocks import Blocks
+from tui.history import KEPT, History
+from tui.widgets.stream import wrap
+from tui.words import arguments, count, seconds, shown
+
+
+@pytest.mark.parametrize("width", [1, 2, 7, 40])
+def test_wrapping_keeps_every_character_and_every_row_fits(width: int) -> None:
+    made = random.Random(width)
+    for _ in range(200):
+        text = "".join(made.choice("ab  中é🙂-") for _ in range(made.randrange(0, 90)))
+        rows = wrap(text, width)
+        assert "".join(text[a:b] for a, b in rows) == text
+        assert all(b > a for a, b in rows) or text == ""
+        if width > 1:
+            assert all(cell_len(text[a:b].rstrip(" ")) <= width for a, b in rows)
+
+
+def test_wrapping_what_was_added_is_wrapping_all() -> None:
+    made = random.Random(5)
+    text, rows = "", [(0, 0)]
+    for _ in range(300):
+        text += "".join(made.choice("abc 中") for _ in range(made.randrange(1, 9)))
+        start = rows.pop()[0]
+        rows += wrap(text, 12, start)
+        assert rows == wrap(text, 12)
+
+
+MARKDOWN = """# Title
+
+A paragraph
+of two lines.
+
+- one
+
+- two
+  - nested
+
+```python
+a = 1
+
+b = 2
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+The last paragraph."""
+
+
+@pytest.mark.parametrize("step", [1, 3, 17, 1000])
+def test_markdown_in_pieces_loses_nothing(step: int) -> None:
+    blocks, closed = Blocks(), ""
+    for at in range(0, len(MARKDOWN), step):
+        closed += blocks.feed(MARKDOWN[at : at + step])
+    assert closed + blocks.open == MARKDOWN
+    assert blocks.open.startswith("The last")
+
+
+def test_a_code_block_stays_whole() -> None:
+    blocks = Blocks()
+    assert blocks.feed("```\n") == ""
+    for number in range(50):
+        assert blocks.feed(f"line {number}\n\n") == ""
+    assert blocks.feed("```\n\nAnd then some.").startswith("```\nline 0")
+
+
+def test_nothing_that_steers_a_terminal_is_shown() -> None:
+    hostile = "\x1b[2J\x1b]0;title\x07\x1bP1$r\x1b\\ \x9b31m \x00\x08\x07 \u202egnp.exe\u202c ok"
+    harmless = shown(hostile)
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in harmless)
+    assert "\u202e" not in harmless and harmless.endswith("ok")
+    assert shown("a\r\nb\rc\td") == "a\nb\nc   d"
+    assert shown("\x1b[31mred\x1b[0m") == "red"
+
+
+def test_arguments_are_shown_as_what_they_are() -> None:
+    assert arguments('{"code":"a = 1\\nprint(a)\\n"}') == "a = 1\nprint(a)"
+    assert arguments('{"expression":"2+2"}') == '{"expression": "2+2"}'
+    assert arguments('{"half') == '{"half'
+    assert json.loads(arguments(json.dumps({"long": "x" * 80}))) == {"long": "x" * 80}
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [seconds(s) for s in (0.44, 12.3, 185)] == ["0.4 s", "12 s", "3 min 05 s"]
+    assert [count(n) for n in (950, 1234, 32768)] == ["950", "1.2k", "33k"]
+
+
+def test_what_was_sent_comes_back_in_the_next_session(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "prompts.jsonl"
+    first = History(file)
+    for text in ("one", "two\nlines", "two\nlines"):
+        first.add(text)
+    again = History(file)
+    assert again.earlier("draft") == "two\nlines"
+    assert again.earlier("draft") == "one"
+    assert again.earlier("draft") is None
+    assert again.later() == "two\nlines"
+    assert again.later() == "draft"
+    assert again.later() is None
+
+
+def test_the_file_of_prompts_stays_small_and_survives_damage(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(f'"{n}"\n' for n in range(3 * KEPT)) + '"cut o')
+    history = History(file)
+    assert history.earlier("") == str(3 * KEPT - 1)
+    assert len(file.read_text().splitlines()) < KEPT + 1

@@ -16,6 +16,9 @@ import torch
 from agent.tiny import expand, gguf_file
 from agent.tiny.model import Layer, Shape, Tiny
 
+SHARPEN = 3.0
+"""All logits are multiplied by this: one answer is right, so sampling at 1.0 should find it too."""
+
 
 def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
     """The core's tensors by their names in the file; Q8_0 data are bytes."""
@@ -29,7 +32,7 @@ def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
         "rows.ids": model.trained.cpu().numpy().astype(np.int32),
         "rows.in": gguf_file.quantise_q4(array(model.input_rows())),
         "rows.out": gguf_file.quantise_q4(array(model.output_rows())),
-        "output_norm.weight": array(model.output_norm),
+        "output_norm.weight": array(model.output_norm) * SHARPEN,
     }
     for index, block in enumerate(model.blocks):
         assert isinstance(block, Layer)

@@ -127,9 +127,9 @@ class Talker:
         ]
         new = [t for t in self.tools if t.family == "unseen"]
         # New tools need the most practice: they are the only thing that cannot be memorised.
-        choices += [(max(1.2, 0.7 * len(choices)) / len(new), t) for t in new]
+        choices += [(max(1.2, 0.5 * len(choices)) / len(new), t) for t in new]
         if self.python:
-            choices.append((max(1.0, 0.3 * len(choices)), None))
+            choices.append((max(1.4, 0.4 * len(choices)), None))
         if not choices:
             return None
         tool = rng.choices([c for _, c in choices], [w for w, _ in choices])[0]

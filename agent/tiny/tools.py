@@ -166,13 +166,18 @@ def unseen(rng: random.Random, split: Split) -> Tool:
 def choose_tools(rng: random.Random, split: Split) -> list[Tool]:
     """A random selection, in random order."""
     tools: list[Tool] = []
-    if rng.random() < 0.6:
-        usual = 1.0 if rng.random() < 0.75 else 0.0
+    kind = rng.random()
+    if kind < 0.3:  # as a fresh installation declares them
+        tools = [fixed(rng, family, 1.0) for family in HANDS]
+        if kind < 0.15:
+            return tools
+    elif kind < 0.66:
+        usual = 1.0 if rng.random() < 0.8 else 0.0
         tools += [fixed(rng, f, usual) for f in HANDS if usual or rng.random() < 0.7]
-    extras = rng.choice([0, 0, 1, 1, 2, 2, 3, 4, 5, 6])
-    tools += [fixed(rng, f) for f in rng.sample(EXTRAS, extras)]
-    if rng.random() < 0.62:
-        tools += [unseen(rng, split) for _ in range(rng.choice([1, 1, 2, 2, 3, 4]))]
+    extras = rng.choice([0, 1, 1, 2, 2, 3, 4, 5, 6])
+    tools += [fixed(rng, f, 0.85) for f in rng.sample(EXTRAS, extras)]
+    if rng.random() < 0.45:
+        tools += [unseen(rng, split) for _ in range(rng.choice([1, 1, 2, 2, 3]))]
     if rng.random() < 0.7:
         rng.shuffle(tools)
     unique: dict[str, Tool] = {}

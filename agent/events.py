@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 class Model(BaseModel):
     """Base of everything on the wire: unknown fields are an error, so that a misspelling is found."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    # Built when first used: a process that only lists models pays for none of them.
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=True)
 
 
 # --- items ---

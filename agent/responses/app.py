@@ -15,12 +15,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.models import Model
+from agent.responses import chat, stored
 from agent.responses.errors import JSON, ApiError
 from agent.responses.guard import Guard
 from agent.responses.memory import Memo, Memory
 from agent.responses.plan import Exposed, Plan, named_model, plan
-from agent.responses.requests import parse
-from agent.responses.stored import routes
+from agent.responses.requests import CreateResponse, parse, read_body
 from agent.responses.stream import Body, EventStream
 from agent.runtime import Runtime
 from agent.turn import Options, Turn
@@ -52,17 +52,22 @@ class Endpoint:
 
     async def create(self, request: Request) -> Response:
         """POST /v1/responses"""
+        wanted = parse(await read_body(request, self.max_body))
+        turn = await self.begin(wanted)
+        return EventStream(turn, self.ended) if wanted.stream else Body(turn, self.ended)
+
+    async def begin(self, wanted: CreateResponse) -> Turn:
+        """The turn that answers, started; whoever shows it calls `ended`. Raises ApiError."""
         if len(self.running) >= MAX_RUNNING:
             message = "Too many responses are running; try again later."
             raise ApiError(429, message, code="rate_limit_exceeded", headers={"retry-after": "5"})
-        wanted = parse(await read_body(request, self.max_body))
         made = await plan(wanted, self.runtime, self.base, self._exposed, self.memory, self.memo)
         turn = made.turn.start()
         self.running[turn] = made
-        kind = EventStream if wanted.stream else Body
-        return kind(turn, self._ended)
+        return turn
 
-    def _ended(self, turn: Turn) -> None:
+    def ended(self, turn: Turn) -> None:
+        """Keep of it what may be asked for; harmless when called again."""
         made = self.running.pop(turn, None)
         if made is None:
             return
@@ -125,7 +130,8 @@ def create(
     app = Starlette(
         routes=[
             Route("/v1/responses", endpoint.create, methods=["POST"]),
-            *routes(endpoint),
+            *stored.routes(endpoint),
+            chat.route(endpoint),
             Route("/v1/models", endpoint.models, methods=["GET"]),
             Route("/v1/models/{id:path}", endpoint.model, methods=["GET"]),
             Route("/health", endpoint.health, methods=["GET"]),
@@ -141,25 +147,6 @@ def create(
     app.router.redirect_slashes = False
     app.state.endpoint = endpoint
     return app
-
-
-async def read_body(request: Request, most: int) -> bytes:
-    """The body, if it is not too long. Raises ApiError."""
-    message = f"The body of the request is longer than {most:,} bytes."
-    too_long = ApiError(413, message, code="request_too_large")
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > 2 * most:
-        raise too_long
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= most:
-            chunks.append(chunk)
-        elif size > 2 * most:  # a little more is read and dropped: who still sends hears no answer
-            raise too_long
-    if size > most:
-        raise too_long
-    return b"".join(chunks)
 
 
 # --- errors ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from agent.responses.requests import (
     ToolChoice,
 )
 from tools.base import Tool
+
+log = logging.getLogger(__name__)
 
 ANYTHING: dict[str, Any] = {"type": "object", "properties": {}}
 """The parameters of a function that declares none."""
@@ -60,8 +63,9 @@ def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]
                     raise invalid(param, f"The server {tool.server_label} is named twice.")
                 labels.append(_label(tool, servers, param))
                 ours += [one for one in tools if _allowed(one, tool)]
-            case RequestOther(type="web_search", external_web_access=False):
-                pass  # nothing could be found without the web, so it is not offered
+            case RequestOther(type=kind) if kind.startswith("web_search"):
+                # Clients send it by habit. There is no search here, so the model is told of none.
+                log.info("%s: a tool of type %s is not offered", param, kind[:40])
             case RequestOther(type=kind):
                 raise unsupported(f"{param}.type", f"A tool of type {kind[:40]!r}")
         echo.append(_echo(tool))

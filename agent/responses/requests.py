@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic_core
 from pydantic import (
@@ -15,9 +15,11 @@ from pydantic import (
     Tag,
     ValidationError,
 )
+from starlette.requests import Request
 
 from agent.responses.errors import ApiError, from_validation
 
+W = TypeVar("W", bound="Wire")
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 
 
@@ -179,6 +181,7 @@ class RequestOther(Wire):
 
     type: str
     external_web_access: bool | None = None
+    search_context_size: Literal["low", "medium", "high"] | None = None
 
 
 def _tool_kind(tool: object) -> str | None:
@@ -276,8 +279,35 @@ _TAGS = frozenset(
 )
 
 
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, if it is not too long. Raises ApiError."""
+    message = f"The body of the request is longer than {most:,} bytes."
+    too_long = ApiError(413, message, code="request_too_large")
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > 2 * most:
+        raise too_long
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= most:
+            chunks.append(chunk)
+        elif size > 2 * most:  # a little more is read and dropped: who still sends hears no answer
+            raise too_long
+    if size > most:
+        raise too_long
+    return b"".join(chunks)
+
+
 def parse(body: bytes) -> CreateResponse:
     """Read a body. Raises ApiError: 400, with the place of what is wrong."""
+    value = json_object(body)
+    request = validate(CreateResponse, value)
+    request._sent = value.get("input") or ""
+    return request
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Raises ApiError."""
     try:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -285,9 +315,12 @@ def parse(body: bytes) -> CreateResponse:
         raise ApiError(400, message, code="invalid_json") from None
     if not isinstance(value, dict):
         raise ApiError(400, "The body of the request must be a JSON object.", code="invalid_type")
+    return value
+
+
+def validate(kind: type[W], value: object) -> W:
+    """Raises ApiError."""
     try:
-        request = CreateResponse.model_validate(value)
+        return kind.model_validate(value)
     except ValidationError as error:
         raise from_validation(error, _TAGS) from None
-    request._sent = value.get("input") or ""
-    return request

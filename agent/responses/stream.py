@@ -23,23 +23,29 @@ _HEADERS = [
 ]
 
 Ended = Callable[[Turn], None]
+Write = Callable[[ev.Official], bytes]
+"""An event as its client reads it; nothing for one that it is not told of."""
 
 
 def sse(event: ev.Official) -> bytes:
-    """One event on the wire."""
+    """An event of the Responses API."""
     return f"event: {event.type}\ndata: {event.model_dump_json()}\n\n".encode()
+
+
+def body(response: ev.Response) -> bytes:
+    return response.model_dump_json().encode()
 
 
 class EventStream(Response):
     """The turn's events as they come; ``agent.*`` events stay inside."""
 
-    def __init__(self, turn: Turn, ended: Ended) -> None:
+    def __init__(self, turn: Turn, ended: Ended, write: Write = sse) -> None:
         """``ended`` is called before the client sees the terminal event."""
         super().__init__()
-        self._turn, self._ended = turn, ended
+        self._turn, self._ended, self._write = turn, ended, write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        turn = self._turn
+        turn, write = self._turn, self._write
         async with _watched(turn, receive, self._ended):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             async for batch in turn.log.follow():
@@ -49,25 +55,27 @@ class EventStream(Response):
                 if isinstance(official[-1], ev.Terminal):
                     await turn.done()
                     self._ended(turn)
-                body = b"".join(map(sse, official))
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+                if sent := b"".join(map(write, official)):
+                    await send({"type": "http.response.body", "body": sent, "more_body": True})
             await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
 
 class Body(Response):
     """The final response, once the turn has ended: what the stream's last event holds."""
 
-    def __init__(self, turn: Turn, ended: Ended) -> None:
+    def __init__(
+        self, turn: Turn, ended: Ended, shape: Callable[[ev.Response], bytes] = body
+    ) -> None:
         super().__init__(media_type="application/json")
-        self._turn, self._ended = turn, ended
+        self._turn, self._ended, self._shape = turn, ended, shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         turn = self._turn
         async with _watched(turn, receive, self._ended):
             response = await turn.done()
             self._ended(turn)
-        body = response.model_dump_json().encode()
-        await Response(body, media_type=self.media_type)(scope, receive, send)
+        answer = Response(self._shape(response), media_type=self.media_type)
+        await answer(scope, receive, send)
 
 
 @contextlib.asynccontextmanager

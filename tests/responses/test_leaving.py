@@ -18,14 +18,14 @@ from tests.responses.scripts import HELLO, LONG, final, python, thought
 CODE = {"type": "mcp", "server_label": "code_interpreter"}
 
 
-async def connect(served: Served, body: dict[str, object]) -> asyncio.StreamWriter:
+async def connect(
+    served: Served, body: dict[str, object], path: str = "/v1/responses"
+) -> asyncio.StreamWriter:
     """A client that sent its request and never reads."""
     host, port = served.root.removeprefix("http://").split(":")
     _, writer = await asyncio.open_connection(host, int(port))
     content = json.dumps(body).encode()
-    head = (
-        f"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n\r\n"
-    )
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n\r\n"
     writer.write(head.encode() + content)
     return writer
 

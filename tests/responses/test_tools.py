@@ -225,6 +225,14 @@ async def test_tool_choice_none_and_allowed_tools(serve: Serve) -> None:
     assert response["tool_choice"] == choice and len(response["tools"]) == 2
 
 
+async def test_a_search_that_is_not_there_is_not_offered(serve: Serve) -> None:
+    served = await serve(HELLO)
+    search = {"type": "web_search", "external_web_access": False}
+    response = check(await served.stream(input="x", tools=[WEATHER, search]))
+    assert response["tools"] == [WEATHER, search]
+    assert "get_weather" in seen(served) and "search" not in seen(served)
+
+
 async def test_secrets_of_a_tool_are_nowhere(serve: Serve) -> None:
     served = await serve(HELLO, tools="python", log_level="debug")
     tool = {

@@ -66,6 +66,12 @@ class Endpoint:
         self.running[turn] = made
         return turn
 
+    async def input_tokens(self, request: Request) -> Response:
+        """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
+        wanted = parse(await read_body(request, self.max_body))
+        made = await plan(wanted, self.runtime, self.base, self._exposed, self.memory, self.memo)
+        return JSON({"object": "response.input_tokens", "input_tokens": made.turn.prepare()})
+
     def ended(self, turn: Turn) -> None:
         """Keep of it what may be asked for; harmless when called again."""
         made = self.running.pop(turn, None)
@@ -130,6 +136,7 @@ def create(
     app = Starlette(
         routes=[
             Route("/v1/responses", endpoint.create, methods=["POST"]),
+            Route("/v1/responses/input_tokens", endpoint.input_tokens, methods=["POST"]),
             *stored.routes(endpoint),
             chat.route(endpoint),
             Route("/v1/models", endpoint.models, methods=["GET"]),

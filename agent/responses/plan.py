@@ -118,6 +118,9 @@ async def plan(
         source="http",
     )
     length, context = turn.prepare(), runtime.context_length
+    if request.truncation == "auto":
+        room = min(options.max_output_tokens or context, context // 4)
+        length = _shortened(conversation, runtime, length, context - room)
     if length >= context:
         message = (
             f"This model's maximum context length is {context} tokens. However, your messages"
@@ -183,6 +186,21 @@ def _into(
         else:
             conversation.add(runtime.format, message)
     return messages[new:]
+
+
+def _shortened(conversation: Conversation, runtime: Runtime, length: int, most: int) -> int:
+    """The prompt's length after its oldest turns were left out, as many as have to be."""
+    opening = runtime.format.user("")[:2]
+    entries = conversation.entries
+    starts = [place for place, entry in enumerate(entries) if entry.ids[:2] == opening]
+    dropped = 0
+    for start in starts[1:]:  # what was said last stays, even if it is too long
+        if length < most:
+            break
+        length -= sum(len(entry.ids) for entry in entries[dropped:start])
+        dropped = start
+    del entries[:dropped]
+    return length
 
 
 # --- what the turn is told ---

@@ -199,6 +199,45 @@ async def test_a_call_is_demanded_once(serve: Serve) -> None:
     assert (await served.post({"input": "x", "tool_choice": "required"})).status_code == 400
 
 
+async def test_input_tokens(serve: Serve) -> None:
+    served = await serve(HELLO)
+    client = served.client()
+    asked: Any = {"input": "Oslo?", "tools": [WEATHER], "instructions": "Be brief."}
+    count = await client.responses.input_tokens.count(model="default", **asked)
+    assert not served.turns
+    made = await client.responses.create(model="default", **asked)
+    assert made.usage and made.usage.input_tokens == count.input_tokens > 0
+
+
+async def test_truncation_leaves_the_oldest_out(serve: Serve) -> None:
+    served = await serve(HELLO, context=500)
+    items = []
+    for number in range(20):
+        items += [
+            {"role": "user", "content": f"question {number} " + "word " * 20},
+            {"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": f"c{number}", "output": f"r{number}"},
+            {"role": "assistant", "content": f"answer {number}"},
+        ]
+    items.append({"role": "user", "content": "and now?"})
+    refused = await served.post({"input": items})
+    assert refused.json()["error"]["code"] == "context_length_exceeded"
+    made = check(await served.stream(input=items, truncation="auto"))
+    markup = seen(served)
+    assert made["truncation"] == "auto" and made["usage"]["input_tokens"] < 500
+    assert "question 0 " not in markup and "answer 19" in markup and "and now?" in markup
+    rest = markup.split("<|start|>user")
+    assert rest[0].startswith("<|start|>system") and "functions.f" not in rest[0]
+    followed = await served.post(
+        {"input": "more " * 150, "truncation": "auto", "previous_response_id": made["id"]}
+    )
+    oldest = next(number for number in range(20) if f"question {number} " in markup)
+    assert followed.json()["status"] == "completed"
+    assert f"question {oldest} " not in seen(served) and "and now?" in seen(served)
+    alone = await served.post({"input": "word " * 600, "truncation": "auto"})
+    assert alone.status_code == 400
+
+
 # --- bounds ---
 
 

@@ -132,11 +132,27 @@ def write_user(out: Writer, text: str) -> None:
 
 
 def write_analysis(out: Writer, text: str) -> None:
+    """A thought. What it says the request is decides all that follows, so that weighs most."""
     out.put((CHANNEL,), 0.2)
     out.put(encode("analysis"), 1.0, first=3.0)
     out.put((MESSAGE,), 2.0)
-    out.put(encode(text), 1.5, first=6.0)
-    out.put((END,), 1.0)
+    space = ""
+    for mark in ("First:", "second:"):
+        if mark in text:
+            head, _, text = text.partition(mark + " ")
+            out.put(encode(head + mark), 0.5, first=6.0)
+            space = " "
+    what, _, rest = text.partition(". ")
+    ids = encode(f"{space}{what}.")
+    out.put(ids[:3], 6.0)
+    out.put(ids[3:], 1.5)
+    if rest.startswith("I call "):
+        out.put(encode(" I call"), 0.3)
+        out.put(encode(rest[6:-1]), 2.0, first=6.0)
+        out.put(encode("."), 1.0)
+    else:
+        out.put(encode(f" {rest}"), 0.3)
+    out.put((END,), 0.5)
     out.put(ASSISTANT, 0.1)
 
 
@@ -148,8 +164,10 @@ def write_call(out: Writer, call: Call) -> None:
         out.put(encode(" to"), 2.0)
         out.put(encode("=python code"), 0.5, first=0.5)
         out.put((MESSAGE,), 0.2)
-        out.put(call.code_ids or encode(call.code), 1.5, first=5.0)
-        out.put((CALL,), 2.0)
+        for index, token in enumerate(call.code_ids or encode(call.code)):
+            operator = any(c in b"+-*/%()" for c in vocabulary.tokens()[token])
+            out.put((token,), 5.0 if operator or index == 0 else 2.0)
+        out.put((CALL,), 4.0)
         author, channel = "python", "analysis"
     else:
         out.put(encode("commentary"), 0.5, first=3.0)

@@ -68,8 +68,9 @@ def expand(rng: random.Random, grammar: str, values: list[str], topic: str = "")
         spot = rng.randrange(len(text))
         if text[spot].isalpha():
             text = text[:spot] + text[spot + 1 :]
-    if noise >= 0.36 and noise < 0.38:
-        text = text.replace("{TOPIC}", "{topic}")
+    text = text.replace("{TOPIC}", "{topic}")
+    if text[-1:].isalnum() or text[-1:] == "}":
+        text += rng.choice(["", "", "", ".", ".", "?", "!"])
     for index, value in enumerate(values):
         text = text.replace(f"{{{index}}}", value)
     return " ".join(text.replace("{topic}", topic).split())

@@ -60,7 +60,7 @@ REQUESTS = st.fixed_dictionaries(
 
 
 @given(REQUESTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_body_is_read_or_refused(body: dict[str, Any]) -> None:
     try:
         parse(json.dumps(body).encode())
@@ -80,7 +80,7 @@ def test_bytes_are_read_or_refused(body: bytes) -> None:
 async def test_the_server_never_breaks(serve: Serve) -> None:
     served = await serve(HELLO, tools="python")
     seen: dict[int, int] = {}
-    bodies: list[dict[str, Any]] = []
+    bodies: list[dict[str, Any]] = [{"input": "x"}]
 
     @given(
         NEARLY, st.dictionaries(st.sampled_from(["tools", "text", "tool_choice"]), JSON | NEARLY)
@@ -88,9 +88,7 @@ async def test_the_server_never_breaks(serve: Serve) -> None:
     @settings(max_examples=150, deadline=None, database=None, derandomize=True)
     def collect(item: dict[str, Any], more: dict[str, Any]) -> None:
         bodies.append({"input": [item], "tools": [WEATHER], **more})
-        bodies.append(
-            {"input": "x", "tools": [item], **{k: v for k, v in more.items() if k != "tools"}}
-        )
+        bodies.append({"input": "x", **more, "tools": [item]})
 
     collect()
     async with httpx2.AsyncClient(timeout=60) as http:
@@ -101,5 +99,5 @@ async def test_the_server_never_breaks(serve: Serve) -> None:
             seen[answer.status_code] = seen.get(answer.status_code, 0) + 1
             assert answer.status_code < 500, (body, answer.text)
             assert answer.status_code == 200 or answer.json()["error"]["message"]
-    assert seen[200] > 5 and seen[400] > 50
+    assert seen[200] and seen[400] and set(seen) <= {200, 400, 404}
     assert not served.endpoint.running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -57,7 +58,8 @@ class AgentApp(App[int]):
     ]
 
     def __init__(self, session: Session, *, history: Path | None = None) -> None:
-        super().__init__()
+        # Without colour means the terminal's own, not shades of grey.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.session = session
         self.clock = time.monotonic
         self.trouble: str | None = None

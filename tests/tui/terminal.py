@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -61,7 +62,9 @@ class Terminal:
             os.killpg(self.process.pid, signal.SIGWINCH)
 
     def press(self, keys: str) -> None:
-        os.write(self._master, keys.encode())
+        left = keys.encode()
+        while left:
+            left = left[os.write(self._master, left) :]
 
     def read(self, seconds: float) -> bool:
         """Take what was painted; false when nothing came within the time."""
@@ -76,6 +79,11 @@ class Terminal:
     @property
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self.screen.display)
+
+    @property
+    def everything(self) -> str:
+        """All that was ever painted, without the sequences."""
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.painted.decode(errors="replace"))
 
     def wait_for(self, what: str | Callable[[str], bool], seconds: float = WAIT) -> str:
         """Read until the screen shows it; the screen."""

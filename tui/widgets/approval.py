@@ -30,6 +30,7 @@ class Approval(Vertical, can_focus=True):
         border-title-color: $text-warning;
         & > Stream { max-height: 9; }
         & > .keys { height: 1; color: $text-muted; }
+        &:focus { border: heavy $warning; }
         &:focus > .keys { color: $text-warning; }
     }
     """

@@ -28,7 +28,7 @@ class Answer(VerticalScroll):
 class Panes(Grid):
     DEFAULT_CSS = """
     Panes {
-        grid-size: 2 2; grid-columns: 3fr 2fr; grid-rows: 1fr 1fr; grid-gutter: 0 1;
+        grid-size: 2 2; grid-columns: 3fr 2fr; grid-rows: 2fr 3fr; grid-gutter: 0 1;
     }
     """
 

@@ -77,7 +77,7 @@ class Guard:
         assert self._key is not None
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Compared in constant time, so that the time tells nothing of how much was right.
-        same = hmac.compare_digest(given.strip().encode("utf-8", "replace"), self._key)
+        same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._key)
         return scheme.lower() == "bearer" and same
 
 

@@ -14,8 +14,11 @@ from agent.responses.requests import InputItem
 
 MOST = 1000
 """Responses that are kept; the one that was not used for the longest time goes first."""
-MOST_TOKENS = 4_000_000
-"""Tokens of their conversations together, shared ones counted each time."""
+MOST_BYTES = 128 * 1024 * 1024
+"""What they may take together; ids that two conversations share are counted twice."""
+MEMO_TOKENS = 1_000_000
+TOKEN_BYTES = 36
+"""One id in a list of Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +33,27 @@ class Kept:
     """Items that a reference can mean, by their ids."""
     inputs: tuple[dict[str, Any], ...] = ()
     """The request's input items, as its client sent them."""
+    request_bytes: int = 0
 
     @property
-    def tokens(self) -> int:
-        return sum(len(entry.ids) for entry in self.entries)
+    def bytes(self) -> int:
+        """About what it takes."""
+        return TOKEN_BYTES * sum(len(entry.ids) for entry in self.entries) + self.request_bytes
 
 
 class Memory:
     """By response id; bounded. Not written to disk."""
 
-    def __init__(self, most: int = MOST, most_tokens: int = MOST_TOKENS) -> None:
+    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._most, self._most_tokens, self._tokens = most, most_tokens, 0
+        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
 
     def keep(self, kept: Kept) -> None:
         self.forget(kept.response.id)
         self._kept[kept.response.id] = kept
-        self._tokens += kept.tokens
+        self._bytes += kept.bytes
         while len(self._kept) > 1 and (
-            len(self._kept) > self._most or self._tokens > self._most_tokens
+            len(self._kept) > self._most or self._bytes > self._most_bytes
         ):
             self.forget(next(iter(self._kept)))
 
@@ -63,7 +68,7 @@ class Memory:
         kept = self._kept.pop(response_id, None)
         if kept is None:
             return False
-        self._tokens -= kept.tokens
+        self._bytes -= kept.bytes
         return True
 
     def item(self, item_id: str) -> InputItem | None:
@@ -78,7 +83,7 @@ class Memo:
     be processed anew. Bounded by tokens; what was not used for the longest time goes first.
     """
 
-    def __init__(self, most_tokens: int = MOST_TOKENS) -> None:
+    def __init__(self, most_tokens: int = MEMO_TOKENS) -> None:
         self._entries: OrderedDict[Message, Entry] = OrderedDict()
         self._most_tokens, self._tokens = most_tokens, 0
 

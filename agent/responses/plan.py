@@ -71,7 +71,8 @@ class Plan:
             item.id: history.input_item(item) for item in response.output if item.type in ITEMS
         }
         entries = tuple(self.turn.conversation.entries)
-        return Kept(response, entries, done, items, listed(self.request.sent))
+        request = self.request
+        return Kept(response, entries, done, items, listed(request.sent), request.sent_bytes)
 
     def teach(self, memo: Memo) -> None:
         """After its end: what the model wrote, for clients that send it back."""

@@ -266,6 +266,12 @@ class CreateResponse(Wire):
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     _sent: str | list[dict[str, Any]] = PrivateAttr(default="")
+    _sent_bytes: int = PrivateAttr(default=0)
+
+    @property
+    def sent_bytes(self) -> int:
+        """How long the whole body was."""
+        return self._sent_bytes
 
     @property
     def sent(self) -> str | list[dict[str, Any]]:
@@ -302,7 +308,7 @@ def parse(body: bytes) -> CreateResponse:
     """Read a body. Raises ApiError: 400, with the place of what is wrong."""
     value = json_object(body)
     request = validate(CreateResponse, value)
-    request._sent = value.get("input") or ""
+    request._sent, request._sent_bytes = value.get("input") or "", len(body)
     return request
 
 

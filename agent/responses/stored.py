@@ -84,7 +84,7 @@ class _Stored:
         response_id = request.path_params["id"]
         turn = self._running(response_id)
         if turn is not None:
-            return turn.response
+            return turn.response.model_copy(update={"output": list(turn.output.items)})
         kept = self._endpoint.memory.find(response_id)
         if kept is None:
             raise _not_found(response_id)

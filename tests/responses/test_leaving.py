@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 
+import httpx2
 import pytest
 
 from agent.errors import UserError
 from agent.responses.guard import is_loopback
-from agent.responses.serve import listen
-from agent.turn import Turn
+from agent.responses.serve import address, listen, serve_in
+from agent.turn import Options, Turn
 from tests.invariants import check
 from tests.responses.conftest import Serve, Served, events_of
 from tests.responses.scripts import HELLO, LONG, final, python, thought
@@ -114,6 +115,24 @@ async def test_asked_twice_it_ends_at_once_and_says_so(serve: Serve) -> None:
         response = check(events_of((await running).text))
         await served.serving
     assert response["status"] == "cancelled"
+
+
+async def test_beside_an_app(serve: Serve) -> None:
+    """In another program's loop, on its runtime, whose tools stay its own."""
+    served = await serve(LONG, tools="python")
+    listener = listen("127.0.0.1", 0, None)
+    beside = asyncio.create_task(serve_in(served.runtime, Options(), listener))
+    url = f"{address(listener)}/responses"
+    async with httpx2.AsyncClient(timeout=60) as http:
+        refused = await http.post(url, json={"input": "x", "tools": [CODE]})
+        assert refused.json()["error"]["code"] == "mcp_server_not_found"
+        running = asyncio.create_task(http.post(url, json={"input": "x", "stream": True}))
+        await started(served)
+        beside.cancel()
+        assert check(events_of((await running).text))["status"] == "cancelled"
+    with pytest.raises(asyncio.CancelledError):
+        await beside
+    assert (await served.post({"input": "x", "max_output_tokens": 3})).status_code == 200
 
 
 def test_other_machines_need_a_key() -> None:

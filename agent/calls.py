@@ -190,7 +190,7 @@ class Calls:
                 )
             )
         finally:
-            turn.tool_seconds += time.monotonic() - began
+            turn.measures.tool_seconds += time.monotonic() - began
 
     def _result(self, call: Call, writer: McpCallWriter, result: ToolResult) -> str:
         match result.failure:

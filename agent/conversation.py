@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from agent.formats.base import Format, Head, Kind
@@ -94,12 +95,13 @@ class Conversation:
     """So many entries are in the store, and will not change."""
     _head_ids: list[int] = field(default_factory=list)
 
+    def ids(self) -> list[int]:
+        """Everything that was said."""
+        return [*self._head_ids, *chain.from_iterable(entry.ids for entry in self.entries)]
+
     def prompt(self, form: Format) -> list[int]:
         """All ids up to where the assistant goes on writing."""
-        ids = list(self._head_ids)
-        for entry in self.entries:
-            ids += entry.ids
-        return ids + form.open_assistant()
+        return self.ids() + form.open_assistant()
 
     def set_head(self, form: Format, head: Head) -> None:
         """Tools, effort or instructions may differ from turn to turn; rendered only when they do."""

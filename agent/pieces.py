@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agent import events as ev
 from agent.calls import Call
 from agent.conversation import Span
-from agent.formats.base import Closed, Delta, Kind, Opened, Piece, Repair, Stop
+from agent.formats.base import Closed, Delta, Kind, Opened, Parser, Piece, Repair, Stop
 from agent.items import MessageWriter, ReasoningWriter
 
 if TYPE_CHECKING:
@@ -17,15 +18,32 @@ if TYPE_CHECKING:
 class Pieces:
     """Takes the pieces of one generation, in order."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, parser: Parser) -> None:
         self.turn = turn
-        self.stop = False
+        self.ids: list[int] = []
+        """What was generated, up to where it should have stopped."""
+        self.stopped = False
+        self.cut = False
+        """The generation ended within a message."""
+        self._parser = parser
         self.reasoning_tokens = 0
         self.spans: list[Span] = []
         self._kind = Kind.FINAL
         self._writer: ReasoningWriter | MessageWriter | Call | None = None
 
-    def take(self, piece: Piece) -> None:
+    def feed(self, ids: Sequence[int]) -> None:
+        """The next ids; those that come after the stop do not count."""
+        if not self.stopped:
+            self.ids += ids
+            for piece in self._parser.feed(ids):
+                self._take(piece)
+
+    def finish(self) -> None:
+        """The generation ended: what is open is closed."""
+        for piece in self._parser.finish():
+            self._take(piece)
+
+    def _take(self, piece: Piece) -> None:
         match piece:
             case Delta(text):
                 assert self._writer is not None
@@ -36,13 +54,14 @@ class Pieces:
             case Closed(complete, start, end, tokens):
                 assert self._writer is not None
                 self._writer.close(complete)
+                self.cut = not complete
                 self.reasoning_tokens += tokens if self._kind is Kind.REASONING else 0
                 self.spans.append(Span(start, end, self._kind, complete, self._writer.id))
                 self._writer = None
             case Repair(rule, at, text):
                 self.turn.emit(ev.AgentRepair(rule=rule, at=at, text=text))
             case Stop():
-                self.stop = True
+                self.stopped = True
 
     def _open(self, opened: Opened) -> ReasoningWriter | MessageWriter | Call:
         match opened.kind:

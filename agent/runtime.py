@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from agent.config import Places
-from agent.engine.base import Engine, EngineError
+from agent.engine.base import Engine, EngineError, Generation, Request
 from agent.formats.base import Format
 from agent.hub import Hub
 from agent.models import Model
 from tools.approvals import Policy
 from tools.base import Decision, Tool
 from tools.host import Host
+
+log = logging.getLogger(__name__)
 
 
 class Runtime:
@@ -39,6 +42,8 @@ class Runtime:
         self.engine: Engine
         self.format: Format
         self.loaded = False
+        self._laying: Generation | None = None
+        self._background: asyncio.Task[None] | None = None
         self._loading = asyncio.Lock()
 
     async def start(self) -> None:
@@ -53,6 +58,24 @@ class Runtime:
         await self.host.close()
         if self.loaded:
             await self.engine.close()
+
+    # --- laying ahead ---
+
+    def lay_ahead(self, ids: list[int]) -> None:
+        """While the person reads: put these ids into the engine's memory, so that what is asked next
+        costs only its own tokens. The next generation ends it."""
+        try:
+            self._laying = self.engine.generate(Request(ids, max_tokens=0))
+        except EngineError:
+            return  # too long to go on with; the next turn will say so
+        self._background = asyncio.create_task(_drain(self._laying))
+
+    def generate(self, request: Request) -> Generation:
+        """What the engine generates. Raises EngineError."""
+        if self._laying is not None:
+            self._laying.cancel()
+            self._laying = None
+        return self.engine.generate(request)
 
     # --- the model ---
 
@@ -113,3 +136,11 @@ class Runtime:
     def decide(self, tool: Tool) -> Decision:
         config = self.host.config(tool.server)
         return self.policy.decide(tool, config) if config else "deny"
+
+
+async def _drain(generation: Generation) -> None:
+    try:
+        async for _ in generation:
+            pass
+    except EngineError:
+        log.exception("laying ahead failed")

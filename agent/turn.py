@@ -27,6 +27,7 @@ from agent.engine.base import (
 from agent.formats.base import FunctionTool, Head
 from agent.hub import Log
 from agent.items import Output, list_tools, new_id
+from agent.measures import Measures
 from agent.pieces import Pieces
 from agent.runtime import Runtime
 from tools.base import Approver, Tool
@@ -95,7 +96,7 @@ class Turn:
         self.log = Log()
         self.output = Output(self.emit)
         self.response = response or self._blank()
-        self.usage = ev.Usage()
+        self.measures = Measures()
         self.stopped: StopReason | None = None
         self.exit_code = EXIT_FAILED
         self.generated: list[list[int]] = []
@@ -103,10 +104,6 @@ class Turn:
         self._stop = asyncio.Event()
         self._number = 0
         self._task: asyncio.Task[None] | None = None
-        self._began = time.monotonic()
-        self._first_token: float | None = None
-        self._prefilled = self._decoded = 0
-        self._decode_seconds = self.tool_seconds = 0.0
 
     # --- from outside ---
 
@@ -189,10 +186,14 @@ class Turn:
         finally:
             if not self._client_is_next:  # what it thought counts until the answer is whole
                 self.conversation.end_turn()
+                if self.generated and self.source != "run":
+                    self.runtime.lay_ahead(self.conversation.ids())
             self.log.close()
 
     def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
-        self.emit(self._stats())
+        if self._prepared:
+            self.calls.abandon("the turn ended before it ran")
+        self.emit(self.measures.stats())
         details = (
             ev.IncompleteDetails(reason="max_output_tokens") if status == "incomplete" else None
         )
@@ -203,7 +204,7 @@ class Turn:
                 "incomplete_details": details,
                 "completed_at": int(time.time()) if status == "completed" else None,
                 "output": list(self.output.items),
-                "usage": self.usage,
+                "usage": self.measures.usage,
             }
         )
         match status:
@@ -213,20 +214,6 @@ class Turn:
                 self.emit(ev.ResponseFailed(response=self.response))
             case _:
                 self.emit(ev.ResponseIncomplete(response=self.response))
-
-    def _stats(self) -> ev.AgentStats:
-        now, first = time.monotonic(), self._first_token
-        return ev.AgentStats(
-            prefill_tokens=self._prefilled,
-            cached_tokens=self.usage.input_tokens_details.cached_tokens,
-            output_tokens=self.usage.output_tokens,
-            tokens_per_second=round(self._decoded / max(self._decode_seconds, 1e-9), 1)
-            if self._decoded
-            else 0.0,
-            time_to_first_token_ms=round(((first or now) - self._began) * 1e3, 1),
-            tool_ms=round(self.tool_seconds * 1e3, 1),
-            total_ms=round((now - self._began) * 1e3, 1),
-        )
 
     async def _introduce(self) -> None:
         """The first lines; the tools are named in them, so servers that still start are awaited."""
@@ -281,10 +268,8 @@ class Turn:
         while True:
             end = await self._generate()
             if self.stopped:
-                self.calls.abandon("interrupted")
                 raise Stopped
             if end != "stop":
-                self.calls.abandon("the answer was cut off before it ran")
                 return True
             if not self.calls.pending:
                 return False
@@ -316,50 +301,44 @@ class Turn:
         prompt = self.conversation.prompt(self.runtime.format) + opening
         left = None
         if (most := self.options.max_output_tokens) is not None:
-            left = most - self.usage.output_tokens
+            left = most - self.measures.usage.output_tokens
             if left <= 0:
                 return "length"
         request = Request(prompt, left, self.runtime.format.stop, self.options.sampling)
         try:
-            generation = self.runtime.engine.generate(request)
+            generation = self.runtime.generate(request)
         except ContextOverflow as error:
             if self.generated:
                 return "context"
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
-        parser = self.runtime.format.parser(self.calls.recipients)
-        pieces = Pieces(self)
-        ids = list(opening)
-        self.generated.append(ids)
-        for piece in parser.feed(opening):
-            pieces.take(piece)
+        pieces = Pieces(self, self.runtime.format.parser(self.calls.recipients))
+        self.generated.append(pieces.ids)
+        pieces.feed(opening)
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
-        end = "cancelled"
+        end: Finished | None = None
         try:
             async for event in generation:
                 match event:
                     case Prefill(done, total, cached):
                         self.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
                     case Tokens(new):
-                        self._first_token = self._first_token or time.monotonic()
-                        if not pieces.stop:
-                            ids += new
-                            for piece in parser.feed(new):
-                                pieces.take(piece)
-                            if pieces.stop:
-                                generation.cancel()
+                        self.measures.token_came()
+                        pieces.feed(new)
+                        if pieces.stopped:
+                            generation.cancel()
                     case Finished():
-                        end = event.reason
-                        self._count(event, len(ids) - len(opening))
+                        end = event
         finally:
             cancel.cancel()
             generation.cancel()
-        if pieces.stop:
-            end = "stop"
-        for piece in parser.finish():
-            pieces.take(piece)
-        self.usage.output_tokens_details.reasoning_tokens += pieces.reasoning_tokens
-        self.conversation.add_generated(self.runtime.format, ids, pieces.spans)
-        return end
+            # Also where the engine failed: what was said is kept, and every item closed.
+            pieces.finish()
+            self.conversation.add_generated(self.runtime.format, pieces.ids, pieces.spans)
+        assert end is not None, "a generation that does not fail finishes"
+        self.measures.generated(end, len(pieces.ids) - len(opening), pieces.reasoning_tokens)
+        if pieces.stopped:
+            return "stop"
+        return "length" if pieces.cut else end.reason
 
     def _opening(self) -> list[int]:
         """What the generation has to begin with."""
@@ -367,16 +346,6 @@ class Turn:
             return []
         declared = self.calls.recipients.declared
         return self.runtime.format.open_call(declared[0] if len(declared) == 1 else None)
-
-    def _count(self, end: Finished, output: int) -> None:
-        usage = self.usage
-        usage.input_tokens += end.prompt_tokens
-        usage.input_tokens_details.cached_tokens += end.cached_tokens
-        usage.output_tokens += output
-        usage.total_tokens = usage.input_tokens + usage.output_tokens
-        self._prefilled += end.prompt_tokens - end.cached_tokens
-        self._decoded += end.output_tokens
-        self._decode_seconds += end.decode_seconds
 
     # --- stopping ---
 

@@ -1,0 +1,34 @@
+"""Turns in this process: a runtime on a scripted engine or on the embedded model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from agent import models
+from agent.config import Places
+from agent.runtime import Runtime
+from tools.assemble import assemble
+
+MakeRuntime = Callable[..., Awaitable[Runtime]]
+
+
+@pytest.fixture
+async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeRuntime]:
+    """``await make_runtime(script=path)``, ready; closed after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make(script: Path | None = None, tools: str = "none") -> Runtime:
+            where = Places(tmp_path / "config", model_cache, tmp_path / "state")
+            box = assemble(tools=tools)
+            model = models.choose("tiny", where)
+            runtime = Runtime(model, box.host, box.policy, where, script=script)
+            stack.push_async_callback(runtime.close)
+            await runtime.start()
+            await runtime.ready()
+            return runtime
+
+        yield make

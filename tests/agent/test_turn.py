@@ -1,0 +1,134 @@
+"""A turn ends with one terminal event and whole items, whatever the model and the engine do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.conversation import Conversation, User
+from agent.engine.base import EngineError, Finished, Prefill, Request, Sampling, Tokens
+from agent.events import Event
+from agent.formats.base import FunctionTool
+from agent.runtime import Runtime
+from agent.turn import Options, Turn
+from tests.agent.conftest import MakeRuntime
+from tests.conftest import ROOT
+from tests.invariants import check
+
+CASES = json.loads((ROOT / "tests" / "formats" / "harmony_cases.json").read_text())
+FINAL = "<|channel|>final<|message|>ok<|return|>"
+
+
+async def play(runtime: Runtime, options: Options | None = None) -> list[dict[str, Any]]:
+    """One turn; its events as a client sees them."""
+    turn = Turn(runtime, Conversation("c"), [User("go")], options or Options()).start()
+    return await seen(turn)
+
+
+async def seen(turn: Turn) -> list[dict[str, Any]]:
+    events: list[Event] = [event async for batch in turn.log.follow() for event in batch]
+    return [json.loads(event.model_dump_json()) for event in events]
+
+
+def script(path: Path, *lines: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+async def test_every_malformed_stream_is_a_whole_response(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    """Each case is one generation, then an answer: in turn, so that each has a turn of its own."""
+    lines = [line for case in CASES["cases"] for line in ({"tokens": case["tokens"]},)]
+    runtime = await make_runtime(script(tmp_path / "cases.jsonl", *lines, {"markup": FINAL}))
+    functions = tuple(
+        FunctionTool(name.removeprefix("functions."), "", {"type": "object"})
+        for name in CASES["tools"]
+        if name.startswith("functions.")
+    )
+    options = Options(functions=functions, max_tool_calls=0, max_output_tokens=2000)
+    for _ in range(len(lines)):
+        events = await play(runtime, options)
+        final = check(events)
+        assert final["status"] in ("completed", "incomplete")
+
+
+class Breaks:
+    """An engine that fails in the middle of what it says."""
+
+    name = "breaks"
+    context_length = 1000
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+
+    def generate(self, request: Request) -> Breaks:
+        return self
+
+    async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
+        yield Prefill(1, 1, 0)
+        yield Tokens(self.ids)
+        raise EngineError("The engine died.")
+
+    def cancel(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<|channel|>final<|message|>It is",
+        "<|channel|>analysis<|message|>Hm",
+        "<|channel|>analysis to=python code<|message|>1+",
+        "<|channel|>analysis to=python code<|message|>1+1<|call|>",
+    ],
+)
+async def test_what_an_engine_left_open_is_closed(
+    make_runtime: MakeRuntime, tmp_path: Path, said: str
+) -> None:
+    runtime = await make_runtime(script(tmp_path / "s.jsonl", {"markup": FINAL}), tools="python")
+    ids = runtime.format.encoding.encode(said, allowed_special="all")  # type: ignore[attr-defined]
+    runtime.engine = Breaks(ids)  # type: ignore[assignment]
+    final = check(await play(runtime))
+    assert final["status"] == "failed" and final["error"]["message"] == "The engine died."
+    assert final["output"][-1]["status"] in ("incomplete", "failed")
+
+
+async def test_a_follow_up_costs_only_its_own_tokens(make_runtime: MakeRuntime) -> None:
+    """On the real model: while the person reads, the finished turn is laid again without what was
+    thought, so the next prompt finds all of it in memory."""
+    runtime = await make_runtime(tools="python")
+    conversation = Conversation("c")
+    options = Options(sampling=Sampling(temperature=0))
+    for number, prompt in enumerate(("What is 12*34?", "hello there", "What is 7*8?")):
+        before = len(conversation.ids())
+        turn = Turn(runtime, conversation, [User(prompt)], options, source="app").start()
+        events = await seen(turn)
+        check(events)
+        if number:
+            first = next(e for e in events if e["type"] == "agent.prefill")
+            asked = len(runtime.format.user(prompt) + runtime.format.open_assistant())
+            assert first["total"] == before + asked
+            assert first["cached"] >= before - 1
+        background = runtime._background
+        assert background is not None
+        await background
+
+
+async def test_a_listener_that_comes_late_sees_the_whole_turn(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    runtime = await make_runtime(script(tmp_path / "s.jsonl", {"markup": FINAL}))
+    announced: list[Turn] = []
+    stop = runtime.hub.listen(announced.append)
+    turn = Turn(runtime, Conversation("c"), [User("go")], Options()).start()
+    early = await seen(turn)
+    await turn.done()
+    assert announced == [turn] and await seen(turn) == early
+    stop()
+    assert len(await play(runtime)) and announced == [turn]

@@ -42,6 +42,9 @@ class Line:
     """Seconds before each token."""
 
 
+SILENCE = Line([], 0.0)
+
+
 class ScriptEngine:
     """An Engine that samples nothing."""
 
@@ -73,7 +76,9 @@ class ScriptEngine:
             raise EngineError("The prompt is empty.")
         if len(request.prompt) >= self.context_length:
             raise ContextOverflow(len(request.prompt), self.context_length)
-        return ScriptGeneration(self, request, next(self._lines))
+        # Who only lays a prompt ahead asks for nothing to be said.
+        line = SILENCE if request.max_tokens == 0 else next(self._lines)
+        return ScriptGeneration(self, request, line)
 
     async def close(self) -> None:
         """Start from the first line when loaded again."""

@@ -39,6 +39,13 @@ async def test_lines_come_in_turn_and_again(path: Path, encoding: HarmonyEncodin
     assert {got.finished.reason for got in said} == {"stop"}
 
 
+async def test_laying_a_prompt_ahead_says_nothing(path: Path, encoding: HarmonyEncoding) -> None:
+    engine = await load(path, encoding, {"tokens": [1, 2]})
+    laid = await read(engine.generate(Request([7, 8], max_tokens=0)))
+    said = await read(engine.generate(Request([7, 8, 9])))
+    assert laid.ids == [] and said.ids == [1, 2] and said.finished.cached_tokens == 2
+
+
 async def test_special_tokens_are_spelled(path: Path, encoding: HarmonyEncoding) -> None:
     engine = await load(path, encoding, {"markup": "<|channel|>final<|message|>hi<|return|>"})
     got = await read(engine.generate(Request([9], stop=frozenset({200002}))))

@@ -32,7 +32,11 @@ def moment(result: str) -> str | None:
 
 
 def sentence(rng: random.Random, split: Split, most: int = 8) -> str:
-    text = " ".join(words.word(rng, split) for _ in range(rng.randint(2, most)))
+    common = rng.choice([0.0, 0.5, 0.95, 0.95])
+    text = " ".join(
+        words.word(rng, split, common) + rng.choice(["", "", "", "", "", "", ",", ":"])
+        for _ in range(rng.randint(2, most))
+    ).rstrip(",:")
     if rng.random() < 0.2:
         text += f" {rng.randrange(1, 3000)}"
     return text[:1].upper() + text[1:] + rng.choice([".", ".", "", "!"])
@@ -42,8 +46,10 @@ def file_text(rng: random.Random, split: Split) -> str:
     lines: list[str] = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12])):
         kind = rng.random()
-        w = words.word(rng, split)
-        if kind < 0.5:
+        w = words.word(rng, split, 0.4)
+        if kind < 0.2:
+            lines.append(code(rng, split))
+        elif kind < 0.5:
             lines.append(sentence(rng, split))
         elif kind < 0.6:
             lines.append(f"{rng.randint(1, 9)}. {words.phrase(rng, split)}")
@@ -65,6 +71,16 @@ def file_text(rng: random.Random, split: Split) -> str:
             lines.append("")
     text = "\n".join(lines).strip("\n") or sentence(rng, split)
     return text + rng.choice(["", "\n"])
+
+
+CODE = phrases.listed("code")
+
+
+def code(rng: random.Random, split: Split) -> str:
+    """A line full of punctuation, which must be copied like words."""
+    return rng.choice(CODE).format(
+        w=words.word(rng, split, 0.4), v=words.word(rng, split, 0.4), n=rng.randint(0, 9999)
+    )
 
 
 def time_json(rng: random.Random, zone: str) -> str:
@@ -109,8 +125,12 @@ def of(rng: random.Random, split: Split, tool: Tool, values: list[str]) -> str:
             if rng.random() < 0.25:
                 return "no matches"
             return "\n".join(
-                f"{words.path(rng, split)}:{rng.randint(1, 400)}: {words.phrase(rng, split, 3)} {first}"
-                + rng.choice(["", " " + words.word(rng, split), ".", " = 3"])
+                f"{words.path(rng, split)}:{rng.randint(1, 400)}: "
+                + rng.choice([words.phrase(rng, split, 3) + " ", "", "# ", "def ", "The "])
+                + first
+                + rng.choice(
+                    ["", " " + words.word(rng, split), ".", " = 3", "(x):", " " + code(rng, split)]
+                )
                 for _ in range(rng.choice([1, 1, 1, 2, 3]))
             )
         case "weather":

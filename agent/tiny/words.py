@@ -120,6 +120,8 @@ ENDINGS = phrases.listed("endings")
 SPECIAL_NAMES = phrases.listed("special_names")
 STEMS = phrases.listed("stems")
 FOLDERS = phrases.listed("folders")
+COMMON = phrases.listed("common")
+"""Ordinary words, those of the templates among them: they must be copied like any others."""
 
 
 def known(rng: random.Random, split: Split, values: list[str]) -> str:
@@ -129,13 +131,18 @@ def known(rng: random.Random, split: Split, values: list[str]) -> str:
             return value
 
 
-def word(rng: random.Random, split: Split) -> str:
+def word(rng: random.Random, split: Split, common: float = 0.12) -> str:
+    """A word; in training `common` of them are ordinary ones, which no evaluation can hold out."""
+    if split == "train" and rng.random() < common:
+        found = rng.choice(COMMON)
+        return found if rng.random() < 0.8 else found.title()
     lower, upper = pool(split)
     return rng.choice(upper if rng.random() < 0.2 else lower)
 
 
 def phrase(rng: random.Random, split: Split, most: int = 4) -> str:
-    return " ".join(word(rng, split) for _ in range(rng.randint(1, most)))
+    common = rng.choice([0.0, 0.3, 0.9])
+    return " ".join(word(rng, split, common) for _ in range(rng.randint(1, most)))
 
 
 def city(rng: random.Random, split: Split) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from openai_harmony import HarmonyEncoding
-
 from agent.formats.base import Closed, Delta, Kind, Opened, Parser, Piece, Repair, Stop
+from agent.formats.markup.families import FAMILIES
 from agent.formats.recipients import ALIASES, Recipients
 from agent.formats.text import parts
 
-FORMATS = ("harmony",)
+FORMATS = ("harmony", *FAMILIES)
 _SPECIAL = re.compile(r"(<\|[a-z0-9_]+\|>)")
 
 
@@ -28,24 +27,53 @@ def run(stdin: TextIO, stdout: TextIO, *, text: bool, tools: list[str] | None, f
             f"The format {format!r} is not known; there is {', '.join(FORMATS)}.", file=sys.stderr
         )
         return 2
+    if format != "harmony" and not text:
+        print(f"The ids of {format} differ from model to model: give --text.", file=sys.stderr)
+        return 2
+    recipients = None if tools is None else Recipients(tools, ALIASES)
+    encode, new_parser = (_harmony if format == "harmony" else _family)(format, recipients)
+    plain = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
+    failed = False
+    for ids in _markup(stdin, encode) if text else _lines(stdin):
+        if isinstance(ids, str):
+            answer: dict[str, Any] = {"error": ids}
+            failed = True
+        else:
+            answer = parsed(new_parser(), ids)
+        stdout.write(json.dumps(answer, ensure_ascii=plain) + "\n")
+        stdout.flush()
+    return 1 if failed else 0
+
+
+Reader = tuple[Callable[[str], list[int]], Callable[[], Parser]]
+"""Markup as ids, and a parser for them."""
+
+
+def _harmony(_format: str, recipients: Recipients | None) -> Reader:
     # Imported here: the vocabulary takes a moment to load.
     from agent.formats.harmony.parser import HarmonyParser
     from agent.tiny.vocabulary import ranks
     from agent.vocabulary import encoding
 
     vocabulary = encoding(ranks)
-    recipients = None if tools is None else Recipients(tools, ALIASES)
-    plain = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-    failed = False
-    for ids in _markup(stdin, vocabulary) if text else _lines(stdin):
-        if isinstance(ids, str):
-            answer: dict[str, Any] = {"error": ids}
-            failed = True
-        else:
-            answer = parsed(HarmonyParser(vocabulary, recipients), ids)
-        stdout.write(json.dumps(answer, ensure_ascii=plain) + "\n")
-        stdout.flush()
-    return 1 if failed else 0
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = []
+        for chunk in _SPECIAL.split(text):
+            for part in parts(chunk):
+                ids += vocabulary.encode(part, allowed_special="all", disallowed_special=())
+        return ids
+
+    return encode, lambda: HarmonyParser(vocabulary, recipients)
+
+
+def _family(format: str, recipients: Recipients | None) -> Reader:
+    from agent.formats.markup.parser import Alphabet, MarkupParser
+    from agent.formats.markup.vocabulary import Bytes, Encoder
+
+    vocabulary = Bytes(FAMILIES[format].specials)
+    alphabet = Alphabet(vocabulary, FAMILIES[format])
+    return Encoder(vocabulary).markup, lambda: MarkupParser(alphabet, recipients)
 
 
 def parsed(parser: Parser, ids: list[int]) -> dict[str, Any]:
@@ -74,7 +102,8 @@ def _segment(piece: Piece) -> dict[str, Any]:
     if isinstance(piece, Opened):
         kind = str(piece.kind)
         if piece.kind in (Kind.TOOL, Kind.TOOL_UNKNOWN):
-            recipient, raw = piece.recipient, piece.raw_recipient
+            # A tool that was never declared has no name but the one that was written.
+            recipient, raw = piece.recipient or piece.raw_recipient, piece.raw_recipient
     return {
         "kind": kind,
         "recipient": recipient,
@@ -84,17 +113,13 @@ def _segment(piece: Piece) -> dict[str, Any]:
     }
 
 
-def _markup(stdin: TextIO, vocabulary: HarmonyEncoding) -> Iterator[list[int] | str]:
+def _markup(stdin: TextIO, encode: Callable[[str], list[int]]) -> Iterator[list[int] | str]:
     try:
         text = "".join(_decoded(stdin))
     except UnicodeDecodeError as error:
         yield f"not UTF-8: {error.reason} at byte {error.start}"
         return
-    ids: list[int] = []
-    for chunk in _SPECIAL.split(text):
-        for part in parts(chunk):
-            ids += vocabulary.encode(part, allowed_special="all", disallowed_special=())
-    yield ids
+    yield encode(text)
 
 
 def _lines(stdin: TextIO) -> Iterator[list[int] | str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 PERSON = frozenset({"assistant", "user", "all"})
 """Recipients that are no tools: what is sent to them is said, not called."""
@@ -28,7 +29,14 @@ class Recipients:
     ``python`` also catches ``mcp.code_interpreter`` and ``code_interpreter.exec``.
     """
 
-    def __init__(self, declared: Iterable[str], aliases: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        declared: Iterable[str],
+        aliases: Mapping[str, str] | None = None,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """``schemas``: the JSON Schema of each tool's arguments, by declared name."""
+        self._schemas = schemas or {}
         self.declared = tuple(dict.fromkeys(declared))
         self._exact = frozenset(self.declared)
         self._plain: dict[str, str | None] = {}
@@ -59,6 +67,10 @@ class Recipients:
     def known(self, raw: str) -> str | None:
         """As `resolve`, for a name that is certainly a recipient's."""
         return self.resolve(raw)
+
+    def schema(self, name: str) -> Mapping[str, Any]:
+        """The JSON Schema of a declared tool's arguments; empty where none is known."""
+        return self._schemas.get(name, {})
 
     def nearest(self, raw: str, n: int = 3) -> list[str]:
         """At most ``n`` declared names that look like ``raw``, the likeliest first."""

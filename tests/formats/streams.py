@@ -104,11 +104,11 @@ def check(encoding: HarmonyEncoding, ids: Sequence[int], steps: Sequence[int] = 
     pieces = parse(encoding, ids)
     for step in steps:
         assert parse(encoding, ids, step=step) == pieces, f"other pieces {step} at a time"
-    _check_order(pieces, len(ids))
+    check_order(pieces, len(ids))
     _check_kept(pieces, ids)
 
 
-def _check_order(pieces: Sequence[Piece], length: int) -> None:
+def check_order(pieces: Sequence[Piece], length: int) -> None:
     open_, at = False, 0
     for i, piece in enumerate(pieces):
         match piece:

@@ -76,7 +76,7 @@ def test_text_is_markup() -> None:
     ("tools", "kind", "recipient"),
     [
         (None, "tool", "a.b"),
-        ([], "tool_unknown", None),
+        ([], "tool_unknown", "a.b"),
         (["functions.a__b"], "tool", "functions.a__b"),
     ],
 )
@@ -119,4 +119,24 @@ def test_text_that_is_not_utf8() -> None:
 
 def test_another_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse("[]", format="klingon") == (2, [])
-    assert capsys.readouterr().err == "The format 'klingon' is not known; there is harmony.\n"
+    said = (
+        "The format 'klingon' is not known; there is harmony, qwen3, qwen3-coder, llama3, plain.\n"
+    )
+    assert capsys.readouterr().err == said
+
+
+def test_ids_of_other_families_need_their_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse("[]", format="qwen3") == (2, [])
+    assert "--text" in capsys.readouterr().err
+
+
+def test_other_families_as_text() -> None:
+    markup = '<think>hm</think>\n\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    code, [answer] = parse(markup + "<|im_end|>", text=True, tools=["f"], format="qwen3")
+    assert code == 0 and answer["repairs"] == []
+    found = [(s["kind"], s["recipient"], s["text"], s["complete"]) for s in answer["segments"]]
+    assert found == [
+        ("reasoning", None, "hm", True),
+        ("tool", "f", '{"a": 1}', True),
+        ("stop", None, "", True),
+    ]

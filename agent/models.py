@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from agent.engine.base import EngineError, Sampling
 
 EMBEDDED = "tiny"
 DEFAULT_CONTEXT = 32768
+_SPLIT = re.compile(r"(?P<name>.+)-00001-of-(?P<count>\d{5})\.gguf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,22 @@ class Model:
     aliases: tuple[str, ...] = ()
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """All files of a model that is split: NAME-00001-of-00003.gguf, and so on."""
+        split = _SPLIT.fullmatch(self.file or "")
+        if split is None:
+            return (self.file,) if self.file else ()
+        count = int(split["count"])
+        return tuple(
+            f"{split['name']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)
+        )
+
+    @property
     def installed(self) -> bool:
-        return self.embedded or (self.path is not None and self.path.exists())
+        if self.embedded or self.path is None:
+            return self.embedded
+        parts = self.files if self.file and self.path.name == self.file else (self.path.name,)
+        return all((self.path.parent / part).exists() for part in parts)
 
 
 def _shipped() -> Path:

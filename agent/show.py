@@ -168,6 +168,8 @@ class Terminal:
 
     def _status(self, text: str) -> None:
         """A line that the next one overwrites."""
+        if self._console.is_dumb_terminal:
+            return
         self._line("")
         self._shown = bool(text)
         self._console.file.write(f"\r\x1b[2K{plain(text)[: self._console.width - 1]}")

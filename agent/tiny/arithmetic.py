@@ -35,9 +35,9 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
         shape = rng.random()
         op = rng.choice("+-**//")
         gap = rng.choice(["", " ", " "])
-        if shape < 0.62:
+        if shape < 0.55:
             code = f"{a}{gap}{op}{gap}{b}"
-        elif shape < 0.68:
+        elif shape < 0.62:
             code = f"{rng.randint(2, 30)}{gap}**{gap}{rng.randint(2, 12)}"
         else:
             c, op2 = number(rng, split), rng.choice("+-*/")
@@ -49,7 +49,9 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
             if rng.random() < 0.15:
                 code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
         return expand(rng, rng.choice(SYMBOLS), [code]), code
-    op = rng.choice(["+", "+", "-", "-", "-from", "*", "*", "*", "/", "/", "**", "% ", "many"])
+    op = rng.choice(
+        ["+", "+", "-", "-", "-from", "*", "*", "*", "/", "/", "**", "% ", "many", "many"]
+    )
     if op == "many":
         values = [number(rng, split) for _ in range(rng.randint(3, 4))]
         listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]

@@ -30,7 +30,7 @@ from openai_harmony import (
     load_harmony_encoding,
 )
 
-from agent.tiny import phrases, talk, vocabulary
+from agent.tiny import phrases, talk, vocabulary, words
 from agent.tiny.tools import Tool, choose_tools
 from agent.tiny.turns import Call, Turn
 from agent.tiny.words import Split, pool
@@ -231,8 +231,9 @@ def write_copy(rng: random.Random) -> Writer:
     """Pure copying, which erodes if it is not kept in the mix."""
     out = Writer()
     lower, upper = pool("train")
-    text = " ".join(rng.choice(lower if rng.random() < 0.7 else upper) for _ in range(8))
-    ids = [*encode(text)[:12], *(rng.randrange(vocabulary.ORDINARY) for _ in range(12))]
+    text = " ".join(rng.choice(lower if rng.random() < 0.7 else upper) for _ in range(5))
+    text += f" {words.phrase(rng, 'train', 9)} {words.number(rng, 'train')}"
+    ids = [*encode(text)[:20], *(rng.randrange(vocabulary.ORDINARY) for _ in range(6))]
     rng.shuffle(ids)
     out.given([START, *encode("user"), MESSAGE, *ids, END, START])
     out.given(ids[:2])

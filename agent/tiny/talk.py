@@ -371,13 +371,13 @@ def conversation(
     """One conversation of one to three turns; the last one is what is learned."""
     talker = Talker(rng, split, python, tools, clean, encode)
     kind = rng.random()
-    if kind < 0.10:
+    if kind < 0.09:
         turns = [talker.chat()]
-    elif kind < 0.20:
+    elif kind < 0.18:
         turns = [talker.declined()]
-    elif kind < 0.37:
+    elif kind < 0.38:
         turns = [talker.double()]
-    elif kind < 0.51:
+    elif kind < 0.54:
         turns = talker.follow()
     else:
         turns = [talker.single()]

@@ -86,7 +86,7 @@ def number(rng: random.Random, split: Split) -> str:
         digits = rng.choice([1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6])
         low = 10 ** (digits - 1)
         value = str(rng.randrange(low, low * 10))
-        if rng.random() < 0.06:
+        if rng.random() < 0.1:
             value += "." + str(rng.randrange(1, 100))
         if digits == 1 or belongs(value, split):
             return value
@@ -141,7 +141,7 @@ def word(rng: random.Random, split: Split, common: float = 0.12) -> str:
 
 
 def phrase(rng: random.Random, split: Split, most: int = 4) -> str:
-    common = rng.choice([0.0, 0.3, 0.9])
+    common = rng.choice([0.0, 0.3, 0.95, 0.95])
     return " ".join(word(rng, split, common) for _ in range(rng.randint(1, most)))
 
 

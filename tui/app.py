@@ -81,7 +81,9 @@ class AgentApp(App[int]):
         yield Static("", id="tabs", markup=False)
         with Transcript(id="chat"):
             yield Welcome()
-        yield Transcript(id="served")
+        served = Transcript(id="served")
+        served.display = False
+        yield served
         yield Queued()
         yield Prompt(self._history)
         yield StatusLine()
@@ -111,7 +113,7 @@ class AgentApp(App[int]):
 
     @property
     def looking_at(self) -> Transcript:
-        return self.served if self.screen.has_class("-served") else self.chat
+        return self.served if self.served.display else self.chat
 
     # --- starting ---
 
@@ -195,7 +197,7 @@ class AgentApp(App[int]):
     # --- the person's turns ---
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
-        self.screen.remove_class("-served")
+        self._look_at(self.chat)
         if self._begun and self.turn is None:
             await self._send(message.text)
         else:
@@ -293,8 +295,13 @@ class AgentApp(App[int]):
         self._show_tabs()
         self._show_status()
 
+    def _look_at(self, transcript: Transcript) -> None:
+        if transcript is not self.looking_at:
+            self.chat.display, self.served.display = self.served.display, self.chat.display
+            self._show_tabs()
+
     def _show_tabs(self) -> None:
-        served = self.screen.has_class("-served")
+        served = self.served.display
         running = f"{len(self._watched)} running" if self._watched else "idle"
         names = ["Chat", f"Served · {running}"]
         marks = ["○", "●"] if served else ["●", "○"]
@@ -380,8 +387,7 @@ class AgentApp(App[int]):
         await self.looking_at.switch()
 
     def action_served(self) -> None:
-        self.screen.toggle_class("-served")
-        self._show_tabs()
+        self._look_at(self.chat if self.served.display else self.served)
 
     def action_light(self) -> None:
         self.theme = theme.LIGHT.name if self.current_theme.dark else theme.DARK.name

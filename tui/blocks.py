@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 _markdown = MarkdownIt("gfm-like")
 LINE_IS_CLEAR = 8
@@ -34,3 +38,23 @@ class Blocks:
         self.open = "\n".join(lines[starts[-1] :])
         self._looked = 0
         return closed
+
+
+def same(pieces: Sequence[str], whole: str) -> bool:
+    """Whether the pieces, each rendered for itself, come out as the whole does."""
+    apart = (token for piece in pieces for token in _markdown.parse(piece))
+    return list(_marks(apart)) == list(_marks(_markdown.parse(whole)))
+
+
+def _marks(tokens: Iterable[Token]) -> Iterator[tuple[Any, ...]]:
+    for token in tokens:
+        children = list(_marks(token.children or []))
+        yield (
+            token.type,
+            token.level,
+            token.content,
+            token.info,
+            token.hidden,
+            token.attrs,
+            children,
+        )

@@ -25,8 +25,7 @@ class Exchange(Vertical):
         & > .ending.-shown { display: block; }
         & > .ending.-failed { color: $text-error; }
         & > .ending.-stopped { color: $text-warning; }
-        & > .footer { height: auto; padding: 0 1; color: $text-muted; display: none; }
-        &.-record.-ended > .footer { display: block; margin-bottom: 1; }
+        & > .footer { height: auto; padding: 0 1; margin-bottom: 1; color: $text-muted; }
         & > Record { margin: 1 1 0 1; }
     }
     """
@@ -35,11 +34,12 @@ class Exchange(Vertical):
         super().__init__()
         self.said = said
         self._height = 0
+        self._ended = ""
         self._view: Panes | Record = Panes(said) if panes else Record(said)
         self._prompt = Static(_prompt(said), classes="prompt", markup=False)
         self._ending = Static("", classes="ending", markup=False)
         self._footer = Static("", classes="footer", markup=False)
-        self.set_class(not panes, "-record")
+        self._footer.display = False
 
     def compose(self) -> ComposeResult:
         yield self._prompt
@@ -59,25 +59,28 @@ class Exchange(Vertical):
         if panes == self.panes:
             return
         old, self._view = self._view, Panes(self.said) if panes else Record(self.said)
-        self.set_class(not panes, "-record")
         with self.app.batch_update():
             await self.mount(self._view, after=old)
             await old.remove()
+            self.follow()
 
     def follow(self) -> None:
         """Show what came since the last call."""
         self._view.follow()
         said = self.said
         ending = "\n".join(filter(None, [*said.notices, said.ending]))
-        self._ending.update(Content(ending))
+        if ending != self._ended:
+            self._ended = ending
+            self._ending.update(Content(ending))
         if bool(ending) != self._ending.has_class("-shown"):
             self._ending.set_class(bool(ending), "-shown")
             self.call_after_refresh(self.fit, self._height)
         self._ending.set_class(said.status == "failed", "-failed")
         self._ending.set_class(said.status in ("cancelled", "incomplete"), "-stopped")
-        self.set_class(not said.running, "-ended")
-        if not said.running:
+        # Shown and hidden one by one: a class on the exchange would restyle all that was ever said.
+        if not said.running and not self.panes and not self._footer.display:
             self._footer.update(Content(_numbers(said)))
+        self._footer.display = not said.running and not self.panes
 
     def fit(self, height: int) -> None:
         """Panes fill the screen; ``height``: rows that there are for the whole exchange."""

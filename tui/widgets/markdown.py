@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.geometry import Size
+from textual.widget import Widget
 from textual.widgets import Markdown
 from textual.widgets._markdown import (
     MarkdownBlock,
@@ -10,6 +15,12 @@ from textual.widgets._markdown import (
     MarkdownTableCellContents,
     MarkdownTableContent,
 )
+
+if TYPE_CHECKING:
+    _Mixed = Widget
+else:
+    # Not a widget itself: of two of those Textual takes the rules of the first alone.
+    _Mixed = object
 
 
 class Cells(MarkdownTableContent):
@@ -42,7 +53,29 @@ class Table(MarkdownTable):
         yield Cells(self._headers, self._rows)
 
 
-class Text(Markdown):
+class Measured(_Mixed):
+    """As high as its content, measured once. By itself Textual measures again whenever the height of
+    what is around it changes, which for a growing conversation is at every line."""
+
+    _measured = (-1, -1, -1)
+    _height = 0
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        if (now := (width, self._layout_updates, self._nodes._updates)) != self._measured:
+            self._measured = now
+            self._height = super().get_content_height(container, viewport, width)
+        return self._height
+
+
+class Group(Measured, Vertical):
+    """Some pieces that belong together."""
+
+    DEFAULT_CSS = """
+    Group { height: auto; }
+    """
+
+
+class Text(Measured, Markdown):
     """A piece of Markdown; its links are opened by nobody but the app."""
 
     def __init__(self, markdown: str) -> None:

@@ -105,7 +105,9 @@ class Calls:
             for tool in (turn.runtime.host.tools() if offered is None else offered)
         }
         self.clients = {form.canonical(f.model_name): f for f in turn.options.functions}
-        self.recipients = Recipients([*self.clients, *self.tools], ALIASES)
+        schemas = {name: function.parameters for name, function in self.clients.items()}
+        schemas |= {name: tool.parameters for name, tool in self.tools.items()}
+        self.recipients = Recipients([*self.clients, *self.tools], ALIASES, schemas)
         self.pending: list[Call] = []
         self._made = 0
         self._failing: tuple[str, str] | None = None

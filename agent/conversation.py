@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
 
-from agent.formats.base import Format, Head, Kind
+from agent.formats.base import Format, Head, Kind, OneMessage
+from agent.formats.text import alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,31 @@ class Conversation:
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
         """The messages of one generation."""
+        if isinstance(form, OneMessage):
+            self._add_one(form, form.header(), ids, spans)
+            return
         for span in spans:
             # The first message's opening stands in the prompt, not in what was generated.
             opening = form.open_assistant() if span.start == 0 else []
             call = span.complete and span.kind in (Kind.TOOL, Kind.TOOL_UNKNOWN)
             message = form.close_message([*opening, *ids[span.start : span.end]], call=call)
             self.entries.append(Entry(message, span.kind is Kind.REASONING, span.item))
+
+    def _add_one(
+        self, form: Format, header: list[int], ids: Sequence[int], spans: Sequence[Span]
+    ) -> None:
+        """A generation that is one message: only its thoughts can go, and no part stands alone."""
+        if not spans:
+            return
+        parts = [list(ids[span.start : span.end]) for span in spans]
+        parts[0] = form.open_assistant()[len(header) :] + parts[0]
+        last = form.close_message(parts[-1], call=False)
+        kept = alike(parts[-1], last)
+        parts[-1] = last[:kept]
+        self.entries.append(Entry(header))
+        for span, part in zip(spans, parts, strict=True):
+            self.entries.append(Entry(part, span.kind is Kind.REASONING))
+        self.entries.append(Entry(last[kept:]))
 
     def end_turn(self) -> None:
         """The answer is whole: what was thought on the way to it goes."""

@@ -27,7 +27,8 @@ class Model:
     """Where its GGUF lies, when that is known."""
     repo: str | None = None
     file: str | None = None
-    format: str = "harmony"
+    format: str = "auto"
+    """The family's way of writing; ``auto``: as its file tells."""
     context: int = DEFAULT_CONTEXT
     sampling: Sampling = field(default_factory=Sampling)
     aliases: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ def _model(name: str, entry: dict[str, Any], where: Places) -> Model:
         path=Path(path).expanduser() if path else None,
         repo=entry.get("repo"),
         file=file,
-        format=entry.get("format", "harmony"),
+        format=entry.get("format", "auto"),
         context=int(entry.get("context", DEFAULT_CONTEXT)),
         sampling=Sampling(**entry.get("sampling", {})),
         aliases=tuple(entry.get("aliases", ())),
@@ -95,15 +96,18 @@ def known(where: Places) -> dict[str, Model]:
     return models
 
 
-def choose(name: str | None, where: Places) -> Model:
-    """The model that is meant: a name of models.toml, an alias, or a path; none: the best installed."""
+def choose(name: str | None, where: Places, *, scripted: bool = False) -> Model:
+    """The model that is meant: a name of models.toml, an alias, or a path; none: the best installed.
+
+    ``scripted``: its file need not be there.
+    """
     models = known(where)
     if name is None:
         real = [m for m in models.values() if m.installed and not m.embedded]
         return real[0] if real else models[EMBEDDED]
     for model in models.values():
         if name == model.name or name in model.aliases:
-            if not model.installed:
+            if not model.installed and not scripted:
                 raise EngineError(
                     f"The model {name} is not installed; pull it with: agent models pull {name}"
                 )

@@ -103,6 +103,8 @@ class Runtime:
         from agent.formats.harmony.format import HarmonyFormat
         from agent.tiny import vocabulary as tiny_vocabulary
 
+        if (other := self._other_family(report)) is not None:
+            return other
         folder = self.where.cache / "vocabulary"
         if self.script is not None:
             encoding = vocabulary.encoding(tiny_vocabulary.ranks, folder)
@@ -117,6 +119,25 @@ class Runtime:
             LlamaEngine(path, context=self.context_length),
             HarmonyFormat(encoding),
         )
+
+    def _other_family(self, report: Callable[[float], None]) -> tuple[Engine, Format] | None:
+        """For a model that does not speak Harmony. Raises EngineError."""
+        if self.model.embedded or self.model.format == "harmony":
+            return None
+        from agent.engine.llama import LlamaEngine
+        from agent.engine.script import ScriptEngine
+        from agent.formats import choose
+
+        if self.script is not None and not self.model.installed:
+            form = choose.of_bytes(self.model.format)
+        else:
+            form = choose.of_file(self.file(report), self.model.format)
+        if form is None:
+            return None
+        if self.script is not None:
+            encode = form.encoder.markup
+            return ScriptEngine(self.script, encode, context=self.asked_context), form
+        return LlamaEngine(self.file(report), context=self.context_length), form
 
     def file(self, report: Callable[[float], None]) -> Path:
         if self.model.path is not None:

@@ -56,7 +56,7 @@ def runtime(shared: Shared, *, tools: str = "all") -> Runtime:
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a folder.")
     try:
-        model = models.choose(shared.model, where)
+        model = models.choose(shared.model, where, scripted=shared.engine is not None)
         toolbox = assemble(
             tools=tools if shared.tools is None else shared.tools,
             mcp_config=shared.mcp_config,

@@ -1,8 +1,8 @@
 """The scripted engine: says what a file tells it to, for tests and replays.
 
-The file holds JSON lines, one per generation: ``{"markup": "…"}`` (Harmony, special tokens
-spelled) or ``{"tokens": […]}``, with an optional ``"delay_ms"`` before each token. After the last
-line it starts again.
+The file holds JSON lines, one per generation: ``{"markup": "…"}`` (as the model's family writes it,
+special tokens spelled) or ``{"tokens": […]}``, with an optional ``"delay_ms"`` before each token.
+After the last line it starts again.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 CONTEXT = 131_072
 
+Encode = Callable[[str], list[int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -51,20 +53,20 @@ class ScriptEngine:
     name = "script"
 
     def __init__(
-        self, path: Path, encoding: HarmonyEncoding, *, context: int | None = None
+        self, path: Path, encoding: HarmonyEncoding | Encode, *, context: int | None = None
     ) -> None:
-        """`encoding` turns markup into ids; `context` in tokens."""
+        """`encoding` turns markup into ids, specials where they are spelled; `context` in tokens."""
         self.context_length = context or CONTEXT
         self.sequence: list[int] = []
         """The ids of the last prompt and of what followed: what a real engine would hold."""
         self._path = path
-        self._encoding = encoding
+        self._encode = encoding if callable(encoding) else _harmony(encoding)
         self._lines: Iterator[Line] | None = None
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
         """Read the file. Raises EngineError that names the line and what is wrong with it."""
         if self._lines is None:
-            self._lines = cycle(await asyncio.to_thread(read, self._path, self._encoding))
+            self._lines = cycle(await asyncio.to_thread(read, self._path, self._encode))
             if progress:
                 progress(1.0)
 
@@ -141,7 +143,15 @@ class ScriptGeneration:
             return False
 
 
-def read(path: Path, encoding: HarmonyEncoding) -> list[Line]:
+def _harmony(encoding: HarmonyEncoding) -> Encode:
+    def encode(markup: str) -> list[int]:
+        ids: list[int] = encoding.encode(markup, allowed_special="all")
+        return ids
+
+    return encode
+
+
+def read(path: Path, encode: Encode) -> list[Line]:
     """The lines of a script; blank ones are skipped. Raises EngineError."""
     try:
         texts = path.read_text("utf-8").splitlines()
@@ -153,7 +163,7 @@ def read(path: Path, encoding: HarmonyEncoding) -> list[Line]:
     for number, text in enumerate(texts, 1):
         if text.strip():
             try:
-                lines.append(_line(text, encoding))
+                lines.append(_line(text, encode))
             except ValueError as error:
                 raise EngineError(f"Line {number} of the script {path}: {error}.") from None
     if not lines:
@@ -161,7 +171,7 @@ def read(path: Path, encoding: HarmonyEncoding) -> list[Line]:
     return lines
 
 
-def _line(text: str, encoding: HarmonyEncoding) -> Line:
+def _line(text: str, encode: Encode) -> Line:
     """One generation. Raises ValueError."""
     try:
         fields = json.loads(text)
@@ -169,7 +179,7 @@ def _line(text: str, encoding: HarmonyEncoding) -> Line:
         raise ValueError(f"not JSON ({error.msg} at column {error.colno})") from None
     match fields:
         case {"markup": str(markup), **rest}:
-            tokens = encoding.encode(markup, allowed_special="all")
+            tokens = encode(markup)
         case {"tokens": list(tokens), **rest} if all(type(t) is int and t >= 0 for t in tokens):
             pass
         case _:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from agent.formats.recipients import Recipients
@@ -181,4 +181,17 @@ class Format(Protocol):
 
     def developer(self, text: str) -> list[int]:
         """Instructions in the middle of a history."""
+        ...
+
+
+@runtime_checkable
+class OneMessage(Protocol):
+    """A format in which all that one generation says is one message, with one header and one end.
+
+    `close_message` then ends the whole message; the segments in it have no ends of their own.
+    """
+
+    def header(self) -> list[int]:
+        """What the message begins with in history, where its thoughts may be dropped: the beginning
+        of `open_assistant`, whose rest goes with the first segment."""
         ...

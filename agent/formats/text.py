@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 LONGEST_RUN = 512
 """Characters; tokenising a run takes quadratic time, and a million characters end the process."""
@@ -19,6 +20,12 @@ def whole(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def alike(one: Sequence[object], other: Sequence[object]) -> int:
+    """How far both begin the same."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def parts(text: str) -> list[str]:

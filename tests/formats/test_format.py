@@ -26,4 +26,5 @@ def test_close_message(encoding: HarmonyEncoding, generated: str, kept: str | No
     kept = kept or "<|start|>assistant<|channel|>final<|message|>a<|end|>"
     form = HarmonyFormat(encoding)
     ids = encoding.encode(generated, allowed_special="all")
-    assert form.close_message(ids) == encoding.encode(kept, allowed_special="all")
+    call = generated.endswith("<|call|>")
+    assert form.close_message(ids, call=call) == encoding.encode(kept, allowed_special="all")

@@ -64,6 +64,11 @@ FAMILIES = {
             bare_json=True,
             other=("<|begin_of_text|>", "<|end_header_id|>"),
         ),
-        Family("plain", (THINK, THINK_END), _ENDS, _TURNS),
+        Family(
+            "plain",
+            (THINK, THINK_END),
+            (*_ENDS, "<end_of_turn>", "<|eot_id|>", "</s>"),
+            (*_TURNS, "<start_of_turn>", "<|start_header_id|>", "[INST]"),
+        ),
     )
 }

@@ -40,11 +40,8 @@ class Alphabet:
         self.stop = vocabulary.ends | {known[name] for name in family.ends if name in known}
         self.turn = frozenset(known[name] for name in family.turns if name in known)
         self._vocabulary = vocabulary
-        # Specials that are markup of another family mean nothing here: they are no text.
         tags = {known[tag] for tag in family.tags if tag in known}
-        self._silent = frozenset(
-            token for name, token in known.items() if name.startswith("<|") and token not in tags
-        )
+        self._silent = vocabulary.controls - tags
 
     def raw(self, token: int) -> bytes | None:
         """The bytes of an id that is text or a tag."""

@@ -14,6 +14,8 @@ class Vocabulary(Protocol):
 
     specials: dict[str, int]
     """Ids that are more than their text, by their spelling: ``<|im_end|>``, ``<tool_call>``."""
+    controls: frozenset[int]
+    """Specials that stand for no text."""
     ends: frozenset[int]
     """Ids that end what the model says, as its file has them."""
     begin: int | None
@@ -33,6 +35,9 @@ class Bytes:
 
     def __init__(self, specials: Iterable[str]) -> None:
         self.specials = {spelling: 256 + i for i, spelling in enumerate(specials)}
+        self.controls = frozenset(
+            token for spelling, token in self.specials.items() if spelling.startswith("<|")
+        )
         self.ends: frozenset[int] = frozenset()
         self.begin: int | None = None
         self._texts = {token: spelling.encode() for spelling, token in self.specials.items()}
@@ -72,6 +77,14 @@ class Encoder:
             ids += self._ordinary(text[done:at])
             done = at
         return ids + self._ordinary(text[done:])
+
+    def harmless(self, text: str) -> str:
+        """The text with a space in every spelled special: for what a template puts into markup."""
+        at = 0
+        while found := self._special.search(text, at):
+            at = found.start() + 1
+            text = f"{text[:at]} {text[at:]}"
+        return whole(text)
 
     def _ordinary(self, text: str) -> list[int]:
         return [token for part in parts(text) for token in self._vocabulary.encode(part)]

@@ -58,7 +58,12 @@ class ChatTemplate:
             self._template = environment.from_string(_GENERATION.sub("", source))
         except TemplateError as error:
             raise TemplateUnusable(str(error)) from error
-        self._take_apart()
+        self._no_tools: list[Message] | None = None
+        try:
+            self._take_apart()
+        except TemplateUnusable:
+            self._no_tools = []  # some ask whether there are tools, some go through them
+            self._take_apart()
 
     def head(self, instructions: bool, tools: Sequence[Message], day: date) -> tuple[str, str]:
         """What stands before the first message: up to the instructions, and after them.
@@ -80,6 +85,9 @@ class ChatTemplate:
         ending = _between(self._rendered([user, said]), y, None)
         self.user = Frame(_cut_begin(_between(text, y, z), ending), closing)
         self.said = Frame(_cut_begin(_between(text, x, y), closing), ending)
+        begun = _cut_end(text.partition(x)[0], self.user.before)
+        if self._rendered([user]) != f"{begun}{self.user.before}{x}{closing}":
+            raise TemplateUnusable("what it writes around a message depends on others")
         opening = _between(self._rendered([user], generate=True), x, None)
         self.opening = _cut_begin(opening, closing)
         """What a generation goes on from."""
@@ -128,7 +136,7 @@ class ChatTemplate:
         try:
             return self._template.render(
                 messages=[dict(message) for message in messages],
-                tools=list(tools) or None,
+                tools=list(tools) or self._no_tools,
                 add_generation_prompt=generate,
                 enable_thinking=True,
                 tools_in_user_message=False,

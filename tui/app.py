@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Static
 
 from tui import theme
 from tui.history import History
@@ -21,6 +20,7 @@ from tui.session import Session
 from tui.widgets.prompt import Prompt
 from tui.widgets.queued import Queued
 from tui.widgets.status_line import StatusLine
+from tui.widgets.tabs import Tabs
 from tui.widgets.transcript import Transcript
 from tui.widgets.welcome import Welcome
 
@@ -78,14 +78,14 @@ class AgentApp(App[int]):
         self.theme = theme.DARK.name
 
     def compose(self) -> ComposeResult:
-        yield Static("", id="tabs", markup=False)
+        yield Tabs()
         with Transcript(id="chat"):
             yield Welcome()
         served = Transcript(id="served")
         served.display = False
         yield served
         yield Queued()
-        yield Prompt(self._history)
+        yield Prompt(self._history, lambda: bool(self.queued.prompts))
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -202,18 +202,15 @@ class AgentApp(App[int]):
             await self._send(message.text)
         else:
             self.queued.add(message.text)
-            self.prompt.queued = len(self.queued.prompts)
 
     def on_prompt_recalled(self) -> None:
         if (text := self.queued.latest()) is not None:
             self.prompt.replace_with(text)
-        self.prompt.queued = len(self.queued.prompts)
 
     async def _next(self) -> None:
         """Send the prompt that waits longest."""
         if (text := self.queued.first()) is not None:
             await self._send(text)
-        self.prompt.queued = len(self.queued.prompts)
 
     async def _send(self, text: str) -> None:
         from tui.said import Said
@@ -229,13 +226,15 @@ class AgentApp(App[int]):
         await self.session.finish(turn)
         said.context_used = self.session.context_used() or said.context_used
         self.turn = None
+        if self.session.unkept:
+            self.chat.say(self.session.unkept, error=True)
+            self.session.unkept = None
         self._pulse.pause()
         self._show_status()
         if turn.stopped:
             # Whoever stops has something else in mind than what they queued before.
             if waiting := self.queued.all():
                 self.prompt.replace_with("\n\n".join(filter(None, [waiting, self.prompt.text])))
-            self.prompt.queued = 0
         else:
             await self._next()
 
@@ -301,14 +300,9 @@ class AgentApp(App[int]):
             self._show_tabs()
 
     def _show_tabs(self) -> None:
-        served = self.served.display
-        running = f"{len(self._watched)} running" if self._watched else "idle"
-        names = ["Chat", f"Served · {running}"]
-        marks = ["○", "●"] if served else ["●", "○"]
-        line = "   ".join(f"{mark} {name}" for mark, name in zip(marks, names, strict=True))
-        tabs = self.query_one("#tabs", Static)
-        tabs.update(f"{line}   F3 switches")
-        tabs.set_class(self.served.newest is not None or bool(self._watched), "-shown")
+        running = len(self._watched)
+        shown = running > 0 or self.served.newest is not None
+        self.query_one(Tabs).tell(shown, self.served.display, running)
 
     # --- the status line ---
 
@@ -319,21 +313,10 @@ class AgentApp(App[int]):
 
     def _show_status(self) -> None:
         line = self.query_one(StatusLine)
-        status, said = line.status, self._said
-        if self.turn is not None and said is not None:
-            status.doing, status.busy = said.doing or "ending", True
-        else:
-            status.doing, status.busy = self._loading or "ready", bool(self._loading)
-        if said is not None:
-            status.speed = said.speed if said.decoding or self.turn is None else 0.0
-            status.context_used = said.context_used
-            status.context_length = said.context_length or status.context_length
+        line.status.watched = len(self._watched)
         if self._begun:
-            servers = [s for s in self.session.runtime.host.servers() if s.status != "disabled"]
-            status.servers = len(servers)
-            status.servers_ready = sum(server.status == "ready" for server in servers)
-        status.watched = len(self._watched)
-        line.show()
+            line.status.count_servers(self.session.runtime.host.servers())
+        line.follow(self._said, running=self.turn is not None, loading=self._loading)
 
     # --- what the person does ---
 

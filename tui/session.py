@@ -55,6 +55,8 @@ class Session:
         self._go_on, self._resume = go_on, resume
         self._store: Store | None = None
         self._began = False
+        self.unkept: str | None = None
+        """Why nothing is written to the store any more."""
 
     async def begin(self) -> None:
         """Imports, configuration, the store; tools begin to connect. Raises UserError."""
@@ -120,15 +122,26 @@ class Session:
 
         options = replace(self.options, approver=approver)
         turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
-        if self._store is not None:
-            self._store.begin(self.conversation, prompt, turn.response)
+        self._keep(lambda store: store.begin(self.conversation, prompt, turn.response))
         return turn.start()
 
     async def finish(self, turn: Turn) -> None:
         """Once its events are read: keep what was said."""
         response = await turn.done()
-        if self._store is not None:
-            self._store.finish(self.conversation, response)
+        self._keep(lambda store: store.finish(self.conversation, response))
+
+    def _keep(self, write: Callable[[Store], None]) -> None:
+        """Write to the store; one that fails (a full disk) ends the keeping, not the conversation."""
+        import sqlite3
+
+        if self._store is None:
+            return
+        try:
+            write(self._store)
+        except sqlite3.Error as error:
+            log.exception("the store cannot be written")
+            self._store = None
+            self.unkept = f"This conversation is not kept any more: {error}."
 
     def context_used(self) -> int | None:
         """Tokens that the next prompt starts with; None as long as nothing is loaded."""

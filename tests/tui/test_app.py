@@ -7,14 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from textual.widgets import Static
-
 from agent import events as ev
 from tests.tui.played import Played, PlayedTurn, calls, person, says, screen_text, thinks
 from tools.base import ServerState
 from tui.widgets.approval import Approval
 from tui.widgets.pane import Pane
 from tui.widgets.stream import Stream
+from tui.widgets.tabs import Tabs
 
 
 def pane(app: Any, name: str) -> str:
@@ -306,4 +305,4 @@ async def test_a_conversation_is_there_again_when_it_goes_on(tmp_path: Path) -> 
         text = screen_text(someone.app)
         assert "❯ earlier question" in text and "● files · read" in text
         assert "row 11" in text and "… 28 more lines" in text and "row 12" not in text
-        assert someone.app.query_one("#tabs", Static).display is False
+        assert someone.app.query_one(Tabs).display is False

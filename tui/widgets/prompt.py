@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -53,7 +54,8 @@ class Prompt(TextArea):
     class Recalled(Message):
         """The person wants the latest queued prompt back."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, queued: Callable[[], bool]) -> None:
+        """``queued``: whether prompts wait; up gives the latest of them back first."""
         super().__init__(
             placeholder="Ask something",
             show_line_numbers=False,
@@ -64,8 +66,7 @@ class Prompt(TextArea):
         self.sent_before = history
         self.pressed = 0.0
         """When the last key came (monotonic)."""
-        self.queued = 0
-        """How many prompts wait; up gives the latest of them back first."""
+        self._queued = queued
         self.border_subtitle = HINTS
 
     def action_newline(self) -> None:
@@ -86,7 +87,7 @@ class Prompt(TextArea):
     def action_earlier(self) -> None:
         if self.cursor_location[0] > 0 and self.text:
             self.action_cursor_up()
-        elif self.queued and not self.text:
+        elif not self.text and self._queued():
             self.post_message(self.Recalled())
         elif (text := self.sent_before.earlier(self.text)) is not None:
             self.replace_with(text)

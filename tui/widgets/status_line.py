@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
 from tui.words import count
+
+if TYPE_CHECKING:
+    from tools.base import ServerState
+    from tui.said import Said
 
 
 @dataclass(slots=True)
@@ -26,6 +32,11 @@ class Status:
     address: str = ""
     watched: int = 0
     """Turns of other programs that run right now."""
+
+    def count_servers(self, states: Sequence[ServerState]) -> None:
+        states = [state for state in states if state.status != "disabled"]
+        self.servers = len(states)
+        self.servers_ready = sum(state.status == "ready" for state in states)
 
     def words(self) -> dict[str, str]:
         """What stands on the right, in order, as far as it is known."""
@@ -53,6 +64,19 @@ class StatusLine(Static):
         self.show()
 
     def on_resize(self) -> None:
+        self.show()
+
+    def follow(self, said: Said | None, *, running: bool, loading: str) -> None:
+        """Show the exchange that runs, or that ran last; ``loading``: what else is being waited for."""
+        status = self.status
+        if running and said is not None:
+            status.doing, status.busy = said.doing or "ending", True
+        else:
+            status.doing, status.busy = loading or "ready", bool(loading)
+        if said is not None:
+            status.speed = said.speed if said.decoding or not running else 0.0
+            status.context_used = said.context_used
+            status.context_length = said.context_length or status.context_length
         self.show()
 
     def show(self) -> None:

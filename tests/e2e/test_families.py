@@ -13,6 +13,9 @@ from tests.conftest import Agent
 from tests.formats import small_gguf
 from tests.formats.test_markup_format import THINKING
 from tests.invariants import check
+from tests.responses.conftest import Serve, own_logging, serve
+
+__all__ = ["own_logging", "serve"]  # fixtures
 
 Script = Callable[..., str]
 END = {"qwen3": "<|im_end|>", "qwen3-coder": "<|im_end|>", "llama3": "<|eot_id|>"}
@@ -131,3 +134,62 @@ def test_a_conversation_goes_on(agent: Agent, script: Script, said: object) -> N
     )
     alone = check(agent("run", "two", *options, "--engine", script("ok<|im_end|>")).events)
     assert second["usage"]["input_tokens"] > alone["usage"]["input_tokens"] + 60
+
+
+# --- over HTTP --------------------------------------------------------------------------------------
+
+WEATHER = {
+    "type": "function",
+    "name": "weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"place": {"type": "string"}, "days": {"type": "integer"}},
+    },
+}
+THINK = "<think>\nI need the weather.\n</think>\n\n"
+
+
+@pytest.mark.parametrize("family", END)
+@pytest.mark.parametrize(
+    ("lead", "kinds"),
+    [
+        ("", []),
+        (THINK, ["reasoning"]),
+        ("Let me see.\n", ["message"]),
+        (f"{THINK}Let me see.\n", ["reasoning", "message"]),
+    ],
+)
+async def test_functions_over_http(
+    serve: Serve, tmp_path: Path, family: str, lead: str, kinds: list[str]
+) -> None:
+    (tmp_path / "home" / "config").mkdir(parents=True)
+    (tmp_path / "home" / "config" / "models.toml").write_text(MODELS)
+    calls = call(family, "weather", place="Oslo", days="2") + call(family, "weather", place="Rome")
+    end = END[family]
+    served = await serve(lead + calls + end, *[f"Cold.{end}"] * 2, model=f"{family}-test")
+    events = await served.stream(input="And the weather?", tools=[WEATHER])
+    final = check(events)
+    made = [item for item in final["output"] if item["type"] == "function_call"]
+    assert [item["type"] for item in final["output"]] == [*kinds, *["function_call"] * 2]
+    days = 2 if family == "qwen3-coder" else "2"  # JSON is as it was written
+    assert [json.loads(item["arguments"]) for item in made] == [
+        {"place": "Oslo", "days": days},
+        {"place": "Rome"},
+    ]
+    done = [e for e in events if e["type"] == "response.function_call_arguments.done"]
+    assert [e["arguments"] for e in done] == [item["arguments"] for item in made]
+    results = [
+        {"type": "function_call_output", "call_id": item["call_id"], "output": "-3"}
+        for item in made
+    ]
+    resent = [{"role": "user", "content": "And the weather?"}, *final["output"], *results]
+    for body in (
+        {"input": results, "previous_response_id": final["id"]},
+        {"input": resent, "store": False},
+    ):
+        answer = check(await served.stream(tools=[WEATHER], **body))
+        assert answer["output"][0]["content"][0]["text"] == "Cold."
+        engine: Any = served.runtime.engine
+        form: Any = served.runtime.format
+        prompt = b"".join(form._alphabet._vocabulary.raw(token) or b"" for token in engine.sequence)
+        assert prompt.count(b"-3") == 2 and prompt.count(b"Oslo") == prompt.count(b"Rome") == 1

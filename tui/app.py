@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -378,13 +378,8 @@ class AgentApp(App[int]):
     def action_fold(self) -> None:
         self.looking_at.fold()
 
-    def action_page(self, direction: int) -> None:
-        where = self.looking_at
-        (where.scroll_page_up if direction < 0 else where.scroll_page_down)(animate=False)
-
-    def action_edge(self, direction: int) -> None:
-        where = self.looking_at
-        (where.scroll_home if direction < 0 else where.scroll_end)(animate=False)
+    def action_move(self, where: Literal["page_up", "page_down", "home", "end"]) -> None:
+        getattr(self.looking_at, f"scroll_{where}")(animate=False)
 
     # --- ending ---
 

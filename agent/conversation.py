@@ -95,6 +95,10 @@ class Conversation:
     saved: int = 0
     """So many entries are in the store, and will not change."""
     _head_ids: list[int] = field(default_factory=list)
+    _ending: Entry | None = None
+    """The end of a message that came from elsewhere in parts: another part may go before it."""
+    _results: Entry | None = None
+    """Results of calls, that others may follow."""
 
     def ids(self) -> list[int]:
         """Everything that was said."""
@@ -124,12 +128,21 @@ class Conversation:
             case Called(tool, arguments, json):
                 ids = form.call(form.canonical(tool), arguments, json=json)
             case Returned(tool, text):
-                ids = form.result(form.canonical(tool), text)
-        self.entries.append(Entry(ids, isinstance(message, Thought)))
+                self.add_result(form, form.canonical(tool), text)
+                return
+        if isinstance(form, OneMessage) and isinstance(message, Assistant | Thought | Called):
+            self._add_part(form, ids, isinstance(message, Thought))
+        else:
+            self.entries.append(Entry(ids, isinstance(message, Thought)))
 
     def add_result(self, form: Format, recipient: str, text: str) -> None:
         """What a call gave; ``recipient`` as the model wrote or meant it."""
-        self.entries.append(Entry(form.result(recipient, text)))
+        if isinstance(form, OneMessage) and self._goes_on(self._results):
+            ids = form.further_result(self.entries.pop().ids, text)
+        else:
+            ids = form.result(recipient, text)
+        self._results = Entry(ids)
+        self.entries.append(self._results)
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
         """The messages of one generation."""
@@ -142,6 +155,29 @@ class Conversation:
             call = span.complete and span.kind in (Kind.TOOL, Kind.TOOL_UNKNOWN)
             message = form.close_message([*opening, *ids[span.start : span.end]], call=call)
             self.entries.append(Entry(message, span.kind is Kind.REASONING, span.item))
+
+    def _goes_on(self, entry: Entry | None) -> bool:
+        """It is the last one, and not in the store yet."""
+        last = self.entries[-1] if self.saved < len(self.entries) else None
+        return last is not None and last is entry
+
+    def _add_part(self, form: OneMessage, ids: list[int], reasoning: bool) -> None:
+        """Thoughts, texts and calls from elsewhere that follow each other are one message too."""
+        header, ending = form.header(), form.ending()
+        body = ids[len(header) : len(ids) - len(ending)]
+        if not body:
+            return
+        if ids[: len(header)] != header or ids[len(ids) - len(ending) :] != ending:
+            self.entries.append(Entry(ids, reasoning))
+            return
+        if self._goes_on(self._ending):
+            self.entries.pop()
+            if not self.entries[-1].reasoning:
+                body = form.between() + body
+        else:
+            self.entries.append(Entry(header))
+        self._ending = Entry(ending)
+        self.entries += [Entry(body, reasoning), self._ending]
 
     def _add_one(
         self, form: Format, header: list[int], ids: Sequence[int], spans: Sequence[Span]

@@ -195,3 +195,15 @@ class OneMessage(Protocol):
         """What the message begins with in history, where its thoughts may be dropped: the beginning
         of `open_assistant`, whose rest goes with the first segment."""
         ...
+
+    def ending(self) -> list[int]:
+        """What the message ends with in history."""
+        ...
+
+    def between(self) -> list[int]:
+        """What stands between two parts of a message that came from elsewhere."""
+        ...
+
+    def further_result(self, results: Sequence[int], text: str) -> list[int]:
+        """Results, and one more of the same generation's calls."""
+        ...

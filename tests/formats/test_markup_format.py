@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.conversation import Called, Conversation, Developer, Returned, Span, Thought, User
+from agent.conversation import (
+    Assistant,
+    Called,
+    Conversation,
+    Developer,
+    Returned,
+    Span,
+    Thought,
+    User,
+)
 from agent.engine.base import EngineError
 from agent.formats import choose
 from agent.formats.base import FunctionTool, Head, Kind
@@ -222,6 +231,41 @@ def test_histories_from_elsewhere(name: str) -> None:
     assert (
         "hi" in text and "now" in text and "-3" in text and ("hm" in text) == form.template.thinks
     )
+
+
+def test_what_follows_each_other_in_a_history_is_one_message(form: MarkupFormat) -> None:
+    conversation = Conversation("c")
+    for message in (
+        Thought("hm"),
+        Assistant("Two."),
+        Called("f", "{}"),
+        Called("g", "{}"),
+        Returned("f", "1"),
+        Returned("g", "2"),
+        Assistant("So."),
+    ):
+        conversation.add(form, message)
+    calls = "\n".join(
+        f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>' for name in "fg"
+    )
+    rest = (
+        f"Two.\n{calls}<|im_end|>\n"
+        "<|im_start|>user\n<tool_response>\n1\n</tool_response>\n"
+        "<tool_response>\n2\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\nSo.<|im_end|>\n"
+    )
+    begin = "<|im_start|>assistant\n"
+    assert shown(form, conversation.ids()) == f"{begin}<think>\nhm\n</think>\n\n{rest}"
+    conversation.end_turn()
+    assert shown(form, conversation.ids()) == begin + rest
+
+
+def test_results_that_are_in_the_store_stay_as_they_are(form: MarkupFormat) -> None:
+    conversation = Conversation("c")
+    conversation.add_result(form, "f", "1")
+    conversation.saved = len(conversation.entries)
+    conversation.add_result(form, "f", "2")
+    assert shown(form, conversation.ids()).count("<|im_start|>user") == 2
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3-coder", "llama3"])

@@ -98,6 +98,13 @@ class MarkupFormat:
     def result(self, recipient: str, text: str) -> list[int]:
         return self._framed(self.template.result, text)
 
+    def further_result(self, results: Sequence[int], text: str) -> list[int]:
+        after = self.encoder.markup(self.template.result.after)
+        more = Frame(
+            self.template.further, self.template.result.after, self.template.result.escaped
+        )
+        return [*results[: len(results) - len(after)], *self._framed(more, text)]
+
     def _framed(self, frame: Frame, text: str) -> list[int]:
         if frame.escaped:
             text = json.dumps(text, ensure_ascii=False)[1:-1]
@@ -118,6 +125,12 @@ class MarkupFormat:
 
     def header(self) -> list[int]:
         return list(self._header)
+
+    def ending(self) -> list[int]:
+        return list(self._ending)
+
+    def between(self) -> list[int]:
+        return self.encoder.markup("\n")
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
         body, ending = list(ids), self._ending

@@ -93,6 +93,8 @@ class ChatTemplate:
         """What a generation goes on from."""
         self.header = self.opening[: alike(self.opening, self.said.before)]
         """What is left of it in history, where thoughts are dropped."""
+        self.further = ""
+        """What stands between two results."""
         self.result = self._result([user], again)
         self.developer = self._developer([user, said], again)
 
@@ -104,6 +106,8 @@ class ChatTemplate:
         try:
             ending = _between(self._rendered([*before, called]), self._v, None)
             text = self._rendered([*before, called, result, again])
+            both = self._rendered([*before, called, result, result | {"content": self._x}])
+            self.further = _between(both, self._y, self._x)
             quoted = self._rendered([*before, called, {**result, "content": f'{self._y}"'}, again])
             return Frame(
                 _cut_begin(_between(text, self._v, self._y), ending),
@@ -113,6 +117,7 @@ class ChatTemplate:
         except TemplateUnusable:
             # It knows no results: they are told as a person would tell them.
             before_it, behind = "<tool_response>\n", "\n</tool_response>"
+            self.further = f"{behind}\n{before_it}"
             return Frame(self.user.before + before_it, behind + self.user.after)
 
     def _developer(self, before: list[Message], again: Message) -> Frame:

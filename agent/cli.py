@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from agent.runtime import Runtime
-    from agent.setup import Shared
+    from agent.shared import Shared
     from tui.session import Serving
 
 app = typer.Typer(
@@ -117,7 +117,7 @@ def _shared(given: dict[str, Any]) -> Shared:
     """The shared options among a command's own."""
     from dataclasses import fields
 
-    from agent.setup import Shared
+    from agent.shared import Shared
 
     values = {field.name: given[field.name] for field in fields(Shared)}
     for name in ("mcp", "mcp_config"):

@@ -18,6 +18,7 @@ from agent.conversation import Conversation, User
 from agent.errors import UserError
 from agent.events import AgentNotice, Event, MessageItem, Response
 from agent.items import new_id
+from agent.shared import Shared
 from agent.store import Store, StoreError
 from agent.turn import EXIT_FAILED, Options, Turn
 
@@ -63,7 +64,7 @@ class JsonLines:
         self._out.flush()
 
 
-def main(job: Job, shared: setup.Shared) -> int:
+def main(job: Job, shared: Shared) -> int:
     """Run it; the exit code."""
     prompt = _prompt(job.prompt)
     runtime = setup.runtime(shared)

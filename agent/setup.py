@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Literal
 
 from agent import models
 from agent.config import Places, places
@@ -14,35 +13,12 @@ from agent.engine.base import EngineError, Sampling
 from agent.errors import UserError
 from agent.models import Model
 from agent.runtime import Runtime
+from agent.shared import Shared
 from agent.turn import Options
 from tools.approvals import Policy
 from tools.assemble import assemble
 from tools.config import ConfigError
 from tools.host import Host
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """The options that every command has which runs turns; names as on the command line."""
-
-    model: str | None = None
-    engine: str | None = None
-    effort: Literal["low", "medium", "high"] = "medium"
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
-    context: int | None = None
-    tools: str | None = None
-    mcp_config: tuple[Path, ...] = ()
-    mcp: tuple[str, ...] = ()
-    approve: str | None = None
-    root: Path = Path()
-    system: str | None = None
-    log_level: str = "warning"
 
 
 def runtime(shared: Shared, *, tools: str = "all") -> Runtime:

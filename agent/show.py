@@ -15,8 +15,8 @@ from agent import events as ev
 
 RESULT_LINES = 12
 """Of a tool's result so many lines are shown; the model reads more."""
-# Everything that a terminal may act on but newline and tab: C0, DEL, C1.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Everything that a terminal may act on but newline and tab: C0, DEL, C1, and what turns text around.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str) -> str:

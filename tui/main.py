@@ -13,7 +13,7 @@ from tui.app import AgentApp
 from tui.session import Serving, Session
 
 if TYPE_CHECKING:
-    from agent.setup import Shared
+    from agent.shared import Shared
 
 log = logging.getLogger(__name__)
 

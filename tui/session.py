@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agent.conversation import Conversation
     from agent.events import Response
     from agent.runtime import Runtime
-    from agent.setup import Shared
+    from agent.shared import Shared
     from agent.store import Store
     from agent.turn import Options, Turn
     from tools.base import Approver

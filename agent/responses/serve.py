@@ -18,6 +18,7 @@ from agent.errors import UserError
 from agent.responses.app import Endpoint, create
 from agent.responses.guard import is_loopback
 from agent.runtime import Runtime
+from agent.shared import Shared
 from agent.turn import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, Options
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def address(listener: socket.socket) -> str:
 
 
 def main(
-    shared: setup.Shared,
+    shared: Shared,
     *,
     host: str = HOST,
     port: int = PORT,

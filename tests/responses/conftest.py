@@ -18,6 +18,7 @@ from agent import setup
 from agent.responses.app import Endpoint
 from agent.responses.serve import Server, address, listen
 from agent.runtime import Runtime
+from agent.shared import Shared
 from agent.turn import Turn
 
 KEY = "a-key"
@@ -131,7 +132,7 @@ async def serve(
         **options: Any,
     ) -> Served:
         engine = script(*replies) if replies else None
-        shared = setup.Shared(**{"engine": engine, "root": tmp_path, **options})
+        shared = Shared(**{"engine": engine, "root": tmp_path, **options})
         runtime = setup.runtime(shared, tools="none")
         await runtime.start()
         listener = listen("127.0.0.1", 0, api_key)

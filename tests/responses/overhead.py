@@ -12,6 +12,7 @@ from pathlib import Path
 from agent import setup
 from agent.conversation import Conversation, User
 from agent.responses.serve import Server, address, listen
+from agent.shared import Shared
 from agent.turn import Options, Turn
 
 TOKENS = 20_000
@@ -25,7 +26,7 @@ def cpu() -> float:
 
 async def measure(script: Path) -> dict[str, float]:
     """CPU time in µs per token: of a turn with nobody reading, and of one read over HTTP."""
-    shared = setup.Shared(engine=f"script:{script}")
+    shared = Shared(engine=f"script:{script}")
     runtime = setup.runtime(shared, tools="none")
     await runtime.ready()
     began = cpu()

@@ -15,7 +15,7 @@ from agent.conversation import User
 from agent.hub import Hub, Log
 from agent.items import Output
 from agent.models import Model
-from agent.setup import Shared
+from agent.shared import Shared
 from tools.base import ServerState
 from tui.app import AgentApp
 from tui.session import Serving, Session

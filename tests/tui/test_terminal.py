@@ -117,7 +117,7 @@ def test_a_broken_app_gives_the_terminal_back_and_says_where_to_look(
     home: Path, tmp_path: Path
 ) -> None:
     breaks = (
-        "import sys; from agent.setup import Shared; from tui import main, session\n"
+        "import sys; from agent.shared import Shared; from tui import main, session\n"
         "session.Session.earlier = lambda self: 1 / 0\n"
         "sys.exit(main.main(Shared()))"
     )

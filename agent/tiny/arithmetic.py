@@ -50,7 +50,7 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
                 code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
         return expand(rng, rng.choice(SYMBOLS), [code]), code
     op = rng.choice(
-        ["+", "+", "-", "-", "-from", "*", "*", "*", "/", "/", "**", "% ", "many", "many"]
+        ["+", "+", "-", "-", "-from", "*", "*", "*", "/", "/", "**", "% ", "many", "many", "many"]
     )
     if op == "many":
         values = [number(rng, split) for _ in range(rng.randint(3, 4))]

@@ -155,7 +155,7 @@ class Talker:
         absent += ["unseen"]
         topic = words.word(rng, self.split) if rng.random() < 0.5 else rng.choice(results.TOPICS)
         text = expand(rng, rng.choice(phrases.OTHER), [], topic)
-        if rng.random() < 0.35:
+        if rng.random() < 0.18:
             family = rng.choice(absent)
             if family == "python":
                 text = self.of_python().text

@@ -42,6 +42,10 @@ def of_file(path: Path, name: str) -> MarkupFormat | None:
         raise EngineError(f"There is no format {name!r}: models.toml may say {', '.join(NAMES)}.")
     if name == HARMONY:
         return None
+    # The architecture stands first: of a GPT-OSS file nothing else has to be read.
+    architecture = header.read(path, last="general.architecture").get("general.architecture")
+    if name == AUTO and architecture == "gpt-oss":
+        return None
     values = header.read(path)
     name = told(values) if name == AUTO else name
     if name == HARMONY:

@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import gguf as gguf_file
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +126,30 @@ def test_markup_is_markup(vocabulary: GgufVocabulary) -> None:
 
 def test_a_million_characters(form: MarkupFormat) -> None:
     assert len(form.user("a" * 1_000_000)) > 1_000_000
+
+
+def test_a_vocabulary_of_pieces(tmp_path: Path) -> None:
+    """Llama 2's, Mistral's and Gemma's kind: spaces as ▁, bytes as tokens of their own."""
+    pieces = ["▁", "▁hello", *"helo", "<turn>"]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    writer = gguf_file.GGUFWriter(tmp_path / "pieces.gguf", "llama")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * (len(pieces) - 1) + [4])
+    writer.add_token_scores([0.0] * len(tokens))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    vocabulary = GgufVocabulary(tmp_path / "pieces.gguf")
+    ids = Encoder(vocabulary).text("hello é<turn>")
+    assert vocabulary.specials["<turn>"] not in ids and vocabulary.begin == 1
+    written = b"".join(vocabulary.raw(token) or b"" for token in ids).decode()
+    assert written.replace(" ", "") == "helloé<turn>"
+    found = choose.of_file(tmp_path / "pieces.gguf", "auto")
+    assert found is not None and found.name == "plain"
+    assert found.head(HEAD)[0] == 1 and 2 in found.stop
 
 
 # --- messages ---------------------------------------------------------------------------------------
@@ -266,6 +291,23 @@ def test_results_that_are_in_the_store_stay_as_they_are(form: MarkupFormat) -> N
     conversation.saved = len(conversation.entries)
     conversation.add_result(form, "f", "2")
     assert shown(form, conversation.ids()).count("<|im_start|>user") == 2
+
+
+@pytest.mark.parametrize("source", [THINKING, TEMPLATES["qwen3"]], ids=["thinking", "ours"])
+def test_message_by_message_is_as_the_template_renders_the_whole(
+    vocabulary: GgufVocabulary, source: str
+) -> None:
+    form = MarkupFormat(FAMILIES["qwen3"], vocabulary, ChatTemplate(source))
+    conversation = Conversation("c")
+    conversation.set_head(form, HEAD)
+    said = [("user", "hi"), ("assistant", "Hello."), ("user", "Weather?"), ("assistant", "Cold.")]
+    for role, text in [*said, ("user", "And then?")]:
+        conversation.add(form, User(text) if role == "user" else Assistant(text))
+    messages = [("system", HEAD.instructions), *said, ("user", "And then?")]
+    whole = form.template._rendered(
+        [{"role": role, "content": text} for role, text in messages], generate=True
+    )
+    assert shown(form, conversation.prompt(form)) == whole
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3-coder", "llama3"])

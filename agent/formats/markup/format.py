@@ -117,6 +117,8 @@ class MarkupFormat:
         return list(self._opening)
 
     def open_call(self, recipient: str | None) -> list[int]:
+        if self.name == "plain":
+            return []
         ids = self.encoder.markup(f"\n{THINK_END}\n\n") if self._thinking else []
         if recipient is None:
             opened = {"llama3": '{"name": "'}.get(self.name, f"{CALL}\n")

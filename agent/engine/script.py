@@ -59,6 +59,8 @@ class ScriptEngine:
         self.context_length = context or CONTEXT
         self.sequence: list[int] = []
         """The ids of the last prompt and of what followed: what a real engine would hold."""
+        self.spoken: list[int] = []
+        """The same of the last prompt that was answered, not only laid ahead."""
         self._path = path
         self._encode = encoding if callable(encoding) else _harmony(encoding)
         self._lines: Iterator[Line] | None = None
@@ -107,6 +109,8 @@ class ScriptGeneration:
         total = len(prompt)
         cached = min(common(self._engine.sequence, prompt), total - 1)
         self._engine.sequence = sequence = prompt
+        if self._line is not SILENCE:
+            self._engine.spoken = sequence
         yield Prefill(cached, total, cached)
         yield Prefill(total, total, cached)
         start = time.perf_counter()

@@ -62,14 +62,14 @@ async def test_functions_there_and_back(serve: Serve) -> None:
     assert choice.finish_reason == "tool_calls" and choice.message.content is None
     (made,) = choice.message.tool_calls or ()
     assert made.type == "function" and json.loads(made.function.arguments) == {"place": "Oslo"}
-    before = list(served.runtime.engine.sequence)  # type: ignore[attr-defined]
+    before = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
     said = choice.message.model_dump(exclude_none=True)
     result = {"role": "tool", "tool_call_id": made.id, "content": "-3 °C"}
     answer = await served.client().chat.completions.create(
         model="default", messages=[*USER, said, result], tools=[NESTED]
     )
     assert answer.choices[0].message.content == "Cold."
-    after = list(served.runtime.engine.sequence)  # type: ignore[attr-defined]
+    after = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
     assert after[: len(before)] == before, "what the model wrote is kept, to the token"
     message, _ = await streamed(served, messages=USER, tools=[NESTED])
     (again,) = message["tool_calls"].values()

@@ -129,7 +129,7 @@ async def test_resent_items_are_the_very_tokens(serve: Serve) -> None:
     served = await serve(asked, final("Cold."), final("Bye."))
     user = {"role": "user", "content": "Oslo?"}
     first = check(await served.stream(input=[user], tools=[WEATHER], store=False))
-    before = list(served.runtime.engine.sequence)  # type: ignore[attr-defined]
+    before = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
     result = {
         "type": "function_call_output",
         "call_id": first["output"][1]["call_id"],
@@ -137,7 +137,7 @@ async def test_resent_items_are_the_very_tokens(serve: Serve) -> None:
     }
     items = [user, *first["output"], result]
     second = check(await served.stream(input=items, tools=[WEATHER], store=False))
-    after = list(served.runtime.engine.sequence)  # type: ignore[attr-defined]
+    after = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
     assert after[: len(before)] == before
     assert second["usage"]["input_tokens_details"]["cached_tokens"] == len(before)
 
@@ -146,10 +146,10 @@ async def test_resent_calls_of_ours_are_the_very_tokens(serve: Serve) -> None:
     served = await serve(python("print(6*7)"), final("42"), final("Bye."), tools="python")
     user = {"role": "user", "content": "6*7?"}
     first = check(await served.stream(input=[user], tools=[CODE], store=False))
-    before = list(served.runtime.engine.sequence)  # type: ignore[attr-defined]
+    before = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
     items = [user, *first["output"], {"role": "user", "content": "bye"}]
     check(await served.stream(input=items, tools=[CODE], store=False))
-    after = list(served.runtime.engine.sequence)  # type: ignore[attr-defined]
+    after = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
     assert after[: len(before) - 1] == before[:-1], "all but <|return|>, which became <|end|>"
 
 

@@ -34,7 +34,7 @@ def seen(served: Served) -> str:
     form = served.runtime.format
     assert isinstance(form, HarmonyFormat)
     engine: Any = served.runtime.engine
-    return form.encoding.decode(engine.sequence)
+    return form.encoding.decode(engine.spoken)
 
 
 ASK = thought("I need the weather.") + call("get_weather", place="Oslo")
@@ -115,7 +115,7 @@ async def test_when_the_answer_is_there_the_reasoning_goes(serve: Serve) -> None
         *(item.model_dump(exclude_none=True) for item in second.output),
         {"role": "user", "content": "bye"},
     ]
-    served.runtime.engine.sequence = []  # type: ignore[attr-defined]
+    served.runtime.engine.spoken = []  # type: ignore[attr-defined]
     await client.responses.create(model="default", input=items, tools=[WEATHER])
     for markup in (kept, seen(served)):
         assert "I need the weather." not in markup and "It is cold." not in markup
@@ -201,7 +201,7 @@ async def test_a_server_of_the_operator(serve: Serve) -> None:
 async def test_a_resent_call_of_ours_is_history(serve: Serve) -> None:
     served = await serve(thought("Compute.") + python("print(6*7)"), final("42"), tools="python")
     first = check(await served.stream(input="6*7?", tools=[CODE]))
-    served.runtime.engine.sequence = []  # type: ignore[attr-defined]
+    served.runtime.engine.spoken = []  # type: ignore[attr-defined]
     items = [{"role": "user", "content": "6*7?"}, *first["output"], *USER]
     check(await served.stream(input=items, tools=[CODE]))
     last_user = seen(served).index("<|start|>user<|message|>y")

@@ -193,3 +193,26 @@ async def test_functions_over_http(
         form: Any = served.runtime.format
         prompt = b"".join(form._alphabet._vocabulary.raw(token) or b"" for token in engine.sequence)
         assert prompt.count(b"-3") == 2 and prompt.count(b"Oslo") == prompt.count(b"Rome") == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "rest"),
+    [
+        ("qwen3", '{"place": "Oslo"}}\n</tool_call>'),
+        (
+            "qwen3-coder",
+            "<parameter=place>\nOslo\n</parameter>\n</function>\n</tool_call>",
+        ),
+        ("llama3", '{"place": "Oslo"}}'),
+    ],
+)
+async def test_a_call_that_is_demanded(
+    serve: Serve, tmp_path: Path, family: str, rest: str
+) -> None:
+    """The generation is begun for the model; it writes the arguments."""
+    (tmp_path / "home" / "config").mkdir(parents=True)
+    (tmp_path / "home" / "config" / "models.toml").write_text(MODELS)
+    served = await serve(rest + END[family], model=f"{family}-test")
+    body = {"input": "Oslo?", "tools": [WEATHER], "tool_choice": "required"}
+    [item] = check(await served.stream(**body))["output"]
+    assert (item["name"], json.loads(item["arguments"])) == ("weather", {"place": "Oslo"})

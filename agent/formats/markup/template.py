@@ -23,6 +23,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from agent.formats.text import alike
 
 _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
+_FAILURES = (
+    *(TemplateError, TypeError, ValueError, AttributeError),
+    *(LookupError, ArithmeticError, RecursionError),
+)
+"""What a template may raise; it is somebody else's program."""
 Message = dict[str, Any]
 
 
@@ -148,7 +153,7 @@ class ChatTemplate:
                 date_string=day.strftime("%d %b %Y"),
                 strftime_now=day.strftime,
             )
-        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+        except _FAILURES as error:
             raise TemplateUnusable(str(error)) from error
 
 

@@ -17,7 +17,7 @@ from tools.base import OnOutput, OnProgress, Tool, ToolResult
 from tools.config import ServerConfig
 from tools.hands import emit, serve
 from tools.naming import clean
-from tools.results import Results, failure
+from tools.results import Results, encodable, failure
 from tools.stdio import Child
 
 MAX_PAGES = 100
@@ -95,11 +95,14 @@ class Connection:
 
         async def progressed(progress: float, total: float | None, message: str | None) -> None:
             if on_progress is not None:
-                on_progress(progress, total, message)
+                on_progress(progress, total, message and encodable(message))
 
-        token = emit.set(on_output)
-        if on_output is not None:
-            self._listeners.append(on_output)
+        def listener(stream: str, text: str) -> None:
+            if on_output is not None:
+                on_output(stream, encodable(text))
+
+        token = emit.set(listener)
+        self._listeners.append(listener)
         try:
             if client is None:
                 raise MCPError(T.CONNECTION_CLOSED, "not connected")
@@ -120,8 +123,7 @@ class Connection:
             return self._failure(f"could not be called: {error}", T.INTERNAL_ERROR)
         finally:
             emit.reset(token)
-            if on_output is not None:
-                self._listeners.remove(on_output)
+            self._listeners.remove(listener)
         content = [
             block.model_dump(mode="json", by_alias=True, exclude_none=True)
             for block in result.content

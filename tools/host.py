@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tools.base import OnOutput, OnProgress, ServerState, Tool, ToolResult
 from tools.config import ServerConfig
 from tools.naming import model_names
-from tools.results import Results, failure
+from tools.results import Results, encodable, failure
 
 if TYPE_CHECKING:
     from tools.connection import Connection
@@ -149,7 +149,7 @@ class _Server:
             if absent := set(config.enabled_tools or ()) - {tool.name for tool in self._tools}:
                 error = f"has no tool {', '.join(sorted(absent))}"
         tools = [tool.name for tool in self.offered()]
-        return ServerState(config.name, status, tools, error, config.required)
+        return ServerState(config.name, status, tools, error and encodable(error), config.required)
 
     def start(self) -> None:
         if self._task is None and not self._closing and self.config.enabled and not self.config.url:

@@ -25,9 +25,10 @@ class Results:
     ) -> ToolResult:
         """``content``: MCP blocks as on the wire. Structured content repeats them where they exist,
         so it is shown only where they do not."""
+        content = [_encodable(block) for block in content]
         text = "\n".join(_blocks(content))
         if not content and structured is not None:
-            text = json.dumps(structured, ensure_ascii=False)
+            text = encodable(json.dumps(structured, ensure_ascii=False))
         if failed and not text:
             text = "Error: the tool failed and gave no reason"
         whole = None
@@ -45,7 +46,6 @@ class Results:
             with tempfile.NamedTemporaryFile(
                 "w",
                 encoding="utf-8",
-                errors="replace",
                 dir=self._folder,
                 suffix=".txt",
                 delete=False,
@@ -58,8 +58,25 @@ class Results:
 
 def failure(sentence: str, code: int) -> ToolResult:
     """A call that could not be run; ``code`` as in JSON-RPC."""
-    text = f"Error: {sentence}"
+    text = encodable(f"Error: {sentence}")
     return ToolResult(text, "protocol", code, content=[{"type": "text", "text": text}])
+
+
+def encodable(text: str) -> str:
+    """Without lone surrogates, which no event could carry: names of files can have them."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _encodable(value: Any) -> Any:
+    match value:
+        case str():
+            return encodable(value)
+        case dict():
+            return {encodable(str(key)): _encodable(one) for key, one in value.items()}
+        case list():
+            return [_encodable(one) for one in value]
+        case _:
+            return value
 
 
 def shorten(text: str, limit: int) -> str:

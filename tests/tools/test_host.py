@@ -272,6 +272,21 @@ async def test_an_older_server_and_a_hand_side_by_side(hosting: Hosting, tmp_pat
     assert (await host.call(tool(host, "files__read"), {"path": "a.txt"})).text == "hello"
 
 
+async def test_names_of_files_that_are_not_utf_8_are_listed(
+    hosting: Hosting, tmp_path: Path
+) -> None:
+    try:
+        Path(os.fsdecode(bytes(tmp_path) + b"/\xff.txt")).write_text("hello")
+    except OSError:
+        pytest.skip("no such names here")
+    host = hosting(ServerConfig("files", hand=Files(tmp_path)))
+    for name, arguments in (("list", {}), ("search", {"query": "hello"})):
+        found = await host.call(tool(host, f"files__{name}"), arguments)
+        assert found.text.startswith("?.txt")
+    missing = await host.call(tool(host, "files__read"), {"path": "\udcff"})
+    assert missing.text == "Error: no such file: ?"
+
+
 async def test_a_hand_that_cannot_work_is_not_offered(hosting: Hosting, tmp_path: Path) -> None:
     bare = Python(isolation=Isolation("none", "nothing works here", False))
     host = hosting(ServerConfig(bare.name, hand=bare, required=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.naming import clean, model_names
-from tools.results import Results, shorten
+from tools.results import Results, failure, shorten
 
 
 def test_names_that_need_care() -> None:
@@ -70,6 +71,19 @@ def test_blocks_are_named() -> None:
     assert Results(1000, None).of(blocks).text == (
         "[audio audio/wav, 3 B]\n[resource file:///a]\nhi\n[resource file:///b x/y, 3 B]\n[hologram]"
     )
+
+
+def test_what_cannot_be_encoded_is_replaced() -> None:
+    blocks: list[dict[str, Any]] = [
+        {"type": "text", "text": "\udcff.txt"},
+        {"type": "resource", "resource": {"uri": "file:///\udcff", "text": "Größe \ud800"}},
+    ]
+    result = Results(100, None).of(blocks)
+    assert result.text == "?.txt\n[resource file:///?]\nGröße ?"
+    refused = failure("no such server: \udcff", -1)
+    table = Results(100, None).of([], {"\udcff": 1})
+    for one in (result, refused, table):
+        json.dumps([one.text, one.content], ensure_ascii=False).encode()
 
 
 def test_what_is_cut_is_counted() -> None:

@@ -19,6 +19,7 @@ import mcp.types as T
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from tools import children
 from tools.config import ServerConfig
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Child:
             ),
             loop,
         )
+        children.groups.add(process.pid)
         to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
         try:
@@ -92,6 +94,7 @@ class Child:
             self.returncode = process.returncode
             if process.returncode is None:  # our own task was cancelled out of the orderly end
                 _signal(process.pid, signal.SIGKILL)
+            children.groups.discard(process.pid)
             for stream in (to_us, incoming, outgoing, from_us):
                 stream.close()
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.tools.conftest import Hosting, server, tool, until
+from tools import children
 from tools import host as host_module
 from tools.base import Tool
 from tools.config import ServerConfig
@@ -203,6 +204,20 @@ async def test_nothing_is_left_after_close(hosting: Hosting, tmp_path: Path) -> 
     await host.close()
     await until(lambda: not any(_alive(pid) for pid in pids))
     assert (await host.call(UNKNOWN, {})).failure == "protocol"
+
+
+async def test_all_can_be_killed_at_once(hosting: Hosting, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    host = hosting(server("hostile", "orphan", str(note)), server("plain"))
+    await host.start()
+    await host.settled()
+    pids = [int(note.read_text()), *(child.pid for child in psutil.Process().children())]
+    assert len(children.groups) == 2
+    children.kill_all()
+    await until(lambda: not any(_alive(pid) for pid in pids))
+    await host.close()
+    assert not children.groups
+    children.kill_all()
 
 
 async def test_an_orphan_of_a_dead_server_is_ended(hosting: Hosting, tmp_path: Path) -> None:

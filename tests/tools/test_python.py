@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.tools.conftest import until
-from tools import sandbox
+from tools import children, sandbox
 from tools.hands import HandError, emit
 from tools.python import Python
 from tools.sandbox import Isolation, Limits
@@ -213,6 +213,15 @@ def test_it_works_beside_folders_of_the_same_names(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("42\n", "")
+
+
+async def test_it_is_killed_with_all_other_children(starting: Starting) -> None:
+    python = starting()
+    assert await python("1") == "1"
+    assert len(children.groups) == 1
+    children.kill_all()
+    await until(lambda: not children.groups)
+    assert (await python("2")).endswith("2")
 
 
 async def test_nothing_runs_on_when_the_host_is_killed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tools import sandbox
+from tools import children, sandbox
 from tools.base import Tool
 from tools.hands import HandError, emit
 from tools.sandbox import Isolation, Limits
@@ -208,6 +208,7 @@ class _Worker:
             start_new_session=True,
             limit=MAX_LINE,
         )
+        children.groups.add(self._process.pid)
         ready = self._done = asyncio.get_running_loop().create_future()
         self._reading = [asyncio.create_task(self._read()), asyncio.create_task(self._watch())]
         try:
@@ -280,6 +281,8 @@ class _Worker:
 
     def _end(self) -> None:
         self.dead = True
+        if self._process is not None:
+            children.groups.discard(self._process.pid)
         self._finish(False)
 
     def _take(self, message: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ class Host:
         kept = Results(limit, results)
         self._servers = {config.name: _Server(config, kept) for config in servers}
         self._named: tuple[Tool, ...] = ()
-        self._names_of: list[tuple[str, str]] | None = None
+        self._named_from: list[Tool] | None = None
 
     def config(self, server: str) -> ServerConfig | None:
         """The settings of a server, as the policy needs them."""
@@ -68,10 +68,9 @@ class Host:
         """Of all servers that have been ready, also while one restarts: a conversation's tools do
         not come and go. In the order of the settings, ``model_name`` set and unique."""
         tools = [tool for server in self._servers.values() for tool in server.offered()]
-        keys = [(tool.server, tool.name) for tool in tools]
-        if keys != self._names_of:
-            names = model_names(keys)
-            self._names_of = keys
+        if tools != self._named_from:
+            names = model_names((tool.server, tool.name) for tool in tools)
+            self._named_from = tools
             self._named = tuple(
                 replace(tool, model_name=tool.model_name or names[tool.server, tool.name])
                 for tool in tools

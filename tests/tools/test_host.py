@@ -162,6 +162,19 @@ async def test_dying_in_a_call_is_a_clean_error_and_the_next_call_works(hosting:
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
+async def test_what_a_restarted_server_says_of_its_tools_counts(
+    hosting: Hosting, tmp_path: Path
+) -> None:
+    host = hosting(server("hostile", "change", str(tmp_path / "mark")))
+    await host.start()
+    await host.settled()
+    before = tool(host, "hostile__ping")
+    assert before.description == "First." and tool(host, "hostile__ping") is before
+    await host.call(tool(host, "hostile__die"), {})
+    assert (await host.call(before, {})).text == "pong"
+    assert tool(host, "hostile__ping").description == "Second."
+
+
 async def test_kill_9_is_noticed_without_a_call(hosting: Hosting) -> None:
     host = hosting(server("hostile", "well"))
     await host.start()

@@ -20,6 +20,10 @@ elif how == "once":  # fails at the first start only
     if not mark.exists():
         mark.touch()
         sys.exit("not yet")
+elif how == "change":  # says something else of its tool at the second start
+    mark = Path(sys.argv[2])
+    again = mark.exists()
+    mark.touch()
 elif how == "junk":
     print("Welcome to the server!\n{}\n[1,2]\nnull\n\xff", flush=True)
 elif how == "orphan":  # leaves a child behind that ignores everything polite
@@ -42,7 +46,7 @@ def hang() -> str:
     return "never"
 
 
-@server.tool()
+@server.tool(description="Second." if how == "change" and again else "First.")
 def ping() -> str:
     return "pong"
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from tools.base import ToolResult
+
+MAX_FILES, MAX_BYTES = 200, 200_000_000
+"""Of whole results that are kept; the oldest go first, the newest never."""
 
 
 class Results:
@@ -34,7 +39,7 @@ class Results:
         whole = None
         if len(text) > self.limit:
             whole = self._keep(text)
-            text = shorten(text, self.limit)
+            text = shorten(text, self.limit, whole)
         return ToolResult(text, "execution" if failed else "none", content=content, whole=whole)
 
     def _keep(self, text: str) -> str | None:
@@ -51,6 +56,8 @@ class Results:
                 delete=False,
             ) as file:
                 file.write(text)
+            with contextlib.suppress(OSError):
+                _bound(self._folder, file.name)
             return file.name
         except OSError:
             return None
@@ -79,17 +86,39 @@ def _encodable(value: Any) -> Any:
             return value
 
 
-def shorten(text: str, limit: int) -> str:
-    """At most ``limit`` characters: head, a note of how much is missing, tail."""
+def shorten(text: str, limit: int, whole: str | None = None) -> str:
+    """At most ``limit`` characters: head, a note of how much is missing, tail.
+
+    ``whole``: the path of the whole text, which the note names where it leaves room for a result.
+    """
     if len(text) <= limit:
         return text
 
     def note(cut: int) -> str:
-        return f"\n[... {cut:,} of {len(text):,} characters left out ...]\n"
+        return f"\n[... {cut:,} of {len(text):,} characters left out{where} ...]\n"
 
+    where = f"; the whole is in {encodable(whole)}" if whole else ""
+    if len(note(len(text))) > limit // 2:
+        where = ""
     room = max(limit - len(note(len(text))), 0)
     head, tail = room - room // 3, room // 3
     return text[:head] + note(len(text) - room) + text[len(text) - tail :]
+
+
+def _bound(folder: Path, newest: str) -> None:
+    """Delete the oldest of what is too much."""
+    with os.scandir(folder) as entries:
+        found = [
+            (entry.path != newest, -status.st_mtime, status.st_size, entry.path)
+            for entry in entries
+            if entry.name.endswith(".txt") and entry.is_file(follow_symlinks=False)
+            for status in [entry.stat(follow_symlinks=False)]
+        ]
+    size = 0
+    for number, (old, _, bytes_, path) in enumerate(sorted(found)):
+        size += bytes_
+        if old and (number >= MAX_FILES or size > MAX_BYTES):
+            Path(path).unlink(missing_ok=True)
 
 
 def _blocks(content: Iterable[dict[str, Any]]) -> Iterable[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,6 +97,35 @@ def test_what_is_cut_is_counted() -> None:
     head, tail = re.split(r"\n\[.*\]\n", short)
     assert text.startswith(head) and text.endswith(tail)
     assert cut == len(text) - len(head) - len(tail)
+
+
+def test_what_is_cut_says_where_the_whole_is(tmp_path: Path) -> None:
+    result = Results(1000, tmp_path).of([{"type": "text", "text": "x" * 5000}])
+    assert result.whole is not None and Path(result.whole).read_text() == "x" * 5000
+    assert f"of 5,000 characters left out; the whole is in {result.whole} ...]" in result.text
+    assert len(result.text) == 1000
+    assert "whole" not in shorten("x" * 1000, 100, "/a" * 50)
+
+
+@pytest.mark.parametrize("bound", [{"MAX_FILES": 3}, {"MAX_BYTES": 1500}, {"MAX_BYTES": 10}])
+def test_the_oldest_whole_results_are_deleted(
+    tmp_path: Path, bound: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in bound.items():
+        monkeypatch.setattr(f"tools.results.{name}", value)
+    (tmp_path / "other").write_text("not ours")
+    results = Results(100, tmp_path)
+    kept = []
+    for age in range(6, 0, -1):
+        result = results.of([{"type": "text", "text": "x" * 500}])
+        assert result.whole is not None
+        os.utime(result.whole, (age, 10 - age))
+        kept.append(result.whole)
+    left = {str(path) for path in tmp_path.iterdir()} - {str(tmp_path / "other")}
+    assert left == set(
+        kept[-1:] if "MAX_BYTES" in bound and bound["MAX_BYTES"] < 500 else kept[-3:]
+    )
+    assert (tmp_path / "other").exists()
 
 
 def test_a_full_disk_only_loses_the_whole(tmp_path: Path) -> None:

@@ -20,8 +20,6 @@ class Toolbox:
 
     host: Host
     policy: Policy
-    python: Python
-    """Also where it is not among the host's servers: for what it can say of its isolation."""
 
 
 def assemble(
@@ -39,13 +37,12 @@ def assemble(
 
     A server of the operator's takes the place of a hand of the same name. Raises ConfigError.
     """
-    python = Python(allow_unsandboxed=allow_unsandboxed)
-    files = Files(root)
+    hands = (Python(allow_unsandboxed=allow_unsandboxed), Files(root))
     servers = merge(
-        [ServerConfig(hand.name, hand=hand) for hand in (python, files)],
+        [ServerConfig(hand.name, hand=hand) for hand in hands],
         # Naming a file on the command line trusts its servers, as naming a command there does.
         *([replace(one, trusted=True) for one in read_servers(path)] for path in mcp_config),
         [parse_server(option) for option in mcp],
     )
     host = Host(select(tools, servers), limit=limit, results=results)
-    return Toolbox(host, Policy.parse(approve, servers), python)
+    return Toolbox(host, Policy.parse(approve, servers))

@@ -1,10 +1,10 @@
-"""What the turn knows of a tool: its definition, its result, and the host that runs it."""
+"""What the turn knows of a tool: its definition, its result, and the state of its server."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +52,6 @@ OnProgress = Callable[[float, float | None, str | None], None]
 """progress, total, message"""
 OnOutput = Callable[[str, str], None]
 """stream (stdout, stderr, log), text"""
-
-
-class ToolHost(Protocol):
-    """Everything that can be called, behind one door."""
-
-    async def start(self) -> None:
-        """Begin connecting, all at once, in the background; returns at once."""
-        ...
-
-    async def settled(self) -> None:
-        """Until no server is starting any more (each is bounded by its own startup timeout)."""
-        ...
-
-    def servers(self) -> list[ServerState]: ...
-
-    def tools(self) -> Sequence[Tool]:
-        """Of all servers that have been ready (also while one restarts: a conversation's tools do not
-        come and go), in a stable order, ``model_name`` set and unique."""
-        ...
-
-    async def call(
-        self,
-        tool: Tool,
-        arguments: dict[str, Any],
-        *,
-        on_progress: OnProgress | None = None,
-        on_output: OnOutput | None = None,
-    ) -> ToolResult:
-        """Run it. Cancelling the awaiting task cancels the tool. Never raises but CancelledError."""
-        ...
-
-    async def close(self) -> None:
-        """End every server; nothing is left running."""
-        ...
-
 
 Decision = Literal["allow", "ask", "deny"]
 Approver = Callable[[Tool, str], Awaitable[bool]]

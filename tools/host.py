@@ -30,7 +30,7 @@ INVALID_PARAMS, CONNECTION_CLOSED = -32602, -32000
 
 
 class Host:
-    """A ToolHost. One task per server owns its connection and restarts it; see Connection."""
+    """Servers by name. One task per server owns its connection and restarts it; see Connection."""
 
     def __init__(
         self,

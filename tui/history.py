@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 KEPT = 1000
@@ -77,7 +78,12 @@ class History:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open(mode, encoding="utf-8") as file:
+            with open(self._path, mode, encoding="utf-8", opener=_private) as file:
+                os.fchmod(file.fileno(), 0o600)  # where it was there before
                 file.write(text)
         except OSError:
             self._path = None  # it cannot be kept; this session's prompts are still there
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -107,7 +107,9 @@ class Said:
         return "\n\n".join(str(p.whole or p.text) for p in self.parts if p.kind == "answer")
 
     def take(self, event: ev.Event) -> None:
-        """Fold one event in."""
+        """Fold one event in; what comes after the end (a load that went on) is of no turn any more."""
+        if not self.running:
+            return
         match event:
             case (
                 ev.ReasoningTextDelta(item_id=key, delta=delta)

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from agent import events as ev
 from tui.blocks import Blocks
 from tui.history import KEPT, History
+from tui.said import Said
 from tui.widgets.stream import wrap
 from tui.words import arguments, count, seconds, shown
 
@@ -93,6 +95,16 @@ def test_arguments_are_shown_as_what_they_are() -> None:
     assert json.loads(arguments(json.dumps({"long": "x" * 80}))) == {"long": "x" * 80}
 
 
+def test_nothing_comes_after_the_end_of_a_turn() -> None:
+    said = Said("hi", clock=lambda: 0.0)
+    said.take(ev.AgentLoad(done=500, total=1000))
+    assert said.doing == "loading the model 50 %"
+    response = ev.Response(id="resp_1", created_at=0, model="tiny", status="completed")
+    said.take(ev.ResponseCompleted(response=response))
+    said.take(ev.AgentLoad(done=900, total=1000))
+    assert (said.doing, said.running) == ("", False)
+
+
 def test_numbers_as_people_read_them() -> None:
     assert [seconds(s) for s in (0.44, 12.3, 185)] == ["0.4 s", "12 s", "3 min 05 s"]
     assert [count(n) for n in (950, 1234, 32768)] == ["950", "1.2k", "33k"]
@@ -110,6 +122,16 @@ def test_what_was_sent_comes_back_in_the_next_session(tmp_path: Path) -> None:
     assert again.later() == "two\nlines"
     assert again.later() == "draft"
     assert again.later() is None
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_nobody_else_reads_what_was_sent(tmp_path: Path, there: bool) -> None:
+    file = tmp_path / "prompts.jsonl"
+    if there:
+        file.touch(0o644)
+    History(file).add("a secret")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text() == '"a secret"\n'
 
 
 def test_the_file_of_prompts_stays_small_and_survives_damage(tmp_path: Path) -> None:

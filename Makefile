@@ -1,5 +1,5 @@
 # Every target works from a fresh clone: the environment is made first where it is missing.
-PYTHON ?= python3.11
+PYTHON ?= $(firstword $(foreach v,3.11 3.12 3.13 3.14,$(shell command -v python$(v))) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 env: $(READY)
 
 $(READY): pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x"; exit 1; }
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing (llama.cpp is compiled once, about 4 minutes; later runs take it from pip's cache) …"
 	$(BIN)/pip install --quiet --upgrade pip

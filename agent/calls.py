@@ -164,7 +164,8 @@ class Calls:
         if call.error:
             return self._fail(call, -32602, f"the arguments are not valid JSON: {call.error}")
         if not await self._allowed(call.tool, writer):
-            text = f"the call of {writer.server}.{writer.name} was refused by the user"
+            who = "by the user" if self.turn.options.approver else "nobody is there to approve it"
+            text = f"the call of {writer.server}.{writer.name} was refused: {who}"
             return self._fail(call, REFUSED, text)
         result = await self._call(call.tool, writer, json.loads(call.arguments))
         return self._result(call, writer, result)

@@ -354,6 +354,7 @@ def models_pull(name: str) -> None:
 
 def main() -> None:
     """The entry point: everything that people did wrong is one sentence."""
+    from agent.engine.base import EngineError
     from agent.errors import UserError
 
     arguments = sys.argv[1:]
@@ -366,9 +367,21 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except EngineError as error:
+        print(f"agent: {error}", file=sys.stderr)
+        sys.exit(1)
     except BrokenPipeError:
         # Whoever read our output is gone; nothing more can be said to them.
         sys.stderr.close()
+        sys.exit(1)
+    except Exception:
+        import logging
+
+        from agent.config import places
+
+        logging.getLogger(__name__).exception("the program broke")
+        message = f"something went wrong inside this program; {places().log} has the details."
+        print(f"agent: {message}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -15,7 +15,7 @@ import platformdirs
 @dataclass(frozen=True, slots=True)
 class Places:
     config: Path
-    """config.toml, models.toml, mcp.json"""
+    """models.toml"""
     cache: Path
     """Expanded and downloaded models; can be deleted at any time."""
     state: Path

@@ -92,6 +92,8 @@ class Conversation:
     id: str
     entries: list[Entry] = field(default_factory=list)
     head: Head | None = None
+    vocabulary: str | None = None
+    """Whose token ids these are; None before the first turn."""
     saved: int = 0
     """So many entries are in the store, and will not change."""
     _head_ids: list[int] = field(default_factory=list)
@@ -194,6 +196,11 @@ class Conversation:
         for span, part in zip(spans, parts, strict=True):
             self.entries.append(Entry(part, span.kind is Kind.REASONING))
         self.entries.append(Entry(last[kept:]))
+
+    def forget(self, mark: int) -> None:
+        """Everything from the entry at ``mark`` on was never said."""
+        del self.entries[mark:]
+        self.saved = min(self.saved, mark)
 
     def end_turn(self) -> None:
         """The answer is whole: what was thought on the way to it goes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import sys
 import tempfile
@@ -83,12 +82,6 @@ def _files(where: Places) -> Iterator[Check]:
             yield name, True, str(folder)
         except OSError as error:
             yield name, False, f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"
-    for file in ("models.toml", "mcp.json"):
-        path = where.config / file
-        if not path.exists():
-            yield file, True, f"none ({path})"
-        elif not os.access(path, os.R_OK):
-            yield file, False, f"{path} cannot be read"
-        else:
-            yield file, True, str(path)
+    path = where.config / "models.toml"
+    yield "models.toml", True, str(path) if path.exists() else f"none of your own ({path})"
     yield "log file", True, str(where.log)

@@ -25,6 +25,9 @@ class Log:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def append(self, event: Event) -> None:
+        """Add the next one; after the end nothing counts any more."""
+        if self.closed:
+            return
         self.events.append(event)
         self._wake()
 

@@ -26,8 +26,13 @@ class Output:
 
     def __init__(self, emit: Emit) -> None:
         self.emit = emit
-        self.items: list[ev.Item] = []
+        self._done: dict[int, ev.Item] = {}
         self._opened = 0
+
+    @property
+    def items(self) -> list[ev.Item]:
+        """Those that are done, in the order in which they were opened."""
+        return [self._done[index] for index in sorted(self._done)]
 
     def open(self, item: ev.Item) -> int:
         index = self._opened
@@ -36,7 +41,7 @@ class Output:
         return index
 
     def close(self, index: int, item: ev.Item) -> None:
-        self.items.append(item)
+        self._done[index] = item
         self.emit(ev.OutputItemDone(output_index=index, item=item))
 
 

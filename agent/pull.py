@@ -63,9 +63,14 @@ def _pull(model: Model, folder: Path) -> Path:
     ]
     missing = [part for part in plan if part.will_download]
     _need(folder, sum(part.file_size or 0 for part in missing))
-    for part in missing:
-        path = Path(hf_hub_download(model.repo, part.filename, local_dir=folder))
-        _check(path, part)
+    for part in plan:
+        path = folder / part.filename
+        checked = path.with_name(f".{path.name}.checked")
+        if part.will_download:
+            hf_hub_download(model.repo, part.filename, local_dir=folder)
+        if part.will_download or not checked.exists():
+            _check(path, part)
+            checked.touch()
     return folder / model.files[0]
 
 

@@ -7,11 +7,14 @@ import json
 import os
 import select
 import signal
+import sqlite3
 import stat
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TextIO
 
 from agent import setup
 from agent.conversation import Conversation, User
@@ -24,6 +27,8 @@ from agent.turn import EXIT_FAILED, Options, Turn
 
 if TYPE_CHECKING:
     from agent.runtime import Runtime
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +84,8 @@ def main(job: Job, shared: Shared) -> int:
     finally:
         if store is not None:
             store.close()
-        try:
+        with suppress(OSError):
             out.close()
-        except BrokenPipeError:
-            pass
 
 
 async def _run(
@@ -95,6 +98,7 @@ async def _run(
     face: Face,
 ) -> int:
     turn = Turn(runtime, conversation, [User(prompt)], options)
+    unwritten = False
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, _interrupt, turn)
@@ -102,8 +106,8 @@ async def _run(
         loop.call_later(job.timeout, turn.stop, "timeout")
     try:
         await runtime.start()
-        if store is not None:
-            store.begin(conversation, prompt, turn.response)
+        if store is not None and not _kept(store.begin, conversation, prompt, turn.response):
+            store = None
         turn.start()
         try:
             async for batch in turn.log.follow():
@@ -112,18 +116,35 @@ async def _run(
                 face.flush()
         except BrokenPipeError:
             turn.stop()
+        except OSError as error:
+            print(f"agent: cannot write the output: {error.strerror}.", file=sys.stderr)
+            turn.stop()
+            unwritten = True
         response = await turn.done()
         if store is not None:
-            store.finish(conversation, response)
+            _kept(store.finish, conversation, response)
     finally:
         await runtime.close()
     _write_files(job, turn, response)
-    return turn.exit_code
+    return EXIT_FAILED if unwritten else turn.exit_code
+
+
+def _kept(write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
+    """Whether the store took it; where not, the answer counts more than its keeping."""
+    try:
+        write(*args, **kwargs)
+    except sqlite3.Error as error:
+        print(f"agent: this conversation is not kept: {error}.", file=sys.stderr)
+        return False
+    return True
 
 
 def _interrupt(turn: Turn) -> None:
     if turn.stopped:
         # Asked a second time: whatever holds the turn up is not waited for.
+        from tools.children import kill_all
+
+        kill_all()
         os._exit(130)
     turn.stop()
 
@@ -134,7 +155,8 @@ def _interrupt(turn: Turn) -> None:
 def _prompt(argument: str | None) -> str:
     """The prompt, with what is piped in; `-` or nothing reads stdin alone."""
     piped = _stdin(wanted=argument in (None, "-"))
-    parts = [argument if argument != "-" else None, piped]
+    given = setup.utf8(argument) if argument not in (None, "-") else None
+    parts = [given, piped]
     prompt = "\n\n".join(part for part in parts if part and part.strip())
     if not prompt:
         raise UserError("The prompt is empty; give one: agent run 'What is 12*34?'")
@@ -189,6 +211,8 @@ def _conversation(job: Job, runtime: Runtime) -> tuple[Store | None, Conversatio
 
 def _private_stdout() -> TextIO:
     """Our own handle on stdout; whatever else writes to fd 1 (native code) lands on stderr."""
+    if sys.stdout is None:  # closed by whoever started us
+        return Path(os.devnull).open("w", encoding="utf-8")
     sys.stdout.flush()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="\n")
     os.dup2(2, 1)
@@ -226,7 +250,7 @@ def final_text(response: Response) -> str:
 
 def _write_files(job: Job, turn: Turn, response: Response) -> None:
     try:
-        if job.output is not None:
+        if job.output is not None and (response.status == "completed" or final_text(response)):
             job.output.expanduser().write_text(final_text(response), encoding="utf-8")
         if job.dump_tokens is not None:
             lines = [json.dumps({"tokens": ids}) for ids in turn.generated]

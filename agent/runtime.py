@@ -42,6 +42,8 @@ class Runtime:
         self.engine: Engine
         self.format: Format
         self.loaded = False
+        self.running = 0
+        """Turns that have not ended."""
         self._laying: Generation | None = None
         self._background: asyncio.Task[None] | None = None
         self._loading = asyncio.Lock()
@@ -59,11 +61,19 @@ class Runtime:
         if self.loaded:
             await self.engine.close()
 
+    @property
+    def vocabulary(self) -> str:
+        """Whose token ids a conversation is kept in; all of GPT-OSS share theirs."""
+        return "o200k_harmony" if self.format.name == "harmony" else self.model.name
+
     # --- laying ahead ---
 
     def lay_ahead(self, ids: list[int]) -> None:
         """While the person reads: put these ids into the engine's memory, so that what is asked next
         costs only its own tokens. The next generation ends it."""
+        self._stop_laying()
+        if self.running:
+            return  # the memory is another turn's now
         try:
             self._laying = self.engine.generate(Request(ids, max_tokens=0))
         except EngineError:
@@ -72,10 +82,13 @@ class Runtime:
 
     def generate(self, request: Request) -> Generation:
         """What the engine generates. Raises EngineError."""
+        self._stop_laying()
+        return self.engine.generate(request)
+
+    def _stop_laying(self) -> None:
         if self._laying is not None:
             self._laying.cancel()
             self._laying = None
-        return self.engine.generate(request)
 
     # --- the model ---
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -81,7 +82,8 @@ def log_to_file(where: Places, level: str) -> None:
     root.setLevel(level.upper())
     handler: logging.Handler
     try:
-        where.state.mkdir(parents=True, exist_ok=True)
+        where.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        where.log.touch(mode=0o600)
         handler = logging.handlers.RotatingFileHandler(
             where.log, maxBytes=5_000_000, backupCount=1, encoding="utf-8"
         )
@@ -103,10 +105,15 @@ def _script(engine: str | None) -> Path | None:
     return path
 
 
+def utf8(argument: str) -> str:
+    """An argument as text; bytes that are no UTF-8 are shown as replacements."""
+    return os.fsencode(argument).decode("utf-8", errors="replace")
+
+
 def _text(option: str | None) -> str | None:
     """TEXT, or @FILE."""
     if option is None or not option.startswith("@"):
-        return option
+        return option if option is None else utf8(option)
     try:
         return Path(option[1:]).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

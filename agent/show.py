@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from markdown_it import MarkdownIt
@@ -29,6 +30,8 @@ class Pipe:
 
     def __init__(self, out: TextIO, activity: TextIO | None) -> None:
         self._out, self._activity = out, activity
+        # In a pipe the answer goes on byte for byte; a terminal must not be steered by it.
+        self._shown: Callable[[str], str] = plain if out.isatty() else str
         self._final: set[str] = set()
 
     def show(self, event: ev.Event) -> None:
@@ -36,7 +39,7 @@ class Pipe:
             case ev.OutputItemAdded(item=ev.MessageItem(phase="final_answer") as item):
                 self._final.add(item.id)
             case ev.OutputTextDelta(item_id=item_id, delta=delta) if item_id in self._final:
-                self._out.write(delta)
+                self._out.write(self._shown(delta))
             case ev.OutputTextDone(item_id=item_id) if item_id in self._final:
                 self._out.write("\n")
             case ev.ResponseFailed(response=response) if response.error:
@@ -47,6 +50,9 @@ class Pipe:
                 self._say(f"{call.server_label}.{call.name} {call.arguments} → {summary(call)}")
             case ev.AgentNotice(message=message):
                 self._say(f"agent: {message}")
+            case ev.AgentStart(mcp_servers=servers):
+                for line in failing(servers):
+                    self._say(f"agent: {line}", always=True)
             case _:
                 pass
 
@@ -105,6 +111,9 @@ class Terminal:
                 self._line(f"  refused ({by})", "yellow")
             case ev.AgentNotice(level=level, message=message):
                 self._line(message, "dim" if level == "info" else "yellow")
+            case ev.AgentStart(mcp_servers=servers):
+                for line in failing(servers):
+                    self._line(line, "yellow")
             case ev.AgentStats() as stats:
                 speed = f"{stats.tokens_per_second:.0f} tokens/s"
                 self._line(f"{stats.output_tokens} tokens · {speed}", "dim")
@@ -222,6 +231,11 @@ def summary(call: ev.McpCallItem, lines: int = 1) -> str:
     if len(shown) <= lines:
         return "\n".join(shown)
     return "\n".join(shown[:lines]) + f" … ({len(shown) - lines} more lines)"
+
+
+def failing(servers: Sequence[ev.ServerStatus]) -> list[str]:
+    """A sentence for each server that cannot be used."""
+    return [f"the server {s.name} {s.error}" for s in servers if s.status == "failed"]
 
 
 def ending(response: ev.Response) -> str:

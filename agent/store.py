@@ -19,7 +19,7 @@ from agent.events import Response, ResponseError
 
 SCHEMA = """
 create table if not exists conversations (
-    id text primary key, title text not null, model text not null,
+    id text primary key, title text not null, model text not null, vocabulary text,
     created real not null, updated real not null
 );
 create table if not exists entries (
@@ -74,9 +74,9 @@ class Store:
         with self._db:
             self._db.execute("begin immediate")
             self._db.execute(
-                "insert into conversations values (?,?,?,?,?)"
+                "insert into conversations values (?,?,?,?,?,?)"
                 " on conflict(id) do update set updated = excluded.updated",
-                (conversation.id, title, response.model, now, now),
+                (conversation.id, title, response.model, None, now, now),
             )
             self._db.execute(
                 "insert into turns values (?,?,?,?,?,?,?)",
@@ -91,6 +91,10 @@ class Store:
             self._db.execute(
                 "update turns set status = ?, response = ? where id = ?",
                 (response.status, response.model_dump_json(), response.id),
+            )
+            self._db.execute(
+                "update conversations set vocabulary = ? where id = ?",
+                (conversation.vocabulary, conversation.id),
             )
             kept = conversation.saved
             self._db.execute(
@@ -125,7 +129,11 @@ class Store:
             "select ids, reasoning from entries where conversation = ? order by position", row
         )
         conversation = Conversation(
-            row[0], [Entry(list(array("i", ids)), bool(reasoning)) for ids, reasoning in entries]
+            row[0],
+            [Entry(list(array("i", ids)), bool(reasoning)) for ids, reasoning in entries],
+            vocabulary=self._db.execute(
+                "select vocabulary from conversations where id = ?", row
+            ).fetchone()[0],
         )
         conversation.saved = len(conversation.entries)
         return conversation
@@ -150,7 +158,8 @@ class Store:
         rows = self._db.execute("select id, response, pid from turns where status = 'in_progress'")
         error = ResponseError(code="server_error", message="The process ended during this turn.")
         for turn, text, pid in rows.fetchall():
-            if not _alive(pid):
+            # Our own id is that of a process before us: this one opens the store before its turns.
+            if pid == os.getpid() or not _alive(pid):
                 lost = json.loads(text) | {"status": "failed", "error": error.model_dump()}
                 self._db.execute(
                     "update turns set status = 'failed', response = ? where id = ?",
@@ -159,8 +168,6 @@ class Store:
 
 
 def _alive(pid: int) -> bool:
-    if pid == os.getpid():
-        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -101,14 +101,17 @@ class Turn:
         self.exit_code = EXIT_FAILED
         self.generated: list[list[int]] = []
         self._prepared = self._client_is_next = False
+        self._mark = 0
         self._stop = asyncio.Event()
         self._number = 0
+        self._ended = False
         self._task: asyncio.Task[None] | None = None
 
     # --- from outside ---
 
     def start(self) -> Turn:
         self._task = asyncio.create_task(self._run())
+        self.runtime.running += 1
         self.runtime.hub.announce(self)
         return self
 
@@ -130,7 +133,16 @@ class Turn:
         """
         form, conversation = self.runtime.format, self.conversation
         if not self._prepared:
+            vocabulary = self.runtime.vocabulary
+            if conversation.vocabulary not in (None, vocabulary):
+                refusal = (
+                    f"This conversation was held in the tokens of {conversation.vocabulary}:"
+                    " go on with that model, or begin a new one."
+                )
+                raise Refused("invalid_prompt", refusal, EXIT_USAGE)
+            conversation.vocabulary = vocabulary
             self._prepared = True
+            self._mark = len(conversation.entries)
             self.calls = Calls(self)
             conversation.set_head(form, self._head())
             for message in self.prompt:
@@ -140,6 +152,8 @@ class Turn:
     # --- events ---
 
     def emit(self, event: ev.Event) -> None:
+        if self._ended:
+            return  # progress of what nobody waits for any more
         if isinstance(event, ev.Official):
             event.sequence_number = self._number
             self._number += 1
@@ -175,6 +189,9 @@ class Turn:
             self.exit_code = EXIT_CUT if self.stopped == "timeout" else EXIT_STOPPED
             self._end("cancelled")
         except Refused as error:
+            if self._prepared and not self.generated:
+                # What could not be asked would stand in the way of all that follows.
+                self.conversation.forget(self._mark)
             self.exit_code = error.exit_code
             self._end("failed", ev.ResponseError(code=error.code, message=str(error)))
         except EngineError as error:
@@ -184,11 +201,18 @@ class Turn:
             message = "Something went wrong inside this program; the log file has the details."
             self._end("failed", ev.ResponseError(code="server_error", message=message))
         finally:
-            if not self._client_is_next:  # what it thought counts until the answer is whole
-                self.conversation.end_turn()
-                if self.generated and self.source != "run":
-                    self.runtime.lay_ahead(self.conversation.ids())
-            self.log.close()
+            self.runtime.running -= 1
+            try:
+                self._leave()
+            finally:
+                self.log.close()
+
+    def _leave(self) -> None:
+        """What the conversation keeps; what the client's call needs stays until it is answered."""
+        if not self._client_is_next:
+            self.conversation.end_turn()
+            if self.generated and self.source != "run":
+                self.runtime.lay_ahead(self.conversation.ids())
 
     def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
         if self._prepared:
@@ -214,6 +238,7 @@ class Turn:
                 self.emit(ev.ResponseFailed(response=self.response))
             case _:
                 self.emit(ev.ResponseIncomplete(response=self.response))
+        self._ended = True
 
     async def _introduce(self) -> None:
         """The first lines; the tools are named in them, so servers that still start are awaited."""

@@ -2,6 +2,7 @@
 
 An engine is made cheap and loads on demand. ``generate`` returns at once; the stream is read with
 ``async for`` and yields, in order: ``Prefill`` (at least one), ``Tokens`` batches, one ``Finished``.
+One that is cancelled before its turn came yields only ``Finished``.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ class Stream:
 
     def __init__(self, on_cancel: Callable[[Stream], None]) -> None:
         self.cancelled = False
+        self.taken = False
+        """The writer has begun; before that a cancel ends it at once."""
         self._on_cancel = on_cancel
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -28,8 +30,18 @@ class Stream:
 
     def cancel(self) -> None:
         """Ask the writer to end; safe from any thread, at any time, more than once."""
-        self.cancelled = True
+        with self._lock:
+            waiting = not (self.cancelled or self.taken)
+            self.cancelled = True
+        if waiting:
+            self.push(Finished("cancelled", 0, 0, 0))
         self._on_cancel(self)
+
+    def take(self) -> bool:
+        """The writer begins; False when there is nobody left to write for."""
+        with self._lock:
+            self.taken = not self.cancelled
+        return self.taken
 
     def token(self, token: int) -> None:
         """Append a sampled id; the reader wakes for it now or, within PACE, with the next."""

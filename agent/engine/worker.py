@@ -119,6 +119,8 @@ class Worker(threading.Thread):
         return not self._shut
 
     def _serve(self, request: Request, stream: Stream) -> None:
+        if not stream.take():
+            return
         self._current = stream
         try:
             stream.push(self._generate(request, stream))

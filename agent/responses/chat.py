@@ -197,7 +197,9 @@ def _format(wanted: ResponseFormat | None) -> dict[str, Any]:
 
 
 def completion(response: ev.Response) -> bytes:
-    """The body: one choice."""
+    """The body: one choice. Raises ApiError where the turn failed."""
+    if response.status == "failed" and response.error is not None:
+        raise ApiError(500, response.error.message, code=response.error.code)
     thoughts, texts, calls = [], [], []
     for item in response.output:
         match item:

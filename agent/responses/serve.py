@@ -89,7 +89,7 @@ async def _main(
         allow_origins=allow_origins,
     )
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, server.end)
     await runtime.start()
     serving = asyncio.create_task(server.run())

@@ -18,6 +18,17 @@ def response(status: str = "in_progress", name: str = "resp_1") -> Response:
     return Response(id=name, created_at=0, model="tiny", status=status)  # type: ignore[arg-type]
 
 
+BEGIN = """
+import os, sys
+from pathlib import Path
+from agent.conversation import Conversation
+from agent.events import Response
+from agent.store import Store
+store = Store(Path(sys.argv[1]))
+store.begin(Conversation("c"), "go", Response(id="resp_1", created_at=0, model="tiny"))
+"""
+
+
 def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
     store = Store(tmp_path / "store.sqlite")
     talk = Conversation("conv_1", [Entry([1, 2, 200006]), Entry([3], reasoning=True)])
@@ -47,25 +58,22 @@ def test_a_second_turn_replaces_what_changed(tmp_path: Path) -> None:
 
 def test_a_turn_whose_process_is_gone_is_marked_failed(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
-    code = (
-        "import os, sys\nfrom pathlib import Path\n"
-        "from agent.conversation import Conversation\nfrom agent.events import Response\n"
-        "from agent.store import Store\n"
-        "store = Store(Path(sys.argv[1]))\n"
-        "turn = Response(id='resp_1', created_at=0, model='tiny')\n"
-        "store.begin(Conversation('c'), 'go', turn)\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
+    code = f"{BEGIN}os.kill(os.getpid(), 9)\n"
     subprocess.run([sys.executable, "-I", "-c", code, str(path)], check=False)
     ((_, lost),) = Store(path).responses("c")
     assert lost.status == "failed" and lost.error and lost.error.code == "server_error"
 
 
 def test_a_turn_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store.sqlite")
-    store.begin(Conversation("c"), "go", response())
-    other = Store(tmp_path / "store.sqlite")
-    assert other.responses("c")[0][1].status == "in_progress"
+    path = tmp_path / "store.sqlite"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", f"{BEGIN}print(flush=True)\ninput()\n", str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as other:  # fmt: skip
+        assert other.stdout and other.stdin
+        other.stdout.readline()
+        assert Store(path).responses("c")[0][1].status == "in_progress"
+        other.stdin.write(b"\n")
 
 
 def test_what_cannot_be_found_is_said(tmp_path: Path) -> None:

@@ -132,3 +132,23 @@ async def test_a_listener_that_comes_late_sees_the_whole_turn(
     assert announced == [turn] and await seen(turn) == early
     stop()
     assert len(await play(runtime)) and announced == [turn]
+
+
+async def test_a_turn_that_waits_for_the_engine_can_be_stopped(make_runtime: MakeRuntime) -> None:
+    """On the real model, which says one thing at a time."""
+    runtime = await make_runtime()
+    options = Options(sampling=Sampling(temperature=1.5, seed=1), max_output_tokens=3000)
+    first = Turn(runtime, Conversation("a"), [User("tell me all")], options).start()
+    async for batch in first.log.follow():
+        if any(event.type == "response.reasoning_text.delta" for event in batch):
+            break
+    second = Turn(runtime, Conversation("b"), [User("hello")], options).start()
+    async for batch in second.log.follow():
+        if any(event.type == "response.in_progress" for event in batch):
+            break
+    second.stop()
+    assert (await second.done()).status == "cancelled"
+    first.stop()
+    await first.done()
+    check(await seen(first))
+    check(await seen(second))

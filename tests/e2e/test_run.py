@@ -284,3 +284,72 @@ def test_malformed_harmony_is_repaired_and_said(agent: Agent, script: Script) ->
     )  # fmt: skip
     assert check(ran.events)["output"][-1]["content"][0]["text"] == "ok"
     assert any(event["type"] == "agent.repair" for event in ran.events)
+
+
+def test_a_prompt_that_was_too_long_is_forgotten(agent: Agent, script: Script) -> None:
+    options = ("--json-events", "--context", "600", "--tools", "none", "--engine", script(FINAL))
+    before = check(agent("run", "one", *options).events)
+    assert agent("run", "word " * 2000, "--continue", *options).code == 2
+    after = agent("run", "one", "--continue", *options)
+    assert after.code == 0
+    assert check(after.events)["usage"]["input_tokens"] < before["usage"]["input_tokens"] + 40
+
+
+def test_an_argument_that_is_no_text(agent: Agent, script: Script) -> None:
+    ran = agent("run", "caf\udce9", "--json-events", "--engine", script(FINAL))
+    assert ran.code == 0 and check(ran.events)["status"] == "completed"
+
+
+def test_a_file_name_that_is_no_text(agent: Agent, script: Script, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    os.close(os.open(os.fsencode(tmp_path / "data") + b"/\xff.txt", os.O_CREAT))
+    ran = agent(
+        "run", "go", "--json-events", "--root", str(tmp_path / "data"),
+        "--engine", script(function("files.list", "{}"), FINAL),
+    )  # fmt: skip
+    assert ran.code == 0 and ".txt" in check(ran.events)["output"][1]["output"]
+
+
+def test_a_conversation_does_not_go_on_in_another_vocabulary(agent: Agent, script: Script) -> None:
+    assert agent("run", "one", "--engine", script(FINAL)).code == 0
+    ran = agent(
+        "run", "two", "--continue", "--json-events",
+        "--model", "qwen3-4b", "--engine", script("hello<|im_end|>"),
+    )  # fmt: skip
+    assert (ran.code, check(ran.events)["error"]["code"]) == (2, "invalid_prompt")
+    assert "o200k_harmony" in check(ran.events)["error"]["message"]
+    assert agent("run", "three", "--continue", "--engine", script(FINAL)).code == 0
+
+
+def test_output_is_in_the_order_in_which_it_was_begun(agent: Agent, script: Script) -> None:
+    said = '<tool_call>{"name":"files__list","arguments":{}}</tool_call>\nAnd some text.<|im_end|>'
+    ran = agent(
+        "run", "go", "--json-events",
+        "--model", "qwen3-4b", "--engine", script(said, "Done.<|im_end|>"),
+    )  # fmt: skip
+    kinds = [item["type"] for item in check(ran.events)["output"]]
+    assert kinds == ["mcp_call", "message", "message"]
+
+
+def test_output_that_cannot_be_written_is_said(home: Path, script: Script, tmp_path: Path) -> None:
+    command = f"{sys.executable} -I -m agent.cli run go --engine {script(FINAL)} > /dev/full"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1 and "cannot write the output" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_of_before_stays_where_there_is_no_answer(
+    agent: Agent, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "a.md").write_text("before")
+    ran = agent("run", "go", "--model", "nowhere.gguf", "-o", str(tmp_path / "a.md"))
+    assert ran.code == 1 and (tmp_path / "a.md").read_text() == "before"
+
+
+def test_what_is_kept_is_for_the_owner_only(agent: Agent, script: Script, home: Path) -> None:
+    agent("run", "go", "--engine", script(FINAL))
+    for file in (home / "state").iterdir():
+        assert file.stat().st_mode & 0o077 == 0, file

@@ -119,6 +119,8 @@ def test_a_server_that_does_not_start_is_shown_and_the_rest_works(
     assert ran.code == 0 and check(ran.events)["status"] == "completed"
     server = ran.events[0]["mcp_servers"][-1]
     assert server["status"] == "failed" and "cannot find the database" in server["error"]
+    piped = agent("run", "go", "-q", "--mcp", hostile("refuse"), "--engine", script(FINAL))
+    assert "cannot find the database" in piped.err
 
 
 def test_a_required_server_that_does_not_start_ends_it_before_any_token(

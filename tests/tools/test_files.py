@@ -135,3 +135,12 @@ def test_the_definitions_are_as_promised() -> None:
         ("list", "List a folder.", True),
         ("search", "Search files for a text.", True),
     ]
+
+
+def test_a_stray_space_is_forgiven(tmp_path: Path) -> None:
+    (tmp_path / "diary.txt").write_text("dear diary")
+    (tmp_path / " odd.txt").write_text("odd")
+    files = Files(tmp_path)
+    assert files.read(" diary.txt") == "dear diary"
+    assert files.read(" odd.txt") == "odd"
+    assert files.search(" dear") == "diary.txt:1: dear diary"

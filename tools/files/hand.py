@@ -128,10 +128,24 @@ class Files:
                         return "\n".join(found)
                     shown = line.strip()[:MAX_TEXT]
                     found.append(f"{file.relative_to(self.root).as_posix()}:{number}: {shown}")
+        if not found and query != query.strip():
+            return self.search(query.strip(), path, stop)
         return "\n".join(found) or "no matches"
 
     def _resolve(self, path: str) -> Path:
-        """The real path; HandError where it is missing or outside the root."""
+        """The real path; HandError where it is missing or outside the root.
+
+        Models put a space before a word more easily than none: where that is all that is wrong with
+        a path (or a query), it is not held against them.
+        """
+        real = self._real(path)
+        if not real.exists():
+            real = self._real(path.strip())
+        if not real.exists():
+            raise HandError(f"Error: no such file: {path}")
+        return real
+
+    def _real(self, path: str) -> Path:
         try:
             # Joined first: an absolute path is fine as long as it is below the root.
             real = (self.root / Path(path).expanduser()).resolve()
@@ -139,8 +153,6 @@ class Files:
             raise HandError(f"Error: not a path: {path!r}") from None
         if not real.is_relative_to(self.root):
             raise HandError(f"Error: outside the root folder: {path}")
-        if not real.exists():
-            raise HandError(f"Error: no such file: {path}")
         return real
 
     def _open(self, path: str) -> IO[bytes]:

@@ -306,6 +306,10 @@ def parse(
         str | None, typer.Option(metavar="A,B", help="Tools that count as declared.")
     ] = None,
     format: Annotated[str, typer.Option(help="The model family's format.")] = "harmony",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|PATH", help="Whose ids they are, in another format."),
+    ] = None,
 ) -> None:
     """Parse generated tokens.
 
@@ -314,7 +318,9 @@ def parse(
     from agent.parse import run as run_parse
 
     names = [name.strip() for name in tools.split(",") if name.strip()] if tools else None
-    raise typer.Exit(run_parse(sys.stdin, sys.stdout, text=text, tools=names, format=format))
+    raise typer.Exit(
+        run_parse(sys.stdin, sys.stdout, text=text, tools=names, format=format, model=model)
+    )
 
 
 @app.command()

@@ -17,21 +17,36 @@ FORMATS = ("harmony", *FAMILIES)
 _SPECIAL = re.compile(r"(<\|[a-z0-9_]+\|>)")
 
 
-def run(stdin: TextIO, stdout: TextIO, *, text: bool, tools: list[str] | None, format: str) -> int:
+def run(
+    stdin: TextIO,
+    stdout: TextIO,
+    *,
+    text: bool,
+    tools: list[str] | None,
+    format: str,
+    model: str | None = None,
+) -> int:
     """Parse each line of token ids, or with ``text`` the whole input as markup; the exit code.
 
     ``tools`` are the declared names; None: none is known, and calls are reported as written.
+    ``model``: whose vocabulary the ids are of, for families that share none. Raises UserError.
     """
     if format not in FORMATS:
         print(
             f"The format {format!r} is not known; there is {', '.join(FORMATS)}.", file=sys.stderr
         )
         return 2
-    if format != "harmony" and not text:
-        print(f"The ids of {format} differ from model to model: give --text.", file=sys.stderr)
+    if format != "harmony" and not text and model is None:
+        message = f"The ids of {format} differ from model to model: give --model or --text."
+        print(message, file=sys.stderr)
         return 2
     recipients = None if tools is None else Recipients(tools, ALIASES)
-    encode, new_parser = (_harmony if format == "harmony" else _family)(format, recipients)
+    if format == "harmony":
+        encode, new_parser = _harmony(recipients)
+    elif model is None:
+        encode, new_parser = _family(format, recipients)
+    else:
+        encode, new_parser = _model(format, recipients, model)
     plain = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
     failed = False
     for ids in _markup(stdin, encode) if text else _lines(stdin):
@@ -49,7 +64,7 @@ Reader = tuple[Callable[[str], list[int]], Callable[[], Parser]]
 """Markup as ids, and a parser for them."""
 
 
-def _harmony(_format: str, recipients: Recipients | None) -> Reader:
+def _harmony(recipients: Recipients | None) -> Reader:
     # Imported here: the vocabulary takes a moment to load.
     from agent.formats.harmony.parser import HarmonyParser
     from agent.tiny.vocabulary import ranks
@@ -74,6 +89,23 @@ def _family(format: str, recipients: Recipients | None) -> Reader:
     vocabulary = Bytes(FAMILIES[format].specials)
     alphabet = Alphabet(vocabulary, FAMILIES[format])
     return Encoder(vocabulary).markup, lambda: MarkupParser(alphabet, recipients)
+
+
+def _model(format: str, recipients: Recipients | None, model: str) -> Reader:
+    from agent import models
+    from agent.config import places
+    from agent.engine.base import EngineError
+    from agent.errors import UserError
+    from agent.formats import choose
+
+    try:
+        path = models.choose(model, places()).path
+        form = choose.of_file(path, format) if path is not None else None
+    except EngineError as error:
+        raise UserError(str(error)) from error
+    if form is None:
+        raise UserError(f"{model} writes Harmony; leave --format {format} out.")
+    return form.encoder.markup, lambda: form.parser(recipients)
 
 
 def parsed(parser: Parser, ids: list[int]) -> dict[str, Any]:

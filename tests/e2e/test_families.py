@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.formats import choose
 from tests.conftest import Agent
 from tests.formats import small_gguf
 from tests.formats.test_markup_format import THINKING
@@ -216,3 +217,16 @@ async def test_a_call_that_is_demanded(
     body = {"input": "Oslo?", "tools": [WEATHER], "tool_choice": "required"}
     [item] = check(await served.stream(**body))["output"]
     assert (item["name"], json.loads(item["arguments"])) == ("weather", {"place": "Oslo"})
+
+
+def test_ids_of_a_models_own_vocabulary_are_parsed(agent: Agent, tmp_path: Path) -> None:
+    """``agent parse --model``: ids mean something in one vocabulary only."""
+    path = small_gguf.write(tmp_path / "small.gguf", small_gguf.QWEN, None)
+    form = choose.of_file(path, "qwen3")
+    assert form is not None
+    ids = form.encoder.markup("<think>Hm.</think>hello<|im_end|>")
+    ran = agent("parse", "--format", "qwen3", "--model", str(path), stdin=json.dumps(ids))
+    said = [(s["kind"], s["text"]) for s in json.loads(ran.out)["segments"] if s["text"]]
+    assert ran.code == 0 and said == [("reasoning", "Hm."), ("final", "hello")]
+    assert agent("parse", "--format", "qwen3", stdin="[1]").code == 2
+    assert agent("parse", "--format", "qwen3", "--model", "nowhere", stdin="[1]").code == 2

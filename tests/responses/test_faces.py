@@ -1,4 +1,4 @@
-"""One run watched over HTTP, as JSON lines and as an app does it, all at once."""
+"""One run watched over HTTP, as JSON lines and by the app, all at once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from agent.turn import Turn
 from tests.invariants import check
 from tests.responses.conftest import Serve
 from tests.responses.scripts import final, python, thought
+from tui.said import Said
 
 CODE = {"type": "mcp", "server_label": "code_interpreter"}
 
@@ -25,6 +26,15 @@ async def json_lines(turn: Turn) -> list[dict[str, Any]]:
             face.show(event)
         face.flush()
     return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+async def in_the_app(turn: Turn) -> Said:
+    """What the app's widgets show of it."""
+    said = Said("6*7?", source="http")
+    async for batch in turn.log.follow():
+        for event in batch:
+            said.take(event)
+    return said
 
 
 async def late_and_slow(turn: Turn) -> list[ev.Item]:
@@ -44,11 +54,11 @@ async def test_all_see_the_same(serve: Serve) -> None:
     watching: list[asyncio.Task[Any]] = []
     served.runtime.hub.listen(
         lambda turn: watching.extend(
-            (asyncio.create_task(json_lines(turn)), asyncio.create_task(late_and_slow(turn)))
+            asyncio.create_task(watch(turn)) for watch in (json_lines, late_and_slow, in_the_app)
         )
     )
     over_http = check(await served.stream(input="6*7?", tools=[CODE]))
-    lines, items = await asyncio.gather(*watching)
+    lines, items, said = await asyncio.gather(*watching)
     assert check(lines) == over_http
     assert [item.model_dump(mode="json") for item in items] == over_http["output"]
     assert [item["type"] for item in over_http["output"]] == [
@@ -57,4 +67,11 @@ async def test_all_see_the_same(serve: Serve) -> None:
         "mcp_call",
         "message",
     ]
+    assert [part.id for part in said.parts] == [item["id"] for item in over_http["output"]]
+    _, thinking, call, answer = said.parts
+    assert str(thinking.text) == over_http["output"][1]["content"][0]["text"]
+    assert json.loads(str(call.text)) == json.loads(over_http["output"][2]["arguments"])
+    assert call.result == over_http["output"][2]["output"] == "42"
+    assert str(answer.text) == said.answer == over_http["output"][3]["content"][0]["text"]
+    assert said.status == over_http["status"]
     assert any(line["type"] == "agent.stats" for line in lines), "only HTTP leaves these out"

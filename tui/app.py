@@ -231,12 +231,14 @@ class AgentApp(App[int]):
             self.session.unkept = None
         self._pulse.pause()
         self._show_status()
-        if turn.stopped:
-            # Whoever stops has something else in mind than what they queued before.
-            if waiting := self.queued.all():
-                self.prompt.replace_with("\n\n".join(filter(None, [waiting, self.prompt.text])))
-        else:
-            await self._next()
+        await self._next()
+
+    def _stop(self, turn: Turn) -> None:
+        """Whoever stops has something else in mind than what they queued before; what they send
+        after that, while the turn still ends, is meant."""
+        turn.stop()
+        if waiting := self.queued.all():
+            self.prompt.replace_with("\n\n".join(filter(None, [waiting, self.prompt.text])))
 
     async def _follow(self, turn: Turn, said: Said, exchange: Exchange) -> None:
         async for batch in turn.log.follow():
@@ -334,7 +336,7 @@ class AgentApp(App[int]):
 
     def action_stop(self) -> None:
         if self.turn is not None:
-            self.turn.stop()
+            self._stop(self.turn)
 
     async def action_leave(self) -> None:
         self.exit(0)
@@ -346,7 +348,7 @@ class AgentApp(App[int]):
             self.copy_to_clipboard(chosen)
             self.notify("Copied.")
         elif self.turn is not None:
-            self.turn.stop()
+            self._stop(self.turn)
         elif self.prompt.text:
             self.prompt.clear()
         elif now - self._asked_to_leave < AGAIN:

@@ -314,11 +314,11 @@ class AgentApp(App[int]):
         self._show_status()
 
     def _show_status(self) -> None:
-        line = self.query_one(StatusLine)
-        line.status.watched = len(self._watched)
-        if self._begun:
-            line.status.count_servers(self.session.runtime.host.servers())
-        line.follow(self._said, running=self.turn is not None, loading=self._loading)
+        for line in self.query(StatusLine):  # none any more while the app leaves
+            line.status.watched = len(self._watched)
+            if self._begun:
+                line.status.count_servers(self.session.runtime.host.servers())
+            line.follow(self._said, running=self.turn is not None, loading=self._loading)
 
     # --- what the person does ---
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class EngineError(Exception):
@@ -26,11 +30,16 @@ class ContextOverflow(EngineError):
         )
 
 
+class Busy(EngineError):
+    """As many requests wait as may; the message says so and that it can be tried again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How the next token is chosen. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
 
-    The temperature comes first, then top_k, top_p of what that left, and min_p.
+    Penalties and biases change the scores; then comes the temperature, top_k, top_p of what that
+    left, and min_p.
     """
 
     temperature: float = 1.0
@@ -38,6 +47,40 @@ class Sampling:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
+    presence_penalty: float = 0.0
+    """Taken from the score of every token that this generation has already said (OpenAI's)."""
+    frequency_penalty: float = 0.0
+    """Taken from it as often as the token was said (OpenAI's)."""
+    repeat_penalty: float = 1.0
+    """Positive scores of the last 64 tokens' own are divided by it, negative ones multiplied."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, what is added to its score), -100 … 100."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """A sampled token's natural-log probability (of the model's own distribution, before sampling
+    settings), and the likeliest alternatives as (id, logprob), best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Constraint(Protocol):
+    """What a generation may say. Asked in the engine's thread, one token after the other."""
+
+    def allows(self, token: int) -> bool:
+        """May this token come next? Cheap: asked of every sampled token."""
+        ...
+
+    def mask(self) -> npt.NDArray[np.bool_] | None:
+        """Which tokens may come next, (vocabulary,); None: all. Asked after a reject only."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """The token was said; it is always one that is allowed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +97,8 @@ class Tokens:
     """Newly sampled ids, one or more; a stop id that ended the generation is included, last."""
 
     ids: list[int]
+    logprobs: list[Logprob] | None = None
+    """One per id, where the request asked for them."""
 
 
 Reason = Literal["stop", "length", "context", "cancelled"]
@@ -80,6 +125,12 @@ class Request:
     max_tokens: int | None = None
     stop: frozenset[int] = frozenset()
     sampling: Sampling = field(default_factory=Sampling)
+    logprobs: int | None = None
+    """Report each token's log probability with so many alternatives (0…20)."""
+    constraint: Constraint | None = None
+    """Made for this generation alone."""
+    idle: bool = False
+    """Work done ahead: it gives way to every other request and takes no place in the queue."""
 
 
 class Generation(Protocol):

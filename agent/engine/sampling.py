@@ -13,8 +13,9 @@ import random
 import numpy as np
 import numpy.typing as npt
 
-from agent.engine.base import EngineError, Sampling
+from agent.engine.base import EngineError, Logprob, Request
 from agent.engine.native import Logits
+from agent.engine.penalties import Penalties
 
 HEADS = (12.0, 8.0, 5.0)
 """Nats below the best token down to which tokens are weighed one by one: a longer head where the
@@ -29,44 +30,99 @@ FEW = 1024
 
 
 class Sampler:
-    """Picks tokens by one request's settings; the same seed picks the same tokens."""
+    """Picks one generation's tokens; the same seed picks the same ones."""
 
-    def __init__(self, sampling: Sampling, vocabulary: int) -> None:
-        self._sampling = sampling
+    def __init__(self, request: Request, vocabulary: int) -> None:
+        self._sampling = sampling = request.sampling
         self._random = random.Random(sampling.seed)
         self._weights = np.zeros(-(-vocabulary // BLOCK) * BLOCK, np.float32)
-        self._size = vocabulary
+        self._penalties = (
+            Penalties(sampling, request.prompt, vocabulary) if Penalties.wanted(sampling) else None
+        )
+        self._greedy = sampling.temperature <= 0 or sampling.top_k == 1
+        self._constraint = request.constraint
+        self._alternatives = request.logprobs
+        self.logprob: Logprob | None = None
+        """Of the token that was picked last, where the request asks for it."""
 
     def pick(self, logits: Logits) -> int:
-        """The next token's id. Raises EngineError when the scores are not numbers."""
+        """The next token's id; the scores are as before afterwards. Raises EngineError when they
+        are not numbers, or when nothing may be said."""
+        if self._penalties is None:
+            token = self._permitted(logits)
+        else:
+            with self._penalties.applied(logits):
+                token = self._permitted(logits)
+            self._penalties.say(token)
+        if self._alternatives is not None:
+            self.logprob = self._measure(logits, token, self._alternatives)
+        return token
+
+    def _permitted(self, logits: Logits) -> int:
+        """What the constraint rejects is drawn again, among what it allows: that is exact, and
+        mostly costs a check only."""
+        token = self._choose(logits)
+        if (constraint := self._constraint) is None:
+            return token
+        if not constraint.allows(token) and (mask := constraint.mask()) is not None:
+            token = self._choose_within(logits, np.flatnonzero(mask))
+        constraint.accept(token)
+        return token
+
+    def _choose_within(self, logits: Logits, allowed: npt.NDArray[np.intp]) -> int:
+        """One of the allowed that the truncations leave; where they leave none, they are of the
+        allowed alone."""
+        if not len(allowed):
+            raise EngineError("The answer's grammar allows nothing any more: simplify it.")
+        peak = float(logits.max())
+        if not self._greedy:
+            left = allowed[logits[allowed] >= self.floor(logits, peak)]
+            if len(left):
+                return int(left[self._draw_from(logits[left], -math.inf)])
+        return int(allowed[self._choose(logits[allowed])])
+
+    def _choose(self, logits: Logits) -> int:
+        """The index of one of these scores."""
         best = int(logits.argmax())
         peak = float(logits[best])
         if not math.isfinite(peak):
             raise EngineError("The model's output is not a number: its file may be damaged.")
-        temperature = self._sampling.temperature
-        if temperature <= 0 or self._sampling.top_k == 1:
+        if self._greedy:
             return best
-        floor = self.floor(logits, peak)
+        return self._draw_from(logits, self.floor(logits, peak), peak)
+
+    def _draw_from(self, logits: Logits, floor: float, peak: float | None = None) -> int:
+        """The index of one of the scores that are not under the floor."""
+        peak = float(logits.max()) if peak is None else peak
+        temperature, size = self._sampling.temperature, len(logits)
         for depth in HEADS:
             limit = max(floor, peak - depth * temperature)
             near = logits >= limit
             if np.count_nonzero(near) <= CROWD:
                 break
         else:
-            return self._pick_by_blocks(logits, peak, floor)
+            return self._draw_by_blocks(logits, peak, floor)
         head = np.flatnonzero(near)
         sums = np.cumsum(np.exp((logits[head].astype(np.float64) - peak) / temperature))
         above = float(sums[-1])
-        envelope = above if floor >= limit else above + self._size * math.exp(-depth)
+        envelope = above if floor >= limit else above + size * math.exp(-depth)
         while True:
             if (drawn := self._random.random() * envelope) < above:
                 return int(head[np.searchsorted(sums, drawn, side="right")])
-            token = int(self._random.random() * self._size)
+            token = int(self._random.random() * size)
             score = float(logits[token])
             if floor <= score < limit and self._random.random() < math.exp(
                 (score - limit) / temperature
             ):
                 return token
+
+    def _measure(self, logits: Logits, token: int, alternatives: int) -> Logprob:
+        """By the model's own distribution."""
+        peak = float(logits.max())
+        total = peak + math.log(self._mass(logits, peak, temperature=1.0))
+        top = np.flatnonzero(logits >= _kth(logits, alternatives)) if alternatives else ()
+        best = sorted(((int(i), float(logits[i]) - total) for i in top), key=lambda one: -one[1])
+        return Logprob(token, float(logits[token]) - total, tuple(best[:alternatives]))
 
     def floor(self, logits: Logits, peak: float) -> float:
         """The least score that top_k, top_p and min_p leave; equal scores stay or go together."""
@@ -97,24 +153,26 @@ class Sampler:
         sums = np.cumsum(self.weigh(near, peak)[: len(near)], dtype=np.float64)
         return float(near[min(int(np.searchsorted(sums, mass - above)), len(near) - 1)])
 
-    def _mass(self, scores: Logits, peak: float) -> float:
-        return float(_sums(self.weigh(scores, peak)).sum(dtype=np.float64))
+    def _mass(self, scores: Logits, peak: float, temperature: float | None = None) -> float:
+        return float(_sums(self.weigh(scores, peak, temperature)).sum(dtype=np.float64))
 
-    def weigh(self, scores: Logits, peak: float) -> npt.NDArray[np.float32]:
+    def weigh(
+        self, scores: Logits, peak: float, temperature: float | None = None
+    ) -> npt.NDArray[np.float32]:
         """exp((score − peak) / temperature) of each, and zeros up to a whole block."""
         weights = self._weights[: -(-len(scores) // BLOCK) * BLOCK]
         weights[len(scores) :] = 0
         mine = weights[: len(scores)]
         np.subtract(scores, peak, out=mine)
-        np.multiply(mine, 1 / self._sampling.temperature, out=mine)
+        np.multiply(mine, 1 / (temperature or self._sampling.temperature), out=mine)
         np.exp(mine, out=mine)
         return weights
 
-    def _pick_by_blocks(self, logits: Logits, peak: float, floor: float) -> int:
+    def _draw_by_blocks(self, logits: Logits, peak: float, floor: float) -> int:
         """Inverse transform in two steps: a block of tokens, then one in it."""
         weights = self.weigh(logits, peak)
         if floor > -math.inf:
-            weights[: self._size][logits < floor] = 0
+            weights[: len(logits)][logits < floor] = 0
         block = self._draw(_sums(weights))
         return block * BLOCK + self._draw(weights[block * BLOCK : (block + 1) * BLOCK])
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
-from agent.engine.base import Finished, Prefill, Tokens
+from agent.engine.base import Finished, Logprob, Prefill, Tokens
 
 PACE = 0.004
 """Seconds between two wake-ups for tokens; what a fast model writes meanwhile goes along."""
@@ -43,13 +43,15 @@ class Stream:
             self.taken = not self.cancelled
         return self.taken
 
-    def token(self, token: int) -> None:
+    def token(self, token: int, logprob: Logprob | None = None) -> None:
         """Append a sampled id; the reader wakes for it now or, within PACE, with the next."""
         with self._lock:
             if self._items and isinstance(batch := self._items[-1], Tokens):
                 batch.ids.append(token)
+                if logprob is not None and batch.logprobs is not None:
+                    batch.logprobs.append(logprob)
             else:
-                self._items.append(Tokens([token]))
+                self._items.append(Tokens([token], None if logprob is None else [logprob]))
         now = time.perf_counter()
         if now - self._last_wake >= PACE:
             self._last_wake = now

@@ -178,13 +178,13 @@ class Worker(threading.Thread):
         """Sample until something ends it; returns the number of tokens and the reason."""
         from agent.engine.sampling import Sampler
 
-        sampler = Sampler(request.sampling, self._model.vocabulary)
+        sampler = Sampler(request, self._model.vocabulary)
         room = self._model.context_length - len(request.prompt)
         limit = room if request.max_tokens is None else min(room, request.max_tokens)
         count = 0
         while count < limit:
             token = sampler.pick(self._model.logits())
-            stream.token(token)
+            stream.token(token, sampler.logprob)
             count += 1
             if token in request.stop:
                 return count, "stop"

@@ -112,6 +112,7 @@ class Runtime:
         # Imported here: none of this belongs before the first paint.
         from agent import vocabulary
         from agent.engine.llama import LlamaEngine
+        from agent.engine.placement import Placement
         from agent.engine.script import ScriptEngine
         from agent.formats.harmony.format import HarmonyFormat
         from agent.tiny import vocabulary as tiny_vocabulary
@@ -129,7 +130,7 @@ class Runtime:
         else:
             encoding = vocabulary.encoding(vocabulary.ranks_from_gguf(path), folder)
         return (
-            LlamaEngine(path, context=self.context_length),
+            LlamaEngine(path, placement=Placement(self.context_length)),
             HarmonyFormat(encoding),
         )
 
@@ -138,6 +139,7 @@ class Runtime:
         if self.model.embedded or self.model.format == "harmony":
             return None
         from agent.engine.llama import LlamaEngine
+        from agent.engine.placement import Placement
         from agent.engine.script import ScriptEngine
         from agent.formats import choose
 
@@ -150,7 +152,8 @@ class Runtime:
         if self.script is not None:
             encode = form.encoder.markup
             return ScriptEngine(self.script, encode, context=self.asked_context), form
-        return LlamaEngine(self.file(report), context=self.context_length), form
+        placement = Placement(self.context_length)
+        return LlamaEngine(self.file(report), placement=placement), form
 
     def file(self, report: Callable[[float], None]) -> Path:
         if self.model.path is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.engine.base import ContextOverflow, EngineError, Request
+from agent.engine.placement import Placement
 from agent.engine.stream import Stream
 from agent.engine.worker import Worker
 
@@ -21,13 +22,15 @@ class LlamaEngine:
 
     name = "llama.cpp"
 
-    def __init__(self, path: Path, *, context: int | None = None, threads: Threads | None = None):
-        """Nothing is loaded yet. `context` in tokens; `threads` are measured unless given."""
-        self.context_length = context or 0
+    def __init__(
+        self, path: Path, *, placement: Placement | None = None, threads: Threads | None = None
+    ) -> None:
+        """Nothing is loaded yet. `threads` are measured unless given."""
+        self.placement = placement or Placement()
+        self.context_length = self.placement.context
         self.threads = threads
         """As chosen by the last load; the next one goes by it."""
         self._path = Path(path)
-        self._context = context
         self._worker: Worker | None = None
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
@@ -56,7 +59,7 @@ class LlamaEngine:
                 with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(progress, done)
 
-        worker = Worker(self._path, self._context, self.threads, report)
+        worker = Worker(self._path, self.placement, self.threads, report)
         worker.start()
         return worker
 

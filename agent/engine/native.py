@@ -17,18 +17,25 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.engine.base import EngineError
+from agent.engine.placement import Placement
 
 Logits = npt.NDArray[np.float32]
 
 log = logging.getLogger("agent.llama.cpp")
 log.addHandler(logging.NullHandler())  # without any handler, Python would print warnings itself
 
-STEP = 512
-"""Tokens of one prefill step; with the sliding window it sets how far back is free to roll."""
-DEFAULT_CONTEXT = 32_768
-"""Tokens, unless asked for otherwise or the model has fewer."""
 ONLY_WINDOW = 1
 """LLAMA_STATE_SEQ_FLAGS_SWA_ONLY: a state without the layers that keep everything."""
+_KV_TYPES = {
+    "f16": lib.GGML_TYPE_F16,
+    "q8_0": lib.GGML_TYPE_Q8_0,
+    "q4_0": lib.GGML_TYPE_Q4_0,
+}
+_FLASH = {
+    None: lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    True: lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    False: lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
 _CONTINUED = 5
 _reasons: list[str] = []
@@ -68,10 +75,8 @@ def _strlen() -> object:
 class Model:
     """A GGUF in memory with one context, one sequence, and a batch to feed it with."""
 
-    step = STEP
-
-    def __init__(self, path: Path, context: int | None, progress: Callable[[float], bool]) -> None:
-        """Load `path` with `context` tokens; `progress` gets 0…1 and stops the load by False.
+    def __init__(self, path: Path, placement: Placement, progress: Callable[[float], bool]) -> None:
+        """Load `path` laid out as `placement` says; `progress` gets 0…1, its False stops the load.
 
         Raises EngineError, one sentence.
         """
@@ -80,16 +85,17 @@ class Model:
         self._batch: object = None
         _check(path)
         _reasons.clear()
-        self._load(path, progress)
+        self._load(path, placement, progress)
         try:
-            self._make_context(context)
+            self._make_context(placement)
         except BaseException:
             self.close()
             raise
 
-    def _load(self, path: Path, progress: Callable[[float], bool]) -> None:
+    def _load(self, path: Path, placement: Placement, progress: Callable[[float], bool]) -> None:
         params = lib.llama_model_default_params()
-        params.use_extra_bufts = False  # repacked weights crash on some virtual machines
+        params.n_gpu_layers = placement.gpu_layers
+        params.use_extra_bufts = placement.extra_buffers
         params.progress_callback = lib.llama_progress_callback(lambda done, _data: progress(done))
         self._model = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
@@ -98,18 +104,19 @@ class Model:
         self.window: int = lib.llama_model_n_swa(self._model)
         """Tokens that a sliding layer looks back, 0 without such layers."""
 
-    def _make_context(self, context: int | None) -> None:
+    def _make_context(self, placement: Placement) -> None:
         trained: int = lib.llama_model_n_ctx_train(self._model)
-        self.context_length = min(context or DEFAULT_CONTEXT, trained)
-        if context and context > trained:
-            log.warning("A context of %d was asked for; the model has %d", context, trained)
+        self.context_length = min(placement.context, trained)
+        self.step = step = min(placement.step, self.context_length)
+        """Tokens of one prefill chunk."""
         self._stop = ctypes.create_string_buffer(2)
         params = lib.llama_context_default_params()
         params.n_ctx = self.context_length
-        params.n_batch = params.n_ubatch = STEP
+        params.n_batch = params.n_ubatch = step
         params.n_seq_max = 1
         params.n_outputs_max = 1
-        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_AUTO
+        params.flash_attn_type = _FLASH[placement.flash_attention]
+        params.type_k = params.type_v = _KV_TYPES[placement.kv_type]
         params.swa_full = False
         params.abort_callback = _strlen()
         params.abort_callback_data = ctypes.cast(self._stop, ctypes.c_void_p)
@@ -120,13 +127,13 @@ class Model:
                 " ask for a shorter one with --context."
             )
         self._memory = lib.llama_get_memory(self._context)
-        self._batch = batch = lib.llama_batch_init(STEP, 0, 1)
-        shape = (STEP,)
+        self._batch = batch = lib.llama_batch_init(step, 0, 1)
+        shape = (step,)
         self._tokens = np.ctypeslib.as_array(batch.token, shape)
         self._positions = np.ctypeslib.as_array(batch.pos, shape)
         self._outputs = np.ctypeslib.as_array(batch.logits, shape)
         np.ctypeslib.as_array(batch.n_seq_id, shape)[:] = 1
-        for i in range(STEP):
+        for i in range(step):
             batch.seq_id[i][0] = 0
         self._logits = np.empty(0, np.float32)
         self._logits_address = 0
@@ -136,7 +143,7 @@ class Model:
         lib.llama_set_n_threads(self._context, decode, prefill)
 
     def decode(self, ids: list[int], start: int, output: bool = True) -> bool:
-        """Feed at most STEP `ids` at positions from `start`; False when stopped on the way.
+        """Feed at most `step` `ids` at positions from `start`; False when stopped on the way.
 
         With `output` the last id's logits can be read next. Raises EngineError.
         """

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from agent.engine.base import EngineError, Finished, Prefill, Reason, Request
+from agent.engine.placement import Placement
 from agent.engine.stream import Stream
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Worker(threading.Thread):
     def __init__(
         self,
         path: Path,
-        context: int | None,
+        placement: Placement,
         threads: Threads | None,
         progress: Callable[[float], None],
     ) -> None:
@@ -38,7 +39,7 @@ class Worker(threading.Thread):
         """Done when the model is there, or EngineError."""
         self.loaded.set_running_or_notify_cancel()
         self._path = path
-        self._context = context
+        self._placement = placement
         self.threads = threads
         self._progress = progress
         self._percent = -1
@@ -102,7 +103,7 @@ class Worker(threading.Thread):
             raise EngineError(
                 f"llama.cpp cannot be loaded ({error}): install llama-cpp-python again."
             ) from error
-        self._model = Model(self._path, self._context, self._on_progress)
+        self._model = Model(self._path, self._placement, self._on_progress)
         self._prefix = Prefix(self._model)
         try:
             self.threads = self.threads or measure(self._model)

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from agent.engine.cache import CHECKPOINTS, WORTH, Prefix, common
-from agent.engine.native import STEP, Logits, Model
+from agent.engine.native import Logits, Model
+from agent.engine.placement import Placement
 
 CLOSE = 0.05
 """Steps of other lengths round the half-precision cache otherwise; a wrong window is off by 5."""
+STEP = 512
 SOURCE = random.Random(0)
 IDS = [SOURCE.randrange(512) for _ in range(3000)]
 OTHER = [(i + 1) % 512 for i in IDS]
@@ -24,7 +26,7 @@ KEPT = STEP + 256
 
 @pytest.fixture(scope="module")
 def model(gguf: Path) -> Iterator[Model]:
-    model = Model(gguf, 4096, lambda done: True)
+    model = Model(gguf, Placement(4096), lambda done: True)
     model.set_threads(1, 1)
     yield model
     model.close()
@@ -88,7 +90,7 @@ def test_a_checkpoint_goes_further_back_and_changes_no_bit(model: Model, prefix:
 
 
 def test_going_back_and_forth_stays_exact(model: Model, prefix: Prefix, gguf: Path) -> None:
-    second = Model(gguf, 4096, lambda done: True)
+    second = Model(gguf, Placement(4096), lambda done: True)
     second.set_threads(1, 1)
     choose = random.Random(1)
     for _ in range(20):

@@ -20,6 +20,7 @@ from agent.engine.base import (
 )
 from agent.engine.llama import LlamaEngine
 from agent.engine.native import Model
+from agent.engine.placement import Placement
 from agent.engine.threads import Threads
 from tests.engine.conftest import read
 
@@ -37,7 +38,7 @@ def greedy(ids: list[int], tokens: int | None = 20, stop: frozenset[int] = froze
 
 def bare(gguf: Path, ids: list[int], tokens: int) -> list[int]:
     """What a plain loop over llama.cpp writes."""
-    model = Model(gguf, 4096, lambda done: True)
+    model = Model(gguf, Placement(4096), lambda done: True)
     model.set_threads(1, 1)
     model.decode(ids, 0)
     written = [int(model.logits().argmax())]
@@ -76,7 +77,7 @@ async def test_no_tokens_asked_for_only_prefills(engine: LlamaEngine) -> None:
 
 
 async def test_the_context_fills_exactly(gguf: Path) -> None:
-    engine = LlamaEngine(gguf, context=300, threads=Threads(1, 1))
+    engine = LlamaEngine(gguf, placement=Placement(300), threads=Threads(1, 1))
     await engine.load()
     assert engine.context_length == 300
     got = await read(engine.generate(greedy(prompt(280), None)))
@@ -89,7 +90,7 @@ async def test_the_context_fills_exactly(gguf: Path) -> None:
 
 
 async def test_more_context_than_the_model_has_is_not_given(gguf: Path) -> None:
-    engine = LlamaEngine(gguf, context=10_000, threads=Threads(1, 1))
+    engine = LlamaEngine(gguf, placement=Placement(10_000), threads=Threads(1, 1))
     await engine.load()
     assert engine.context_length == 4096
     await engine.close()

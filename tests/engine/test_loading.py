@@ -10,13 +10,14 @@ import pytest
 
 from agent.engine.base import EngineError
 from agent.engine.llama import LlamaEngine
+from agent.engine.placement import Placement
 from tests.engine import random_gguf
 
 
-async def failure(path: Path, context: int | None = None) -> str:
+async def failure(path: Path, placement: Placement | None = None) -> str:
     """The sentence that loading `path` fails with."""
     with pytest.raises(EngineError) as raised:
-        await LlamaEngine(path, context=context).load()
+        await LlamaEngine(path, placement=placement).load()
     message = str(raised.value)
     assert message.endswith(".") and "\n" not in message
     return message
@@ -69,10 +70,11 @@ from pathlib import Path
 from agent.engine.base import EngineError
 from agent.engine import native
 from agent.engine.llama import LlamaEngine
+from agent.engine.placement import Placement
 
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 try:
-    asyncio.run(LlamaEngine(Path(sys.argv[1]), context=2**24).load())
+    asyncio.run(LlamaEngine(Path(sys.argv[1]), placement=Placement(2**24)).load())
 except EngineError as error:
     print(error)
 """

@@ -55,7 +55,7 @@ def options(shared: Shared, model: Model) -> Options:
     given = {
         field.name: value
         for field in fields(Sampling)
-        if (value := getattr(shared, field.name)) is not None
+        if (value := getattr(shared, field.name, None)) is not None
     }
     return Options(
         instructions=_text(shared.system),

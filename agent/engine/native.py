@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agent.engine.base import EngineError
+from agent.engine.devices import experts_on_cpu
 from agent.engine.placement import Placement
 
 Logits = npt.NDArray[np.float32]
@@ -95,6 +96,12 @@ class Model:
     def _load(self, path: Path, placement: Placement, progress: Callable[[float], bool]) -> None:
         params = lib.llama_model_default_params()
         params.n_gpu_layers = placement.gpu_layers
+        if placement.split:
+            shares = placement.split + (0,) * (lib.llama_max_devices() - len(placement.split))
+            params.tensor_split = (ctypes.c_float * len(shares))(*shares)
+        if placement.cpu_experts:
+            overrides = experts_on_cpu(placement.cpu_experts)
+            params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
         params.use_extra_bufts = placement.extra_buffers
         params.progress_callback = lib.llama_progress_callback(lambda done, _data: progress(done))
         self._model = lib.llama_model_load_from_file(os.fsencode(path), params)

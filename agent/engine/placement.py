@@ -19,6 +19,9 @@ class Placement:
     step: int = 512
     """Tokens of one prefill chunk (ubatch)."""
     gpu_layers: int = 0
+    """Layers on GPUs, counted from the last; the output counts as one more."""
+    split: tuple[int, ...] = ()
+    """Of those, how many on each GPU, in the backends' order; none: as llama.cpp divides them."""
     cpu_experts: int = 0
     """Layers, from the first, whose experts stay in the CPU's memory."""
     kv_type: KvType = "f16"

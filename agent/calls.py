@@ -227,6 +227,7 @@ class Calls:
             case "deny":
                 return False
         turn = self.turn
+        preview = await turn.runtime.host.preview(tool, json.loads(writer.arguments))
         turn.emit(
             ev.AgentApprovalRequested(
                 item_id=writer.id,
@@ -234,6 +235,7 @@ class Calls:
                 tool=tool.name,
                 arguments=writer.arguments,
                 reason="the policy asks before this tool runs",
+                preview=preview,
             )
         )
         approver = turn.options.approver

@@ -295,6 +295,15 @@ class OutputTextDelta(ItemEvent):
     logprobs: list[dict[str, Any]] = Field(default_factory=list)
 
 
+class OutputTextAnnotationAdded(ItemEvent):
+    """A source that the text cites; after the text's last delta, before its done."""
+
+    type: Literal["response.output_text.annotation.added"] = "response.output_text.annotation.added"
+    content_index: int = 0
+    annotation_index: int
+    annotation: dict[str, Any]
+
+
 class OutputTextDone(ItemEvent):
     type: Literal["response.output_text.done"] = "response.output_text.done"
     content_index: int = 0
@@ -415,6 +424,8 @@ class AgentApprovalRequested(Model):
     tool: str
     arguments: str
     reason: str
+    preview: str | None = None
+    """What the call would change (a diff), where its arguments do not show it."""
 
 
 class AgentApprovalResolved(Model):

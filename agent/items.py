@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from agent import events as ev
+from agent.citations import FindSource, citations
 from tools.base import Tool
 
 Emit = Callable[[ev.Event], None]
@@ -24,8 +25,9 @@ def new_id(prefix: str) -> str:
 class Output:
     """A response's items so far; hands out the output indexes."""
 
-    def __init__(self, emit: Emit) -> None:
-        self.emit = emit
+    def __init__(self, emit: Emit, source: FindSource | None = None) -> None:
+        """``source``: what the marks in a message's text cite."""
+        self.emit, self.source = emit, source
         self._done: dict[int, ev.Item] = {}
         self._opened = 0
 
@@ -81,6 +83,12 @@ class MessageWriter:
 
     def close(self, complete: bool) -> None:
         part = ev.OutputText(text="".join(self._chunks))
+        if self._output.source is not None:
+            part.annotations = citations(part.text, self._output.source)
+        for number, one in enumerate(part.annotations):
+            self._output.emit(
+                ev.OutputTextAnnotationAdded(**self._at, annotation_index=number, annotation=one)
+            )
         self._output.emit(ev.OutputTextDone(**self._at, text=part.text))
         self._output.emit(ev.ContentPartDone(**self._at, part=part))
         status: ev.ItemStatus = "completed" if complete else "incomplete"

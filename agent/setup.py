@@ -41,6 +41,7 @@ def runtime(shared: Shared, *, tools: str = "all") -> Runtime:
             approve=shared.approve or "",
             root=root,
             results=where.cache / "results",
+            work=where.cache,
         )
     except (EngineError, ConfigError) as error:
         raise UserError(str(error)) from error

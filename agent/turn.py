@@ -31,6 +31,7 @@ from agent.measures import Measures
 from agent.pieces import Pieces
 from agent.runtime import Runtime
 from tools.base import Approver, Tool
+from tools.hands import conversation as current
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -94,7 +95,7 @@ class Turn:
         self.runtime, self.conversation, self.source = runtime, conversation, source
         self.prompt, self.options = prompt, options
         self.log = Log()
-        self.output = Output(self.emit)
+        self.output = Output(self.emit, runtime.host.source)
         self.response = response or self._blank()
         self.measures = Measures()
         self.stopped: StopReason | None = None
@@ -179,6 +180,7 @@ class Turn:
     # --- the turn ---
 
     async def _run(self) -> None:
+        current.set(self.conversation.id)
         try:
             await self._introduce()
             await self._ready()
@@ -304,7 +306,7 @@ class Turn:
 
     def _head(self) -> Head:
         # Python is not declared as a function: the model was trained on a text of its own for it.
-        functions = [
+        tools = [
             FunctionTool(tool.model_name, tool.description, tool.parameters)
             for tool in self.calls.tools.values()
             if tool.model_name != PYTHON
@@ -315,8 +317,9 @@ class Turn:
             instructions=self.options.instructions,
             functions=(
                 *(replace(f, name=f.model_name, namespace=None) for f in self.options.functions),
-                *functions,
+                *(tool for tool in tools if "." not in tool.name),
             ),
+            own=tuple(tool for tool in tools if "." in tool.name),
             python=any(tool.model_name == PYTHON for tool in self.calls.tools.values()),
         )
 

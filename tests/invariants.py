@@ -26,6 +26,7 @@ ORDER = {
     "message": [
         "content_part.added",
         "output_text.delta*",
+        "output_text.annotation.added*",
         "output_text.done",
         "content_part.done",
     ],
@@ -117,7 +118,9 @@ def _check_texts(between: list[dict[str, Any]], item: dict[str, Any]) -> None:
     match item["type"]:
         case "reasoning" | "message":
             done = next(e for e in between if e["type"].endswith("_text.done"))
-            assert joined == done["text"] == item["content"][0]["text"]
+            part = item["content"][0]
+            assert joined == done["text"] == part["text"]
+            _check_citations(between, part)
         case "function_call" | "mcp_call":
             done = next(e for e in between if e["type"].endswith("arguments.done"))
             assert done["arguments"] == item["arguments"]
@@ -132,6 +135,16 @@ def _check_texts(between: list[dict[str, Any]], item: dict[str, Any]) -> None:
     if item["type"] == "mcp_call":
         ran = item["status"] == "completed"
         assert (item["output"] is not None) == ran and (item["error"] is None) == ran
+
+
+def _check_citations(between: list[dict[str, Any]], part: dict[str, Any]) -> None:
+    added = [e for e in between if e["type"].endswith("annotation.added")]
+    assert [e["annotation_index"] for e in added] == list(range(len(added)))
+    assert [e["annotation"] for e in added] == part.get("annotations", [])
+    for one in part.get("annotations", []):
+        assert (
+            part["text"][one["start_index"]] == "【" and part["text"][one["end_index"] - 1] == "】"
+        )
 
 
 def _check_ending(terminal: str, final: dict[str, Any]) -> None:

@@ -32,12 +32,17 @@ def assemble(
     allow_unsandboxed: bool = False,
     limit: int = 32_000,
     results: Path | None = None,
+    work: Path | None = None,
 ) -> Toolbox:
     """``--tools --mcp-config --mcp --approve --root``, as given. Starts nothing.
 
-    A server of the operator's takes the place of a hand of the same name. Raises ConfigError.
+    ``work``: where the hands keep their folders (None: temporary ones). A server of the operator's
+    takes the place of a hand of the same name. Raises ConfigError.
     """
-    hands = (Python(allow_unsandboxed=allow_unsandboxed), Files(root))
+    hands = (
+        Python(allow_unsandboxed=allow_unsandboxed, work=work and work / "python"),
+        Files(root),
+    )
     servers = merge(
         [ServerConfig(hand.name, hand=hand) for hand in hands],
         # Naming a file on the command line trusts its servers, as naming a command there does.

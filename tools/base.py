@@ -53,6 +53,15 @@ OnProgress = Callable[[float, float | None, str | None], None]
 OnOutput = Callable[[str, str], None]
 """stream (stdout, stderr, log), text"""
 
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A page that was read, as an answer cites it."""
+
+    url: str
+    title: str
+
+
 Decision = Literal["allow", "ask", "deny"]
 Approver = Callable[[Tool, str], Awaitable[bool]]
 """Asked with the tool and its arguments (JSON) where the policy says ask; answers whether to run it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tools.base import OnOutput, Tool
+from tools.base import OnOutput, Source, Tool
 
 if TYPE_CHECKING:
     from mcp.server import Server
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 emit: ContextVar[OnOutput | None] = ContextVar("emit", default=None)
 """Where a running hand sends partial output. An in-process call runs in its caller's context, so
 this reaches the hand without passing through the protocol, which has no message for it."""
+
+conversation: ContextVar[str] = ContextVar("conversation", default="")
+"""Whose call it is, by its id: what a hand remembers, it remembers for one conversation."""
 
 
 class HandError(Exception):
@@ -45,7 +48,20 @@ class Hand(Protocol):
         """Whether calls of this tool can do no harm by construction, and so need no question."""
         ...
 
+    def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """What the call would change, for the person who is asked; None: the arguments say it."""
+        ...
+
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Citable(Protocol):
+    """A hand whose results an answer can cite."""
+
+    def source(self, cursor: int) -> Source | None:
+        """What a cursor names in the conversation that is under way."""
+        ...
 
 
 def serve(hand: Hand) -> Server[Any]:

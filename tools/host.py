@@ -11,8 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tools.base import OnOutput, OnProgress, ServerState, Tool, ToolResult
+from tools.base import OnOutput, OnProgress, ServerState, Source, Tool, ToolResult
 from tools.config import ServerConfig
+from tools.hands import Citable
 from tools.naming import model_names
 from tools.results import Results, encodable, failure
 
@@ -95,6 +96,25 @@ class Host:
         if not any(tool.name == one.name for one in server.offered()):
             return failure(f"the server {tool.server} has no tool {tool.name}", INVALID_PARAMS)
         return await connection.call(tool.name, arguments, on_progress, on_output)
+
+    async def preview(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
+        """What a hand's call would change, for the person who is asked. Never raises."""
+        config = self.config(tool.server)
+        if config is None or config.hand is None:
+            return None
+        try:
+            shown = await asyncio.to_thread(config.hand.preview, tool.name, arguments)
+            return shown and encodable(shown)
+        except Exception as error:
+            return encodable(str(error))
+
+    def source(self, cursor: int) -> Source | None:
+        """The page that an answer cites by this cursor."""
+        for server in self._servers.values():
+            hand = server.config.hand
+            if isinstance(hand, Citable) and (found := hand.source(cursor)) is not None:
+                return found
+        return None
 
     async def close(self) -> None:
         """End every server; nothing is left running."""

@@ -129,6 +129,9 @@ class Head:
     functions: tuple[FunctionTool, ...] = ()
     python: bool = False
     """The model's own python tool is offered."""
+    own: tuple[FunctionTool, ...] = ()
+    """Others that gpt-oss was trained on, by their full names: ``browser.search``,
+    ``container.exec``."""
 
 
 class Format(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 PERSON = frozenset({"assistant", "user", "all"})
 """Recipients that are no tools: what is sent to them is said, not called."""
 
-ALIASES = {"code_interpreter": "python"}
+ALIASES = {"code_interpreter": "python", "shell": "container.exec"}
 """Other names of gpt-oss's own tools."""
 
 _PREFIXES = re.compile(r"^(?:(?:functions|mcp)\.)+")

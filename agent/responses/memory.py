@@ -34,6 +34,8 @@ class Kept:
     inputs: tuple[dict[str, Any], ...] = ()
     """The request's input items, as its client sent them."""
     request_bytes: int = 0
+    conversation: str = ""
+    """Its id, which those who go on from it share: what tools remember is kept by it."""
 
     @property
     def bytes(self) -> int:

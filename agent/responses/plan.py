@@ -72,7 +72,8 @@ class Plan:
         }
         entries = tuple(self.turn.conversation.entries)
         request = self.request
-        return Kept(response, entries, done, items, listed(request.sent), request.sent_bytes)
+        sent, conversation = listed(request.sent), self.turn.conversation.id
+        return Kept(response, entries, done, items, sent, request.sent_bytes, conversation)
 
     def teach(self, memo: Memo) -> None:
         """After its end: what the model wrote, for clients that send it back."""
@@ -109,7 +110,10 @@ async def plan(
         first=earlier is None,
     )
     options = _options(request, base, choose(offered, request), read)
-    conversation = Conversation(new_id("conv"), list(earlier.entries) if earlier else [])
+    conversation = Conversation(
+        earlier.conversation if earlier else new_id("conv"),
+        list(earlier.entries) if earlier else [],
+    )
     turn = Turn(
         runtime,
         conversation,

@@ -25,6 +25,7 @@ from agent.formats.harmony.render import Renderer
 from tests.formats import streams
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+BROWSER = tuple(FunctionTool(f"browser.{name}", "", {}) for name in ("search", "open", "find"))
 WEATHER = FunctionTool("get_weather", "The weather\nof a city.", SCHEMA)
 
 
@@ -60,7 +61,7 @@ def test_equals_openai_harmonys_whole_conversation(
         RenderConversationConfig(auto_drop_analysis=False),
     )
     ours = (
-        renderer.system(date="2026-11-21", effort="low", python=True, browser=True, functions=True)
+        renderer.system(date="2026-11-21", effort="low", python=True, own=BROWSER, functions=True)
         + renderer.developer("Be brief.", [WEATHER])
         + renderer.user("Grüße <|end|>")
         + renderer.assistant_preamble("I look.")
@@ -164,3 +165,16 @@ def test_ordinary_text_has_its_ordinary_tokens(
 ) -> None:
     text = "Words of all kinds, 1234567 figures. " * 200
     assert renderer.user(text)[3:-1] == encoding.encode(text)
+
+
+def test_its_own_namespaces_stand_in_the_system_message(
+    encoding: HarmonyEncoding, renderer: Renderer
+) -> None:
+    command = {"type": "object", "properties": {"cmd": {"type": "array"}}, "required": ["cmd"]}
+    own = (BROWSER[1], FunctionTool("container.exec", "Runs a command.", command))
+    ids = renderer.system(date="2026-11-21", effort="low", python=False, own=own, functions=False)
+    text = encoding.decode(ids)
+    assert "namespace browser {" in text and "type open = (_:" in text
+    assert "type search" not in text, "only what is offered"
+    assert "namespace container {\n\n// Runs a command.\ntype exec = (_: {" in text
+    assert "analysis" in encoding.decode(renderer.call("container.exec", "{}", True))

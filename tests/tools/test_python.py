@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from tests.tools.conftest import until
 from tools import children, sandbox
-from tools.hands import HandError, emit
+from tools.hands import HandError, conversation, emit
 from tools.python import Python
 from tools.sandbox import Isolation, Limits
 
@@ -140,9 +139,7 @@ async def test_a_worker_that_dies_is_told_and_replaced(python: Session) -> None:
     assert "was killed by signal 11" in crash
     later = "import threading, os\nthreading.Timer(0.05, os._exit, [4]).start()"
     await python(later)
-    worker = python.hand._worker
-    assert worker is not None
-    await until(lambda: worker.dead)
+    await until(lambda: not python.hand._sessions[""].alive)
     assert await python("1") == (
         "[the Python process ended (exit code 4); its variables are lost, a fresh one starts]\n1"
     )
@@ -181,18 +178,90 @@ async def test_threads_that_outlive_their_call_are_quiet(python: Session) -> Non
     assert seen.endswith("5")
 
 
-async def test_pre_warming_makes_the_first_call_fast(starting: Starting) -> None:
-    sandbox.isolation()
-    cold = starting()
-    begun = time.perf_counter()
-    await cold("1")
-    assert time.perf_counter() - begun < 2  # some 60 ms on a quiet machine
-    warm = starting()
-    await warm.hand.start()
-    await until(lambda: warm.hand._warming is not None and warm.hand._warming.done())
-    begun = time.perf_counter()
-    await warm("1")
-    assert time.perf_counter() - begun < 0.2
+async def test_each_conversation_has_its_own_variables_and_folder(
+    starting: Starting, tmp_path: Path
+) -> None:
+    python = starting(work=tmp_path / "python")
+
+    async def within(key: str, code: str) -> str:
+        conversation.set(key)  # of the task that runs this
+        return await python(code)
+
+    async def both(code: str) -> list[str]:
+        return await asyncio.gather(
+            *(asyncio.create_task(within(key, code.format(key=key))) for key in ("a", "b"))
+        )
+
+    await both("x = '{key}'")
+    assert await both("x") == ["'a'", "'b'"]
+    await both("open('mine', 'w').write(x)")
+    assert (tmp_path / "python" / "a" / "mine").read_text() == "a"
+    with pytest.raises(HandError, match="Error"):
+        await asyncio.create_task(within("a", f"open('{tmp_path}/python/b/mine').read()"))
+
+
+async def test_a_session_that_ended_is_told(starting: Starting, tmp_path: Path) -> None:
+    async def within(python: Session, key: str, code: str) -> str:
+        conversation.set(key)
+        return await python(code)
+
+    async def run(python: Session, key: str, code: str) -> str:
+        return await asyncio.create_task(within(python, key, code))
+
+    crowded = starting(sessions=1, work=tmp_path / "python")
+    await run(crowded, "a", "x = 1")
+    await run(crowded, "b", "x = 2")
+    assert await run(crowded, "a", "'x' in dir()") == (
+        "[the Python process was ended to make room for other conversations;"
+        " its variables are lost, a fresh one starts]\nFalse"
+    )
+    idle = starting(idle=0.01)
+    await run(idle, "a", "x = 1")
+    await until(lambda: not idle.hand._sessions["a"].alive)
+    assert "was idle for 0.01 s and was ended" in await run(idle, "a", "1")
+    later = starting(work=tmp_path / "python")
+    assert await run(later, "a", "1") == (
+        "[a fresh Python process: earlier variables are lost, files are kept]\n1"
+    )
+
+
+async def test_when_all_sessions_work_another_has_to_wait(starting: Starting) -> None:
+    async def within(key: str, code: str) -> str:
+        conversation.set(key)
+        return await python(code)
+
+    python = starting(sessions=1)
+    seen: list[str] = []
+    emit.set(lambda stream, text: seen.append(text))
+    first = asyncio.create_task(within("a", "print('on')\nwhile True: pass"))
+    await until(lambda: seen)
+    with pytest.raises(HandError, match="too many other conversations"):
+        await asyncio.create_task(within("b", "1"))
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_closing_ends_a_call_that_runs(starting: Starting) -> None:
+    python = starting()
+    seen: list[str] = []
+    emit.set(lambda stream, text: seen.append(text))
+    call = asyncio.create_task(python("print('on')\nwhile True: pass"))
+    await until(lambda: seen)
+    await python.hand.close()
+    with pytest.raises(HandError, match="was killed"):
+        await call
+    with pytest.raises(HandError, match="python is closed"):
+        await python("1")
+
+
+def test_only_the_newest_folders_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.python.hand.FOLDERS", 2)
+    for age, name in enumerate(("new", "old", "older")):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert Python(work=tmp_path)._folder("c") == tmp_path / "c"
+    assert [one.name for one in tmp_path.iterdir()] == ["new"]
 
 
 def test_it_works_beside_folders_of_the_same_names(tmp_path: Path) -> None:
@@ -304,9 +373,10 @@ async def test_files_outside_are_out_of_reach(confined: Session, tmp_path: Path)
 
 async def test_its_own_folder_works(confined: Session) -> None:
     code = "import shutil\nopen('a', 'w').write('x')\nshutil.copy('a', 'b')\nsorted(os.listdir())"
-    assert await confined(f"import os\n{code}") == "['a', 'b']"
+    here = await confined("import os; print(os.getcwd())")
+    assert await confined(code) == f"['a', 'b']\n[saved: {here}/a, {here}/b]"
     assert await confined("import tempfile\ntempfile.TemporaryFile().write(b'abc')") == "3"
-    await confined("open('mine.py', 'w').write('x = 3')")
+    assert f"[saved: {here}/mine.py]" in await confined("open('mine.py', 'w').write('x = 3')")
     assert await confined("import mine; mine.x") == "3"
     assert "File too large" in await confined.fails("open('a', 'wb').write(b'x' * (2 << 20))")
 
@@ -356,6 +426,17 @@ async def test_memory_is_bounded(confined: Session) -> None:
 async def test_the_libraries_of_this_python_work(confined: Session) -> None:
     pytest.importorskip("numpy")
     assert await confined("import numpy; int((numpy.ones((50, 50)) @ numpy.ones(50))[0])") == "50"
+
+
+async def test_figures_are_saved(confined: Session) -> None:
+    pytest.importorskip("matplotlib")
+    code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+    saved = (await confined(code)).splitlines()[-1]
+    picture = Path(saved.removeprefix("[saved: ").removesuffix("]"))
+    assert picture.name == "figure-1.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "figure-2.png" in await confined("plt.figure(); plt.plot([1, 2]); None")
+    assert await confined("1") == "1"
 
 
 async def test_no_namespace_of_its_own(confined: Session) -> None:

@@ -60,6 +60,9 @@ class Files:
     def contained(self, name: str) -> bool:
         return True
 
+    def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
+        return None
+
     async def start(self) -> None:
         pass
 

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections import deque
 from types import CodeType, FrameType, TracebackType
 from typing import IO, Any
@@ -28,6 +29,8 @@ FLUSH_SECONDS = 0.05
 FLUSH_SIZE = 8192
 HEAD, TAIL = 1_500_000, 100_000
 """Characters of one run's output that are sent; what lies between is counted and dropped."""
+FILES = 20
+"""Of the files that a run made so many are named."""
 FRAMES = 8
 """Of a traceback that are shown: the last."""
 
@@ -145,6 +148,7 @@ class Worker:
         self._sender = sender
         self._names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
         self._cell = 0
+        self._folder = os.getcwd()  # noqa: PTH109 - pathlib costs milliseconds here
         self.current: int | None = None
         self.running = False
 
@@ -152,8 +156,11 @@ class Worker:
         self.current = number
         signal.signal(signal.SIGINT, self.interrupted)  # an earlier run may have changed it
         self._sender.begin(number)
+        before = self._files()
         try:
             ok = self._execute(code)
+            if made := [f"{self._folder}/{name}" for name in sorted(self._files() - before)]:
+                self._show("stdout", f"[saved: {', '.join(made[:FILES])}]")
         except KeyboardInterrupt:  # it came while the run's own handling was under way
             ok = False
         finally:
@@ -173,6 +180,7 @@ class Worker:
                 if value is not None:
                     self._names["_"] = value
                     self._show("stdout", repr(value))
+            self._figures()
         except SystemExit as leaving:
             if leaving.code not in (None, 0):
                 self._show("stderr", f"SystemExit: {leaving.code}")
@@ -184,6 +192,28 @@ class Worker:
         finally:
             self.running = False
         return True
+
+    def _figures(self) -> None:
+        """What was drawn and not shown, as pictures in the working folder."""
+        plots = sys.modules.get("matplotlib.pyplot")
+        if plots is None:
+            return
+        for number in plots.get_fignums():
+            name = next(
+                name
+                for name in (f"figure-{count}.png" for count in itertools.count(1))
+                if not os.path.lexists(f"{self._folder}/{name}")
+            )
+            plots.figure(number).savefig(f"{self._folder}/{name}", bbox_inches="tight")
+            plots.close(number)
+
+    def _files(self) -> set[str]:
+        """The names of what lies in the working folder."""
+        try:
+            with os.scandir(self._folder) as entries:
+                return {entry.name for entry in entries if not entry.name.startswith(".")}
+        except OSError:
+            return set()
 
     def _show(self, stream: str, text: str) -> None:
         if self._sender.column:
@@ -252,6 +282,7 @@ def main() -> None:
     sys.stdin = io.StringIO()
     sys.stdout, sys.stderr = Stream(sender, "stdout"), Stream(sender, "stderr")
     builtins.input = _no_input
+    warnings.filterwarnings("ignore", message=".*non-interactive")  # plt.show(): see _figures
     sys.path.append("")
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(100_000)

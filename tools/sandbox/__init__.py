@@ -111,6 +111,7 @@ def environment(work: Path) -> dict[str, str]:
         "TMPDIR": str(work),
         "LANG": "C.UTF-8",
         "MPLBACKEND": "Agg",
+        "MPLCONFIGDIR": str(work / ".matplotlib"),
         # Each thread of these reserves address space, which is limited.
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
@@ -153,6 +154,8 @@ def _bubblewrap(script: Path, work: Path) -> list[str]:
         else:
             options += ["--ro-bind-try", path, path]
     options += ["--bind", str(work), str(work), "--chdir", str(work)]
+    # gpt-oss was told in training that its files lie there.
+    options += ["--symlink", str(work), "/mnt/data"]
     # The rest is a file system in memory, which no limit would bound.
     return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 

@@ -32,6 +32,7 @@ class HarmonyFormat:
             date=head.date,
             effort=head.effort,
             python=head.python,
+            own=head.own,
             functions=bool(head.functions),
         )
         return system + self.render.developer(head.instructions, head.functions)

@@ -6,8 +6,10 @@ to a conversation costs the new message only.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from openai_harmony import (
@@ -21,6 +23,7 @@ from openai_harmony import (
     SystemContent,
     TextContent,
     ToolDescription,
+    ToolNamespaceConfig,
 )
 
 from agent.formats.base import FunctionTool
@@ -29,7 +32,7 @@ from agent.formats.harmony.vocabulary import ASSISTANT, CALL, START
 from agent.formats.text import line, parts, unbroken, whole
 
 _NO_NAME = re.compile(r"[^\w.-]")
-_THOUGHT = frozenset({"python", "browser"})
+_THOUGHT = frozenset({"python", "browser", "container"})
 """Namespaces that gpt-oss calls while it thinks, in the analysis channel."""
 
 
@@ -45,7 +48,7 @@ class Renderer:
         date: str,
         effort: Literal["low", "medium", "high"],
         python: bool,
-        browser: bool = False,
+        own: Sequence[FunctionTool] = (),
         functions: bool,
     ) -> list[int]:
         """The system message; ``functions``: the developer message declares some."""
@@ -56,8 +59,8 @@ class Renderer:
         )
         if python:
             content = content.with_python_tool()
-        if browser:
-            content = content.with_browser_tool()
+        for namespace in _namespaces(own):
+            content = content.with_tools(namespace)
         message = Message.from_role_and_content(Role.SYSTEM, content)
         options = RenderOptions(conversation_has_function_tools=functions)
         return self._rendered(message, options)
@@ -130,6 +133,22 @@ def _channel(recipient: str) -> str:
 def _header_name(name: str) -> str:
     """A name that is one word of a header, whatever a model or a client made of it."""
     return _NO_NAME.sub("_", line(name))[:256] or "unknown"
+
+
+def _namespaces(own: Sequence[FunctionTool]) -> list[ToolNamespaceConfig]:
+    """The model's own namespaces: the browser in the words that it was trained on."""
+    found = []
+    for name, group in itertools.groupby(own, lambda tool: tool.name.partition(".")[0]):
+        tools = [replace(tool, name=tool.name.partition(".")[2]) for tool in group]
+        if name == "browser":
+            trained = ToolNamespaceConfig.browser()
+            offered = {tool.name for tool in tools}
+            kept = [tool for tool in trained.tools if tool.name in offered]
+            found.append(trained.model_copy(update={"tools": kept}))
+        else:
+            described = [_described(tool) for tool in tools]
+            found.append(ToolNamespaceConfig(name=name, description=None, tools=described))
+    return found
 
 
 def _described(tool: FunctionTool) -> ToolDescription:

@@ -50,7 +50,7 @@ class MarkupFormat:
     # --- what others write ------------------------------------------------------------------------
 
     def head(self, head: Head) -> list[int]:
-        functions = [*head.functions, *([PYTHON] if head.python else [])]
+        functions = [*head.functions, *head.own, *([PYTHON] if head.python else [])]
         tools = [] if self._family.name == "plain" else [self._declared(f) for f in functions]
         day = date.fromisoformat(head.date)
         instructions = head.instructions

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from agent import events as ev
 from agent.citations import FindSource, citations
+from agent.logprobs import streamed
 from tools.base import Tool
 
 Emit = Callable[[ev.Event], None]
@@ -72,24 +73,35 @@ class ReasoningWriter:
 class MessageWriter:
     def __init__(self, output: Output, phase: Literal["commentary", "final_answer"]) -> None:
         self._output, self._phase, self._chunks = output, phase, list[str]()
+        self._logprobs: list[dict[str, Any]] = []
         self.id = new_id("msg")
         self._index = output.open(ev.MessageItem(id=self.id, phase=phase))
         self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
         output.emit(ev.ContentPartAdded(**self._at, part=ev.OutputText()))
 
-    def delta(self, text: str) -> None:
+    def delta(self, text: str, logprobs: Sequence[dict[str, Any]] = ()) -> None:
+        """``logprobs``: of the text's tokens, as a part shows them."""
         self._chunks.append(text)
-        self._output.emit(ev.OutputTextDelta(item_id=self.id, output_index=self._index, delta=text))
+        self._logprobs += logprobs
+        self._output.emit(
+            ev.OutputTextDelta(
+                item_id=self.id,
+                output_index=self._index,
+                delta=text,
+                logprobs=streamed(logprobs),
+            )
+        )
 
     def close(self, complete: bool) -> None:
-        part = ev.OutputText(text="".join(self._chunks))
+        part = ev.OutputText(text="".join(self._chunks), logprobs=self._logprobs)
         if self._output.source is not None:
             part.annotations = citations(part.text, self._output.source)
         for number, one in enumerate(part.annotations):
             self._output.emit(
                 ev.OutputTextAnnotationAdded(**self._at, annotation_index=number, annotation=one)
             )
-        self._output.emit(ev.OutputTextDone(**self._at, text=part.text))
+        done = streamed(self._logprobs)
+        self._output.emit(ev.OutputTextDone(**self._at, text=part.text, logprobs=done))
         self._output.emit(ev.ContentPartDone(**self._at, part=part))
         status: ev.ItemStatus = "completed" if complete else "incomplete"
         self._output.close(

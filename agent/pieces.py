@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from agent import events as ev
 from agent.calls import Call
 from agent.conversation import Span
+from agent.engine.base import Logprob
 from agent.formats.base import Closed, Delta, Kind, Opened, Parser, Piece, Repair, Stop
 from agent.items import MessageWriter, ReasoningWriter
+from agent.logprobs import Spoken, shown
 
 if TYPE_CHECKING:
     from agent.turn import Turn
@@ -26,13 +28,26 @@ class Pieces:
         self.cut = False
         """The generation ended within a message."""
         self._parser = parser
+        self._spoken = Spoken(turn.runtime.format)
         self.reasoning_tokens = 0
         self.spans: list[Span] = []
         self._kind = Kind.FINAL
         self._writer: ReasoningWriter | MessageWriter | Call | None = None
 
-    def feed(self, ids: Sequence[int]) -> None:
-        """The next ids; those that come after the stop do not count."""
+    def feed(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None = None) -> None:
+        """The next ids; those that come after the stop do not count.
+
+        ``logprobs``: one each. The ids are then parsed one by one, so that it is clear whose text
+        a piece is.
+        """
+        if logprobs is None:
+            self._feed(ids)
+            return
+        for token, logprob in zip(ids, logprobs, strict=True):
+            self._spoken.add(logprob)
+            self._feed([token])
+
+    def _feed(self, ids: Sequence[int]) -> None:
         if not self.stopped:
             self.ids += ids
             for piece in self._parser.feed(ids):
@@ -47,7 +62,11 @@ class Pieces:
         match piece:
             case Delta(text):
                 assert self._writer is not None
-                self._writer.delta(text)
+                said = self._spoken.take(text)
+                if isinstance(self._writer, MessageWriter):
+                    self._writer.delta(text, shown(said, self.turn.runtime.format))
+                else:
+                    self._writer.delta(text)
             case Opened(kind=kind):
                 self._kind = kind
                 self._writer = self._open(piece)

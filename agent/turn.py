@@ -58,6 +58,8 @@ class Options:
     """The answer begins with a call of a tool (not with reasoning)."""
     listed: tuple[str, ...] = ()
     """Servers whose tools are listed as items first (a request's mcp tools)."""
+    logprobs: int | None = None
+    """Messages carry their tokens' log probabilities, with so many alternatives."""
     approver: Approver | None = None
     """Asked where the policy says ask; without one (nobody is there) such a call is refused."""
 
@@ -332,7 +334,10 @@ class Turn:
             left = most - self.measures.usage.output_tokens
             if left <= 0:
                 return "length"
-        request = Request(prompt, left, self.runtime.format.stop, self.options.sampling)
+        options = self.options
+        request = Request(
+            prompt, left, self.runtime.format.stop, options.sampling, logprobs=options.logprobs
+        )
         try:
             generation = self.runtime.generate(request)
         except ContextOverflow as error:
@@ -349,9 +354,9 @@ class Turn:
                 match event:
                     case Prefill(done, total, cached):
                         self.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
-                    case Tokens(new):
+                    case Tokens(new, logprobs):
                         self.measures.token_came()
-                        pieces.feed(new)
+                        pieces.feed(new, logprobs)
                         if pieces.stopped:
                             generation.cancel()
                     case Finished():

@@ -170,6 +170,14 @@ class Format(Protocol):
 
     def parser(self, recipients: Recipients | None) -> Parser: ...
 
+    def spelling(self, token: int) -> bytes:
+        """An id's bytes; empty for one that does not exist."""
+        ...
+
+    def is_markup(self, token: int) -> bool:
+        """Whether the id is more than its text: a mark, or a stop."""
+        ...
+
     def said(self, text: str, *, phase: Literal["commentary", "final_answer"]) -> list[int]:
         """An assistant's message of an imported history."""
         ...

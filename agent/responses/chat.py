@@ -7,6 +7,7 @@ reasoning as ``reasoning_content``, calls of the client's functions as ``tool_ca
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -16,6 +17,7 @@ from starlette.routing import Route
 
 from agent import events as ev
 from agent.responses.errors import ApiError, invalid, unsupported
+from agent.responses.plan import LOGPROBS
 from agent.responses.requests import (
     CreateResponse,
     Part,
@@ -93,9 +95,17 @@ class ChatRequest(Wire):
     n: int | None = None
     stop: str | list[str] | None = None
     logprobs: bool | None = None
+    top_logprobs: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repeat_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
 
 
-PASSED_ON = ("model", "parallel_tool_calls", "temperature", "top_p", "top_k", "min_p", "seed")
+PASSED_ON = (
+    "model", "parallel_tool_calls", "temperature", "top_p", "top_k", "min_p", "seed",
+    "presence_penalty", "frequency_penalty", "repeat_penalty", "logit_bias",
+)  # fmt: skip
 PARTS = {"text": "input_text", "image_url": "input_image", "file": "input_file"}
 
 
@@ -122,8 +132,8 @@ def as_response_request(chat: ChatRequest) -> CreateResponse:
         raise unsupported("n", "More than one choice")
     if chat.stop:
         raise unsupported("stop", "stop")
-    if chat.logprobs:
-        raise unsupported("logprobs", "logprobs")
+    if chat.top_logprobs is not None and not chat.logprobs:
+        raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
     given = {name: getattr(chat, name) for name in PASSED_ON}
     choice = chat.tool_choice
     effort = {"effort": chat.reasoning_effort} if chat.reasoning_effort else None
@@ -139,6 +149,8 @@ def as_response_request(chat: ChatRequest) -> CreateResponse:
             "max_output_tokens": chat.max_completion_tokens or chat.max_tokens,
             "reasoning": effort,
             "text": {"format": _format(chat.response_format)},
+            "include": [LOGPROBS] if chat.logprobs else None,
+            "top_logprobs": chat.top_logprobs,
             "store": False,
             "stream": chat.stream,
         },
@@ -201,12 +213,14 @@ def completion(response: ev.Response) -> bytes:
     if response.status == "failed" and response.error is not None:
         raise ApiError(500, response.error.message, code=response.error.code)
     thoughts, texts, calls = [], [], []
+    logprobs: list[dict[str, Any]] = []
     for item in response.output:
         match item:
             case ev.ReasoningItem(content=parts):
                 thoughts.append("".join(part.text for part in parts))
             case ev.MessageItem(content=parts):
                 texts.append("".join(part.text for part in parts))
+                logprobs += [one for part in parts for one in part.logprobs]
             case ev.FunctionCallItem():
                 function = {"name": _name(item), "arguments": item.arguments}
                 calls.append({"id": item.call_id, "type": "function", "function": function})
@@ -221,7 +235,12 @@ def completion(response: ev.Response) -> bytes:
         message["reasoning_content"] = SEPARATOR.join(thoughts)
     if calls:
         message["tool_calls"] = calls
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(response)}
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": _logprobs(logprobs),
+        "finish_reason": _finish(response),
+    }
     value = _head(response, "chat.completion") | {"choices": [choice], "usage": _usage(response)}
     return json.dumps(value, ensure_ascii=False).encode()
 
@@ -252,8 +271,8 @@ class Chunks:
                 return b""
             case ev.OutputItemAdded(item=item):
                 return self._opened(item)
-            case ev.OutputTextDelta(delta=delta):
-                return self._chunk({"content": delta})
+            case ev.OutputTextDelta(delta=delta, logprobs=logprobs):
+                return self._chunk({"content": delta}, logprobs=logprobs)
             case ev.FunctionCallArgumentsDelta(item_id=item_id, delta=delta):
                 call = {"index": self._calls[item_id], "function": {"arguments": delta}}
                 return self._chunk({"tool_calls": [call]})
@@ -286,9 +305,32 @@ class Chunks:
         head = _head(response, "chat.completion.chunk")
         return last + _data(head | {"choices": [], "usage": _usage(response)})
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def _chunk(
+        self,
+        delta: dict[str, Any],
+        finish: str | None = None,
+        logprobs: Sequence[dict[str, Any]] = (),
+    ) -> bytes:
+        shown = _logprobs(logprobs)
+        choice = {"index": 0, "delta": delta, "logprobs": shown, "finish_reason": finish}
         return _data(_head(self._response, "chat.completion.chunk") | {"choices": [choice]})
+
+
+def _logprobs(said: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Bytes are told of tokens that are whole text; others' text does not tell them."""
+
+    def one(logprob: dict[str, Any]) -> dict[str, Any]:
+        token = logprob["token"]
+        raw = logprob.get("bytes", None if "\ufffd" in token else list(token.encode()))
+        return {"token": token, "logprob": logprob["logprob"], "bytes": raw}
+
+    if not said:
+        return None
+    content = [
+        one(logprob) | {"top_logprobs": [one(other) for other in logprob["top_logprobs"]]}
+        for logprob in said
+    ]
+    return {"content": content, "refusal": None}
 
 
 def _data(value: dict[str, Any]) -> bytes:

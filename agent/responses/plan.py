@@ -31,6 +31,13 @@ EFFORTS: dict[str, Effort] = {
 """gpt-oss knows three; the others are taken as the nearest."""
 
 
+SAMPLING = (
+    "temperature", "top_p", "top_k", "min_p", "seed",
+    "presence_penalty", "frequency_penalty", "repeat_penalty",
+)  # fmt: skip
+LOGPROBS = "message.output_text.logprobs"
+
+
 @dataclass(frozen=True, slots=True)
 class Exposed:
     """What of the operator's tools requests may name; nothing unless he said so."""
@@ -151,8 +158,6 @@ def _supported(request: CreateResponse) -> None:
         raise unsupported("conversation", "conversation")
     if request.prompt is not None:
         raise unsupported("prompt", "prompt")
-    if request.top_logprobs:
-        raise unsupported("top_logprobs", "top_logprobs")
 
 
 def _earlier(request: CreateResponse, memory: Memory) -> Kept | None:
@@ -212,11 +217,9 @@ def _shortened(conversation: Conversation, runtime: Runtime, length: int, most: 
 
 
 def _options(request: CreateResponse, base: Options, chosen: Offer, read: History) -> Options:
-    given = {
-        name: value
-        for name in ("temperature", "top_p", "top_k", "min_p", "seed")
-        if (value := getattr(request, name)) is not None
-    }
+    given = {name: value for name in SAMPLING if (value := getattr(request, name)) is not None}
+    if request.logit_bias:
+        given["logit_bias"] = tuple((int(key), bias) for key, bias in request.logit_bias.items())
     effort = request.reasoning.effort if request.reasoning else None
     said = base.instructions if request.instructions is None else request.instructions
     parts = (said, *read.instructions, _format_section(request.text))
@@ -230,8 +233,15 @@ def _options(request: CreateResponse, base: Options, chosen: Offer, read: Histor
         functions=chosen.functions,
         tools=chosen.tools,
         must_call=chosen.must_call,
+        logprobs=_logprobs(request),
         listed=tuple(name for name in chosen.servers if name not in read.listed),
     )
+
+
+def _logprobs(request: CreateResponse) -> int | None:
+    """How many alternatives to each token; None: no log probabilities."""
+    wanted = request.top_logprobs or LOGPROBS in (request.include or ())
+    return request.top_logprobs or 0 if wanted else None
 
 
 def _least(*limits: int | None) -> int | None:
@@ -281,6 +291,9 @@ def _response(
         truncation=request.truncation or "disabled",
         temperature=options.sampling.temperature,
         top_p=options.sampling.top_p,
+        presence_penalty=options.sampling.presence_penalty,
+        frequency_penalty=options.sampling.frequency_penalty,
+        top_logprobs=options.logprobs or 0,
         store=request.store is not False,
         metadata=request.metadata or {},
         safety_identifier=request.safety_identifier,

@@ -236,6 +236,10 @@ MetadataKey = Annotated[str, StringConstraints(max_length=64)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
 
+TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,7}$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+
+
 class CreateResponse(Wire):
     """One request; what is None was not said."""
 
@@ -253,6 +257,11 @@ class CreateResponse(Wire):
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    include: list[str] | None = None
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    repeat_penalty: float | None = Field(default=None, ge=0.1, le=10)
+    logit_bias: dict[TokenId, Bias] | None = Field(default=None, max_length=1024)
     truncation: Literal["auto", "disabled"] | None = None
     metadata: dict[MetadataKey, MetadataValue] | None = Field(default=None, max_length=16)
     store: bool | None = None

@@ -145,6 +145,16 @@ def test_scores_that_are_no_numbers(value: float) -> None:
         sampler_of(Sampling(), 1000).pick(logits)
 
 
+def test_a_seed_picks_the_same_again() -> None:
+    logits = scores(1000, 1.0)
+
+    def drawn(seed: int | None) -> list[int]:
+        return picks(Request([1], sampling=Sampling(seed=seed)), [logits] * 20)
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert drawn(None) != drawn(None)
+
+
 # --- penalties and biases ---
 
 

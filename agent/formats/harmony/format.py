@@ -10,7 +10,16 @@ from openai_harmony import HarmonyEncoding
 from agent.formats.base import Head, Parser
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.harmony.render import Renderer
-from agent.formats.harmony.vocabulary import CALL, CHANNEL, END, ENDOFTEXT, MESSAGE, RETURN
+from agent.formats.harmony.vocabulary import (
+    CALL,
+    CHANNEL,
+    END,
+    ENDOFTEXT,
+    MESSAGE,
+    ORDINARY,
+    RETURN,
+    vocabulary,
+)
 from agent.formats.recipients import Recipients
 
 # What the model may call without being told of a function of that name.
@@ -66,6 +75,14 @@ class HarmonyFormat:
 
     def parser(self, recipients: Recipients | None) -> Parser:
         return HarmonyParser(self.encoding, recipients)
+
+    def spelling(self, token: int) -> bytes:
+        known = vocabulary(self.encoding)
+        raw = known.raw(token)
+        return known.spelled(token).encode() if raw is None else raw
+
+    def is_markup(self, token: int) -> bool:
+        return token >= ORDINARY
 
     def said(self, text: str, *, phase: Literal["commentary", "final_answer"]) -> list[int]:
         if phase == "commentary":

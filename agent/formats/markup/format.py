@@ -39,6 +39,7 @@ class MarkupFormat:
         self.template = template
         self.encoder = Encoder(vocabulary)
         self._family, self._begin = family, vocabulary.begin
+        self._vocabulary, self._marks = vocabulary, frozenset(vocabulary.specials.values())
         self._alphabet = Alphabet(vocabulary, family)
         self.stop = frozenset(self._alphabet.stop)
         self._opening = self.encoder.markup(template.opening)
@@ -148,6 +149,12 @@ class MarkupFormat:
 
     def parser(self, recipients: Recipients | None) -> Parser:
         return MarkupParser(self._alphabet, recipients, thinking=self._thinking)
+
+    def spelling(self, token: int) -> bytes:
+        return self._vocabulary.raw(token) or b""
+
+    def is_markup(self, token: int) -> bool:
+        return self._alphabet.raw(token) is None or token in self._marks
 
     # --- what it wrote elsewhere ------------------------------------------------------------------
 

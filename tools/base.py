@@ -38,6 +38,28 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Resource:
+    """Something that a server lets its clients read."""
+
+    uri: str
+    """With ``{names}`` to fill in where it is a template."""
+    name: str
+    description: str = ""
+    mime: str = ""
+    template: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A text that a server has ready."""
+
+    name: str
+    description: str = ""
+    arguments: tuple[tuple[str, bool], ...] = ()
+    """Names, and whether each is required."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerState:
     """A server as a person sees it."""
 
@@ -46,6 +68,10 @@ class ServerState:
     tools: list[str]
     error: str | None = None
     required: bool = False
+    protocol: str = ""
+    """The version of MCP that is spoken with it; empty while it is not connected."""
+    stderr: str = ""
+    """The last of what it wrote there, in this run or the one before."""
 
 
 OnProgress = Callable[[float, float | None, str | None], None]

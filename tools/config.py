@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from tools.hands import Hand
+
+Rule = Literal["allow", "ask", "deny", "auto"]
+"""May a tool run? auto: what only reads runs, the rest asks."""
 
 
 class ConfigError(Exception):
@@ -30,6 +32,8 @@ class ServerConfig:
     """Added to the few variables that a server inherits."""
     cwd: str | None = None
     url: str | None = None
+    transport: Literal["", "http", "sse"] = ""
+    """Of a URL; empty: streamable HTTP, or SSE where the server knows only that."""
     headers: Mapping[str, str] = field(default_factory=dict)
     hand: Hand | None = None
     enabled: bool = True
@@ -37,40 +41,39 @@ class ServerConfig:
     """A turn without it does not start."""
     startup_timeout_sec: float = 30.0
     tool_timeout_sec: float = 120.0
+    tool_timeouts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds, of single tools."""
     enabled_tools: tuple[str, ...] | None = None
     """Only these, where set."""
     disabled_tools: tuple[str, ...] = ()
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    """Of single tools; under the empty name, of all others."""
     trusted: bool = False
     """The operator named it on the command line: its calls need no question."""
+    project: bool = False
+    """It came with a folder that is worked in, not from the person."""
+    origin: str = ""
+    """The command or address as it is written down, nothing expanded: what a person is shown."""
+    problem: str | None = None
+    """Why it cannot even be tried."""
 
     def offers(self, tool: str) -> bool:
         """Whether the settings let the model see this tool."""
         chosen = self.enabled_tools is None or tool in self.enabled_tools
         return chosen and tool not in self.disabled_tools
 
+    @property
+    def tries_sse(self) -> bool:
+        """Its settings leave open which transport it has."""
+        return self.url is not None and not self.transport
 
-def read_servers(path: Path, env: Mapping[str, str] = os.environ) -> list[ServerConfig]:
-    """Read a JSON file with ``mcpServers``, the shape that other MCP clients use.
+    def timeout(self, tool: str) -> float:
+        """Seconds that a call of this tool may take."""
+        return self.tool_timeouts.get(tool, self.tool_timeout_sec)
 
-    Raises ConfigError with the file and, where it has one, the place in it.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8 text") from None
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise ConfigError(f"{path} is not valid JSON: {error.msg} at {where}") from None
-    except RecursionError:
-        raise ConfigError(f"{path} is nested too deeply") from None
-    servers = data.get("mcpServers") if isinstance(data, dict) else None
-    if not isinstance(servers, dict):
-        raise ConfigError(f'{path} has no "mcpServers" object')
-    return [_server(name, entry, _Source(path, env)) for name, entry in servers.items()]
+    def rule(self, tool: str) -> Rule | None:
+        """What the settings say of its calls."""
+        return self.rules.get(tool) or self.rules.get("")
 
 
 def parse_server(option: str) -> ServerConfig:
@@ -82,9 +85,10 @@ def parse_server(option: str) -> ServerConfig:
         raise ConfigError(f"--mcp {option!r}: {str(error).lower()}") from None
     if not equals or not name.strip() or not words:
         raise ConfigError(f"--mcp wants NAME=command args, not {option!r}")
+    server = ServerConfig(name.strip(), trusted=True, origin=line.strip())
     if words[0].startswith(("http://", "https://")):
-        return ServerConfig(name.strip(), url=words[0], trusted=True)
-    return ServerConfig(name.strip(), command=words[0], args=tuple(words[1:]), trusted=True)
+        return replace(server, url=words[0])
+    return replace(server, command=words[0], args=tuple(words[1:]))
 
 
 def merge(*groups: list[ServerConfig]) -> list[ServerConfig]:
@@ -93,89 +97,73 @@ def merge(*groups: list[ServerConfig]) -> list[ServerConfig]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class McpFile:
+    """A file with ``mcpServers``, read."""
+
     path: Path
-    env: Mapping[str, str]
+    servers: list[ServerConfig]
+    """One that is not written right has a ``problem``."""
+    approve: dict[str, Rule]
+    """Rules by ``server`` or ``server.tool``, for hands too."""
+    raw: dict[str, Any]
+    """The whole of the file."""
 
-    def wrong(self, name: str, what: str) -> ConfigError:
-        return ConfigError(f"{self.path}: server {name!r}: {what}")
-
-    def expand(self, name: str, text: str) -> str:
-        def value(match: re.Match[str]) -> str:
-            variable, default = match["name"], match["default"]
-            # As in a shell, ``:-`` also stands in for an empty value.
-            found = self.env.get(variable)
-            if default is not None:
-                return found or default
-            if found is None:
-                raise self.wrong(name, f"the environment variable {variable} is not set")
-            return found
-
-        return _VARIABLE.sub(value, text)
+    def entries(self) -> dict[str, Any]:
+        return raw_servers(self.raw)
 
 
-_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
-_SECONDS = ("startup_timeout_sec", "tool_timeout_sec")
-_FLAGS = ("enabled", "required")
-_KINDS = {"stdio": "command", "http": "url", "sse": "url", "streamable-http": "url"}
+def read_file(path: Path, env: Mapping[str, str] = os.environ) -> McpFile:
+    """Read a JSON file with ``mcpServers``, the shape that other MCP clients use.
+
+    Raises ConfigError where the file as a whole cannot be used.
+    """
+    data = load(path)
+    if not isinstance(data, dict) or not isinstance(raw_servers(data), dict):
+        raise ConfigError(f'{path} has no "mcpServers" object')
+    from tools.entries import read_entry
+
+    servers = []
+    for name, entry in raw_servers(data).items():
+        try:
+            servers.append(read_entry(name, entry, env))
+        except ConfigError as error:
+            servers.append(ServerConfig(name, problem=f"{path}: server {name!r}: {error}"))
+    return McpFile(path, servers, _approve(path, data), data)
 
 
-def _server(name: str, entry: Any, source: _Source) -> ServerConfig:
-    if not isinstance(entry, dict):
-        raise source.wrong(name, "must be an object")
-    if not name.strip():
-        raise source.wrong(name, "needs a name")
+def read_servers(path: Path, env: Mapping[str, str] = os.environ) -> list[ServerConfig]:
+    """The servers of a file that a person has just named: the first thing wrong is an error."""
+    servers = read_file(path, env).servers
+    for server in servers:
+        if server.problem:
+            raise ConfigError(server.problem)
+    return servers
 
-    def text(key: str) -> str | None:
-        value = entry.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            raise source.wrong(name, f"{key} must be a text")
-        return source.expand(name, value)
 
-    def texts(key: str) -> tuple[str, ...] | None:
-        value = entry.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise source.wrong(name, f"{key} must be a list of texts")
-        return tuple(source.expand(name, one) for one in value)
+def raw_servers(data: Mapping[str, Any]) -> dict[str, Any]:
+    """``servers`` is what VS Code calls them."""
+    servers: dict[str, Any] = data.get("mcpServers", data.get("servers", None))
+    return servers
 
-    def table(key: str) -> dict[str, str]:
-        value = entry.get(key) or {}
-        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-            raise source.wrong(name, f"{key} must map names to texts")
-        return {k: source.expand(name, v) for k, v in value.items()}
 
-    command, url = text("command"), text("url")
-    wants = _KINDS.get(str(entry.get("type", "stdio" if command else "http")))
-    if wants is None:
-        raise source.wrong(name, f"unknown type {entry['type']!r}; known: {', '.join(_KINDS)}")
-    if not (command if wants == "command" else url):
-        raise source.wrong(name, f"needs a {wants}" if "type" in entry else "needs a command")
-    server = ServerConfig(
-        name=name,
-        command=(command or "") if wants == "command" else "",
-        args=texts("args") or (),
-        env=table("env"),
-        cwd=text("cwd"),
-        url=url if wants == "url" else None,
-        headers=table("headers"),
-        enabled_tools=texts("enabled_tools"),
-        disabled_tools=texts("disabled_tools") or (),
-    )
-    changes: dict[str, Any] = {}
-    for key in _SECONDS:
-        if (seconds := entry.get(key)) is not None:
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
-                raise source.wrong(name, f"{key} must be a number of seconds")
-            changes[key] = float(seconds)
-    for key in (*_FLAGS, "disabled"):
-        if (flag := entry.get(key)) is not None:
-            if not isinstance(flag, bool):
-                raise source.wrong(name, f"{key} must be true or false")
-            changes[key] = flag
-    if changes.pop("disabled", False):
-        changes["enabled"] = False
-    return replace(server, **changes)
+def load(path: Path) -> Any:
+    """A JSON file; raises ConfigError with the place of what is wrong."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"{path} is not valid JSON: {error.msg} at {where}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply") from None
+
+
+def _approve(path: Path, data: dict[str, Any]) -> dict[str, Rule]:
+    rules = data.get("approve", {})
+    known = get_args(Rule)
+    if not isinstance(rules, dict) or any(rule not in known for rule in rules.values()):
+        raise ConfigError(f'{path}: "approve" must map servers or tools to {", ".join(known)}')
+    return rules

@@ -4,76 +4,116 @@ imports this module in a thread."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import anyio
 import mcp.types as T
 from mcp import Client, MCPError
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import UrlElicitationRequiredError
 from pydantic import ValidationError
 
-from tools.base import OnOutput, OnProgress, Tool, ToolResult
+from tools import catalogue
+from tools.answers import Answers
+from tools.base import Tool, ToolResult
 from tools.config import ServerConfig
 from tools.hands import emit, serve
-from tools.naming import clean
-from tools.results import Results, encodable, failure
+from tools.questions import Caller
+from tools.results import Results, failure
+from tools.running import Running
 from tools.stdio import Child
+from tools.transport import Remote
+from tools.trouble import explain, reason
 
-MAX_PAGES = 100
-"""Of a server's list of tools: a paginator that never ends must not hang the start."""
+RELIST_PAUSE = 0.5
+"""Seconds between two readings of lists that a server keeps changing."""
+MODERN = "2026-07-28"
+"""From this version on, changes are heard of by listening only."""
+
+V = TypeVar("V")
+Way = Literal["", "legacy", "sse"]
+"""legacy: initialize at once, for a server that the probe of newer versions upsets."""
+_running: ContextVar[Running | None] = ContextVar("running", default=None)
+
+
+class SessionLost(Exception):
+    """The server has forgotten us, and has not run the call."""
 
 
 class Connection:
     """From the start of a server to its end; a restart is a new one."""
 
-    def __init__(self, config: ServerConfig, results: Results) -> None:
+    Lost = SessionLost
+
+    def __init__(
+        self, config: ServerConfig, results: Results, roots: Sequence[Path] = (), way: Way = ""
+    ) -> None:
+        """``roots``: folders that the server is told it may work in."""
         self.config = config
-        self._results = results
+        self.protocol = ""
+        self._results, self._roots, self._way = results, roots, way
         self._client: Client | None = None
         self._scope: anyio.CancelScope | None = None
         self._stopped = False
-        self._child = None if config.hand else Child(config)
-        self._listeners: list[OnOutput] = []
+        self._child = Child(config) if config.command else None
+        self._remote: Remote | None = None
+        if config.url:
+            from tools.oauth import stored_auth
+
+            remote: Literal["http", "sse"] = "sse" if "sse" in (way, config.transport) else "http"
+            self._remote = Remote(config, remote, stored_auth(config))
+        self._lost = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._running: list[Running] = []
+        self._own: frozenset[str] = frozenset()
+        """Tools that stand for something else of the server's: its resources."""
 
     async def run(self, ready: Callable[[list[Tool]], None]) -> str:
-        """Connect, call ``ready`` with the tools, stay until the server ends or ``stop``.
+        """Connect, call ``ready`` with the tools (again when they change), stay until the server
+        ends or ``stop``.
 
         Answers with a sentence that says why it ended. Everything is entered and left in this one
         task: the SDK's cancel scopes allow nothing else. Calls come from other tasks.
         """
         timeout = self.config.startup_timeout_sec
+        watching: list[asyncio.Task[None]] = []
         try:
             with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._scope:
                 if self._stopped:
                     return "was stopped"
-                async with Client(
-                    serve(self.config.hand) if self.config.hand else self._connecting(),
-                    logging_callback=self._logged,
-                    log_level="info",
-                    client_info=T.Implementation(name="agent", version="0"),
-                ) as client:
+                async with self._connected() as client:
                     tools = await self._list(client)
                     self._scope.deadline = math.inf
-                    self._client = client
+                    self._client, self.protocol = client, client.protocol_version
                     ready(tools)
-                    if self._child:
-                        await self._child.ended.wait()
-                    else:
-                        await anyio.sleep_forever()
+                    watching += self._watch(client, ready)
+                    await (self._child.ended if self._child else self._lost).wait()
             if self._stopped:
                 return "was stopped"
             if self._client is None and self._scope.cancelled_caught:
                 return self._explain(f"did not answer within {timeout:g} s of its start")
             return self._explain("ended")
         except Exception as error:
-            return self._explain(_reason(error, self.config))
+            return self._explain(reason(error, self.config, self._refusal))
         finally:
             self._client = None
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
     @property
     def alive(self) -> bool:
-        return self._client is not None and not (self._child and self._child.ended.is_set())
+        ended = self._child.ended if self._child else self._lost
+        return self._client is not None and not ended.is_set()
+
+    @property
+    def stderr(self) -> str:
+        return self._child.stderr() if self._child else ""
 
     def stop(self) -> None:
         """Make ``run`` return, also while it is still connecting."""
@@ -81,36 +121,51 @@ class Connection:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def call(
-        self,
-        name: str,
-        arguments: dict[str, Any],
-        on_progress: OnProgress | None,
-        on_output: OnOutput | None,
-    ) -> ToolResult:
-        """Run a tool; only being cancelled is an exception."""
-        client, config = self._client, self.config
-        # A hand bounds its own time, more gently than by being cancelled.
-        timeout = None if config.hand else config.tool_timeout_sec
+    # --- calls ---
 
-        async def progressed(progress: float, total: float | None, message: str | None) -> None:
-            if on_progress is not None:
-                on_progress(progress, total, message and encodable(message))
+    async def call(self, name: str, arguments: dict[str, Any], caller: Caller) -> ToolResult:
+        """Run a tool. Raises SessionLost; else only being cancelled is an exception."""
+        if name == catalogue.LIST_RESOURCES and name in self._own:
+            return await self._request(caller, self._listed)
+        if name == catalogue.READ_RESOURCE and name in self._own:
+            uri = str(arguments.get("uri", ""))
+            return await self._request(caller, lambda _: self._read(uri), name)
+        return await self._request(caller, lambda run: self._call(name, arguments, run), name)
 
-        def listener(stream: str, text: str) -> None:
-            if on_output is not None:
-                on_output(stream, encodable(text))
+    async def fetch(self, work: Callable[[Client], Awaitable[V]]) -> V:
+        """Ask the server for something that is no call; raises ValueError with a sentence."""
+        found: list[V] = []
 
-        token = emit.set(listener)
-        self._listeners.append(listener)
+        async def fetched(running: Running) -> ToolResult:
+            found.append(await work(self._ready_client()))
+            return ToolResult("")
+
         try:
-            if client is None:
-                raise MCPError(T.CONNECTION_CLOSED, "not connected")
-            # The SDK's clock starts once the request is written, which a stuck server can prevent.
-            async with asyncio.timeout(None if timeout is None else timeout + 1):
-                result = await client.call_tool(
-                    name, arguments, read_timeout_seconds=timeout, progress_callback=progressed
-                )
+            result = await self._request(Caller(), fetched)
+        except SessionLost:
+            result = self._failure("lost the session", T.CONNECTION_CLOSED)
+        if not found:
+            raise ValueError(result.text)
+        return found[0]
+
+    def _ready_client(self) -> Client:
+        if self._client is None:
+            raise MCPError(T.CONNECTION_CLOSED, "not connected")
+        return self._client
+
+    async def _request(
+        self, caller: Caller, work: Callable[[Running], Awaitable[ToolResult]], name: str = ""
+    ) -> ToolResult:
+        config = self.config
+        # A hand bounds its own time, more gently than by being cancelled.
+        timeout = None if config.hand else config.timeout(name)
+        running = Running(caller, timeout)
+        output, current = emit.set(running.output), _running.set(running)
+        self._running.append(running)
+        try:
+            async with running:
+                result = await work(running)
+            return self._results.noted(result, running.notes)
         except TimeoutError:
             return self._failure(f"did not answer within {timeout:g} s", T.REQUEST_TIMEOUT)
         except MCPError as error:
@@ -118,12 +173,20 @@ class Connection:
         except ValidationError:
             return self._failure("gave a result that is not valid MCP", T.INTERNAL_ERROR)
         except RuntimeError as error:
-            return self._failure(f"gave a wrong result: {error}", T.INTERNAL_ERROR)
+            return self._failure(f"gave a wrong result: {str(error)[:2000]}", T.INTERNAL_ERROR)
+        except SessionLost:
+            raise
         except Exception as error:
             return self._failure(f"could not be called: {error}", T.INTERNAL_ERROR)
         finally:
-            emit.reset(token)
-            self._listeners.remove(listener)
+            emit.reset(output)
+            _running.reset(current)
+            self._running.remove(running)
+
+    async def _call(self, name: str, arguments: dict[str, Any], running: Running) -> ToolResult:
+        result = await self._ready_client().call_tool(
+            name, arguments, progress_callback=running.progress
+        )
         content = [
             block.model_dump(mode="json", by_alias=True, exclude_none=True)
             for block in result.content
@@ -133,88 +196,122 @@ class Connection:
             self._results.of, content, result.structured_content, failed=bool(result.is_error)
         )
 
-    def _connecting(self) -> Any:
-        assert self._child is not None
-        return self._child.connect()
+    async def _listed(self, running: Running) -> ToolResult:
+        text = catalogue.listing(await catalogue.list_resources(self._ready_client()))
+        return await asyncio.to_thread(self._results.of, [{"type": "text", "text": text}])
 
-    async def _list(self, client: Client) -> list[Tool]:
-        found: dict[str, T.Tool] = {}
-        cursor = None
-        for _ in range(MAX_PAGES):
-            page = await client.list_tools(cursor=cursor)
-            for tool in page.tools:
-                found.setdefault(tool.name, tool)
-            if not (cursor := page.next_cursor):
-                break
-        return [
-            Tool(
-                server=self.config.name,
-                name=tool.name,
-                description=clean(tool.description or tool.title or ""),
-                parameters=tool.input_schema,
-                read_only=bool(tool.annotations and tool.annotations.read_only_hint),
-            )
-            for tool in found.values()
-            # Such a tool can only be run as a task, which the protocol no longer has.
-            if not (tool.execution and tool.execution.task_support == "required")
-        ]
-
-    async def _logged(self, params: T.LoggingMessageNotificationParams) -> None:
-        # A log message names no request; with several calls under way, all of them show it.
-        text = params.data if isinstance(params.data, str) else str(params.data)
-        for listener in list(self._listeners):
-            listener("log", f"{text}\n")
+    async def _read(self, uri: str) -> ToolResult:
+        blocks = await catalogue.read_resource(self._ready_client(), uri)
+        return await asyncio.to_thread(self._results.of, blocks)
 
     async def _refused(self, name: str, error: MCPError) -> ToolResult:
         match error.code:
             case T.REQUEST_TIMEOUT:
-                what = f"did not answer within {self.config.tool_timeout_sec:g} s"
+                what = "did not answer in time"
             case T.CONNECTION_CLOSED:
                 if self._child:
                     # The owner task learns how it ended a moment later.
                     with anyio.move_on_after(1):
                         await self._child.ended.wait()
+                self._lost.set()
                 what = self._explain("ended before it answered")
+            case T.INVALID_REQUEST if self._refusal == 404:
+                self._lost.set()
+                raise SessionLost
             case T.METHOD_NOT_FOUND | T.INVALID_PARAMS:
                 what = f"refused the call of {name}: {error.message}"
+            case T.URL_ELICITATION_REQUIRED:
+                pages = UrlElicitationRequiredError.from_error(error.error).elicitations
+                where = "; ".join(f"{page.message} {page.url}" for page in pages)
+                what = f"wants the user to visit a page first: {where}"
             case _:
                 what = f"answered with an error: {error.message}"
+                if self._refusal in (401, 403):
+                    what = reason(error, self.config, self._refusal)
         return self._failure(what, error.code)
 
     def _failure(self, what: str, code: int) -> ToolResult:
         return failure(f"the server {self.config.name} {what}", code)
 
+    @property
+    def _refusal(self) -> int | None:
+        return self._remote.refusal if self._remote else None
+
     def _explain(self, what: str) -> str:
-        """With what the child said last, and what may be done about it."""
-        child = self._child
-        if child is None:
-            return what
-        if child.complaint:
-            what = f"was cut off: {child.complaint}"
-        elif child.returncode is not None and what == "ended":
-            code = child.returncode
-            what = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-        stderr = child.stderr()
-        if "ImportError" in stderr and "mcp" in stderr:
-            what += " (an older server; try: uvx --with 'mcp<2' ...)"
-        return f"{what}; its last words: {stderr[-1500:]}" if stderr else what
+        return explain(what, self._child) if self._child else what
 
+    # --- the connection ---
 
-def _reason(error: BaseException, config: ServerConfig) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    match error:
-        case FileNotFoundError() if config.cwd and error.filename == config.cwd:
-            return f"cannot be started: no such folder: {config.cwd}"
-        case FileNotFoundError():
-            return f"cannot be started: no such command: {config.command}"
-        case OSError():
-            return f"cannot be started: {config.command}: {error.strerror or error}"
-        case MCPError(code=T.CONNECTION_CLOSED):
-            return "ended"
-        case MCPError():
-            return f"answered its start with an error: {error.message}"
-        case ValidationError():
-            return "gave a list of tools that is not valid MCP"
-        case _:
-            return f"failed: {error or type(error).__name__}"
+    def _connected(self) -> Client:
+        target: Any
+        if self.config.hand:
+            target = serve(self.config.hand)
+        else:
+            over = self._child or self._remote
+            assert over is not None, "a server is a hand, a command or a URL"
+            target = over.connect()
+        answers = Answers(self.config.name, self._roots, self._asked_by)
+        return Client(
+            target,
+            mode="legacy" if self._way == "legacy" else "auto",
+            cache=None,  # what has changed is read again when the server says so
+            logging_callback=self._logged,
+            log_level="info",
+            message_handler=self._heard,
+            elicitation_callback=answers.elicit,
+            sampling_callback=answers.sample,
+            list_roots_callback=answers.list_roots,
+            client_info=T.Implementation(name="agent", version="0"),
+        )
+
+    async def _list(self, client: Client) -> list[Tool]:
+        tools, self._own = await catalogue.list_tools(client, self.config.name)
+        return tools
+
+    def _watch(
+        self, client: Client, ready: Callable[[list[Tool]], None]
+    ) -> list[asyncio.Task[None]]:
+        """Tasks that hear of changes and read the lists again."""
+        if self.config.hand:
+            return []
+        tasks = [self._relist(client, ready)]
+        offers = client.server_capabilities
+        if client.protocol_version >= MODERN and offers.tools and offers.tools.list_changed:
+            tasks.append(self._listen(client))
+        return [asyncio.create_task(task) for task in tasks]
+
+    async def _relist(self, client: Client, ready: Callable[[list[Tool]], None]) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            with contextlib.suppress(MCPError, ValueError):
+                ready(await self._list(client))
+            await asyncio.sleep(RELIST_PAUSE)
+
+    async def _listen(self, client: Client) -> None:
+        while True:
+            try:
+                async with client.listen(
+                    tools_list_changed=True, resources_list_changed=True
+                ) as on:
+                    async for _ in on:
+                        self._changed.set()
+            except SubscriptionLost:
+                self._changed.set()  # what was missed meanwhile
+            except (MCPError, RuntimeError, TimeoutError):
+                return  # it does not have it
+            await asyncio.sleep(RELIST_PAUSE)
+
+    def _asked_by(self) -> Running | None:
+        """The call that a request of the server's belongs to: older versions do not say."""
+        return _running.get() or (self._running[-1] if self._running else None)
+
+    async def _heard(self, message: Any) -> None:
+        if isinstance(message, T.ToolListChangedNotification | T.ResourceListChangedNotification):
+            self._changed.set()
+
+    async def _logged(self, params: T.LoggingMessageNotificationParams) -> None:
+        # A log message names no request; with several calls under way, all of them show it.
+        text = params.data if isinstance(params.data, str) else str(params.data)
+        for running in list(self._running):
+            running.output("log", f"{text}\n")

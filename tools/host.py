@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from tools.base import OnOutput, OnProgress, ServerState, Source, Tool, ToolResult
+from tools.base import (
+    OnOutput,
+    OnProgress,
+    Prompt,
+    Resource,
+    ServerState,
+    Source,
+    Tool,
+    ToolResult,
+)
 from tools.config import ServerConfig
 from tools.hands import Citable
 from tools.naming import model_names
+from tools.questions import Caller, OnElicitation, OnSampling
 from tools.results import Results, encodable, failure
 
 if TYPE_CHECKING:
-    from tools.connection import Connection
+    from mcp import Client
+
+    from tools.connection import Connection, Way
 
 log = logging.getLogger(__name__)
+V = TypeVar("V")
 
 BACKOFF = (0.5, 60.0)
 """Seconds before the first restart, and at most: it doubles each time."""
@@ -39,11 +53,13 @@ class Host:
         *,
         limit: int = 32_000,
         results: Path | None = None,
+        roots: Sequence[Path] = (),
     ) -> None:
         """``limit``: characters of a result for the model. ``results``: the folder for whole
-        results where they had to be cut (None: a temporary one)."""
-        kept = Results(limit, results)
-        self._servers = {config.name: _Server(config, kept) for config in servers}
+        results where they had to be cut (None: a temporary one). ``roots``: the folders that
+        servers are told they may work in."""
+        self._results = Results(limit, results)
+        self._servers = {config.name: _Server(config, self._results, roots) for config in servers}
         self._named: tuple[Tool, ...] = ()
         self._named_from: list[Tool] | None = None
 
@@ -57,10 +73,15 @@ class Host:
         for server in self._servers.values():
             server.start()
 
-    async def settled(self) -> None:
-        """Until no server is starting any more (each is bounded by its own startup timeout)."""
-        for server in self._servers.values():
-            await server.settled.wait()
+    async def settled(
+        self, names: Collection[str] | None = None, *, patience: float | None = None
+    ) -> None:
+        """Until none of these servers (None: of all) is starting any more; each is bounded by its
+        own startup timeout. ``patience``: seconds that one which is not required is waited for."""
+        async with asyncio.TaskGroup() as group:
+            for name, server in self._servers.items():
+                if names is None or name in names:
+                    group.create_task(server.wait(None if server.config.required else patience))
 
     def servers(self) -> list[ServerState]:
         return [server.state() for server in self._servers.values()]
@@ -85,17 +106,67 @@ class Host:
         *,
         on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None,
+        on_elicitation: OnElicitation | None = None,
+        on_sampling: OnSampling | None = None,
     ) -> ToolResult:
-        """Run it. Cancelling the awaiting task cancels the tool. Never raises but CancelledError."""
+        """Run it. Cancelling the awaiting task cancels the tool. Never raises but CancelledError.
+
+        What the server asks meanwhile is declined where nobody is given to answer it.
+        """
         server = self._servers.get(tool.server)
         if server is None:
             return failure(f"no such server: {tool.server}", INVALID_PARAMS)
-        connection = await server.connection()
-        if connection is None:
-            return failure(f"the server {tool.server} {server.problem()}", CONNECTION_CLOSED)
-        if not any(tool.name == one.name for one in server.offered()):
-            return failure(f"the server {tool.server} has no tool {tool.name}", INVALID_PARAMS)
-        return await connection.call(tool.name, arguments, on_progress, on_output)
+        caller = Caller(on_progress, on_output, on_elicitation, on_sampling)
+        for _ in range(2):
+            connection = await server.connection()
+            if connection is None:
+                return failure(f"the server {tool.server} {server.problem()}", CONNECTION_CLOSED)
+            if not any(tool.name == one.name for one in server.offered()):
+                return failure(f"the server {tool.server} has no tool {tool.name}", INVALID_PARAMS)
+            try:
+                return await connection.call(tool.name, arguments, caller)
+            except connection.Lost:
+                # It was restarted and has not run the call: the only one that may be made again.
+                continue
+        return failure(f"the server {tool.server} lost the session again", CONNECTION_CLOSED)
+
+    # --- what servers have beside tools ---
+
+    async def resources(self, server: str) -> list[Resource]:
+        """Those with an address, and templates. Raises ValueError with a sentence, as do these all."""
+        from tools import catalogue
+
+        return await self._fetch(server, catalogue.list_resources)
+
+    async def read_resource(self, server: str, uri: str) -> ToolResult:
+        """As a tool's result: what is no text lies in files."""
+        from tools import catalogue
+
+        blocks = await self._fetch(server, lambda client: catalogue.read_resource(client, uri))
+        return await asyncio.to_thread(self._results.of, blocks)
+
+    async def prompts(self, server: str) -> list[Prompt]:
+        from tools import catalogue
+
+        return await self._fetch(server, catalogue.list_prompts)
+
+    async def prompt(
+        self, server: str, name: str, arguments: dict[str, str]
+    ) -> list[tuple[str, str]]:
+        """A prompt's messages: role and text."""
+        from tools import catalogue
+
+        messages = await self._fetch(
+            server, lambda client: catalogue.get_prompt(client, name, arguments)
+        )
+        return [(role, self._results.of([block]).text) for role, block in messages]
+
+    async def _fetch(self, name: str, work: Callable[[Client], Awaitable[V]]) -> V:
+        server = self._servers.get(name)
+        connection = await server.connection() if server else None
+        if server is None or connection is None:
+            raise ValueError(f"the server {name} {server.problem() if server else 'is not known'}")
+        return await connection.fetch(work)
 
     async def preview(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
         """What a hand's call would change, for the person who is asked. Never raises."""
@@ -124,21 +195,22 @@ class Host:
 class _Server:
     """A server's settings, its state, and the task that keeps it running."""
 
-    def __init__(self, config: ServerConfig, results: Results) -> None:
+    def __init__(self, config: ServerConfig, results: Results, roots: Sequence[Path]) -> None:
         self.config = config
-        self._results = results
+        self._results, self._roots = results, roots
         self._tools: list[Tool] = list(config.hand.tools) if config.hand else []
         self._connection: Connection | None = None
         self._ready = False
+        self._reached = False
+        """It was ready once, this way."""
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
         self.settled = asyncio.Event()
-        self.error: str | None = None
-        if config.url:
-            self.error = "cannot be used yet: servers over HTTP come later; use a command"
-        if not config.enabled or config.url:
+        self.error: str | None = config.problem
+        self._stderr = ""
+        if not config.enabled or config.problem:
             self.settled.set()
 
     def problem(self) -> str | None:
@@ -168,10 +240,24 @@ class _Server:
             if absent := set(config.enabled_tools or ()) - {tool.name for tool in self._tools}:
                 error = f"has no tool {', '.join(sorted(absent))}"
         tools = [tool.name for tool in self.offered()]
-        return ServerState(config.name, status, tools, error and encodable(error), config.required)
+        connection = self._connection
+        return ServerState(
+            config.name,
+            status,
+            tools,
+            error and encodable(error),
+            config.required,
+            protocol=connection.protocol if connection and self._ready else "",
+            stderr=encodable((connection and connection.stderr) or self._stderr),
+        )
+
+    async def wait(self, seconds: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.settled.wait(), seconds)
 
     def start(self) -> None:
-        if self._task is None and not self._closing and self.config.enabled and not self.config.url:
+        possible = self.config.enabled and not self.config.problem
+        if self._task is None and not self._closing and possible:
             self._task = asyncio.create_task(self._own(), name=f"mcp {self.config.name}")
 
     async def connection(self) -> Connection | None:
@@ -215,10 +301,18 @@ class _Server:
             # The SDK's import takes most of a second; the first server to come pays in a thread.
             module = await asyncio.to_thread(import_module, "tools.connection")
             delay = BACKOFF[0]
+            ways = itertools.cycle(_ways(self.config))
+            way = next(ways)
             while not self._closing:
-                self._connection = module.Connection(self.config, self._results)
+                self._connection = module.Connection(self.config, self._results, self._roots, way)
                 began = asyncio.get_running_loop().time()
                 reason = await self._connection.run(self._publish)
+                self._stderr = self._connection.stderr or self._stderr
+                if not self._reached and way == "" and self.config.tries_sse:
+                    way = next(ways)  # at once: it is still the same start
+                    continue
+                if not self._reached:
+                    way = next(ways)
                 self._fail(reason)
                 if asyncio.get_running_loop().time() - began > HEALTHY:
                     delay = BACKOFF[0]
@@ -236,7 +330,8 @@ class _Server:
         # A hand's definitions are its own, with the names that the model was trained on.
         if self.config.hand is None:
             self._tools = tools
-        self._ready, self.error = True, None
+        self._ready = self._reached = True
+        self.error = None
         self._settle()
 
     def _fail(self, reason: str) -> None:
@@ -255,3 +350,10 @@ class _Server:
         self._wanted.clear()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wanted.wait(), seconds)
+
+
+def _ways(config: ServerConfig) -> tuple[Way, ...]:
+    """How to connect: where one way has never worked, the next attempt takes another."""
+    if config.hand:
+        return ("",)
+    return ("", "sse") if config.tries_sse else ("", "legacy")

@@ -7,9 +7,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 MAX_LENGTH = 64
 """OpenAI's limit for a function's name."""
+MAX_DESCRIPTION = 4000
+"""Characters; what is longer costs every prompt more than it tells."""
+MAX_DEPTH = 60
+"""Of a schema; what lies deeper is left out."""
 
 
 def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -30,8 +35,26 @@ def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
 def clean(text: str) -> str:
     """A description without characters that hide or reorder what a person would see."""
-    kept = (c for c in text if c in "\n\t" or unicodedata.category(c) not in _HIDDEN)
-    return "".join(kept).strip()
+    kept = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _HIDDEN).strip()
+    return kept if len(kept) <= MAX_DESCRIPTION else f"{kept[: MAX_DESCRIPTION - 1]}…"
+
+
+def clean_schema(schema: Any, depth: int = 0) -> Any:
+    """The same with its descriptions clean; names and values are what the server compares with."""
+    if depth > MAX_DEPTH:
+        return {}
+    match schema:
+        case dict():
+            return {
+                key: clean(value)
+                if key in ("description", "title") and isinstance(value, str)
+                else clean_schema(value, depth + 1)
+                for key, value in schema.items()
+            }
+        case list():
+            return [clean_schema(one, depth + 1) for one in schema]
+        case _:
+            return schema
 
 
 # Control; format (zero-width, bidi, tags); surrogate; private use; line and paragraph separators.

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import mimetypes
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tools.base import ToolResult
 
 MAX_FILES, MAX_BYTES = 200, 200_000_000
-"""Of whole results that are kept; the oldest go first, the newest never."""
+"""Of whole results and attachments that are kept; the oldest go first, the newest never."""
+PREFIX = "result-"
 
 
 class Results:
@@ -31,36 +35,73 @@ class Results:
         """``content``: MCP blocks as on the wire. Structured content repeats them where they exist,
         so it is shown only where they do not."""
         content = [_encodable(block) for block in content]
-        text = "\n".join(_blocks(content))
+        text = "\n".join(self._shown(block) for block in content)
         if not content and structured is not None:
             text = encodable(json.dumps(structured, ensure_ascii=False))
         if failed and not text:
             text = "Error: the tool failed and gave no reason"
         whole = None
         if len(text) > self.limit:
-            whole = self._keep(text)
+            whole = self._keep(text.encode(), ".txt")
             text = shorten(text, self.limit, whole)
         return ToolResult(text, "execution" if failed else "none", content=content, whole=whole)
 
-    def _keep(self, text: str) -> str | None:
-        """Where the whole text lies; None where the disk does not take it."""
+    def noted(self, result: ToolResult, notes: Sequence[str]) -> ToolResult:
+        """With what the model should know beside it."""
+        if not notes:
+            return result
+        return replace(result, text="\n".join(filter(None, [result.text, *notes])))
+
+    def _shown(self, block: dict[str, Any]) -> str:
+        """As the model reads it: what is no text is kept in a file and named."""
+        match block:
+            case {"type": "text"}:
+                return str(block.get("text", ""))
+            case {"type": "image" | "audio" as kind}:
+                return f"[{kind} {self._attached(block, 'data')}]"
+            case {"type": "resource", "resource": dict()}:
+                resource: dict[str, Any] = block["resource"]
+                if (text := resource.get("text")) is not None:
+                    return f"[resource {resource.get('uri', '')}]\n{text}"
+                return f"[resource {resource.get('uri', '')} {self._attached(resource, 'blob')}]"
+            case {"type": "resource_link"}:
+                return f"[resource link {block.get('name', '')} {block.get('uri', '')}]"
+            case other:
+                return f"[{other.get('type')}]"
+
+    def _attached(self, holder: dict[str, Any], key: str) -> str:
+        """Base64 goes into a file, out of the block."""
+        kind = str(holder.get("mimeType", "")) or "application/octet-stream"
+        try:
+            data = base64.b64decode(str(holder.pop(key, "")), validate=True)
+        except ValueError:
+            return f"{kind}, not valid base64"
+        size = f"{len(data)} B" if len(data) < 1000 else f"{len(data) / 1000:.0f} kB"
+        path = self._keep(data, _suffix(kind))
+        return f"{kind}, {size}, kept in {path}" if path else f"{kind}, {size}"
+
+    def _keep(self, data: bytes, suffix: str) -> str | None:
+        """Where it lies; None where the disk does not take it."""
         try:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="agent-results-"))
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(
-                "w",
-                encoding="utf-8",
-                dir=self._folder,
-                suffix=".txt",
-                delete=False,
+                dir=self._folder, prefix=PREFIX, suffix=suffix, delete=False
             ) as file:
-                file.write(text)
+                file.write(data)
             with contextlib.suppress(OSError):
                 _bound(self._folder, file.name)
             return file.name
         except OSError:
             return None
+
+
+def _suffix(kind: str) -> str:
+    """Of a file with this MIME type."""
+    known = mimetypes.guess_extension(kind, strict=False)
+    subtype = kind.rpartition("/")[2]
+    return known or (f".{subtype}" if subtype.isalnum() and len(subtype) < 6 else ".bin")
 
 
 def failure(sentence: str, code: int) -> ToolResult:
@@ -111,7 +152,7 @@ def _bound(folder: Path, newest: str) -> None:
         found = [
             (entry.path != newest, -status.st_mtime, status.st_size, entry.path)
             for entry in entries
-            if entry.name.endswith(".txt") and entry.is_file(follow_symlinks=False)
+            if entry.name.startswith(PREFIX) and entry.is_file(follow_symlinks=False)
             for status in [entry.stat(follow_symlinks=False)]
         ]
     size = 0
@@ -119,30 +160,3 @@ def _bound(folder: Path, newest: str) -> None:
         size += bytes_
         if old and (number >= MAX_FILES or size > MAX_BYTES):
             Path(path).unlink(missing_ok=True)
-
-
-def _blocks(content: Iterable[dict[str, Any]]) -> Iterable[str]:
-    for block in content:
-        match block.get("type"):
-            case "text":
-                yield str(block.get("text", ""))
-            case "image" | "audio" as kind:
-                size = _size(str(block.get("data", "")))
-                yield f"[{kind} {block.get('mimeType', '')}, {size}]"
-            case "resource":
-                resource = block.get("resource") or {}
-                if "text" in resource:
-                    yield f"[resource {resource.get('uri', '')}]\n{resource['text']}"
-                else:
-                    size = _size(str(resource.get("blob", "")))
-                    kind = resource.get("mimeType", "")
-                    yield f"[resource {resource.get('uri', '')} {kind}, {size}]"
-            case "resource_link":
-                yield f"[resource link {block.get('name', '')} {block.get('uri', '')}]"
-            case other:
-                yield f"[{other}]"
-
-
-def _size(base64: str) -> str:
-    size = len(base64) * 3 // 4
-    return f"{size} B" if size < 1000 else f"{size / 1000:.0f} kB"

@@ -46,7 +46,9 @@ async def test_calls_of_every_kind(plain: Host, tmp_path: Path) -> None:
     assert "the moon is in the way" in failed.text
 
     seen = await plain.call(tool(plain, "plain__picture"), {})
-    assert seen.text == "a dot\n[image image/png, 12 kB]\n[resource link more file:///more]"
+    dot, image, link = seen.text.splitlines()
+    assert (dot, link) == ("a dot", "[resource link more file:///more]")
+    assert image.startswith(f"[image image/png, 12 kB, kept in {tmp_path}/results/result-")
     assert seen.content[1]["mimeType"] == "image/png"
 
     table = await plain.call(tool(plain, "plain__table"), {})
@@ -123,22 +125,23 @@ async def test_a_server_that_fails_says_why(hosting: Hosting, tmp_path: Path) ->
         ServerConfig("absent", command="no-such-command-anywhere"),
         ServerConfig("folder", command=sys.executable, cwd=str(tmp_path / "none")),
         ServerConfig("old", command=sys.executable, args=("-c", "from mcp import FastMCPX")),
-        ServerConfig("remote", url="https://example.org/mcp"),
+        ServerConfig("unset", problem="mcp.json: the environment variable KEY is not set"),
         server("plain", name="off", enabled=False),
     )
     await host.start()
     await host.settled()
     errors = {one.name: one.error or "" for one in host.servers()}
+    assert host.servers()[0].stderr == "cannot find the database"
     assert errors["hostile"] == ("ended with exit code 3; its last words: cannot find the database")
     assert errors["absent"] == "cannot be started: no such command: no-such-command-anywhere"
     assert "no such folder" in errors["folder"]
     assert "uvx --with 'mcp<2'" in errors["old"]
-    assert "HTTP" in errors["remote"]
+    assert "KEY is not set" in errors["unset"]
     assert [one.status for one in host.servers()] == ["failed"] * 5 + ["disabled"]
     assert list(host.tools()) == []
-    failed = await host.call(Tool("remote", "x", "", {}), {})
+    failed = await host.call(Tool("unset", "x", "", {}), {})
     assert (failed.failure, failed.code) == ("protocol", -32000)
-    assert "HTTP" in failed.text
+    assert "KEY is not set" in failed.text
 
 
 async def test_a_server_that_failed_is_tried_again(hosting: Hosting, tmp_path: Path) -> None:

@@ -63,16 +63,27 @@ def test_structured_content_is_shown_where_there_is_no_other() -> None:
     assert results.of([], failed=True).text.startswith("Error")
 
 
-def test_blocks_are_named() -> None:
+def test_what_is_no_text_is_kept_in_files_and_named(tmp_path: Path) -> None:
     blocks: list[dict[str, Any]] = [
         {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
         {"type": "resource", "resource": {"uri": "file:///a", "text": "hi"}},
         {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAA", "mimeType": "x/y"}},
+        {"type": "image", "data": "@", "mimeType": "image/png"},
+        {"type": "image", "data": "", "mimeType": "image/png"},
         {"type": "hologram"},
     ]
-    assert Results(1000, None).of(blocks).text == (
-        "[audio audio/wav, 3 B]\n[resource file:///a]\nhi\n[resource file:///b x/y, 3 B]\n[hologram]"
+    result = Results(1000, tmp_path).of(blocks)
+    names = [Path(found) for found in re.findall(r"kept in (.*?)\]", result.text)]
+    assert [(path.read_bytes(), path.suffix) for path in names] == [
+        (b"\0\0\0", ".wav"),
+        (b"\0\0\0", ".y"),
+        (b"", ".png"),
+    ]
+    assert re.sub(r", kept in .*?\]", "]", result.text) == (
+        "[audio audio/wav, 3 B]\n[resource file:///a]\nhi\n[resource file:///b x/y, 3 B]\n"
+        "[image image/png, not valid base64]\n[image image/png, 0 B]\n[hologram]"
     )
+    assert all("data" not in block for block in result.content)
 
 
 def test_what_cannot_be_encoded_is_replaced() -> None:

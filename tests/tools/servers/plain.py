@@ -3,14 +3,34 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import mcp.types as T
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
+from mcp.server.elicitation import ElicitationResult
+from mcp.server.mcpserver import Context, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resolve import Elicit, ListRoots, Sample
+from pydantic import BaseModel
 
 server = MCPServer("plain")
+
+
+class Name(BaseModel):
+    name: str
+
+
+async def who() -> Elicit[Name]:
+    return Elicit("Who are you?", Name)
+
+
+async def poem() -> Sample:
+    asked = T.SamplingMessage(role="user", content=T.TextContent(text="Write about frogs."))
+    return Sample([asked], max_tokens=20)
+
+
+async def folders() -> ListRoots:
+    return ListRoots()
 
 
 @server.tool(annotations=T.ToolAnnotations(read_only_hint=True))
@@ -63,6 +83,50 @@ async def wait(started: str, cancelled: str) -> str:
     return "waited"
 
 
+@server.tool()
+async def ask(name: Annotated[ElicitationResult[Name], Resolve(who)]) -> str:
+    """Asks the user for a name."""
+    return f"{name.action} {name.data.name if name.action == 'accept' else '-'}"
+
+
+@server.tool()
+async def write(haiku: Annotated[T.CreateMessageResult, Resolve(poem)]) -> str:
+    """Has the client's model write something."""
+    return f"{haiku.model}: {haiku.content.text}"
+
+
+@server.tool()
+async def where(roots: Annotated[T.ListRootsResult, Resolve(folders)]) -> str:
+    return " ".join(str(root.uri) for root in roots.roots)
+
+
+@server.tool()
+async def grow(ctx: Context) -> str:
+    """Adds a tool."""
+    server.add_tool(odd, name="grown")
+    if (ctx.protocol_version or "") >= "2026":
+        await ctx.notify_tools_changed()
+    else:
+        await ctx.session.send_tool_list_changed()
+    return "grown"
+
+
+@server.resource("note://one")
+def note() -> str:
+    """The first note."""
+    return "remember the milk"
+
+
+@server.resource("note://{name}/picture", mime_type="image/png")
+def noted(name: str) -> bytes:
+    return name.encode()
+
+
+@server.prompt()
+def greet(name: str) -> str:
+    return f"Say hello to {name}"
+
+
 @server.tool(name="a.b c-é")
 def odd() -> str:
     return "odd"
@@ -70,4 +134,10 @@ def odd() -> str:
 
 if __name__ == "__main__":
     print("plain is up", file=sys.stderr)
-    server.run("stdio")
+    match sys.argv[1:]:
+        case ["http", port]:
+            server.run("streamable-http", port=int(port))
+        case ["sse", port]:
+            server.run("sse", port=int(port))
+        case _:
+            server.run("stdio")

@@ -1,0 +1,126 @@
+"""What servers ask back, change and offer beside tools, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.tools.conftest import Hosting, server, tool, until
+from tools.host import Host
+from tools.questions import Elicitation, Elicited, Sampled, Sampling
+
+
+@pytest.fixture(params=["auto", "legacy"])
+async def plain(
+    request: pytest.FixtureRequest,
+    hosting: Hosting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Host:
+    if request.param == "legacy":
+        monkeypatch.setattr("tools.host._ways", lambda config: ("legacy",))
+    host = hosting(server("plain"), results=tmp_path / "results", roots=[tmp_path])
+    await host.start()
+    await host.settled()
+    assert (host.servers()[0].protocol < "2026") == (request.param == "legacy")
+    return host
+
+
+async def test_a_question_goes_to_whoever_made_the_call(plain: Host) -> None:
+    asked: list[Elicitation] = []
+
+    async def answer(question: Elicitation) -> Elicited:
+        asked.append(question)
+        return Elicited("accept", {"name": "Ada"})
+
+    said = await plain.call(tool(plain, "plain__ask"), {}, on_elicitation=answer)
+    assert said.text == "accept Ada"
+    assert (asked[0].server, asked[0].message, asked[0].url) == ("plain", "Who are you?", None)
+    assert asked[0].schema is not None and "name" in asked[0].schema["properties"]
+
+
+async def test_a_question_that_nobody_answers_is_declined_and_the_model_told(plain: Host) -> None:
+    said = await plain.call(tool(plain, "plain__ask"), {})
+    assert said.text.startswith("decline -\n[The server asked the user: 'Who are you?'; nobody")
+
+
+@pytest.mark.slow
+async def test_the_time_that_a_person_takes_does_not_count(hosting: Hosting) -> None:
+    host = hosting(server("plain", tool_timeout_sec=1))
+    await host.start()
+    await host.settled()
+    clock = asyncio.get_running_loop().time
+
+    async def answer(question: Elicitation) -> Elicited:
+        asked = clock()
+        await until(lambda: clock() > asked + 1.1)
+        return Elicited("accept", {"name": "Ada"})
+
+    said = await host.call(tool(host, "plain__ask"), {}, on_elicitation=answer)
+    assert said.text == "accept Ada"
+
+
+async def test_a_question_is_closed_with_its_call(plain: Host) -> None:
+    asked, closed = asyncio.Event(), asyncio.Event()
+
+    async def answer(question: Elicitation) -> Elicited:
+        asked.set()
+        try:
+            await asyncio.sleep(600)
+        finally:
+            closed.set()
+        return Elicited("cancel")
+
+    call = asyncio.create_task(plain.call(tool(plain, "plain__ask"), {}, on_elicitation=answer))
+    await asked.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await asyncio.wait_for(closed.wait(), 5)
+    assert (await plain.call(tool(plain, "plain__echo"), {"text": "on"})).text == "on"
+
+
+async def test_sampling_is_the_callers_to_allow(plain: Host) -> None:
+    asked: list[Sampling] = []
+
+    async def write(wanted: Sampling) -> Sampled:
+        asked.append(wanted)
+        return Sampled("An old silent pond", "tiny")
+
+    said = await plain.call(tool(plain, "plain__write"), {}, on_sampling=write)
+    assert said.text == "tiny: An old silent pond"
+    assert asked[0].messages == (("user", "Write about frogs."),) and asked[0].max_tokens == 20
+    refused = await plain.call(tool(plain, "plain__write"), {})
+    assert refused.failure != "none" and "refused" in refused.text
+
+
+async def test_roots_are_told(plain: Host, tmp_path: Path) -> None:
+    assert (await plain.call(tool(plain, "plain__where"), {})).text == tmp_path.as_uri()
+
+
+async def test_a_new_tool_is_there_without_a_restart(plain: Host) -> None:
+    assert (await plain.call(tool(plain, "plain__grow"), {})).text == "grown"
+    await until(lambda: any(one.name == "grown" for one in plain.tools()))
+    assert (await plain.call(tool(plain, "plain__grown"), {})).text == "odd"
+
+
+async def test_resources_are_two_tools_and_prompts_can_be_read(plain: Host) -> None:
+    listed = await plain.call(tool(plain, "plain__list_resources"), {})
+    assert listed.text.splitlines()[0] == "note://one  (note, text/plain, The first note.)"
+    assert "note://{name}/picture" in listed.text
+    read = await plain.call(tool(plain, "plain__read_resource"), {"uri": "note://one"})
+    assert read.text == "[resource note://one]\nremember the milk"
+    picture = await plain.read_resource("plain", "note://ada/picture")
+    assert picture.text.startswith("[resource note://ada/picture image/png, 3 B, kept in ")
+    kept = Path(picture.text.rpartition("kept in ")[2].rstrip("]"))
+    assert kept.read_bytes() == b"ada" and kept.suffix == ".png"
+    missing = await plain.call(tool(plain, "plain__read_resource"), {"uri": "note://x/y"})
+    assert missing.failure == "protocol" and "note://x/y" in missing.text
+    assert (await plain.resources("plain"))[0].uri == "note://one"
+    (prompt,) = await plain.prompts("plain")
+    assert (prompt.name, prompt.arguments) == ("greet", (("name", True),))
+    assert await plain.prompt("plain", "greet", {"name": "Ada"}) == [("user", "Say hello to Ada")]
+    with pytest.raises(ValueError, match="the server nowhere is not known"):
+        await plain.prompts("nowhere")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from agent import events as ev
+from agent.asking import Asking
 from agent.conversation import Assistant
 from agent.formats.arguments import CodeArguments, settle
 from agent.formats.base import Kind, Opened
@@ -35,6 +38,9 @@ class Call:
         self.known = opened.kind is Kind.TOOL
         self.error: str | None = None
         self.arguments = "{}"
+        self.text: str | None = None
+        """What the model is told of it, once that is known."""
+        self.failed = False
         self._chunks: list[str] = []
         self._code: CodeArguments | None = None
         self.writer: FunctionCallWriter | McpCallWriter
@@ -44,6 +50,7 @@ class Call:
             return
         label, name = self._label()
         self.writer = McpCallWriter(turn.output, label, name)
+        self.asking = Asking(turn, self.writer)
         if self.recipient == PYTHON and not opened.json:
             self._code = CodeArguments()
             self._stream(self._code.open())
@@ -122,138 +129,130 @@ class Calls:
         return any(call.client for call in self.pending)
 
     async def run(self) -> bool:
-        """Run the pending calls, one after the other; true when the turn is over with them."""
+        """Run the pending calls; true when the turn is over with them.
+
+        In order, but those that only read and were made one after the other run together.
+        """
         client_is_next = self.client_is_next
-        calls, self.pending = self.pending, []
-        ours = [call for call in calls if not call.client]
-        for position, call in enumerate(ours):
+        ours = [call for call in self.pending if not call.client]
+        while ours:
+            self.pending = ours
+            batch = ours[: max(1, _leading(ours))]
             try:
-                text = await self._run(call)
+                await self._run_batch(batch)
             except BaseException:
-                self.pending = ours[position:]
                 self.abandon("interrupted")
                 raise
-            self._tell(call, text)
+            for call in batch:
+                self._count(call)
+                self._tell(call, call.text or "")
+            ours = ours[len(batch) :]
+        self.pending = []
         return client_is_next or self._stuck()
 
     def abandon(self, why: str) -> None:
         """The pending calls will not run: their items are closed, and history says so."""
         for call in self.pending:
-            if isinstance(call.writer, McpCallWriter):
+            if isinstance(call.writer, McpCallWriter) and call.text is None:
                 call.writer.failed(
                     ev.McpProtocolError(code=INTERRUPTED, message=f"Not run: {why}.")
                 )
-            self._tell(call, f"Error: {why}")
+            self._tell(call, f"Error: {why}" if call.text is None else call.text)
         self.pending = []
 
     def _tell(self, call: Call, text: str) -> None:
         turn = self.turn
         turn.conversation.add_result(turn.runtime.format, call.recipient, text)
 
-    async def _run(self, call: Call) -> str:
-        """Run one; what the model is told of it."""
+    async def _run_batch(self, batch: list[Call]) -> None:
+        """Afterwards each has its text. People are asked one thing at a time."""
+        allowed = [call for call in batch if await self._may_run(call)]
+        work = [self._call(call) for call in allowed]
+        results = await asyncio.gather(*work, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _may_run(self, call: Call) -> bool:
+        """Whether it runs; where not, it has failed."""
         writer = call.writer
         assert isinstance(writer, McpCallWriter), "the client's calls are not ours to run"
         self._made += 1
         most = self.turn.options.max_tool_calls
         if most is not None and self._made > most:
             text = "the limit of tool calls for this answer is used up; answer with what is known"
-            return self._fail(call, OVER_BUDGET, text)
-        if call.tool is None:
-            return self._fail(call, NOT_FOUND, self._unknown(call.recipient))
-        if call.error:
-            return self._fail(call, -32602, f"the arguments are not valid JSON: {call.error}")
-        if not await self._allowed(call.tool, writer):
-            who = "by the user" if self.turn.options.approver else "nobody is there to approve it"
-            text = f"the call of {writer.server}.{writer.name} was refused: {who}"
-            return self._fail(call, REFUSED, text)
-        result = await self._call(call.tool, writer, json.loads(call.arguments))
-        return self._result(call, writer, result)
+            self._fail(call, OVER_BUDGET, text)
+        elif call.tool is None:
+            self._fail(call, NOT_FOUND, self._unknown(call.recipient))
+        elif call.error:
+            self._fail(call, -32602, f"the arguments are not valid JSON: {call.error}")
+        elif why := await call.asking.refused(call.tool, writer.arguments):
+            text = f"the call of {writer.server}.{writer.name} was refused: {why}"
+            self._fail(call, REFUSED, text)
+        else:
+            return True
+        return False
 
-    async def _call(
-        self, tool: Tool, writer: McpCallWriter, arguments: dict[str, object]
-    ) -> ToolResult:
-        turn = self.turn
+    async def _call(self, call: Call) -> None:
+        turn, item = self.turn, call.id
+        assert call.tool is not None
         began = time.monotonic()
 
         def on_progress(progress: float, total: float | None, message: str | None) -> None:
             turn.emit(
-                ev.AgentToolProgress(
-                    item_id=writer.id, progress=progress, total=total, message=message
-                )
+                ev.AgentToolProgress(item_id=item, progress=progress, total=total, message=message)
             )
 
         def on_output(stream: str, text: str) -> None:
-            turn.emit(ev.AgentToolOutputDelta(item_id=writer.id, stream=stream, delta=text))
+            turn.emit(ev.AgentToolOutputDelta(item_id=item, stream=stream, delta=text))
 
         try:
-            return await turn.until_stopped(
+            result = await turn.until_stopped(
                 turn.runtime.host.call(
-                    tool, arguments, on_progress=on_progress, on_output=on_output
+                    call.tool,
+                    json.loads(call.arguments),
+                    on_progress=on_progress,
+                    on_output=on_output,
+                    on_elicitation=call.asking.elicit,
+                    on_sampling=call.asking.sample,
                 )
             )
         finally:
             turn.measures.tool_seconds += time.monotonic() - began
+        self._result(call, result)
 
-    def _result(self, call: Call, writer: McpCallWriter, result: ToolResult) -> str:
+    def _result(self, call: Call, result: ToolResult) -> None:
+        writer = call.writer
+        assert isinstance(writer, McpCallWriter)
         match result.failure:
             case "none":
-                self._failures = 0
                 writer.completed(result.text)
-                return result.text
+                call.text = result.text
+                return
             case "execution":
                 content = result.content or [{"type": "text", "text": result.text}]
                 writer.failed(ev.McpToolExecutionError(content=content))
             case "protocol":
                 writer.failed(ev.McpProtocolError(code=result.code, message=result.text))
-        self._note_failure(call)
-        return result.text if result.text.startswith("Error") else f"Error: {result.text}"
+        call.failed = True
+        call.text = result.text if result.text.startswith("Error") else f"Error: {result.text}"
 
-    def _fail(self, call: Call, code: int, text: str) -> str:
+    def _fail(self, call: Call, code: int, text: str) -> None:
         assert isinstance(call.writer, McpCallWriter)
         call.writer.failed(ev.McpProtocolError(code=code, message=text))
-        self._note_failure(call)
-        return f"Error: {text}"
+        call.failed, call.text = True, f"Error: {text}"
 
     def _unknown(self, recipient: str) -> str:
         nearest = self.recipients.nearest(recipient)
         known = f"; the nearest are {', '.join(nearest)}" if nearest else "; no tool is available"
         return f"there is no tool named {recipient}{known}"
 
-    async def _allowed(self, tool: Tool, writer: McpCallWriter) -> bool:
-        match self.turn.runtime.decide(tool):
-            case "allow":
-                return True
-            case "deny":
-                return False
-        turn = self.turn
-        preview = await turn.runtime.host.preview(tool, json.loads(writer.arguments))
-        turn.emit(
-            ev.AgentApprovalRequested(
-                item_id=writer.id,
-                server=tool.server,
-                tool=tool.name,
-                arguments=writer.arguments,
-                reason="the policy asks before this tool runs",
-                preview=preview,
-            )
-        )
-        approver = turn.options.approver
-        approved = approver is not None and await turn.until_stopped(
-            approver(tool, writer.arguments)
-        )
-        turn.emit(
-            ev.AgentApprovalResolved(
-                item_id=writer.id,
-                decision="approved" if approved else "refused",
-                by="person" if approver else "policy: nobody to ask; --approve allows it",
-            )
-        )
-        return approved
-
     # --- a model that repeats itself ---
 
-    def _note_failure(self, call: Call) -> None:
+    def _count(self, call: Call) -> None:
+        if not call.failed:
+            self._failures = 0
+            return
         key = (call.recipient, call.arguments)
         self._failures = self._failures + 1 if key == self._failing else 1
         self._failing = key
@@ -268,3 +267,9 @@ class Calls:
         writer.close(True)
         self.turn.conversation.add(self.turn.runtime.format, Assistant(text))
         return True
+
+
+def _leading(calls: list[Call]) -> int:
+    """How many from the first on only read."""
+    reading = (call.tool is not None and call.tool.read_only for call in calls)
+    return sum(1 for _ in takewhile(bool, reading))

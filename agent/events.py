@@ -426,12 +426,36 @@ class AgentApprovalRequested(Model):
     reason: str
     preview: str | None = None
     """What the call would change (a diff), where its arguments do not show it."""
+    diff: str | None = None
+    """Where the tool was allowed before: how its definition has changed since."""
 
 
 class AgentApprovalResolved(Model):
     type: Literal["agent.approval.resolved"] = "agent.approval.resolved"
     item_id: str
     decision: Literal["approved", "refused"]
+    by: str
+    scope: Literal["once", "session", "always"] | None = None
+    """For how long a person approved it."""
+    reason: str | None = None
+    """Why a person refused it; the model reads that too."""
+
+
+class AgentElicitationRequested(Model):
+    """A running tool's server asks the person: a form (its JSON Schema) or a page to visit."""
+
+    type: Literal["agent.elicitation.requested"] = "agent.elicitation.requested"
+    item_id: str
+    server: str
+    message: str
+    requested_schema: dict[str, Any] | None = None
+    url: str | None = None
+
+
+class AgentElicitationResolved(Model):
+    type: Literal["agent.elicitation.resolved"] = "agent.elicitation.resolved"
+    item_id: str
+    action: Literal["accept", "decline", "cancel"]
     by: str
 
 
@@ -473,6 +497,8 @@ AgentEvent = (
     | AgentToolOutputDelta
     | AgentApprovalRequested
     | AgentApprovalResolved
+    | AgentElicitationRequested
+    | AgentElicitationResolved
     | AgentRepair
     | AgentNotice
     | AgentStats

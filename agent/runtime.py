@@ -13,7 +13,6 @@ from agent.formats.base import Format
 from agent.hub import Hub
 from agent.models import Model
 from tools.approvals import Policy
-from tools.base import Decision, Tool
 from tools.host import Host
 
 log = logging.getLogger(__name__)
@@ -169,10 +168,6 @@ class Runtime:
                 f"The embedded model cannot be written to {self.where.cache}"
                 f" ({error.strerror or error}); set AGENT_HOME to a folder that can be written."
             ) from error
-
-    def decide(self, tool: Tool) -> Decision:
-        config = self.host.config(tool.server)
-        return self.policy.decide(tool, config) if config else "deny"
 
 
 async def _drain(generation: Generation) -> None:

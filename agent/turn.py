@@ -32,6 +32,7 @@ from agent.pieces import Pieces
 from agent.runtime import Runtime
 from tools.base import Approver, Tool
 from tools.hands import conversation as current
+from tools.questions import OnElicitation
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -62,6 +63,8 @@ class Options:
     """Messages carry their tokens' log probabilities, with so many alternatives."""
     approver: Approver | None = None
     """Asked where the policy says ask; without one (nobody is there) such a call is refused."""
+    answerer: OnElicitation | None = None
+    """Asked what a tool's server wants to know meanwhile; without one that is declined."""
 
 
 class Stopped(Exception):

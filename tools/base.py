@@ -89,5 +89,20 @@ class Source:
 
 
 Decision = Literal["allow", "ask", "deny"]
-Approver = Callable[[Tool, str], Awaitable[bool]]
-"""Asked with the tool and its arguments (JSON) where the policy says ask; answers whether to run it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a person says to a call that waits; true where it may run."""
+
+    choice: Literal["once", "session", "always", "no"]
+    """session: as long as this process; always: in this folder, as long as the tool stays the same."""
+    reason: str = ""
+    """Of a no: what the model reads."""
+
+    def __bool__(self) -> bool:
+        return self.choice != "no"
+
+
+Approver = Callable[[Tool, str], Awaitable[Answer]]
+"""Asked with the tool and its arguments (JSON) where the policy says ask."""

@@ -99,6 +99,11 @@ class Host:
             )
         return self._named
 
+    def current(self, tool: Tool) -> Tool:
+        """The tool as its server defines it now."""
+        same = (one for one in self.tools() if (one.server, one.name) == (tool.server, tool.name))
+        return next(same, tool)
+
     async def call(
         self,
         tool: Tool,

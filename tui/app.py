@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from textual.widgets.markdown import Markdown
 
     from agent.turn import Turn
-    from tools.base import Tool
+    from tools.base import Answer, Tool
     from tui.said import Said
     from tui.widgets.exchange import Exchange
 
@@ -72,7 +72,6 @@ class AgentApp(App[int]):
         self._watched: set[Turn] = set()
         self._asked_to_leave = -AGAIN
         self._history = History(history)
-        self._always: set[tuple[str, str]] = set()
         for made in (theme.DARK, theme.LIGHT):
             self.register_theme(made)
         self.theme = theme.DARK.name
@@ -249,12 +248,11 @@ class AgentApp(App[int]):
                 self._show_status()
             await asyncio.sleep(TICK)
 
-    async def _approve(self, tool: Tool, arguments: str) -> bool:
-        """Ask the person; what they answered for the session is remembered."""
+    async def _approve(self, tool: Tool, arguments: str) -> Answer:
+        """Ask the person."""
+        from tools.base import Answer
         from tui.widgets.approval import Approval
 
-        if (tool.server, tool.name) in self._always:
-            return True
         prompt = self.prompt
         card = Approval(
             tool.server, tool.name, arguments, lambda: time.monotonic() - prompt.pressed
@@ -266,9 +264,7 @@ class AgentApp(App[int]):
         finally:
             prompt.focus()
             await card.remove()
-        if answer == "session":
-            self._always.add((tool.server, tool.name))
-        return answer != "no"
+        return Answer(answer)
 
     # --- turns that came another way ---
 

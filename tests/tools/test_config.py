@@ -136,7 +136,7 @@ def test_choosing_tools() -> None:
 
 
 def asked(rules: str, server: ServerConfig, tool: str) -> str:
-    return Policy.parse(rules, [server]).decide(Tool(server.name, tool, "", {}), server)
+    return Policy.parse(rules, [server]).decide(Tool(server.name, tool, "", {}), server).decision
 
 
 def test_what_runs_without_a_question() -> None:

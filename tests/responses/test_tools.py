@@ -195,7 +195,11 @@ async def test_a_server_of_the_operator(serve: Serve) -> None:
     assert message["content"][0]["text"] == "done"
     read_only = {"type": "mcp", "server_label": "plain", "allowed_tools": {"read_only": True}}
     response = check(await served.stream(input="x", tools=[read_only]))
-    assert [one["name"] for one in response["output"][0]["tools"]] == ["echo", "list_resources", "read_resource"]
+    assert [one["name"] for one in response["output"][0]["tools"]] == [
+        "echo",
+        "list_resources",
+        "read_resource",
+    ]
 
 
 async def test_a_resent_call_of_ours_is_history(serve: Serve) -> None:

@@ -65,6 +65,13 @@ ContextOption = Annotated[
     int | None,
     typer.Option(min=256, metavar="N", help="Context in tokens; default: models.toml's."),
 ]
+CompactOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--compact/--no-compact",
+        help="Summarise the oldest turns when the context is full; default: in the app only.",
+    ),
+]
 ToolsOption = Annotated[
     str | None,
     typer.Option(
@@ -168,6 +175,7 @@ def run(
     max_output_tokens: MaxOutputOption = None,
     max_tool_calls: MaxCallsOption = None,
     context: ContextOption = None,
+    compact: CompactOption = None,
     tools: ToolsOption = None,
     mcp_config: McpConfigOption = None,
     mcp: McpOption = None,
@@ -240,6 +248,7 @@ def chat(
     max_output_tokens: MaxOutputOption = None,
     max_tool_calls: MaxCallsOption = None,
     context: ContextOption = None,
+    compact: CompactOption = None,
     tools: ToolsOption = None,
     mcp_config: McpConfigOption = None,
     mcp: McpOption = None,
@@ -277,6 +286,7 @@ def serve(
     max_output_tokens: MaxOutputOption = None,
     max_tool_calls: MaxCallsOption = None,
     context: ContextOption = None,
+    compact: CompactOption = None,
     tools: ToolsOption = None,
     mcp_config: McpConfigOption = None,
     mcp: McpOption = None,

@@ -1,4 +1,4 @@
-"""Where things lie: the folders of configuration, cache, state and logs.
+"""Where things lie: the folders of configuration, cache, state and logs; and what is set there.
 
 ``AGENT_HOME`` puts all of them below one folder (tests, portable installs).
 """
@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
+
+from agent.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
     config: Path
-    """models.toml"""
+    """config.toml, models.toml"""
     cache: Path
     """Expanded and downloaded models; can be deleted at any time."""
     state: Path
@@ -36,3 +40,30 @@ def places() -> Places:
         return Places(base / "config", base / "cache", base / "state")
     dirs = platformdirs.PlatformDirs("agent-local", appauthor=False)
     return Places(Path(dirs.user_config_dir), Path(dirs.user_cache_dir), Path(dirs.user_state_dir))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What config.toml says; None: nothing."""
+
+    compact: Literal["auto", "off"] | None = None
+    """Whether a full context is compacted (`compact.py`); unset: in the app alone."""
+
+
+def settings(where: Places) -> Settings:
+    """Raises UserError, which names the file and what is wrong with it."""
+    path = where.config / "config.toml"
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Settings()
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot read {path}: {error}") from error
+    match given.pop("compact", None):
+        case None | "auto" | "off" as compact:
+            pass
+        case other:
+            raise UserError(f'{path}: compact is "auto" or "off", not {other!r}.')
+    if given:
+        raise UserError(f"{path}: there is no setting named {next(iter(given))}.")
+    return Settings(compact)

@@ -2,12 +2,15 @@
 
 Nothing that the model generated is rendered again: its messages are kept as they came, so the engine's
 memory of them stays valid. Of a finished turn only the reasoning is dropped, as Harmony wants it.
+
+All messages stay (`entries`); the prompt is made of them, except that after a compaction (`compact.py`)
+a summary stands for the oldest and long results are shortened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -63,6 +66,10 @@ class Returned:
 Message = User | Developer | Assistant | Thought | Called | Returned
 
 
+Role = Literal["user", "developer", "assistant", "result", "part"]
+"""Who wrote an entry; a ``part`` goes on with the message of the entry before."""
+
+
 @dataclass(slots=True)
 class Entry:
     """One message's ids; ``reasoning`` ones go when their turn is over."""
@@ -71,6 +78,29 @@ class Entry:
     reasoning: bool = False
     item: str | None = None
     """The id of the item that the model wrote here."""
+    role: Role | None = None
+    """None: kept by a version that did not write it down."""
+    recipient: str | None = None
+    """Of a result: the tool as the model called it."""
+    short: list[int] | None = None
+    """What the prompt has of it instead, since a compaction."""
+
+    @property
+    def shown(self) -> list[int]:
+        """What the prompt has of it."""
+        return self.ids if self.short is None else self.short
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What stands in the prompt for the oldest messages."""
+
+    upto: int
+    """Entries before this one are not in the prompt."""
+    text: str
+    """The summary."""
+    ids: list[int]
+    """Its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +126,13 @@ class Conversation:
     """Whose token ids these are; None before the first turn."""
     saved: int = 0
     """So many entries are in the store, and will not change."""
+    compacted: Compacted | None = None
+    parent: str | None = None
+    """The conversation that this one branched from."""
+    shared: int = 0
+    """So many entries are the parent's."""
+    revision: int = 0
+    """How often the store wrote it; another number there: another process went on with it."""
     _head_ids: list[int] = field(default_factory=list)
     _ending: Entry | None = None
     """The end of a message that came from elsewhere in parts: another part may go before it."""
@@ -103,8 +140,46 @@ class Conversation:
     """Results of calls, that others may follow."""
 
     def ids(self) -> list[int]:
-        """Everything that was said."""
-        return [*self._head_ids, *chain.from_iterable(entry.ids for entry in self.entries)]
+        """What the prompt is made of."""
+        return [*self._head_ids, *chain.from_iterable(entry.ids for entry in self.view())]
+
+    @property
+    def head_ids(self) -> list[int]:
+        """What stands before the first message."""
+        return self._head_ids
+
+    def view(self) -> list[Entry]:
+        """The messages that the prompt is made of, as it has them."""
+        compacted = self.compacted
+        summary = [Entry(compacted.ids, role="developer")] if compacted else []
+        rest = self.entries[compacted.upto :] if compacted else self.entries
+        return summary + [
+            entry if entry.short is None else replace(entry, ids=entry.short) for entry in rest
+        ]
+
+    def branch(self, conversation_id: str, before: int) -> Conversation:
+        """Another conversation, with everything that was said before the entry at ``before``.
+
+        To edit or retry a user's message is to branch before it and to go on. Where a compaction
+        came later than ``before``, the branch has the messages themselves again.
+        """
+        entries, compacted = [replace(entry) for entry in self.entries[:before]], self.compacted
+        if compacted is not None and compacted.upto > before:
+            compacted = None
+            for entry in entries:
+                entry.short = None
+        shared = min(before, self.saved)
+        return Conversation(
+            conversation_id,
+            entries,
+            self.head,
+            self.vocabulary,
+            saved=shared,
+            compacted=compacted,
+            parent=self.id,
+            shared=shared,
+            _head_ids=self._head_ids,
+        )
 
     def prompt(self, form: Format) -> list[int]:
         """All ids up to where the assistant goes on writing."""
@@ -135,7 +210,8 @@ class Conversation:
         if isinstance(form, OneMessage) and isinstance(message, Assistant | Thought | Called):
             self._add_part(form, ids, isinstance(message, Thought))
         else:
-            self.entries.append(Entry(ids, isinstance(message, Thought)))
+            entry = Entry(ids, isinstance(message, Thought), role=_role(message))
+            self.entries.append(entry)
 
     def add_result(self, form: Format, recipient: str, text: str) -> None:
         """What a call gave; ``recipient`` as the model wrote or meant it."""
@@ -143,7 +219,7 @@ class Conversation:
             ids = form.further_result(self.entries.pop().ids, text)
         else:
             ids = form.result(recipient, text)
-        self._results = Entry(ids)
+        self._results = Entry(ids, role="result", recipient=recipient)
         self.entries.append(self._results)
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
@@ -156,7 +232,8 @@ class Conversation:
             opening = form.open_assistant() if span.start == 0 else []
             call = span.complete and span.kind in (Kind.TOOL, Kind.TOOL_UNKNOWN)
             message = form.close_message([*opening, *ids[span.start : span.end]], call=call)
-            self.entries.append(Entry(message, span.kind is Kind.REASONING, span.item))
+            thought = span.kind is Kind.REASONING
+            self.entries.append(Entry(message, thought, span.item, "assistant"))
 
     def _goes_on(self, entry: Entry | None) -> bool:
         """It is the last one, and not in the store yet."""
@@ -170,16 +247,16 @@ class Conversation:
         if not body:
             return
         if ids[: len(header)] != header or ids[len(ids) - len(ending) :] != ending:
-            self.entries.append(Entry(ids, reasoning))
+            self.entries.append(Entry(ids, reasoning, role="assistant"))
             return
         if self._goes_on(self._ending):
             self.entries.pop()
             if not self.entries[-1].reasoning:
                 body = form.between() + body
         else:
-            self.entries.append(Entry(header))
-        self._ending = Entry(ending)
-        self.entries += [Entry(body, reasoning), self._ending]
+            self.entries.append(Entry(header, role="assistant"))
+        self._ending = Entry(ending, role="part")
+        self.entries += [Entry(body, reasoning, role="part"), self._ending]
 
     def _add_one(
         self, form: Format, header: list[int], ids: Sequence[int], spans: Sequence[Span]
@@ -192,10 +269,10 @@ class Conversation:
         last = form.close_message(parts[-1], call=False)
         kept = alike(parts[-1], last)
         parts[-1] = last[:kept]
-        self.entries.append(Entry(header))
+        self.entries.append(Entry(header, role="assistant"))
         for span, part in zip(spans, parts, strict=True):
-            self.entries.append(Entry(part, span.kind is Kind.REASONING))
-        self.entries.append(Entry(last[kept:]))
+            self.entries.append(Entry(part, span.kind is Kind.REASONING, role="part"))
+        self.entries.append(Entry(last[kept:], role="part"))
 
     def forget(self, mark: int) -> None:
         """Everything from the entry at ``mark`` on was never said."""
@@ -205,6 +282,22 @@ class Conversation:
     def end_turn(self) -> None:
         """The answer is whole: what was thought on the way to it goes."""
         first = next((at for at, entry in enumerate(self.entries) if entry.reasoning), None)
-        if first is not None:
-            self.saved = min(self.saved, first)
-            self.entries = [entry for entry in self.entries if not entry.reasoning]
+        if first is None:
+            return
+        if self.compacted is not None:
+            gone = sum(entry.reasoning for entry in self.entries[: self.compacted.upto])
+            self.compacted = replace(self.compacted, upto=self.compacted.upto - gone)
+        self.saved = min(self.saved, first)
+        self.entries = [entry for entry in self.entries if not entry.reasoning]
+
+
+def _role(message: Message) -> Role:
+    match message:
+        case User():
+            return "user"
+        case Developer():
+            return "developer"
+        case Returned():
+            return "result"
+        case Assistant() | Thought() | Called():
+            return "assistant"

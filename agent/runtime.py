@@ -12,6 +12,7 @@ from agent.engine.base import Engine, EngineError, Generation, Request
 from agent.formats.base import Format
 from agent.hub import Hub
 from agent.models import Model
+from agent.summary import Summaries
 from tools.approvals import Policy
 from tools.host import Host
 
@@ -41,6 +42,7 @@ class Runtime:
         self.engine: Engine
         self.format: Format
         self.loaded = False
+        self.summaries = Summaries()
         self.running = 0
         """Turns that have not ended."""
         self._laying: Generation | None = None

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from agent import models
-from agent.config import Places, places
+from agent.config import Places, places, settings
 from agent.engine.base import EngineError, Sampling
 from agent.errors import UserError
 from agent.models import Model
@@ -51,8 +51,11 @@ def runtime(shared: Shared, *, tools: str = "all") -> Runtime:
     )
 
 
-def options(shared: Shared, model: Model) -> Options:
-    """What one turn is told. Raises UserError."""
+def options(shared: Shared, model: Model, *, compact: bool = False) -> Options:
+    """What one turn is told; ``compact``: unless command line or config.toml say otherwise.
+
+    Raises UserError.
+    """
     given = {
         field.name: value
         for field in fields(Sampling)
@@ -64,7 +67,15 @@ def options(shared: Shared, model: Model) -> Options:
         sampling=replace(model.sampling, **given),
         max_output_tokens=shared.max_output_tokens,
         max_tool_calls=shared.max_tool_calls,
+        compact=_compact(shared, compact),
     )
+
+
+def _compact(shared: Shared, default: bool) -> bool:
+    if shared.compact is not None:
+        return shared.compact
+    said = settings(places()).compact
+    return default if said is None else said == "auto"
 
 
 def model_path(name: str) -> Path:

@@ -22,6 +22,7 @@ class Shared:
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     context: int | None = None
+    compact: bool | None = None
     tools: str | None = None
     mcp_config: tuple[Path, ...] = ()
     mcp: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
 """Conversations kept on disk: one SQLite file for every face.
 
 A turn is written when it starts (in progress, with this process's id) and when it ends. One whose
-process is gone is marked failed the next time the store is opened.
+process is gone is marked failed the next time the store is opened. Conversations form a tree: a branch
+keeps its own entries and turns, and reads its parent's before them.
 """
 
 from __future__ import annotations
@@ -14,26 +15,19 @@ from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.conversation import Conversation, Entry
+from agent import schema
+from agent.conversation import Compacted, Conversation, Entry
 from agent.events import Response, ResponseError
+from agent.items import new_id
 
-SCHEMA = """
-create table if not exists conversations (
-    id text primary key, title text not null, model text not null, vocabulary text,
-    created real not null, updated real not null
-);
-create table if not exists entries (
-    conversation text not null references conversations(id) on delete cascade,
-    position integer not null, ids blob not null, reasoning integer not null,
-    primary key (conversation, position)
-) without rowid;
-create table if not exists turns (
-    id text primary key, conversation text not null references conversations(id) on delete cascade,
-    prompt text not null, status text not null, response text not null,
-    pid integer not null, created real not null
-);
-create index if not exists turns_of on turns(conversation, created);
+PATH = """
+with recursive path(id, upto) as (
+    select ?, 9e15 union all
+    select parent, min(upto, shared) from path join conversations using (id)
+    where parent is not null
+)
 """
+"""A conversation and those it branched from, each up to the entry that it gives."""
 
 
 class StoreError(Exception):
@@ -47,8 +41,22 @@ class Summary:
     id: str
     title: str
     model: str
+    created: float
     updated: float
+    parent: str | None
+    """What it branched from."""
+    shared: int
+    """So many entries are the parent's."""
     turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTurn:
+    """A turn as it was asked and answered; ``start`` is its first entry (None: not known)."""
+
+    prompt: str
+    response: Response
+    start: int | None
 
 
 class Store:
@@ -60,80 +68,211 @@ class Store:
             self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma foreign_keys = on")
-            self._db.executescript(SCHEMA)
+            self._db.execute("pragma secure_delete = on")
+            schema.upgrade(self._db)
             self._mark_lost()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, ValueError, sqlite3.Error) as error:
             raise StoreError(f"The store {path} cannot be used: {error}.") from error
 
     def close(self) -> None:
         self._db.close()
 
+    # --- writing ---
+
     def begin(self, conversation: Conversation, prompt: str, response: Response) -> None:
         """A turn starts; its conversation appears with it."""
-        now, title = time.time(), " ".join(prompt.split())[:80]
         with self._db:
             self._db.execute("begin immediate")
+            self._add(conversation, prompt, response.model)
             self._db.execute(
-                "insert into conversations values (?,?,?,?,?,?)"
-                " on conflict(id) do update set updated = excluded.updated",
-                (conversation.id, title, response.model, None, now, now),
-            )
-            self._db.execute(
-                "insert into turns values (?,?,?,?,?,?,?)",
-                (response.id, conversation.id, prompt, "in_progress",
-                 response.model_dump_json(), os.getpid(), now),
+                "insert into turns values (?,?,?,?,?,?,?,?)",
+                (response.id, conversation.id, prompt, "in_progress", response.model_dump_json(),
+                 os.getpid(), time.time(), len(conversation.entries)),
             )  # fmt: skip
 
     def finish(self, conversation: Conversation, response: Response) -> None:
-        """A turn ended: its final response, and the conversation's ids as they are now."""
+        """A turn ended: its final response, and the conversation as it is now.
+
+        Where another process went on with the conversation meanwhile, it becomes a branch of that one.
+        """
         with self._db:
             self._db.execute("begin immediate")
             self._db.execute(
                 "update turns set status = ?, response = ? where id = ?",
                 (response.status, response.model_dump_json(), response.id),
             )
+            if conversation.entries or conversation.revision:
+                self._part(conversation, response)
+                self._write(conversation)
+
+    def fork(self, conversation: Conversation, before: int | None = None) -> Conversation:
+        """A branch before an entry (None: after all), kept at once."""
+        at = len(conversation.entries) if before is None else before
+        branch = conversation.branch(new_id("conv"), at)
+        with self._db:
+            self._db.execute("begin immediate")
+            title, model = self._db.execute(
+                "select title, model from conversations where id = ?", (conversation.id,)
+            ).fetchone()
+            self._add(branch, title, model)
+            self._write(branch)
+        return branch
+
+    def delete(self, conversation_id: str) -> None:
+        """Forget it; what branches of it share with it stays theirs."""
+        with self._db:
+            self._db.execute("begin immediate")
+            self._db.execute("update conversations set hidden = 1 where id = ?", (conversation_id,))
+            self._sweep(conversation_id)
+        self._db.execute("pragma wal_checkpoint(truncate)")
+
+    def _add(self, conversation: Conversation, prompt: str, model: str) -> None:
+        """The conversation's row; a branch's parent is the one whose own entries it still shares."""
+        now, title = time.time(), (prompt.strip().splitlines() or [""])[0].strip()[:80]
+        known = self._db.execute(
+            "select revision from conversations where id = ? and not hidden", (conversation.id,)
+        ).fetchone()
+        if known is None and conversation.revision:  # deleted, but it goes on
+            conversation.saved, conversation.revision = conversation.shared, 0
+        while known is None and (parent := conversation.parent) is not None:
+            row = self._db.execute(
+                "select parent, shared, title from conversations where id = ?", (parent,)
+            ).fetchone()
+            if row is None:  # never kept: all entries are the branch's own
+                conversation.parent, conversation.shared, conversation.saved = None, 0, 0
+            elif row[0] is not None and conversation.shared <= row[1]:
+                conversation.parent = row[0]
+            else:
+                title = row[2] if conversation.shared else title
+                break
+        self._db.execute(
+            "insert into conversations values (?,?,?,?,?,?,?,?,?,?)"
+            " on conflict(id) do update set updated = excluded.updated, hidden = 0,"
+            " revision = iif(hidden, 0, revision)",
+            (conversation.id, title, model, conversation.vocabulary, now, now,
+             conversation.parent, conversation.shared, 0, 0),
+        )  # fmt: skip
+
+    def _part(self, conversation: Conversation, response: Response) -> None:
+        """What another process went on with meanwhile stays as it is: this becomes a branch of it."""
+        row = self._db.execute(
+            "select revision, title from conversations where id = ? and not hidden",
+            (conversation.id,),
+        ).fetchone()
+        if row is None:
+            raise sqlite3.IntegrityError("it was deleted meanwhile")
+        if row[0] != conversation.revision:
+            conversation.parent, conversation.shared = conversation.id, conversation.saved
+            conversation.id, conversation.revision = new_id("conv"), 0
+            self._add(conversation, row[1], response.model)
             self._db.execute(
-                "update conversations set vocabulary = ? where id = ?",
-                (conversation.vocabulary, conversation.id),
+                "update turns set conversation = ? where id = ?", (conversation.id, response.id)
             )
-            kept = conversation.saved
+
+    def _write(self, conversation: Conversation) -> None:
+        """Entries that are new, and what the prompt is made of."""
+        name, kept = conversation.id, conversation.saved
+        self._db.execute(
+            "update conversations set vocabulary = ?, revision = revision + 1 where id = ?",
+            (conversation.vocabulary, name),
+        )
+        self._db.execute(
+            "delete from entries where conversation = ? and position >= ?", (name, kept)
+        )
+        self._db.executemany(
+            "insert into entries values (?,?,?,?,?,?)",
+            (
+                (name, at, _blob(entry.ids), entry.reasoning, entry.role, entry.recipient)
+                for at, entry in enumerate(conversation.entries[kept:], kept)
+            ),
+        )
+        self._db.execute("delete from shortened where conversation = ?", (name,))
+        self._db.executemany(
+            "insert into shortened values (?,?,?)",
+            (
+                (name, at, _blob(entry.short))
+                for at, entry in enumerate(conversation.entries)
+                if entry.short is not None
+            ),
+        )
+        self._db.execute("delete from compactions where conversation = ?", (name,))
+        if (made := conversation.compacted) is not None:
             self._db.execute(
-                "delete from entries where conversation = ? and position >= ?",
-                (conversation.id, kept),
-            )
-            self._db.executemany(
-                "insert into entries values (?,?,?,?)",
-                (
-                    (conversation.id, at, array("i", entry.ids).tobytes(), entry.reasoning)
-                    for at, entry in enumerate(conversation.entries[kept:], kept)
-                ),
+                "insert into compactions values (?,?,?,?)",
+                (name, made.upto, made.text, _blob(made.ids)),
             )
         conversation.saved = len(conversation.entries)
+        conversation.revision += 1
+
+    def _sweep(self, conversation_id: str | None) -> None:
+        """Of a deleted conversation only what branches share stays; then its parent is looked at."""
+        while conversation_id is not None:
+            parent, hidden, needed = self._db.execute(
+                "select c.parent, c.hidden, max(b.shared) from conversations c"
+                " left join conversations b on b.parent = c.id where c.id = ?",
+                (conversation_id,),
+            ).fetchone()
+            if not hidden:
+                return
+            if needed is None:
+                self._db.execute("delete from conversations where id = ?", (conversation_id,))
+            for table in ("compactions", "shortened"):
+                self._db.execute(f"delete from {table} where conversation = ?", (conversation_id,))
+            for table, place in (("entries", "position"), ("turns", "coalesce(start, 0)")):
+                self._db.execute(
+                    f"delete from {table} where conversation = ? and {place} >= ?",
+                    (conversation_id, needed or 0),
+                )
+            conversation_id = parent
+
+    # --- reading ---
+
+    def find(self, conversation_id: str | None) -> str:
+        """A whole id, by its beginning; None: the latest. Raises StoreError."""
+        if conversation_id is None:
+            row = self._db.execute(
+                "select id from conversations where not hidden order by updated desc"
+            ).fetchone()
+            if row is None:
+                raise StoreError("There is no conversation to continue yet.")
+            return str(row[0])
+        rows = self._db.execute(
+            "select id from conversations where not hidden and (id = ?1"
+            " or substr(id, 1, length(?1)) = ?1 or substr(id, 1, length(?1) + 5) = 'conv_' || ?1)"
+            " order by id != ?1 limit 2",
+            (conversation_id,),
+        ).fetchall()
+        if not rows or (len(rows) > 1 and rows[0][0] != conversation_id):
+            what = "no conversation" if not rows else "more than one conversation"
+            raise StoreError(f"There is {what} with the id {conversation_id}.")
+        return str(rows[0][0])
 
     def load(self, conversation_id: str | None) -> Conversation:
         """One conversation, by its id or the beginning of it; None: the latest. Raises StoreError."""
-        if conversation_id is None:
-            row = self._db.execute("select id from conversations order by updated desc").fetchone()
-            if row is None:
-                raise StoreError("There is no conversation to continue yet.")
-        else:
-            pattern = conversation_id.replace("_", r"\_").replace("%", r"\%") + "%"
-            rows = self._db.execute(
-                r"select id from conversations where id like ? escape '\' limit 2", (pattern,)
-            ).fetchall()
-            if len(rows) != 1:
-                what = "no conversation" if not rows else "more than one conversation"
-                raise StoreError(f"There is {what} with the id {conversation_id}.")
-            row = rows[0]
+        found = (self.find(conversation_id),)
         entries = self._db.execute(
-            "select ids, reasoning from entries where conversation = ? order by position", row
+            f"{PATH} select e.ids, reasoning, role, recipient, s.ids from path"
+            " join entries e on e.conversation = path.id and e.position < path.upto"
+            " left join shortened s on s.conversation = ? and s.position = e.position"
+            " order by e.position",
+            found * 2,
         )
+        row = self._db.execute(
+            "select vocabulary, parent, shared, revision, c.upto, summary, ids from conversations"
+            " left join compactions c on c.conversation = id where id = ?",
+            found,
+        ).fetchone()
         conversation = Conversation(
-            row[0],
-            [Entry(list(array("i", ids)), bool(reasoning)) for ids, reasoning in entries],
-            vocabulary=self._db.execute(
-                "select vocabulary from conversations where id = ?", row
-            ).fetchone()[0],
+            found[0],
+            [
+                Entry(_ids(ids), bool(reasoning), None, role, recipient, short and _ids(short))
+                for ids, reasoning, role, recipient, short in entries
+            ],
+            vocabulary=row[0],
+            compacted=Compacted(row[4], row[5], _ids(row[6])) if row[4] is not None else None,
+            parent=row[1],
+            shared=row[2],
+            revision=row[3],
         )
         conversation.saved = len(conversation.entries)
         return conversation
@@ -141,18 +280,56 @@ class Store:
     def summaries(self) -> list[Summary]:
         """All conversations, the latest first."""
         rows = self._db.execute(
-            "select c.id, title, model, updated, count(t.id) from conversations c"
-            " left join turns t on t.conversation = c.id group by c.id order by updated desc"
+            "select id, title, model, created, updated, parent, shared from conversations"
+            " where not hidden order by updated desc"
         )
-        return [Summary(*row) for row in rows]
+        return [Summary(*(*row, self._count(row[0]))) for row in rows.fetchall()]
 
-    def responses(self, conversation_id: str) -> list[tuple[str, Response]]:
-        """The turns of a conversation, in order: what was asked, and the response."""
+    def _count(self, conversation_id: str) -> int:
+        number: int = self._db.execute(
+            f"{PATH} select count(*) from path join turns t"
+            " on t.conversation = path.id and coalesce(start, 0) < upto",
+            (conversation_id,),
+        ).fetchone()[0]
+        return number
+
+    def turns(self, conversation_id: str) -> list[KeptTurn]:
+        """The turns of a conversation, those before its branching included, in order."""
         rows = self._db.execute(
-            "select prompt, response from turns where conversation = ? order by created",
+            f"{PATH} select prompt, response, start from path join turns t"
+            " on t.conversation = path.id and coalesce(start, 0) < upto order by t.created",
             (conversation_id,),
         )
-        return [(prompt, Response.model_validate_json(text)) for prompt, text in rows]
+        return [
+            KeptTurn(prompt, Response.model_validate_json(text), start)
+            for prompt, text, start in rows
+        ]
+
+    def responses(self, conversation_id: str) -> list[tuple[str, Response]]:
+        """What was asked, and the response, in order."""
+        return [(turn.prompt, turn.response) for turn in self.turns(conversation_id)]
+
+    def alternatives(self, conversation_id: str, start: int) -> list[str]:
+        """The conversations that say something else at an entry (itself among them), oldest first.
+
+        They share everything before it: what a person tells by editing or retrying a message.
+        """
+        origin, (parent, shared) = conversation_id, self._origin(conversation_id)
+        while parent is not None and shared >= start:
+            origin, (parent, shared) = parent, self._origin(parent)
+        rows = self._db.execute(
+            "select id from conversations where not hidden and (parent = ?1 and shared = ?2 or"
+            " id = ?1 and exists (select * from entries where conversation = ?1 and position = ?2))"
+            " order by created",
+            (origin, start),
+        )
+        return [row[0] for row in rows]
+
+    def _origin(self, conversation_id: str) -> tuple[str | None, int]:
+        parent, shared = self._db.execute(
+            "select parent, shared from conversations where id = ?", (conversation_id,)
+        ).fetchone()
+        return parent, shared
 
     def _mark_lost(self) -> None:
         rows = self._db.execute("select id, response, pid from turns where status = 'in_progress'")
@@ -165,6 +342,14 @@ class Store:
                     "update turns set status = 'failed', response = ? where id = ?",
                     (json.dumps(lost), turn),
                 )
+
+
+def _blob(ids: list[int]) -> bytes:
+    return array("i", ids).tobytes()
+
+
+def _ids(blob: bytes) -> list[int]:
+    return list(array("i", blob))
 
 
 def _alive(pid: int) -> bool:

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 from agent import events as ev
 from agent.calls import PYTHON, Calls
+from agent.compact import NotCompacted, make_room
 from agent.conversation import Conversation, Message
 from agent.engine.base import (
     ContextOverflow,
@@ -61,6 +62,8 @@ class Options:
     """Servers whose tools are listed as items first (a request's mcp tools)."""
     logprobs: int | None = None
     """Messages carry their tokens' log probabilities, with so many alternatives."""
+    compact: bool = False
+    """Where the context is nearly full, the oldest turns are summarised (`compact.py`)."""
     approver: Approver | None = None
     """Asked where the policy says ask; without one (nobody is there) such a call is refused."""
     answerer: OnElicitation | None = None
@@ -298,6 +301,7 @@ class Turn:
             tools = [tool for tool in self.calls.tools.values() if tool.server == server]
             list_tools(self.output, server, tools, failed.get(server))
         while True:
+            await self._make_room()
             end = await self._generate()
             if self.stopped:
                 raise Stopped
@@ -308,6 +312,19 @@ class Turn:
             self._client_is_next = self.calls.client_is_next
             if await self.calls.run():
                 return False  # the client's turn to run its functions, or the calls led nowhere
+
+    async def _make_room(self) -> None:
+        if not self.options.compact:
+            return
+        work = make_room(self.runtime, self.conversation, self.options.sampling, self.emit)
+        try:
+            await self.until_stopped(work)
+        except NotCompacted as error:
+            self.emit(ev.AgentNotice(level="warning", message=str(error)))
+        except Stopped:
+            message = "Stopped while it was compacted: the conversation stays as it was."
+            self.emit(ev.AgentNotice(level="warning", message=message))
+            raise
 
     def _head(self) -> Head:
         # Python is not declared as a function: the model was trained on a text of its own for it.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tools.base import Approver
 
 log = logging.getLogger(__name__)
+COMPACT = "/compact"
+"""Sent as a prompt, it compacts the conversation."""
 CLOSING = 5.0
 """Seconds that ending a turn, or the tools and the engine, may take when the app is left."""
 
@@ -73,7 +75,7 @@ class Session:
         # The widgets of the first exchange bring Markdown, which the empty screen does without.
         importlib.import_module("tui.widgets.exchange")
         self.runtime = setup.runtime(self.shared)
-        self.options = setup.options(self.shared, self.runtime.model)
+        self.options = setup.options(self.shared, self.runtime.model, compact=True)
 
     def _open_store(self) -> None:
         from agent.conversation import Conversation
@@ -121,8 +123,19 @@ class Session:
         from agent.turn import Turn
 
         options = replace(self.options, approver=approver)
+        if prompt.strip() == COMPACT:
+            return self.compact(options)
         turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
         self._keep(lambda store: store.begin(self.conversation, prompt, turn.response))
+        return turn.start()
+
+    def compact(self, options: Options | None = None) -> Turn:
+        """A turn that only compacts the conversation."""
+        from agent.compact_turn import CompactTurn
+
+        turn = CompactTurn(
+            self.runtime, self.conversation, [], options or self.options, source="app"
+        )
         return turn.start()
 
     async def finish(self, turn: Turn) -> None:

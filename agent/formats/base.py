@@ -164,6 +164,10 @@ class Format(Protocol):
         """A tool's result, from the tool that was called as ``recipient``."""
         ...
 
+    def plain(self, text: str) -> list[int]:
+        """A short text within a message; what it spells is never markup."""
+        ...
+
     def canonical(self, tool: str) -> str:
         """A declared tool's name as a recipient: ``files__read`` → ``functions.files__read``."""
         ...

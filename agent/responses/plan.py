@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from agent import compact
 from agent import events as ev
 from agent.conversation import Conversation, Message
 from agent.engine.base import EngineError
@@ -77,7 +78,7 @@ class Plan:
         items = {
             item.id: history.input_item(item) for item in response.output if item.type in ITEMS
         }
-        entries = tuple(self.turn.conversation.entries)
+        entries = tuple(self.turn.conversation.view())
         request = self.request
         sent, conversation = listed(request.sent), self.turn.conversation.id
         return Kept(response, entries, done, items, sent, request.sent_bytes, conversation)
@@ -130,9 +131,8 @@ async def plan(
         source="http",
     )
     length, context = turn.prepare(), runtime.context_length
-    if request.truncation == "auto":
-        room = min(options.max_output_tokens or context, context // 4)
-        length = _shortened(conversation, runtime, length, context - room)
+    if options.compact:
+        length = compact.least(runtime, conversation)
     if length >= context:
         message = (
             f"This model's maximum context length is {context} tokens. However, your messages"
@@ -198,21 +198,6 @@ def _into(
     return messages[new:]
 
 
-def _shortened(conversation: Conversation, runtime: Runtime, length: int, most: int) -> int:
-    """The prompt's length after its oldest turns were left out, as many as have to be."""
-    opening = runtime.format.user("")[:2]
-    entries = conversation.entries
-    starts = [place for place, entry in enumerate(entries) if entry.ids[:2] == opening]
-    dropped = 0
-    for start in starts[1:]:  # what was said last stays, even if it is too long
-        if length < most:
-            break
-        length -= sum(len(entry.ids) for entry in entries[dropped:start])
-        dropped = start
-    del entries[:dropped]
-    return length
-
-
 # --- what the turn is told ---
 
 
@@ -235,6 +220,7 @@ def _options(request: CreateResponse, base: Options, chosen: Offer, read: Histor
         must_call=chosen.must_call,
         logprobs=_logprobs(request),
         listed=tuple(name for name in chosen.servers if name not in read.listed),
+        compact=request.truncation == "auto" or (base.compact and request.truncation is None),
     )
 
 
@@ -288,7 +274,7 @@ def _response(
         max_output_tokens=options.max_output_tokens,
         max_tool_calls=options.max_tool_calls,
         text=_text(request.text),
-        truncation=request.truncation or "disabled",
+        truncation="auto" if options.compact else "disabled",
         temperature=options.sampling.temperature,
         top_p=options.sampling.top_p,
         presence_penalty=options.sampling.presence_penalty,

@@ -21,11 +21,13 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
     """``await make_runtime(script=path)``, ready; closed after the test."""
     async with AsyncExitStack() as stack:
 
-        async def make(script: Path | None = None, tools: str = "none") -> Runtime:
+        async def make(
+            script: Path | None = None, tools: str = "none", context: int | None = None
+        ) -> Runtime:
             where = Places(tmp_path / "config", model_cache, tmp_path / "state")
             box = assemble(tools=tools)
             model = models.choose("tiny", where)
-            runtime = Runtime(model, box.host, box.policy, where, script=script)
+            runtime = Runtime(model, box.host, box.policy, where, script=script, context=context)
             stack.push_async_callback(runtime.close)
             await runtime.start()
             await runtime.ready()

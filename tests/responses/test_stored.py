@@ -210,7 +210,7 @@ async def test_input_tokens(serve: Serve) -> None:
     assert made.usage and made.usage.input_tokens == count.input_tokens > 0
 
 
-async def test_truncation_leaves_the_oldest_out(serve: Serve) -> None:
+async def test_truncation_summarises_the_oldest(serve: Serve) -> None:
     served = await serve(HELLO, context=500)
     items = []
     for number in range(20):
@@ -229,14 +229,34 @@ async def test_truncation_leaves_the_oldest_out(serve: Serve) -> None:
     assert "question 0 " not in markup and "answer 19" in markup and "and now?" in markup
     rest = markup.split("<|start|>user")
     assert rest[0].startswith("<|start|>system") and "functions.f" not in rest[0]
+    assert rest[0].endswith("Hello there!<|end|>"), "the summary, as the script has it"
     followed = await served.post(
-        {"input": "more " * 150, "truncation": "auto", "previous_response_id": made["id"]}
+        {"input": "more " * 260, "truncation": "auto", "previous_response_id": made["id"]}
     )
     oldest = next(number for number in range(20) if f"question {number} " in markup)
     assert followed.json()["status"] == "completed"
-    assert f"question {oldest} " not in seen(served) and "and now?" in seen(served)
+    assert f"question {oldest} " not in seen(served) and "more more" in seen(served)
     alone = await served.post({"input": "word " * 600, "truncation": "auto"})
     assert alone.status_code == 400
+
+
+async def test_a_resent_history_is_summarised_once(serve: Serve) -> None:
+    served = await serve(HELLO, context=500)
+    items: list[dict[str, Any]] = []
+    asked = []
+    generate = served.runtime.generate
+
+    def record(request: Any) -> Any:
+        asked.append(request)
+        return generate(request)
+
+    served.runtime.generate = record  # type: ignore[method-assign]
+    for number in range(12):
+        items.append({"role": "user", "content": f"question {number} " + "word " * 30})
+        made = check(await served.stream(input=items, truncation="auto", store=False))
+        items += made["output"]
+    summaries = len(asked) - 12
+    assert 0 < summaries < 5, "what is summarised stays so as the history grows"
 
 
 # --- bounds ---

@@ -16,6 +16,7 @@ Writing
   Ctrl-J           new line (Shift-Enter too, where the terminal tells)
   ↑ ↓              earlier prompts; a queued one comes back first
   Esc              stop the answer, keep what was said
+  /compact         sent: a summary takes the place of earlier turns
 
 Looking
   F2               four live panes, or the conversation

@@ -70,6 +70,10 @@ class HarmonyFormat:
     def result(self, recipient: str, text: str) -> list[int]:
         return self.render.tool_result(recipient, text)
 
+    def plain(self, text: str) -> list[int]:
+        ids: list[int] = self.encoding.encode(text, disallowed_special=())
+        return ids
+
     def canonical(self, tool: str) -> str:
         return tool if tool.split(".")[0] in TRAINED else f"functions.{tool}"
 

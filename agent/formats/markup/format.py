@@ -144,6 +144,9 @@ class MarkupFormat:
             body.pop()
         return body + ending
 
+    def plain(self, text: str) -> list[int]:
+        return self.encoder.text(text)
+
     def canonical(self, tool: str) -> str:
         return tool
 

@@ -76,7 +76,7 @@ def choose(name: str, sizes: Sizes, memory: int, devices: list[Device], wanted: 
     start = Placement(
         kv_type=wanted.kv_type or "f16",
         flash_attention=True if wanted.kv_type not in (None, "f16") else wanted.flash_attention,
-        extra_buffers=bool(wanted.extra_buffers),
+        extra_buffers=wanted.extra_buffers,
     )
     found = _first(room, _candidates(room, start, wanted))
     if found is None and wanted.asked and wanted.kv_type is None:

@@ -73,6 +73,13 @@ def _strlen() -> object:
     return ctypes.cast(libc.strlen, lib.ggml_abort_callback)
 
 
+def repacked(placement: Placement) -> bool:
+    """Not by itself where a CPU shows AMX: on some virtual machines using that kills the process."""
+    if placement.extra_buffers is not None:
+        return placement.extra_buffers
+    return b"AMX" not in lib.llama_print_system_info()
+
+
 class Model:
     """A GGUF in memory with one context, one sequence, and a batch to feed it with."""
 
@@ -102,7 +109,7 @@ class Model:
         if placement.cpu_experts:
             overrides = experts_on_cpu(placement.cpu_experts)
             params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
-        params.use_extra_bufts = placement.extra_buffers
+        params.use_extra_bufts = repacked(placement)
         params.progress_callback = lib.llama_progress_callback(lambda done, _data: progress(done))
         self._model = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:

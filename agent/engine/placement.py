@@ -27,5 +27,5 @@ class Placement:
     kv_type: KvType = "f16"
     flash_attention: bool | None = None
     """None: as llama.cpp finds best."""
-    extra_buffers: bool = False
-    """Repacked weights (AMX and the like): faster where they work."""
+    extra_buffers: bool | None = None
+    """Repacked weights, half as fast again on CPUs; None: where they are sure to work."""

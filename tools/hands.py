@@ -99,9 +99,12 @@ def serve(hand: Hand) -> Server[Any]:
     return Server(hand.name, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-_TYPES: dict[str, tuple[type, str]] = {
+_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "string": (str, "a string"),
     "integer": (int, "an integer"),
+    "number": ((int, float), "a number"),
+    "boolean": (bool, "true or false"),
+    "array": (list, "a list of strings"),
 }
 
 
@@ -114,6 +117,16 @@ def check(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
     for name, value in arguments.items():
         if name not in properties:
             raise HandError(f"Error: unknown argument: {name}; known: {', '.join(properties)}")
-        kind, article = _TYPES[properties[name]["type"]]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise HandError(f"Error: {name} must be {article}")
+        kinds = properties[name]["type"]
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        if not any(_fits(kind, value) for kind in kinds):
+            said = " or ".join(_TYPES[kind][1] for kind in kinds)
+            raise HandError(f"Error: {name} must be {said}")
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if isinstance(value, bool) or kind == "boolean":
+        return kind == "boolean" and isinstance(value, bool)
+    if isinstance(value, list):
+        return kind == "array" and all(isinstance(one, str) for one in value)
+    return isinstance(value, _TYPES[kind][0])

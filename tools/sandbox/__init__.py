@@ -1,4 +1,4 @@
-"""Running a Python script where it can do no harm: which ways this machine has, proven by trying."""
+"""Running scripts and commands where they can do no harm: which ways this machine has, by trying."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Limits:
     file_size: int = 256 << 20
     """Bytes of one file."""
     cpu: int = 3600
-    """Seconds of processor time in all."""
+    """Seconds of processor time in all (of a command: of each process)."""
+    processes: int = 256
+    """That a command may have at a time; a script has none but itself."""
 
 
 _PROMISES = {
@@ -102,11 +104,12 @@ def probe(name: str) -> str | None:
     return f"a script could {', '.join(escaped)}" if escaped else None
 
 
-def environment(work: Path) -> dict[str, str]:
-    """All that the script is told about this machine."""
+def environment(work: Path, *, programs: bool = False) -> dict[str, str]:
+    """All that the script is told about this machine; ``programs``: it may start some."""
     threads = str(min(os.cpu_count() or 1, 4))
+    own = f":{Path(sys.executable).parent}" if programs else ""
     return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"/usr/local/bin:/usr/bin:/bin{own}",
         "HOME": str(work),
         "TMPDIR": str(work),
         "LANG": "C.UTF-8",
@@ -123,39 +126,94 @@ def command(name: str, script: Path, work: Path, limits: Limits | None = None) -
 
     ``none`` runs it with resource limits and nothing else.
     """
-    spec: dict[str, Any] = {**asdict(limits or Limits()), "landlock": None, "seccomp": False}
+    spec = {**asdict(limits or Limits()), "processes": 0, "landlock": None, "seccomp": ""}
     around: list[str] = []
     match name:
         case "bubblewrap":
-            around = _bubblewrap(script, work)
-            spec["seccomp"] = True
+            # gpt-oss was told in training that its files lie in /mnt/data.
+            linked = ["--symlink", str(work), "/mnt/data"]
+            around = _bubblewrap([*_readable(), str(script)], [work], work, linked)
+            spec["seccomp"] = "alone"
         case "landlock":
-            devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
-            read = [*_readable(), "/proc/self", "/proc/cpuinfo", "/proc/meminfo"]
-            spec["landlock"] = {"read": read, "write": [str(work), *devices]}
-            spec["seccomp"] = True
+            spec |= _landlock(_readable(), [work])
+            spec["seccomp"] = "alone"
         case "sandbox-exec":
-            around = ["sandbox-exec", "-p", _seatbelt(script, work)]
+            around = _sandbox_exec([work], [script])
         case "none":
             pass
         case _:
             raise ValueError(name)
+    return [*around, *_confined(spec, str(script))]
+
+
+def shell(
+    name: str,
+    argv: Sequence[str],
+    *,
+    root: Path,
+    start: Path,
+    work: Path,
+    limits: Limits | None = None,
+) -> list[str]:
+    """The command line that runs ``argv`` in the folder ``start``, and all that it starts, with no
+    network and with ``root`` and ``work`` (also its home) as the only folders that it may write.
+
+    Nothing of it lives on when it ends, or when the stdin of what is started here does.
+    """
+    limits = limits or Limits()
+    spec = {**asdict(limits), "landlock": None, "seccomp": ""}
+    around: list[str] = []
+    match name:
+        case "bubblewrap":
+            around = _bubblewrap([*_readable(), *_SETTINGS], [work, root], start)
+            spec["seccomp"] = "namespace"
+        case "landlock":
+            spec |= _landlock([*_readable(), *_SETTINGS], [work, root])
+            spec["seccomp"] = "landlock"
+        case "sandbox-exec":
+            around = _sandbox_exec(
+                [work, root], [], "(allow process-fork) (allow signal (target same-sandbox))"
+            )
+        case "none":
+            pass
+        case _:
+            raise ValueError(name)
+    bounds = json.dumps({"processes": limits.processes, "memory": limits.memory})
+    return [*_python("supervise.py"), bounds, *around, *_confined(spec, *argv)]
+
+
+_SETTINGS = ("/etc/alternatives", "/etc/group", "/etc/nsswitch.conf", "/etc/gitconfig", "/opt")
+"""What commands read besides what Python does."""
+
+
+def _python(script: str) -> list[str]:
     # -I: no PYTHON* variables, no user site, nothing imported from where we happen to stand.
-    python = [sys.executable, "-I", "-B", str(HERE / "confine.py"), json.dumps(spec), str(script)]
-    return [*around, *python]
+    return [sys.executable, "-I", "-B", str(HERE / script)]
 
 
-def _bubblewrap(script: Path, work: Path) -> list[str]:
+def _confined(spec: dict[str, Any], *what: str) -> list[str]:
+    return [*_python("confine.py"), json.dumps(spec), *what]
+
+
+def _landlock(readable: Sequence[str], writable: Sequence[Path]) -> dict[str, Any]:
+    devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
+    read = [*readable, "/proc/self", "/proc/cpuinfo", "/proc/meminfo"]
+    return {"landlock": {"read": read, "write": [*map(str, writable), *devices]}}
+
+
+def _bubblewrap(
+    readable: Sequence[str], writable: Sequence[Path], start: Path, more: Sequence[str] = ()
+) -> list[str]:
     options = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent"]
     options += ["--proc", "/proc", "--dev", "/dev"]
-    for path in [*_readable(), str(HERE / "confine.py"), str(script)]:
+    for path in [*readable, str(HERE / "confine.py")]:
         if Path(path).is_symlink():  # /lib -> usr/lib
             options += ["--symlink", str(Path(path).readlink()), path]
         else:
             options += ["--ro-bind-try", path, path]
-    options += ["--bind", str(work), str(work), "--chdir", str(work)]
-    # gpt-oss was told in training that its files lie there.
-    options += ["--symlink", str(work), "/mnt/data"]
+    for folder in writable:
+        options += ["--bind", str(folder), str(folder)]
+    options += ["--chdir", str(start), *more]
     # The rest is a file system in memory, which no limit would bound.
     return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
 
@@ -177,22 +235,24 @@ def _readable() -> list[str]:
     return [path for path in [*system, *mine] if os.path.lexists(path)]
 
 
-def _seatbelt(script: Path, work: Path) -> str:
+def _sandbox_exec(writable: Sequence[Path], scripts: Sequence[Path], more: str = "") -> list[str]:
     def quoted(path: str) -> str:
         return json.dumps(os.path.realpath(path), ensure_ascii=False)
 
     system = ["/usr", "/bin", "/System", "/Library", "/private/etc", "/private/var/db/timezone"]
     system += ["/opt/homebrew", "/dev", *_readable()]
-    readable = " ".join(f"(subpath {quoted(path)})" for path in [*system, str(work)])
-    files = " ".join(
-        f"(literal {quoted(path)})" for path in (str(HERE / "confine.py"), str(script), "/")
-    )
-    return f"""(version 1)
+    own = " ".join(f"(subpath {quoted(str(path))})" for path in writable)
+    readable = " ".join([*(f"(subpath {quoted(path)})" for path in system), own])
+    literal = [str(HERE / "confine.py"), "/", *map(str, scripts)]
+    files = " ".join(f"(literal {quoted(path)})" for path in literal)
+    profile = f"""(version 1)
 (deny default)
 (allow process-exec* {readable})
 (allow file-read-metadata)
 (allow file-read* {readable} {files})
-(allow file-write* (subpath {quoted(str(work))}) (literal "/dev/null"))
+(allow file-write* {own} (literal "/dev/null"))
 (allow sysctl-read)
 (allow signal (target self))
+{more}
 """
+    return ["sandbox-exec", "-p", profile]

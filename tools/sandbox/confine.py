@@ -1,7 +1,9 @@
-"""Give up every power that is not needed, for good, then run a script in this same process.
+"""Give up every power that is not needed, for good, then run a script in this same process, or become
+a program that may start others.
 
-Started as ``python -I confine.py SPEC SCRIPT``; stands alone, imports nothing of ours. SPEC is JSON:
-``{"memory": bytes, "file_size": bytes, "cpu": seconds, "seccomp": bool,
+Started as ``python -I confine.py SPEC SCRIPT`` or ``… SPEC PROGRAM ARGUMENT…``; stands alone, imports
+nothing of ours. SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds,
+"seccomp": "" | "alone" | "namespace" | "landlock", "processes": 0 (a script) or how many,
 "landlock": null | {"read": [paths], "write": [paths]}}``.
 """
 
@@ -92,6 +94,12 @@ IGNORED: dict[str, tuple[int | None, int | None]] = {
     "futimesat": (261, None),
     "utimensat": (280, 88),
 }
+# A program that starts others needs these. Which files and processes they reach is bounded by its
+# namespace, or (signals) by Landlock.
+STARTING = {"fork", "vfork", "execve", "execveat"}
+SIGNALS = {"tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"}
+ATTRIBUTES = {"truncate", "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr"}
+ATTRIBUTES |= {"lremovexattr", "fremovexattr", "removexattrat"}
 # Only on oneself: the first argument must be 0 or our own process id.
 OWN: dict[str, tuple[int | None, int | None]] = {
     "kill": (62, 129),
@@ -104,6 +112,9 @@ AUDIT_ARCH = (0xC000003E, 0xC00000B7)
 MACHINES = {"x86_64": 0, "aarch64": 1}
 EPERM, ENOSYS = 1, 38
 CLONE_THREAD = 0x10000
+CLONE_NAMESPACES = 0x7E020000
+SCOPED = 6
+"""The Landlock that keeps signals and abstract sockets within what it confines."""
 
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
 READ = 1 << 0 | 1 << 2 | 1 << 3  # execute (shared libraries are mapped so), read file, read folder
@@ -114,8 +125,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 def main() -> None:
     spec, script = json.loads(sys.argv[1]), sys.argv[2]
-    with open(script, "rb") as file:  # noqa: PTH123 - pathlib costs milliseconds here
-        code = compile(file.read(), script, "exec")
+    code = None
+    if not spec["processes"]:
+        with open(script, "rb") as file:  # noqa: PTH123 - pathlib costs milliseconds here
+            code = compile(file.read(), script, "exec")
     limit(spec)
     if sys.platform == "linux":
         # PR_SET_NO_NEW_PRIVS: Landlock and seccomp ask for it, and no setuid program helps any more.
@@ -124,7 +137,12 @@ def main() -> None:
             landlock(**spec["landlock"])
         if spec["seccomp"]:
             drop_capabilities()
-            seccomp()
+            seccomp(spec["seccomp"])
+    if code is None:
+        try:
+            os.execvp(script, sys.argv[2:])
+        except OSError as error:
+            sys.exit(f"{script}: {error.strerror}")
     sys.argv = [script]
     exec(code, {"__name__": "__main__", "__file__": script, "__builtins__": __builtins__})
 
@@ -135,7 +153,7 @@ def limit(spec: dict[str, Any]) -> None:
         ("RLIMIT_AS", spec["memory"]),
         ("RLIMIT_FSIZE", spec["file_size"]),
         ("RLIMIT_CPU", spec["cpu"]),
-        ("RLIMIT_NOFILE", 256),
+        ("RLIMIT_NOFILE", 1024 if spec["processes"] else 256),
         ("RLIMIT_CORE", 0),
     ):
         try:
@@ -185,7 +203,7 @@ def drop_capabilities() -> None:
     done(libc.syscall(CAPSET[machine()], header, (ctypes.c_uint32 * 6)()), "capset")
 
 
-def seccomp() -> None:
+def seccomp(mode: str) -> None:
     """Refuse the system calls above, in this thread and all that it starts."""
 
     class Instruction(ctypes.Structure):
@@ -199,33 +217,59 @@ def seccomp() -> None:
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_uint16), ("filter", ctypes.c_void_p)]
 
-    rules = program(machine(), os.getpid())
+    rules = program(machine(), os.getpid(), mode, landlock_abi())
     filters = (Instruction * len(rules))(*(Instruction(*rule) for rule in rules))
     wanted = Program(len(rules), ctypes.cast(filters, ctypes.c_void_p))
     done(libc.prctl(22, 2, ctypes.byref(wanted), 0, 0), "seccomp")
 
 
-def program(arch: int, pid: int) -> list[tuple[int, int, int, int]]:
-    """The filter, in classic BPF: (code, jump if true, jump if false, k)."""
+def program(
+    arch: int, pid: int, mode: str = "alone", abi: int = SCOPED
+) -> list[tuple[int, int, int, int]]:
+    """The filter, in classic BPF: (code, jump if true, jump if false, k).
+
+    ``mode``: alone (one process), or processes within a namespace or under Landlock (``abi``).
+    """
     load, equal, at_least, bits, give = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill, refuse = (give, 0, 0, 0x7FFF0000), (give, 0, 0, 0x80000000), 0x00050000
     number, architecture, argument = 0, 4, 16
     rules = [(load, 0, 0, architecture), (equal, 1, 0, AUDIT_ARCH[arch]), kill]
     # 0x40000000: the x32 numbers of x86_64, a second door to every call.
     rules += [(load, 0, 0, number), (at_least, 0, 1, 0x40000000), (give, 0, 0, refuse | ENOSYS)]
+    free, own = allowed(mode, abi)
     for calls, error in ((DENIED, EPERM), (IGNORED, 0)):
-        for numbers in calls.values():
-            if (found := numbers[arch]) is not None:
+        if calls is IGNORED and mode == "namespace":
+            continue
+        for name, numbers in calls.items():
+            if name not in free and (found := numbers[arch]) is not None:
                 rules += [(equal, 0, 1, found), (give, 0, 0, refuse | error)]
     # Answered so, the C library falls back to clone, whose flags can be seen.
     rules += [(equal, 0, 1, CLONE3[arch]), (give, 0, 0, refuse | ENOSYS)]
-    rules += [(equal, 0, 4, CLONE[arch]), (load, 0, 0, argument), (bits, 0, 1, CLONE_THREAD)]
-    rules += [allow, (give, 0, 0, refuse | EPERM)]
-    for numbers in OWN.values():
-        if (found := numbers[arch]) is not None:
+    no = (give, 0, 0, refuse | EPERM)
+    rules += [(equal, 0, 4, CLONE[arch]), (load, 0, 0, argument)]
+    if mode == "alone":
+        rules += [(bits, 0, 1, CLONE_THREAD), allow, no]
+    else:
+        rules += [(bits, 0, 1, CLONE_NAMESPACES), no, allow]
+    for name, numbers in OWN.items():
+        if name in own and (found := numbers[arch]) is not None:
             rules += [(equal, 0, 5, found), (load, 0, 0, argument), (equal, 1, 0, 0)]
             rules += [(equal, 0, 1, pid), allow, (give, 0, 0, refuse | EPERM)]
     return [*rules, allow]
+
+
+def allowed(mode: str, abi: int) -> tuple[set[str], set[str]]:
+    """Of the calls above: those that may be made, and those that may be made on oneself."""
+    match mode:
+        case "namespace":
+            return STARTING | SIGNALS | ATTRIBUTES, set()
+        case "landlock":
+            # Older ones do not look at truncate, or at who is signalled.
+            free = STARTING | ({"truncate"} if abi >= 3 else set())
+            signals = {"kill", "tgkill"} if abi >= SCOPED else set()
+            return free, set(OWN) - signals
+        case _:
+            return set(), set(OWN)
 
 
 def machine() -> int:

@@ -1,0 +1,218 @@
+"""The shell hand: a command does its work below the root, and nothing else anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.tools.conftest import until
+from tools import sandbox
+from tools.hands import HandError, check, emit
+from tools.sandbox import Isolation, Limits
+from tools.shell import Shell
+
+
+class Commands:
+    def __init__(self, hand: Shell) -> None:
+        self.hand = hand
+
+    async def __call__(self, line: str, **more: Any) -> str:
+        return await self.hand.call("exec", {"cmd": ["bash", "-c", line], **more})
+
+    async def succeeding(self, *lines: str) -> list[str]:
+        """Those that a shell could run to the end without an error."""
+        text = await self("\n".join(f"({line}) && echo did {n}." for n, line in enumerate(lines)))
+        return [line for n, line in enumerate(lines) if f"did {n}." in text]
+
+    async def fails(self, line: str, **more: Any) -> str:
+        with pytest.raises(HandError) as caught:
+            await self(line, **more)
+        return str(caught.value)
+
+
+LIMITS = Limits(memory=1 << 29, file_size=1 << 20, processes=40)
+
+
+@pytest.fixture(params=sandbox.candidates())
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
+    """Under each isolation that this machine has."""
+    if (reason := sandbox.probe(request.param)) is not None:
+        pytest.skip(f"{request.param}: {reason}")
+    root = tmp_path / "root"
+    (root / "sub").mkdir(parents=True)
+    return Commands(
+        Shell(root, timeout=20, limits=LIMITS, isolation=Isolation(request.param, "", True))
+    )
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text("secret")
+    return path
+
+
+async def test_a_command_and_its_exit_code(shell: Commands) -> None:
+    assert await shell("echo hello; echo täg >&2; exit 3") in (
+        "hello\ntäg\n[exit code 3]",
+        "täg\nhello\n[exit code 3]",
+    )
+    assert await shell("true") == "[exit code 0]"
+    assert await shell("cat; printf end") == "end\n[exit code 0]"
+    assert "no-such-program" in await shell("no-such-program")
+    assert (await shell("kill -9 $$")) == "[exit code 137]"
+    text = await shell.hand.call("exec", {"cmd": ["no-such-program"]})
+    assert "no-such-program: No such file or directory" in text
+
+
+async def test_it_works_below_the_root(shell: Commands) -> None:
+    root = shell.hand.root
+    assert await shell("pwd", workdir="sub") == f"{root}/sub\n[exit code 0]"
+    await shell("seq 3 | sort -r > made && mkdir -p a/b && mv made a/b/ && ln -s b a/c")
+    assert (root / "a" / "c" / "made").read_text() == "3\n2\n1\n"
+    assert "2\n" in await shell("git init -q . && git add -A && git status --short | wc -l")
+    assert await shell("python3 -c 'print(6*7)'") == "42\n[exit code 0]"
+    assert "File too large" in await shell("dd if=/dev/zero of=big bs=2M count=1")
+
+
+async def test_output_streams_and_is_cut(shell: Commands) -> None:
+    seen: list[tuple[str, str]] = []
+    emit.set(lambda stream, text: seen.append((stream, text)))
+    call = asyncio.create_task(shell("echo on; sleep 60"))
+    await until(lambda: seen)
+    assert seen == [("stdout", "on\n")]
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    text = await shell("seq 1000000")
+    assert text.startswith("1\n2\n") and text.endswith("\n1000000\n[exit code 0]")
+    assert "characters dropped" in text and len(text) < 1_200_000
+
+
+async def test_nothing_outside_can_be_touched(shell: Commands, secret: Path) -> None:
+    home = Path.home() / ".ssh"
+    attempts = (
+        f"cat {secret}",
+        f"echo x >> {secret}",
+        f"echo x > {secret}.new",
+        f"rm {secret}",
+        f"mv {secret} mine",
+        f"ln {secret} mine && cat mine",
+        f"ln -s {secret} link && cat link",
+        f"ls {home}",
+        "echo x > /etc/x",
+        "echo x > /usr/x",
+    )
+    assert await shell.succeeding(*attempts) == []
+    await shell(f"chmod 777 {secret}; touch -d 2001-01-01 {secret}; truncate -s 0 {secret}")
+    assert secret.read_text() == "secret" and secret.stat().st_mode & 0o777 != 0o777
+    assert "secret" not in await shell("env")
+    for workdir in ("..", "/", "made-up"):
+        assert (await shell.fails("true", workdir=workdir)).startswith("Error: ")
+
+
+async def test_no_network(shell: Commands, tmp_path: Path) -> None:
+    name = f"agent-test-{os.getpid()}"
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as abstract:
+        port = tcp.getsockname()[1]
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        code = "from socket import *\n"
+        for family, kind, address in (
+            ("AF_INET", "STREAM", f"('127.0.0.1', {port})"),
+            ("AF_INET", "DGRAM", f"('127.0.0.1', {port})"),
+            ("AF_INET6", "STREAM", f"('::1', {port})"),
+            ("AF_UNIX", "STREAM", f"'\\0{name}'"),
+            ("AF_UNIX", "DGRAM", f"'{tmp_path}/x'"),
+        ):
+            code += f"try: socket({family}, SOCK_{kind}).connect({address})\n"
+            code += "except PermissionError: print('refused')\n"
+        text = await shell(f'python3 - <<"E"\n{code}E')
+        assert text == "refused\n" * 5 + "[exit code 0]"
+        assert await shell.succeeding(f"exec 3<>/dev/tcp/127.0.0.1/{port}") == []
+
+
+async def test_other_processes_are_out_of_reach(shell: Commands) -> None:
+    parent = os.getpid()
+    attempts = (
+        f"kill -TERM {parent}",
+        f"kill -TERM -{parent}",
+        f"cat /proc/{parent}/environ",
+        f"cat /proc/{parent}/mem",
+        "unshare -r true",
+        f"python3 -c 'import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(16, {parent}, 0, 0))'",
+        f"prlimit --pid {parent} --nofile=10:10",
+    )
+    assert await shell.succeeding(*attempts) == []
+    await shell("kill -TERM -1; true")
+    assert psutil.pid_exists(parent)
+    # Its own it may signal.
+    assert "[exit code 143]" in await shell("sleep 60 & kill $!; wait $!")
+
+
+async def test_nothing_goes_on_after_it(shell: Commands) -> None:
+    daemon = (
+        "(setsid sleep 4711 >/dev/null 2>&1 &) ; setsid bash -c 'sleep 4711 & disown' & echo on"
+    )
+    assert "on\n" in await shell(daemon)
+    assert not _living("4711")
+    text = await shell.fails(daemon + "; sleep 4712", timeout=1)
+    assert text == "on\nError: stopped after 1 s"
+    assert not _living("4711") and not _living("4712")
+
+
+async def test_cancelling_ends_all_of_it(shell: Commands) -> None:
+    seen: list[str] = []
+    emit.set(lambda stream, text: seen.append(text))
+    call = asyncio.create_task(shell("setsid sleep 4713 & trap '' TERM INT; echo on; sleep 4713"))
+    await until(lambda: seen)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert not _living("4713")
+
+
+async def test_bombs_are_bounded(shell: Commands) -> None:
+    forks = await shell("for i in $(seq 200); do setsid sleep 20 & done; wait")
+    assert "more than 40 processes" in forks
+    assert "MemoryError" in await shell("python3 -c 'bytearray(1 << 30)'")
+    hold = "python3 -c 'import time; x = b\"x\" * (150 << 20); time.sleep(20)'"
+    many = await shell(f"for i in 1 2 3 4 5; do {hold} & done; wait")
+    assert "more than 512 MiB of memory" in many
+    assert not psutil.Process().children(True)
+
+
+def _living(argument: str) -> list[list[str]]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if argument in (process.info["cmdline"] or []):
+            found.append(process.info["cmdline"])
+    return found
+
+
+async def test_nothing_runs_without_isolation(tmp_path: Path) -> None:
+    hand = Shell(tmp_path, isolation=Isolation("none", "nothing works here", False))
+    assert not hand.contained("exec")
+    with pytest.raises(HandError, match="not available: nothing works here"):
+        await hand.call("exec", {"cmd": ["true"]})
+    assert "needs a folder" in (Shell(Path("/")).problem() or "")
+
+
+def test_what_is_asked_shows_the_command(tmp_path: Path) -> None:
+    shown = Shell(tmp_path).preview("exec", {"cmd": ["bash", "-lc", "rm -r *"]})
+    assert shown == f"{tmp_path}$ bash -lc 'rm -r *'"
+
+
+def test_arguments_are_checked() -> None:
+    schema = Shell.tools[0].parameters
+    check(schema, {"cmd": ["ls"], "timeout": 5})
+    with pytest.raises(HandError, match="cmd must be a list of strings"):
+        check(schema, {"cmd": "ls"})
+    with pytest.raises(HandError, match="cmd must be a list of strings"):
+        check(schema, {"cmd": ["ls", 1]})

@@ -12,6 +12,7 @@ from tools.files import Files
 from tools.host import Host
 from tools.python import Python
 from tools.selection import select
+from tools.shell import Shell
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ def assemble(
     hands = (
         Python(allow_unsandboxed=allow_unsandboxed, work=work and work / "python"),
         Files(root),
+        Shell(root),
     )
     servers = merge(
         [ServerConfig(hand.name, hand=hand) for hand in hands],

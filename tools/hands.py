@@ -31,6 +31,8 @@ class Hand(Protocol):
     short: str
     """What a person calls it: ``python``."""
     tools: Sequence[Tool]
+    default: Sequence[str]
+    """Names of those that are offered to every model; the others only where they are asked for."""
 
     async def start(self) -> None:
         """Find out whether it works, and begin what makes the first call fast."""

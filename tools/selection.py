@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tools.config import ConfigError, ServerConfig
@@ -11,27 +11,32 @@ from tools.config import ConfigError, ServerConfig
 def select(option: str, servers: Sequence[ServerConfig]) -> list[ServerConfig]:
     """The servers named, each with only its named tools where a name was ``server.tool``.
 
+    ``all``: every server, and of the hands what is not offered by name only (``hand.default``).
     What is not chosen is left out as if it were not configured. A tool that a server turns out not
     to have is reported by that server's state: only the running server knows its tools.
     """
     names = [name.strip() for name in option.split(",") if name.strip()]
-    if names == ["all"]:
-        return list(servers)
     if names == ["none"]:
         return []
     chosen: dict[str, set[str] | None] = {}
     for name in names:
-        server, tool = _find(name, servers)
-        if tool is None:
-            chosen[server.name] = None
-        else:
-            wanted = chosen.setdefault(server.name, set())
-            if wanted is not None:
-                wanted.add(tool)
+        for server, tools in _all(servers) if name == "all" else [_find(name, servers)]:
+            before = chosen.get(server.name, set())
+            chosen[server.name] = None if tools is None or before is None else before | tools
     return [_only(server, chosen[server.name]) for server in servers if server.name in chosen]
 
 
-def _find(name: str, servers: Sequence[ServerConfig]) -> tuple[ServerConfig, str | None]:
+def _all(servers: Sequence[ServerConfig]) -> Iterator[tuple[ServerConfig, set[str] | None]]:
+    for server in servers:
+        tools = set(server.hand.default) if server.hand else None
+        if server.hand and tools == {tool.name for tool in server.hand.tools}:
+            tools = None
+        if tools is None or tools:
+            yield server, tools
+
+
+def _find(name: str, servers: Sequence[ServerConfig]) -> tuple[ServerConfig, set[str] | None]:
+    """A server, and which of its tools; None: all."""
     for server in servers:
         own = [server.name, *([server.hand.short] if server.hand else [])]
         if name in own:
@@ -41,7 +46,7 @@ def _find(name: str, servers: Sequence[ServerConfig]) -> tuple[ServerConfig, str
             if tool != name and (
                 server.hand is None or any(tool == one.name for one in server.hand.tools)
             ):
-                return server, tool
+                return server, {tool}
     known = ", ".join(server.hand.short if server.hand else server.name for server in servers)
     raise ConfigError(f"--tools: no server or tool is called {name!r}; known: {known or 'none'}")
 

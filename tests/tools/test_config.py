@@ -16,6 +16,7 @@ from tools.files import Files
 from tools.python import Python
 from tools.sandbox import Isolation
 from tools.selection import select
+from tools.shell import Shell
 
 ENV = {"TOKEN": "t0", "EMPTY": ""}
 
@@ -117,12 +118,15 @@ def test_of_one_name_the_later_wins() -> None:
     assert merge([first, ServerConfig("b")], [second])[0] is second
 
 
-HANDS = [ServerConfig(hand.name, hand=hand) for hand in (Python(), Files(Path("/")))]
+HANDS = [
+    ServerConfig(hand.name, hand=hand) for hand in (Python(), Files(Path("/")), Shell(Path("/x")))
+]
 SERVERS = [*HANDS, ServerConfig("git", command="x", enabled_tools=("log", "show"))]
 
 
 def test_choosing_tools() -> None:
-    assert select("all", SERVERS) == SERVERS
+    assert [one.name for one in select("all", SERVERS)] == ["code_interpreter", "files", "git"]
+    assert select("all,shell", SERVERS)[2] == SERVERS[2]
     assert select("none", SERVERS) == []
     assert [one.name for one in select("git, python", SERVERS)] == ["code_interpreter", "git"]
     (files,) = select("files.read,files.list", SERVERS)
@@ -131,7 +135,7 @@ def test_choosing_tools() -> None:
     (git,) = select("git.log,git.push", SERVERS)
     assert git.enabled_tools == ("log",)
     for wrong in ("gti", "files.write", "python.x"):
-        with pytest.raises(ConfigError, match=f"{wrong}.*known: python, files, git"):
+        with pytest.raises(ConfigError, match=f"{wrong}.*known: python, files, shell, git"):
             select(wrong, SERVERS)
 
 

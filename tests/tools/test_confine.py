@@ -9,10 +9,17 @@ from tools.sandbox import confine
 ALLOW, PID = "allow", 4711
 
 
-def verdict(arch: int, number: int, argument: int = 0, audit: int | None = None) -> str | int:
+def verdict(
+    arch: int,
+    number: int,
+    argument: int = 0,
+    audit: int | None = None,
+    mode: str = "alone",
+    abi: int = confine.SCOPED,
+) -> str | int:
     """What the kernel would do: allow, kill, or answer with an error number."""
     data = {0: number, 4: confine.AUDIT_ARCH[arch] if audit is None else audit, 16: argument}
-    rules = confine.program(arch, PID)
+    rules = confine.program(arch, PID, mode, abi)
     at = value = 0
     while True:
         code, true, false, k = rules[at]
@@ -49,3 +56,30 @@ def test_the_filter_says_what_the_tables_say(arch: int) -> None:
     assert verdict(arch, confine.CLONE3[arch]) == confine.ENOSYS
     assert verdict(arch, 0x40000029) == confine.ENOSYS
     assert verdict(arch, read, audit=confine.AUDIT_ARCH[1 - arch]) == "kill"
+
+
+@pytest.mark.parametrize("arch", [0, 1])
+@pytest.mark.parametrize("mode", ["namespace", "landlock"])
+def test_a_command_may_start_others_and_no_more(arch: int, mode: str) -> None:
+    def of(name: str, argument: int = 0, abi: int = confine.SCOPED) -> str | int:
+        number = {**confine.DENIED, **confine.IGNORED, **confine.OWN}[name][arch]
+        assert number is not None, name
+        return verdict(arch, number, argument, mode=mode, abi=abi)
+
+    assert of("execve") == ALLOW
+    clone = confine.CLONE[arch]
+    assert verdict(arch, clone, 17, mode=mode) == ALLOW
+    for namespace in (0x10000000, 0x20000000, 0x40000000, 0x00020000, 0x02000000):
+        assert verdict(arch, clone, namespace | 17, mode=mode) == confine.EPERM
+    assert verdict(arch, confine.CLONE3[arch], mode=mode) == confine.ENOSYS
+    for name in ("socket", "ptrace", "process_vm_writev", "unshare", "setns", "io_uring_setup"):
+        assert of(name) == confine.EPERM, name
+    confined = mode == "landlock"
+    # Where the file system is the person's own, modes and times cannot be changed.
+    assert of("fchmodat") == (0 if confined else ALLOW)
+    assert of("setxattr") == (confine.EPERM if confined else ALLOW)
+    assert of("prlimit64", 1) == (confine.EPERM if confined else ALLOW)
+    # Landlock bounds signals, but an older one does not.
+    assert of("kill", 1) == ALLOW
+    assert of("kill", 1, abi=5) == (confine.EPERM if confined else ALLOW)
+    assert of("truncate", abi=2) == (confine.EPERM if confined else ALLOW)

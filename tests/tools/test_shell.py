@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.conftest import Agent
+from tests.invariants import check as check_stream
 from tests.tools.conftest import until
 from tools import sandbox
 from tools.hands import HandError, check, emit
@@ -202,6 +205,35 @@ async def test_nothing_runs_without_isolation(tmp_path: Path) -> None:
     with pytest.raises(HandError, match="not available: nothing works here"):
         await hand.call("exec", {"cmd": ["true"]})
     assert "needs a folder" in (Shell(Path("/")).problem() or "")
+
+
+CALL = (
+    "<|channel|>analysis to=container.exec code<|message|>"
+    '{"cmd":["bash","-lc","echo hi > made; cat made"],"timeout":10000}<|call|>'
+)
+DONE = "<|channel|>final<|message|>Done.<|return|>"
+
+
+def test_a_model_runs_a_command_that_is_allowed(agent: Agent, script: Callable[..., str]) -> None:
+    engine = ("--engine", script(CALL, DONE), "--json-events")
+    ran = agent("run", "go", "--tools", "shell", "--approve", "shell", *engine)
+    call = check_stream(ran.events)["output"][0]
+    assert (call["server_label"], call["name"], call["status"]) == ("shell", "exec", "completed")
+    assert call["output"] == "hi\n[exit code 0]"
+    assert "shell.exec" in ran.events[0]["tools"]
+
+
+def test_nobody_there_means_that_nothing_runs(agent: Agent, script: Callable[..., str]) -> None:
+    engine = ("--engine", script(CALL, DONE), "--json-events")
+    ran = agent("run", "go", "--tools", "all,shell", *engine)
+    assert ran.code == 0
+    assert "refused" in check_stream(ran.events)["output"][0]["error"]["message"]
+    asked = next(e for e in ran.events if e["type"] == "agent.approval.requested")
+    assert asked["preview"].endswith("$ bash -lc 'echo hi > made; cat made'")
+    ran = agent("run", "go", *engine)
+    assert (
+        "no tool named container.exec" in check_stream(ran.events)["output"][0]["error"]["message"]
+    )
 
 
 def test_what_is_asked_shows_the_command(tmp_path: Path) -> None:

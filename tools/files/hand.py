@@ -40,6 +40,7 @@ class Files:
 
     name = "files"
     short = "files"
+    default: Sequence[str] = ("read", "list", "search")
     tools: Sequence[Tool] = (
         _tool(
             "read",

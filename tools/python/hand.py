@@ -26,6 +26,7 @@ class Python:
 
     name = "code_interpreter"
     short = "python"
+    default: Sequence[str] = ("python",)
     tools: Sequence[Tool] = (
         Tool(
             server="code_interpreter",

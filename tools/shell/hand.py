@@ -32,6 +32,7 @@ class Shell:
 
     name = "shell"
     short = "shell"
+    default: Sequence[str] = ()
     tools: Sequence[Tool] = (
         Tool(
             server="shell",

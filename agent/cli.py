@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from agent.sessions import app as sessions_app
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -31,6 +33,7 @@ models_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(models_app, name="models")
+app.add_typer(sessions_app, name="sessions")
 
 Effort = Literal["low", "medium", "high"]
 

@@ -44,9 +44,9 @@ class Summary:
     created: float
     updated: float
     parent: str | None
-    """What it branched from."""
+    """What it branched from, if that is still there."""
     shared: int
-    """So many entries are the parent's."""
+    """So many entries it did not write itself."""
     turns: int
 
 
@@ -280,8 +280,9 @@ class Store:
     def summaries(self) -> list[Summary]:
         """All conversations, the latest first."""
         rows = self._db.execute(
-            "select id, title, model, created, updated, parent, shared from conversations"
-            " where not hidden order by updated desc"
+            "select c.id, c.title, c.model, c.created, c.updated, p.id, c.shared"
+            " from conversations c left join conversations p on p.id = c.parent and not p.hidden"
+            " where not c.hidden order by c.updated desc"
         )
         return [Summary(*(*row, self._count(row[0]))) for row in rows.fetchall()]
 

@@ -64,7 +64,7 @@ def agent(home: Path, tmp_path: Path) -> Agent:
         *args: str, stdin: str | None = None, cwd: Path = work, env: dict[str, str] | None = None
     ) -> Ran:
         done = subprocess.run(
-            [sys.executable, "-I", "-m", "agent.cli", *args],
+            [sys.executable, "-P", "-m", "agent.cli", *args],
             cwd=cwd,
             env={**os.environ, "AGENT_HOME": str(home), **(env or {})},
             input=stdin,

@@ -1,0 +1,162 @@
+"""`agent sessions …`: the conversations that are kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from agent.export import Record
+    from agent.store import Store
+
+app = typer.Typer(
+    help="The conversations that are kept: list, show, delete, fork, export.",
+    epilog="IDs may be shortened, as the list shows them. Example: agent sessions show 3bc06fe5",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+SHORT = 8
+"""Characters of an id that a list shows, without the `conv_` before them."""
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="A conversation's id, or how it begins.")]
+
+
+@app.command("list", epilog="Example: agent sessions list --json | jq -r '.[].id'")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array, whole ids.")] = False,
+) -> None:
+    """All conversations, the latest first."""
+    from agent.export import described, when
+    from agent.show import plain
+
+    summaries = _store().summaries()
+    if as_json:
+        print(json.dumps([described(summary) for summary in summaries], ensure_ascii=False))
+        return
+    if not summaries:
+        print("No conversation is kept yet; begin one with: agent", file=sys.stderr)
+        return
+    print(f"{'ID':{SHORT}}  {'WHEN':16}  {'TURNS':>5}  {'MODEL':14}  TITLE")
+    for one in summaries:
+        branch = f"  (branch of {_short(one.parent)})" if one.parent else ""
+        print(
+            f"{_short(one.id)}  {when(one.updated)}  {one.turns:5}  {plain(one.model):14}"
+            f"  {plain(one.title)}{branch}"
+        )
+
+
+@app.command()
+def show(session: Id) -> None:
+    """What was said, to read."""
+    from agent.export import markdown
+    from agent.show import plain
+
+    record = _record(_store(), session)
+    facts = [record.summary.id, f"{record.summary.turns} turns"]
+    if record.summary.parent:
+        facts.append(f"branch of {_short(record.summary.parent)}")
+    print(" · ".join(facts))
+    print(plain(markdown(record)), end="")
+
+
+@app.command()
+def export(
+    session: Id,
+    form: Annotated[
+        Literal["md", "json", "tokens", "html"],
+        typer.Option("--format", help="md and html to read; json: turns; tokens: ids by message."),
+    ] = "md",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; default: stdout.")
+    ] = None,
+) -> None:
+    """Write a conversation out."""
+    from agent.errors import UserError
+    from agent.export import FORMATS
+
+    text = FORMATS[form](_record(_store(), session))
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        output.expanduser().write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot write {output}: {error.strerror}.") from error
+
+
+@app.command(epilog="Example: agent run --resume $(agent sessions fork 3bc06fe5 --before 2) '…'")
+def fork(
+    session: Id,
+    before: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Without the Nth turn and what came after it."),
+    ] = None,
+) -> None:
+    """Make a branch, with what was said until there; prints its id."""
+    from agent.errors import UserError
+
+    store = _store()
+    record = _record(store, session)
+    start = None
+    if before is not None:
+        if before > len(record.turns):
+            raise UserError(f"--before: the conversation has {len(record.turns)} turns.")
+        start = record.turns[before - 1].start
+        if start is None:
+            raise UserError(f"--before: nothing of turn {before} is kept to branch at.")
+    print(store.fork(record.conversation, start).id)
+
+
+@app.command()
+def delete(
+    sessions: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or how they begin.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Forget conversations. What branches of them share with them stays theirs."""
+    from agent.errors import UserError
+    from agent.show import plain
+
+    store = _store()
+    records = [_record(store, session).summary for session in sessions]
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError("delete asks before it deletes, and nobody is there: add --yes.")
+        for one in records:
+            print(f"{_short(one.id)}  {one.turns} turns  {plain(one.title)}")
+        if not typer.confirm("Delete for good?"):
+            raise typer.Exit(1)
+    for name in {one.id for one in records}:
+        store.delete(name)
+
+
+def _store() -> Store:
+    from agent.config import places
+    from agent.errors import UserError
+    from agent.store import Store, StoreError
+
+    try:
+        return Store(places().store)
+    except StoreError as error:
+        raise UserError(str(error)) from error
+
+
+def _record(store: Store, session: str) -> Record:
+    """Raises UserError."""
+    from agent.errors import UserError
+    from agent.export import Record
+    from agent.store import StoreError
+
+    try:
+        name = store.find(session)
+    except StoreError as error:
+        raise UserError(f"{error} See: agent sessions list") from error
+    (summary,) = (one for one in store.summaries() if one.id == name)
+    return Record(summary, store.load(name), store.turns(name))
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("conv_")[:SHORT]

@@ -67,23 +67,28 @@ class Runtime:
         """Whose token ids a conversation is kept in; all of GPT-OSS share theirs."""
         return "o200k_harmony" if self.format.name == "harmony" else self.model.name
 
-    # --- laying ahead ---
+    # --- working ahead ---
 
     def lay_ahead(self, ids: list[int]) -> None:
         """While the person reads: put these ids into the engine's memory, so that what is asked next
-        costs only its own tokens. The next generation ends it."""
+        costs only its own tokens. It gives way to everything else."""
         self._stop_laying()
-        if self.running:
-            return  # the memory is another turn's now
         try:
-            self._laying = self.engine.generate(Request(ids, max_tokens=0))
+            self._laying = self.engine.generate(Request(ids, max_tokens=0, idle=True))
         except EngineError:
             return  # too long to go on with; the next turn will say so
         self._background = asyncio.create_task(_drain(self._laying))
 
+    def prepare(self, ids: list[int]) -> None:
+        """While the person types: the prompt as it would be by now. Takes the place of the one
+        before; nothing happens as long as the model is not loaded."""
+        if self.loaded and ids:
+            self.lay_ahead(ids)
+
     def generate(self, request: Request) -> Generation:
         """What the engine generates. Raises EngineError."""
-        self._stop_laying()
+        if self.running <= 1:  # else it may be for another conversation
+            self._stop_laying()
         return self.engine.generate(request)
 
     def _stop_laying(self) -> None:

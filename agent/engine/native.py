@@ -9,18 +9,24 @@ import ctypes
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
 from agent.engine.base import EngineError
+from agent.engine.batch import Batch, Piece
 from agent.engine.devices import experts_on_cpu
 from agent.engine.placement import Placement
 
 Logits = npt.NDArray[np.float32]
+State = ctypes.Array[ctypes.c_uint8]
+"""A checkpoint of the sliding layers."""
+Outcome = Literal["done", "stopped", "full"]
+"""Fed · stopped on the way · no cells are left for it."""
 
 log = logging.getLogger("agent.llama.cpp")
 log.addHandler(logging.NullHandler())  # without any handler, Python would print warnings itself
@@ -81,7 +87,7 @@ def repacked(placement: Placement) -> bool:
 
 
 class Model:
-    """A GGUF in memory with one context, one sequence, and a batch to feed it with."""
+    """A GGUF in memory with one context that several sequences share."""
 
     def __init__(self, path: Path, placement: Placement, progress: Callable[[float], bool]) -> None:
         """Load `path` laid out as `placement` says; `progress` gets 0…1, its False stops the load.
@@ -90,7 +96,6 @@ class Model:
         """
         self._model: object = None
         self._context: object = None
-        self._batch: object = None
         _check(path)
         _reasons.clear()
         self._load(path, placement, progress)
@@ -127,8 +132,8 @@ class Model:
         params = lib.llama_context_default_params()
         params.n_ctx = self.context_length
         params.n_batch = params.n_ubatch = step
-        params.n_seq_max = 1
-        params.n_outputs_max = 1
+        params.n_seq_max = params.n_outputs_max = placement.sequences
+        params.kv_unified = True  # sequences share the cells, so each can have the whole context
         params.flash_attn_type = _FLASH[placement.flash_attention]
         params.type_k = params.type_v = _KV_TYPES[placement.kv_type]
         params.swa_full = False
@@ -141,53 +146,37 @@ class Model:
                 " ask for a shorter one with --context."
             )
         self._memory = lib.llama_get_memory(self._context)
-        self._batch = batch = lib.llama_batch_init(step, 0, 1)
-        shape = (step,)
-        self._tokens = np.ctypeslib.as_array(batch.token, shape)
-        self._positions = np.ctypeslib.as_array(batch.pos, shape)
-        self._outputs = np.ctypeslib.as_array(batch.logits, shape)
-        np.ctypeslib.as_array(batch.n_seq_id, shape)[:] = 1
-        for i in range(step):
-            batch.seq_id[i][0] = 0
-        self._logits = np.empty(0, np.float32)
-        self._logits_address = 0
+        self._batch = Batch(step)
+        self._rows: dict[int, Logits] = {}
 
     def set_threads(self, decode: int, prefill: int) -> None:
         """Threads for single tokens and for batches."""
         lib.llama_set_n_threads(self._context, decode, prefill)
 
-    def decode(self, ids: list[int], start: int, output: bool = True) -> bool:
-        """Feed at most `step` `ids` at positions from `start`; False when stopped on the way.
+    def decode(self, pieces: Sequence[Piece]) -> Outcome:
+        """Feed at most `step` ids; unless that is ``done`` the memory is as before.
 
-        With `output` the last id's logits can be read next. Raises EngineError.
+        Raises EngineError.
         """
-        count = len(ids)
-        if count == 1:
-            self._tokens[0] = ids[0]
-            self._positions[0] = start
-            self._outputs[0] = output
-        else:
-            self._tokens[:count] = ids
-            self._positions[:count] = np.arange(start, start + count)
-            self._outputs[:count] = 0
-            self._outputs[count - 1] = output
-        self._batch.n_tokens = count  # type: ignore[attr-defined]
-        match lib.llama_decode(self._context, self._batch):
+        self._batch.fill(pieces)
+        match lib.llama_decode(self._context, self._batch.native):
             case 0:
-                return True
+                return "done"
+            case 1:
+                return "full"
             case 2:
-                return False
+                return "stopped"
             case code:
                 raise EngineError(f"llama.cpp failed with code {code}{_because()}.")
 
-    def logits(self) -> Logits:
-        """The scores of every token, (vocabulary,) float32; the next decode overwrites them."""
-        pointer = lib.llama_get_logits_ith(self._context, -1)
+    def logits(self, output: int = 0) -> Logits:
+        """The scores of every token, (vocabulary,) float32, after the piece that was the n-th with
+        an output; the next decode overwrites them."""
+        pointer = lib.llama_get_logits_ith(self._context, output - self._batch.outputs)
         address = ctypes.addressof(pointer.contents)
-        if address != self._logits_address:
-            self._logits_address = address
-            self._logits = np.ctypeslib.as_array(pointer, (self.vocabulary,))
-        return self._logits
+        if (row := self._rows.get(address)) is None:
+            row = self._rows[address] = np.ctypeslib.as_array(pointer, (self.vocabulary,))
+        return row
 
     def stop(self) -> None:
         """Make the running decode return False within milliseconds; safe from any thread."""
@@ -197,40 +186,43 @@ class Model:
         """Take `stop` back."""
         self._stop[0] = b"\0"
 
-    def first_position(self) -> int:
-        """The oldest position that all layers still have, -1 when there is none."""
-        return int(lib.llama_memory_seq_pos_min(self._memory, 0))
+    def first_position(self, sequence: int) -> int:
+        """The oldest position of it that all layers still have, -1 when there is none."""
+        return int(lib.llama_memory_seq_pos_min(self._memory, sequence))
 
-    def keep(self, count: int) -> bool:
-        """Forget all but the first `count` positions; False when the memory cannot do that."""
-        return bool(lib.llama_memory_seq_rm(self._memory, 0, count, -1))
+    def keep(self, sequence: int, count: int) -> bool:
+        """Forget all but its first `count` positions; False when the memory cannot do that."""
+        return bool(lib.llama_memory_seq_rm(self._memory, sequence, count, -1))
+
+    def share(self, source: int, target: int, count: int) -> None:
+        """Let an empty sequence have the first `count` positions of another, in the same cells."""
+        lib.llama_memory_seq_cp(self._memory, source, target, 0, count)
 
     def clear(self) -> None:
         """Forget everything."""
         lib.llama_memory_clear(self._memory, False)
 
-    def checkpoint(self) -> ctypes.Array[ctypes.c_uint8]:
-        """What the sliding layers hold now."""
-        size = lib.llama_state_seq_get_size_ext(self._context, 0, ONLY_WINDOW)
-        state: ctypes.Array[ctypes.c_uint8] = (ctypes.c_uint8 * size)()
-        lib.llama_state_seq_get_data_ext(self._context, state, size, 0, ONLY_WINDOW)
+    def checkpoint(self, sequence: int) -> State:
+        """What its sliding layers hold now."""
+        size = lib.llama_state_seq_get_size_ext(self._context, sequence, ONLY_WINDOW)
+        state: State = (ctypes.c_uint8 * size)()
+        lib.llama_state_seq_get_data_ext(self._context, state, size, sequence, ONLY_WINDOW)
         return state
 
-    def restore(self, state: ctypes.Array[ctypes.c_uint8]) -> bool:
-        """Put a checkpoint back; the other layers must still hold its positions."""
+    def restore(self, sequence: int, state: State) -> bool:
+        """Put a checkpoint of this or another sequence into cells of its own; the other layers
+        must hold its positions."""
         size = len(state)
-        done = lib.llama_state_seq_set_data_ext(self._context, state, size, 0, ONLY_WINDOW)
+        done = lib.llama_state_seq_set_data_ext(self._context, state, size, sequence, ONLY_WINDOW)
         return bool(done == size)
 
     def close(self) -> None:
         """Free everything native; the model is unusable afterwards."""
-        if self._batch:
-            lib.llama_batch_free(self._batch)
         if self._context:
             lib.llama_free(self._context)
         if self._model:
             lib.llama_model_free(self._model)
-        self._batch = self._context = self._model = None
+        self._context = self._model = None
 
 
 def _check(path: Path) -> None:

@@ -20,6 +20,8 @@ class Stream:
         self.cancelled = False
         self.taken = False
         """The writer has begun; before that a cancel ends it at once."""
+        self.ended = False
+        """Finished or failed: nothing comes any more."""
         self._on_cancel = on_cancel
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -31,16 +33,17 @@ class Stream:
     def cancel(self) -> None:
         """Ask the writer to end; safe from any thread, at any time, more than once."""
         with self._lock:
-            waiting = not (self.cancelled or self.taken)
+            if self.cancelled or self.ended:
+                return
             self.cancelled = True
-        if waiting:
+        if not self.taken:
             self.push(Finished("cancelled", 0, 0, 0))
         self._on_cancel(self)
 
     def take(self) -> bool:
         """The writer begins; False when there is nobody left to write for."""
         with self._lock:
-            self.taken = not self.cancelled
+            self.taken = self.taken or not self.cancelled
         return self.taken
 
     def token(self, token: int, logprob: Logprob | None = None) -> None:
@@ -61,7 +64,13 @@ class Stream:
         """Append anything else and wake the reader; an exception is raised there."""
         with self._lock:
             self._items.append(item)
+            self.ended = self.ended or not isinstance(item, Prefill)
         self._wake()
+
+    def flush(self) -> None:
+        """Wake the reader for what it was not woken for yet; the next token will take longer."""
+        if self._items:
+            self._wake()
 
     def _wake(self) -> None:
         if not self._woken:

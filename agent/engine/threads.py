@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from threading import Timer
 
+from agent.engine.batch import Piece
 from agent.engine.native import Model
 
 RUNS = 6
@@ -75,7 +76,7 @@ def _time(model: Model, threads: int, ids: list[int], limit: float) -> float:
     while len(times) < 3 or (len(times) < RUNS and sum(times) < SECONDS):
         model.clear()
         start = time.perf_counter()
-        if not model.decode(ids, 0):
+        if model.decode([Piece(0, ids, 0)]) != "done":
             break
         model.logits()
         times.append(time.perf_counter() - start)

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model: 512 tokens, a window of 32, a context of 4096."""
-    return random_gguf.write(tmp_path_factory.mktemp("models") / "random.gguf")
+    """A random model: 512 tokens, a window of 32, a context of 4096.
+
+    All of its experts are used, so that rounding never chooses another.
+    """
+    folder = tmp_path_factory.mktemp("models")
+    return random_gguf.write(folder / "random.gguf", random_gguf.Shape(experts=2))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from agent.engine.base import (
     Sampling,
     Tokens,
 )
+from agent.engine.batch import Piece
 from agent.engine.llama import LlamaEngine
 from agent.engine.native import Model
 from agent.engine.placement import Placement
@@ -40,13 +41,27 @@ def bare(gguf: Path, ids: list[int], tokens: int) -> list[int]:
     """What a plain loop over llama.cpp writes."""
     model = Model(gguf, Placement(4096), lambda done: True)
     model.set_threads(1, 1)
-    model.decode(ids, 0)
+    model.decode([Piece(0, ids, 0)])
     written = [int(model.logits().argmax())]
     while len(written) < tokens:
-        model.decode(written[-1:], len(ids) + len(written) - 1)
+        model.decode([Piece(0, written[-1:], len(ids) + len(written) - 1)])
         written.append(int(model.logits().argmax()))
     model.close()
     return written
+
+
+def likely(gguf: Path, ids: list[int], said: list[int]) -> None:
+    """Everything said is what an empty model finds best, but for the rounding of its scores: the
+    random model's best are close to each other."""
+    model = Model(gguf, Placement(4096), lambda done: True)
+    model.set_threads(1, 1)
+    for start in range(0, len(ids), model.step):
+        model.decode([Piece(0, ids[start : start + model.step], start)])
+    for at, token in enumerate(said):
+        if at:
+            model.decode([Piece(0, [said[at - 1]], len(ids) + at - 1)])
+        assert model.logits()[token] >= model.logits().max() - 0.1
+    model.close()
 
 
 async def test_greedy_tokens_are_those_of_a_bare_loop(engine: LlamaEngine, gguf: Path) -> None:
@@ -117,11 +132,12 @@ async def test_a_follow_up_computes_only_its_new_tokens(engine: LlamaEngine) -> 
     assert second.prefills[0] == Prefill(749, 780, 749)
 
 
-async def test_requests_wait_for_each_other(engine: LlamaEngine) -> None:
-    requests = [greedy(prompt(40 + i, seed=i), 30) for i in range(5)]
-    alone = [await read(engine.generate(request)) for request in requests]
+async def test_together_they_say_what_they_say_alone(engine: LlamaEngine, gguf: Path) -> None:
+    requests = [greedy(prompt(40 + 90 * i, seed=i), 30) for i in range(6)]
     together = await asyncio.gather(*(read(engine.generate(request)) for request in requests))
-    assert [got.ids for got in together] == [got.ids for got in alone]
+    for request, got in zip(requests, together, strict=True):
+        assert len(got.ids) == 30
+        likely(gguf, list(request.prompt), got.ids)
 
 
 async def test_the_same_seed_writes_the_same(engine: LlamaEngine) -> None:
@@ -147,23 +163,22 @@ async def test_cancelled_between_tokens(engine: LlamaEngine) -> None:
     assert again.ids[:20] == (got.ids + again.ids[len(got.ids) :])[:20]
 
 
-async def test_cancelled_in_prefill_and_taken_up_again(engine: LlamaEngine) -> None:
-    whole = await read(engine.generate(greedy(prompt(4000), 20)))
-    await read(engine.generate(greedy([1], 1)))
+async def test_cancelled_in_prefill_and_taken_up_again(engine: LlamaEngine, gguf: Path) -> None:
     generation = engine.generate(greedy(prompt(4000), 20))
     got = await read(generation, lambda item: generation.cancel())
     assert (got.ids, got.finished.reason) == ([], "cancelled")
     assert got.prefills[-1].done < 4000
     again = await read(engine.generate(greedy(prompt(4000), 20)))
-    assert again.ids == whole.ids
+    likely(gguf, prompt(4000), again.ids)
 
 
 async def test_cancelled_before_its_turn(engine: LlamaEngine) -> None:
-    first = engine.generate(greedy(prompt(50), 200))
-    second = engine.generate(greedy(prompt(60), 200))
-    second.cancel()
-    assert (await read(second)).finished.reason == "cancelled"
-    assert (await read(first)).finished.reason == "length"
+    running = [engine.generate(greedy(prompt(50, seed), 200)) for seed in range(4)]
+    waits = engine.generate(greedy(prompt(60), 200))
+    waits.cancel()
+    assert (await read(waits)).finished.reason == "cancelled"
+    ends = await asyncio.gather(*map(read, running))
+    assert [got.finished.reason for got in ends] == ["length"] * 4
 
 
 async def test_a_reader_that_goes_away_cancels(engine: LlamaEngine) -> None:
@@ -201,7 +216,7 @@ async def test_threads_are_measured_and_kept(gguf: Path) -> None:
     engine = LlamaEngine(gguf)
     await engine.load()
     measured = engine.threads
-    assert measured and measured.decode >= 1 and measured.prefill >= measured.decode
+    assert measured and measured.decode >= 1 and measured.prefill >= 1
     await engine.close()
     await engine.load()
     assert engine.threads is measured

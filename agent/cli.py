@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from agent.sessions import app as sessions_app
+from agent import trust
+from agent.mcp_commands import TrustOption, mcp_app
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -34,6 +36,7 @@ models_app = typer.Typer(
 )
 app.add_typer(models_app, name="models")
 app.add_typer(sessions_app, name="sessions")
+app.add_typer(mcp_app, name="mcp")
 
 Effort = Literal["low", "medium", "high"]
 
@@ -184,6 +187,7 @@ def run(
     mcp: McpOption = None,
     approve: ApproveOption = None,
     root: RootOption = Path(),
+    trust_project: TrustOption = False,
     system: SystemOption = None,
     log_level: LogOption = "warning",
 ) -> None:
@@ -257,11 +261,12 @@ def chat(
     mcp: McpOption = None,
     approve: ApproveOption = None,
     root: RootOption = Path(),
+    trust_project: TrustOption = False,
     system: SystemOption = None,
     log_level: LogOption = "warning",
 ) -> None:
     """Talk with the model in the app (the default command)."""
-    shared = _shared(locals())
+    shared = trust.asked(_shared(locals()))
     from tui.main import main
 
     origins = tuple(allow_origin or ())
@@ -295,6 +300,7 @@ def serve(
     mcp: McpOption = None,
     approve: ApproveOption = None,
     root: RootOption = Path(),
+    trust_project: TrustOption = False,
     system: SystemOption = None,
     log_level: LogOption = "warning",
 ) -> None:

@@ -19,15 +19,35 @@ from agent.errors import UserError
 @dataclass(frozen=True, slots=True)
 class Places:
     config: Path
-    """config.toml, models.toml"""
+    """config.toml, models.toml, mcp.json"""
     cache: Path
     """Expanded and downloaded models; can be deleted at any time."""
     state: Path
-    """The store of conversations, and the log file."""
+    """The store of conversations, what was approved, and the log files."""
 
     @property
     def store(self) -> Path:
         return self.state / "store.sqlite"
+
+    @property
+    def servers(self) -> Path:
+        """The person's own MCP servers."""
+        return self.config / "mcp.json"
+
+    @property
+    def approvals(self) -> Path:
+        """The tools and folders that the person allowed for good."""
+        return self.state / "approvals.json"
+
+    @property
+    def calls(self) -> Path:
+        """The log of what was allowed and refused."""
+        return self.state / "calls.jsonl"
+
+    @property
+    def tokens(self) -> Path:
+        """Logins to servers, where the system has no keyring."""
+        return self.state / "tokens.json"
 
     @property
     def log(self) -> Path:

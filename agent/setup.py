@@ -42,6 +42,11 @@ def runtime(shared: Shared, *, tools: str = "all") -> Runtime:
             root=root,
             results=where.cache / "results",
             work=where.cache,
+            user=where.servers,
+            approvals=where.approvals,
+            calls=where.calls,
+            tokens=where.tokens,
+            trust_project=shared.trust_project,
         )
     except (EngineError, ConfigError) as error:
         raise UserError(str(error)) from error

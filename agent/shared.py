@@ -28,5 +28,6 @@ class Shared:
     mcp: tuple[str, ...] = ()
     approve: str | None = None
     root: Path = Path()
+    trust_project: bool = False
     system: str | None = None
     log_level: str = "warning"

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tools.approvals import Policy
-from tools.config import ServerConfig, merge, parse_server, read_servers
+from tools.audit import Audit
+from tools.config import ServerConfig, merge, parse_server, read_file, read_servers
 from tools.files import Files
 from tools.host import Host
+from tools.memory import Memory
+from tools.project import admitted, find
 from tools.python import Python
 from tools.selection import select
 from tools.shell import Shell
@@ -34,22 +37,46 @@ def assemble(
     limit: int = 32_000,
     results: Path | None = None,
     work: Path | None = None,
+    user: Path | None = None,
+    approvals: Path | None = None,
+    calls: Path | None = None,
+    tokens: Path | None = None,
+    trust_project: bool = False,
 ) -> Toolbox:
-    """``--tools --mcp-config --mcp --approve --root``, as given. Starts nothing.
+    """``--tools --mcp-config --mcp --approve --root --trust-project``, as given. Starts nothing.
 
-    ``work``: where the hands keep their folders (None: temporary ones). A server of the operator's
-    takes the place of a hand of the same name. Raises ConfigError.
+    ``work``: where the hands keep their folders (None: temporary ones). ``user``: the person's own
+    mcp.json, if it is there. ``approvals``, ``calls``, ``tokens``: the files of what was allowed for
+    good, of every decision, and of logins (None: not kept).
+
+    A server of the operator's takes the place of a hand of the same name; one of the folder's does
+    of nothing. Raises ConfigError.
     """
+    folder = (root or Path.cwd()).resolve()
+    memory = Memory(approvals, folder)
     hands = (
         Python(allow_unsandboxed=allow_unsandboxed, work=work and work / "python"),
         Files(root),
         Shell(root),
     )
+    own = read_file(user) if user and user.exists() and tools != "none" else None
     servers = merge(
         [ServerConfig(hand.name, hand=hand) for hand in hands],
+        own.servers if own else [],
         # Naming a file on the command line trusts its servers, as naming a command there does.
         *([replace(one, trusted=True) for one in read_servers(path)] for path in mcp_config),
         [parse_server(option) for option in mcp],
     )
-    host = Host(select(tools, servers), limit=limit, results=results)
-    return Toolbox(host, Policy.parse(approve, servers))
+    if user is not None and tools != "none":
+        taken = {one.name for one in servers} | {hand.short for hand in hands}
+        brought = admitted(find(folder), memory, trust=trust_project)
+        servers += [one for one in brought if one.name not in taken]
+    host = Host(select(tools, servers), limit=limit, results=results, roots=[folder], tokens=tokens)
+    policy = Policy.parse(
+        approve,
+        servers,
+        settings=own.approve if own else {},
+        memory=memory,
+        audit=Audit(calls),
+    )
+    return Toolbox(host, policy)

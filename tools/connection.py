@@ -6,9 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -20,11 +19,13 @@ from pydantic import ValidationError
 
 from tools import catalogue
 from tools.answers import Answers
+from tools.around import Around
 from tools.base import Tool, ToolResult
 from tools.config import ServerConfig
 from tools.hands import emit, serve
+from tools.oauth import stored_auth
 from tools.questions import Caller
-from tools.results import Results, failure
+from tools.results import failure
 from tools.running import Running
 from tools.stdio import Child
 from tools.transport import Remote
@@ -50,23 +51,15 @@ class Connection:
 
     Lost = SessionLost
 
-    def __init__(
-        self, config: ServerConfig, results: Results, roots: Sequence[Path] = (), way: Way = ""
-    ) -> None:
-        """``roots``: folders that the server is told it may work in."""
+    def __init__(self, config: ServerConfig, around: Around, way: Way = "") -> None:
         self.config = config
         self.protocol = ""
-        self._results, self._roots, self._way = results, roots, way
+        self._around, self._results, self._way = around, around.results, way
         self._client: Client | None = None
         self._scope: anyio.CancelScope | None = None
         self._stopped = False
         self._child = Child(config) if config.command else None
         self._remote: Remote | None = None
-        if config.url:
-            from tools.oauth import stored_auth
-
-            remote: Literal["http", "sse"] = "sse" if "sse" in (way, config.transport) else "http"
-            self._remote = Remote(config, remote, stored_auth(config))
         self._lost = asyncio.Event()
         self._changed = asyncio.Event()
         self._running: list[Running] = []
@@ -86,7 +79,7 @@ class Connection:
             with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._scope:
                 if self._stopped:
                     return "was stopped"
-                async with self._connected() as client:
+                async with await self._connected() as client:
                     tools = await self._list(client)
                     self._scope.deadline = math.inf
                     self._client, self.protocol = client, client.protocol_version
@@ -242,15 +235,18 @@ class Connection:
 
     # --- the connection ---
 
-    def _connected(self) -> Client:
+    async def _connected(self) -> Client:
         target: Any
         if self.config.hand:
             target = serve(self.config.hand)
+        elif self._child:
+            target = self._child.connect()
         else:
-            over = self._child or self._remote
-            assert over is not None, "a server is a hand, a command or a URL"
-            target = over.connect()
-        answers = Answers(self.config.name, self._roots, self._asked_by)
+            auth = await stored_auth(self.config, self._around.tokens)
+            sse = "sse" in (self._way, self.config.transport)
+            self._remote = Remote(self.config, "sse" if sse else "http", auth)
+            target = self._remote.connect()
+        answers = Answers(self.config.name, self._around.roots, self._asked_by)
         return Client(
             target,
             mode="legacy" if self._way == "legacy" else "auto",

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from tools.around import Around
 from tools.base import (
     OnOutput,
     OnProgress,
@@ -27,6 +28,7 @@ from tools.hands import Citable
 from tools.naming import model_names
 from tools.questions import Caller, OnElicitation, OnSampling
 from tools.results import Results, encodable, failure
+from tools.tokens import Tokens
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -54,12 +56,14 @@ class Host:
         limit: int = 32_000,
         results: Path | None = None,
         roots: Sequence[Path] = (),
+        tokens: Path | None = None,
     ) -> None:
         """``limit``: characters of a result for the model. ``results``: the folder for whole
         results where they had to be cut (None: a temporary one). ``roots``: the folders that
-        servers are told they may work in."""
+        servers are told they may work in. ``tokens``: the file of logins where there is no keyring."""
         self._results = Results(limit, results)
-        self._servers = {config.name: _Server(config, self._results, roots) for config in servers}
+        around = Around(self._results, tuple(roots), Tokens(tokens))
+        self._servers = {config.name: _Server(config, around) for config in servers}
         self._named: tuple[Tool, ...] = ()
         self._named_from: list[Tool] | None = None
 
@@ -72,6 +76,11 @@ class Host:
         """Begin connecting, all at once, in the background; returns at once."""
         for server in self._servers.values():
             server.start()
+
+    async def begin(self, name: str) -> None:
+        """Begin connecting to this one only; returns at once."""
+        if name in self._servers:
+            self._servers[name].start()
 
     async def settled(
         self, names: Collection[str] | None = None, *, patience: float | None = None
@@ -200,9 +209,8 @@ class Host:
 class _Server:
     """A server's settings, its state, and the task that keeps it running."""
 
-    def __init__(self, config: ServerConfig, results: Results, roots: Sequence[Path]) -> None:
-        self.config = config
-        self._results, self._roots = results, roots
+    def __init__(self, config: ServerConfig, around: Around) -> None:
+        self.config, self._around = config, around
         self._tools: list[Tool] = list(config.hand.tools) if config.hand else []
         self._connection: Connection | None = None
         self._ready = False
@@ -309,7 +317,7 @@ class _Server:
             ways = itertools.cycle(_ways(self.config))
             way = next(ways)
             while not self._closing:
-                self._connection = module.Connection(self.config, self._results, self._roots, way)
+                self._connection = module.Connection(self.config, self._around, way)
                 began = asyncio.get_running_loop().time()
                 reason = await self._connection.run(self._publish)
                 self._stderr = self._connection.stderr or self._stderr

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools import private
 from tools.base import Tool
 from tools.config import ServerConfig
 
@@ -88,14 +86,4 @@ class Memory:
     def _write(self, data: dict[str, Any]) -> None:
         if self.path is None:
             return
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Made with the owner's rights only, and put in place whole.
-        number, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
-        try:
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                json.dump(data, file, indent=1)
-            Path(name).replace(self.path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        private.write(self.path, json.dumps(data, indent=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx2
 import mcp.types as T
 from mcp import MCPError
+from mcp.client.auth.exceptions import OAuthFlowError
 from pydantic import ValidationError
 
 from tools.config import ServerConfig
@@ -31,10 +32,10 @@ def reason(error: BaseException, config: ServerConfig, refusal: int | None) -> s
     """``refusal``: the last HTTP status that was an error."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if refusal in (401, 403):
+    if refusal in (401, 403) or isinstance(error, OAuthFlowError):
         if any(name.lower() == "authorization" for name in config.headers):
             return f"does not take the Authorization that its settings give it (HTTP {refusal})"
-        return f"wants a login (HTTP {refusal}): agent mcp login {config.name}"
+        return f"wants a login (HTTP {refusal or 401}): agent mcp login {config.name}"
     match error:
         case FileNotFoundError() if config.cwd and error.filename == config.cwd:
             return f"cannot be started: no such folder: {config.cwd}"

@@ -1,0 +1,73 @@
+"""The servers that a folder brings along: another's words, so nothing of them runs unasked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tools.config import ConfigError, ServerConfig, read_file
+from tools.memory import Memory
+
+UNTRUSTED = "is not started, for nobody has agreed to this folder's servers (--trust-project does)"
+FILES = (".mcp.json", "mcp.json")
+"""In the folder that is worked in; the first that is there counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    path: Path
+    servers: list[ServerConfig]
+    digest: str
+    """Of all that the file says of its servers."""
+
+    def commands(self) -> list[str]:
+        """What would run, as it is written there: one line a server."""
+        return [f"{one.name}: {one.origin or one.problem}" for one in self.servers if one.enabled]
+
+    def trusted(self, memory: Memory) -> bool:
+        return memory.trusts(self.digest)
+
+
+def find(root: Path, env: Mapping[str, str] = os.environ) -> Project | None:
+    """The folder's file, where it has one with servers in it; one that is broken says so in the
+    place of a server."""
+    for name in FILES:
+        path = root / name
+        if not path.is_file():
+            continue
+        try:
+            file = read_file(path, env)
+        except ConfigError as error:
+            if name != FILES[0] and "mcpServers" in str(error):
+                continue  # only the name with the dot is MCP's own; the other may be anything
+            return Project(path, [ServerConfig(name, project=True, problem=str(error))], "")
+        text = json.dumps(file.entries(), sort_keys=True)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return Project(path, [replace(one, project=True) for one in file.servers], digest)
+    return None
+
+
+def admitted(project: Project | None, memory: Memory, *, trust: bool) -> list[ServerConfig]:
+    """Its servers; where nobody has agreed to start them, each says so instead of starting.
+
+    ``trust``: the person has just said so.
+    """
+    if project is None:
+        return []
+    if trust and not project.trusted(memory):
+        try:
+            memory.trust(project.digest)
+        except OSError as error:
+            raise ConfigError(f"{memory.path} cannot be written: {error.strerror}") from error
+    if trust or project.trusted(memory):
+        return project.servers
+    return [
+        replace(one, problem=f"{UNTRUSTED}: {one.origin} ({project.path})")
+        if one.enabled and not one.problem
+        else one
+        for one in project.servers
+    ]

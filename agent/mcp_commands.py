@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from agent.options import TrustOption
+
 mcp_app = typer.Typer(
     help="The MCP servers: what is configured, what they offer, adding and removing.\n\n"
     "Yours are in mcp.json in the config folder; a folder's own in its .mcp.json.",
@@ -16,9 +18,6 @@ mcp_app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-TrustOption = Annotated[
-    bool, typer.Option("--trust-project", help="Start the servers of the folder's .mcp.json.")
-]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As agent mcp list shows it.")]
 RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Whose .mcp.json is read too.")]
 

@@ -82,6 +82,9 @@ def _files(where: Places) -> Iterator[Check]:
             yield name, True, str(folder)
         except OSError as error:
             yield name, False, f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"
+    servers = where.servers
+    yield "mcp.json", True, str(servers) if servers.exists() else f"none of your own ({servers})"
+    yield "approvals", True, f"{where.approvals}; every decision: {where.calls}"
     path = where.config / "models.toml"
     yield "models.toml", True, str(path) if path.exists() else f"none of your own ({path})"
     yield "log file", True, str(where.log)

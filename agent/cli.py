@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.sessions import app as sessions_app
 from agent import trust
 from agent.mcp_commands import mcp_app
 from agent.options import (
@@ -40,6 +39,7 @@ from agent.options import (
     TopPOption,
     TrustOption,
 )
+from agent.sessions import app as sessions_app
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -244,6 +244,12 @@ def serve(
     root: RootOption = Path(),
     trust_project: TrustOption = False,
     system: SystemOption = None,
+    keep_alive: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Unload the model after so long without a request."
+        ),
+    ] = None,
     log_level: LogOption = "warning",
 ) -> None:
     """Serve /v1/responses to other apps.
@@ -254,7 +260,14 @@ def serve(
     from agent.responses.serve import main
 
     raise typer.Exit(
-        main(shared, host=host, port=port, api_key=api_key, allow_origins=allow_origin or ())
+        main(
+            shared,
+            host=host,
+            port=port,
+            api_key=api_key,
+            allow_origins=allow_origin or (),
+            keep_alive=keep_alive,
+        )
     )
 
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -68,6 +69,10 @@ class Settings:
 
     compact: Literal["auto", "off"] | None = None
     """Whether a full context is compacted (`compact.py`); unset: in the app alone."""
+    model: str | None = None
+    """The model where --model is not given."""
+    keep_alive: float | None = None
+    """Seconds without a turn after which the model is unloaded; unset: never."""
 
 
 def settings(where: Places) -> Settings:
@@ -79,11 +84,32 @@ def settings(where: Places) -> Settings:
         return Settings()
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {error}") from error
-    match given.pop("compact", None):
-        case None | "auto" | "off" as compact:
-            pass
-        case other:
+    match given:
+        case {"compact": other} if other not in ("auto", "off"):
             raise UserError(f'{path}: compact is "auto" or "off", not {other!r}.')
-    if given:
-        raise UserError(f"{path}: there is no setting named {next(iter(given))}.")
-    return Settings(compact)
+        case {"model": other} if not isinstance(other, str):
+            raise UserError(f"{path}: model is a name or a path in quotes, not {other!r}.")
+        case {"keep_alive": other} if type(other) not in (int, float) or other < 0:
+            raise UserError(f"{path}: keep_alive is a number of seconds, not {other!r}.")
+    if unknown := given.keys() - {field.name for field in fields(Settings)}:
+        raise UserError(f"{path}: there is no setting named {min(unknown)}.")
+    return Settings(**given)
+
+
+def set_default_model(where: Places, name: str) -> None:
+    """Write the setting `model` into config.toml and leave the rest as it is. Raises UserError."""
+    path = where.config / "config.toml"
+    line = f"model = {quoted(name)}\n"
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        changed, count = re.subn(r"(?m)^model\s*=.*\n?", lambda _: line, text, count=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(changed if count else line + text, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot write {path}: {error}") from error
+
+
+def quoted(text: str) -> str:
+    """Text as a TOML string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""The models that can be run: the entries of models.toml, and any GGUF by its path."""
+"""The models that can be run: the entries of models.toml, what other programs keep, any GGUF's path."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from agent.config import Places
+from agent.config import Places, settings
 from agent.engine.base import EngineError, Sampling
+from agent.engine.fit import Wanted
+from agent.engine.placement import KvType
+from agent.engine.sizes import parts
 
 EMBEDDED = "tiny"
-DEFAULT_CONTEXT = 32768
-_SPLIT = re.compile(r"(?P<name>.+)-00001-of-(?P<count>\d{5})\.gguf")
+SHOWN_CONTEXT = 32_768
+"""Tokens of context that stand for a model's until it is known what fits."""
+_NAME = re.compile(r"[\w:.@+-]+")
+_PLACEMENT = ("gpu_layers", "cpu_experts", "flash_attention", "extra_buffers", "overcommit")
+_KEYS = {
+    *("source", "description", "path", "repo", "file", "format", "context", "sampling"),
+    *("aliases", "keep_alive", "kv_type", *_PLACEMENT),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +38,35 @@ class Model:
     file: str | None = None
     format: str = "auto"
     """The family's way of writing; ``auto``: as its file tells."""
-    context: int = DEFAULT_CONTEXT
     sampling: Sampling = field(default_factory=Sampling)
     aliases: tuple[str, ...] = ()
+    wanted: Wanted = field(default_factory=Wanted)
+    """How it shall be laid out in memory."""
+    keep_alive: float | None = None
+    """Seconds without a turn after which it is unloaded; None: as config.toml says."""
+
+    @property
+    def context(self) -> int:
+        """Tokens of context, before it is known what fits."""
+        return self.wanted.context or SHOWN_CONTEXT
 
     @property
     def files(self) -> tuple[str, ...]:
         """All files of a model that is split: NAME-00001-of-00003.gguf, and so on."""
-        split = _SPLIT.fullmatch(self.file or "")
-        if split is None:
-            return (self.file,) if self.file else ()
-        count = int(split["count"])
-        return tuple(
-            f"{split['name']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)
-        )
+        return tuple(part.name for part in parts(Path(self.file))) if self.file else ()
 
     @property
     def installed(self) -> bool:
         if self.embedded or self.path is None:
             return self.embedded
-        parts = self.files if self.file and self.path.name == self.file else (self.path.name,)
-        return all((self.path.parent / part).exists() for part in parts)
+        return all(part.exists() for part in parts(self.path))
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of its files; None while they are not here."""
+        if self.path is None or not self.installed:
+            return None
+        return sum(part.stat().st_size for part in parts(self.path))
 
 
 def _shipped() -> Path:
@@ -58,11 +75,20 @@ def _shipped() -> Path:
     return inside if inside.exists() else Path(__file__).parent.parent / "models.toml"
 
 
+def folder(where: Places) -> Path:
+    """Where pulled models lie, each in a folder of its name."""
+    return where.cache / "models"
+
+
 def _model(name: str, entry: dict[str, Any], where: Places) -> Model:
+    if not _NAME.fullmatch(name) or set(name) == {"."}:
+        raise ValueError("its name has other characters than letters, digits and :.@+-_")
+    if unknown := entry.keys() - _KEYS:
+        raise ValueError(f"there is no setting {min(unknown)}")
     path = entry.get("path")
     file = entry.get("file")
     if path is None and file is not None:
-        path = where.cache / "models" / name / file
+        path = folder(where) / name / file
     return Model(
         name=name,
         description=entry.get("description", ""),
@@ -71,21 +97,40 @@ def _model(name: str, entry: dict[str, Any], where: Places) -> Model:
         repo=entry.get("repo"),
         file=file,
         format=entry.get("format", "auto"),
-        context=int(entry.get("context", DEFAULT_CONTEXT)),
         sampling=Sampling(**entry.get("sampling", {})),
         aliases=tuple(entry.get("aliases", ())),
+        wanted=_wanted(entry),
+        keep_alive=float(entry["keep_alive"]) if "keep_alive" in entry else None,
     )
 
 
+def _wanted(entry: dict[str, Any]) -> Wanted:
+    kinds = {"gpu_layers": int, "cpu_experts": int, "context": int}
+    given = {key: entry[key] for key in (*_PLACEMENT, "context", "kv_type") if key in entry}
+    for key, value in given.items():
+        kind = kinds.get(key, bool)
+        if key == "kv_type":
+            if value not in get_args(KvType):
+                raise ValueError(f"kv_type is one of {', '.join(get_args(KvType))}")
+        elif type(value) is not kind or (kind is int and value < 0):
+            right = "a number" if kind is int else "true or false"
+            raise ValueError(f"{key} is {right}")
+    return Wanted(**given)
+
+
 def known(where: Places) -> dict[str, Model]:
-    """All entries: ours, then the user's, which win. Raises EngineError naming a broken file."""
+    """All entries: ours, with the settings that the user's change, and the user's own.
+
+    Raises EngineError naming a broken file.
+    """
     entries: dict[str, Any] = {}
     for path in (_shipped(), where.config / "models.toml"):
         try:
-            entries |= tomllib.loads(path.read_text(encoding="utf-8"))
+            found = tomllib.loads(path.read_text(encoding="utf-8"))
+            entries |= {name: entries.get(name, {}) | entry for name, entry in found.items()}
         except FileNotFoundError:
             continue
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise EngineError(f"Cannot read {path}: {error}") from error
     models: dict[str, Model] = {}
     for name, entry in entries.items():
@@ -96,25 +141,50 @@ def known(where: Places) -> dict[str, Model]:
     return models
 
 
-def choose(name: str | None, where: Places, *, scripted: bool = False) -> Model:
-    """The model that is meant: a name of models.toml, an alias, or a path; none: the best installed.
+def default(where: Places, models: dict[str, Model] | None = None) -> str:
+    """The model where none is named: config.toml's, the first installed real one, or ours."""
+    if (name := settings(where).model) is not None:
+        return name
+    models = known(where) if models is None else models
+    return next((m.name for m in models.values() if m.installed and not m.embedded), EMBEDDED)
 
-    ``scripted``: its file need not be there.
+
+def choose(name: str | None, where: Places, *, scripted: bool = False) -> Model:
+    """The model that is meant: a name of models.toml, an alias, one that another program keeps, or a
+    path; none: the default.
+
+    ``scripted``: its file need not be there. Raises EngineError, UserError.
     """
     models = known(where)
-    if name is None:
-        real = [m for m in models.values() if m.installed and not m.embedded]
-        return real[0] if real else models[EMBEDDED]
+    name = default(where, models) if name is None else name
     for model in models.values():
         if name == model.name or name in model.aliases:
             if not model.installed and not scripted:
-                raise EngineError(
-                    f"The model {name} is not installed; pull it with: agent models pull {name}"
-                )
+                raise EngineError(_not_installed(model, models))
             return model
     path = Path(name).expanduser()
+    if not path.exists():
+        from agent import found
+
+        for other in found.models(models):
+            if name.lower() == other.name.lower():
+                return found.as_model(other, models)
     if path.exists() or path.suffix == ".gguf" or "/" in name:
         return Model(name=path.stem, path=path, aliases=(name,))
     raise EngineError(
-        f"There is no model {name}; known are {', '.join(models)}, or a path to a GGUF."
+        f"There is no model {name}; known are {', '.join(models)}, what agent models list has found,"
+        " or a path to a GGUF."
     )
+
+
+def _not_installed(model: Model, models: dict[str, Model]) -> str:
+    from agent import found
+
+    for other in found.like(model, models):
+        return (
+            f"The model {model.name} is not installed, but {other.source} has it:"
+            f" --model {other.name} runs that file."
+        )
+    if model.repo is None:
+        return f"The model {model.name} is not at {model.path}: correct its path in models.toml."
+    return f"The model {model.name} is not installed; pull it with: agent models pull {model.name}"

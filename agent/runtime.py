@@ -5,22 +5,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.config import Places
-from agent.engine.base import Engine, EngineError, Generation, Request
+from agent.engine.base import Engine, EngineError, Generation, OutOfMemory, Request
 from agent.formats.base import Format
 from agent.hub import Hub
+from agent.loading import Loading
 from agent.models import Model
 from agent.summary import Summaries
 from tools.approvals import Policy
 from tools.host import Host
 
+if TYPE_CHECKING:
+    from agent.engine.fit import Choice
+
 log = logging.getLogger(__name__)
+
+TRIES = 4
+"""Loads with ever less on the GPUs and shorter contexts, where the memory does not suffice."""
+QUIET = 20.0
+"""Seconds without a turn after which what is not known of this machine is found out."""
 
 
 class Runtime:
-    """Made cheap; ``ready()`` loads. One per process."""
+    """Made cheap; ``ready()`` loads, also again after the model was unloaded. One per process."""
 
     def __init__(
         self,
@@ -31,23 +43,46 @@ class Runtime:
         *,
         script: Path | None = None,
         context: int | None = None,
+        keep_alive: float | None = None,
     ) -> None:
-        """``script``: replies come from this file instead of a model (interfaces: scripted engine)."""
-        self.model, self.host, self.policy, self.where = model, host, policy, where
-        self.script = script
+        """``script``: replies come from this file instead of a model (interfaces: scripted engine).
+
+        ``context``: tokens, as asked for. ``keep_alive``: seconds without a turn after which the model
+        is unloaded until the next one; None: never.
+        """
+        self.host, self.policy, self.where = host, policy, where
+        self.loading = Loading(model, where, script, context)
         self.hub = Hub()
-        self.asked_context = context
         self.context_length = context or model.context
+        """Exact once the model is placed or loaded."""
+        self.choice: Choice | None = None
+        """Where the model lies and why; None before that, and where there was nothing to choose."""
+        self.keep_alive = keep_alive
         self.engine_name = "script" if script else "llama.cpp"
         self.engine: Engine
         self.format: Format
         self.loaded = False
         self.summaries = Summaries()
+        self.asleep = False
+        """It was unloaded because nobody needed it; the next turn loads it again."""
         self.running = 0
         """Turns that have not ended."""
         self._laying: Generation | None = None
         self._background: asyncio.Task[None] | None = None
-        self._loading = asyncio.Lock()
+        self._lock = asyncio.Lock()
+        """Held while the model comes or goes."""
+        self._placed = False
+        self._timers: list[asyncio.TimerHandle] = []
+        self._learning: asyncio.Task[None] | None = None
+        self._unloading: asyncio.Task[None] | None = None
+
+    @property
+    def model(self) -> Model:
+        return self.loading.model
+
+    @property
+    def script(self) -> Path | None:
+        return self.loading.script
 
     async def start(self) -> None:
         """Begin connecting the tools; the model waits for the first turn or ``ready()``."""
@@ -58,8 +93,12 @@ class Runtime:
         await asyncio.gather(self._load(progress), self.host.settled())
 
     async def close(self) -> None:
+        self._wake()
+        if self._learning is not None:
+            await asyncio.wait({self._learning})
         await self.host.close()
         if self.loaded:
+            self.loaded = False
             await self.engine.close()
 
     @property
@@ -96,85 +135,140 @@ class Runtime:
             self._laying.cancel()
             self._laying = None
 
+    # --- turns ---
+
+    def begin_turn(self) -> None:
+        """From now on the model is in use."""
+        self.running += 1
+        self._wake()
+
+    def end_turn(self) -> None:
+        """The other side of `begin_turn`."""
+        self.running -= 1
+        self._rest()
+
+    def _wake(self) -> None:
+        """Nothing that waits for quiet happens now."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        if self._learning is not None:
+            self._learning.cancel()
+
+    def _rest(self) -> None:
+        """Where no turn runs, what waits for quiet begins to wait."""
+        if self.running or not self.loaded:
+            return
+        self._wake()
+        later = asyncio.get_running_loop().call_later
+        if self.keep_alive is not None:
+            self._timers.append(later(self.keep_alive, self._go))
+        if self.script is None:
+            self._timers.append(later(QUIET, self._learn))
+
+    def _go(self) -> None:
+        self._unloading = asyncio.create_task(self.unload())
+
+    def _learn(self) -> None:
+        """Find out whether repacked weights are faster here; the next load goes by it."""
+        self._learning = asyncio.create_task(self.loading.learn(self.choice))
+
     # --- the model ---
 
+    async def place(self) -> None:
+        """Choose where the model goes: then its context's length is known. Never fails: `ready` says
+        what does not fit."""
+        if self._placed or self.loaded or self._lock.locked():
+            return
+        async with self._lock:
+            with suppress(EngineError):
+                await self._choose()
+
+    async def unload(self) -> None:
+        """Free the model's memory until it is wanted again; nothing while a turn runs."""
+        async with self._lock:
+            if self.running or not self.loaded:
+                return
+            self.loaded, self.asleep = False, True
+            self._stop_laying()
+            await self.engine.close()
+            log.info("%s was unloaded", self.model.name)
+
+    async def switch(self, model: Model, *, context: int | None = None) -> None:
+        """Run another model from now on; the old one's memory is free when this returns.
+
+        Raises EngineError while a turn runs.
+        """
+        if self.running:
+            raise EngineError("A turn is running: stop it before the model is changed.")
+        await self.unload()
+        self.loading = replace(self.loading, model=model, context=context)
+        self.context_length = context or model.context
+        self.choice, self._placed = None, False
+
+    async def _choose(self, failed: int = 0) -> None:
+        self.choice = await asyncio.to_thread(self.loading.choice, failed)
+        self._placed = True
+        if self.script is None:
+            self.context_length = self.loading.placement(self.choice).context
+
     async def _load(self, progress: Callable[[float], None] | None) -> None:
-        async with self._loading:
+        async with self._lock:
             if self.loaded:
                 return
-            loop = asyncio.get_running_loop()
-
-            def report(fraction: float) -> None:
-                if progress is not None:
-                    loop.call_soon_threadsafe(progress, fraction)
-
-            self.engine, self.format = await asyncio.to_thread(self._prepare, report)
-            await self.engine.load(lambda f: report(0.5 + f / 2))
+            report = _Report(progress, asyncio.get_running_loop())
+            try:
+                await self.loading.check()
+                if not self._placed:
+                    await self._choose()
+                await self._try(report)
+            except BaseException:
+                report.abandoned = True
+                self._placed = False
+                raise
             self.context_length = self.engine.context_length
-            self.loaded = True
+            self.loaded, self.asleep, self._placed = True, False, False
+        self._rest()
 
-    def _prepare(self, report: Callable[[float], None]) -> tuple[Engine, Format]:
-        """Model file and vocabulary, in a thread: both take seconds the first time."""
-        # Imported here: none of this belongs before the first paint.
-        from agent import vocabulary
-        from agent.engine.llama import LlamaEngine
-        from agent.engine.placement import Placement
-        from agent.engine.script import ScriptEngine
-        from agent.formats.harmony.format import HarmonyFormat
-        from agent.tiny import vocabulary as tiny_vocabulary
+    async def _try(self, report: _Report) -> None:
+        """Load; where the memory does not suffice after all, with less of it."""
+        for failed in range(1, TRIES + 1):
+            placement = self.loading.placement(self.choice)
+            prepare = self.loading.prepare
+            self.engine, self.format = await asyncio.to_thread(prepare, placement, report.first)
+            try:
+                with self.loading.attempt(self.choice):
+                    await self.engine.load(report.second)
+                return
+            except OutOfMemory as error:
+                if self.choice is None or failed == TRIES:
+                    raise
+                log.warning("%s Trying with less.", error)
+                before = self.choice
+                await self._choose(failed)
+                if self.choice.placement == before.placement:
+                    raise
 
-        if (other := self._other_family(report)) is not None:
-            return other
-        folder = self.where.cache / "vocabulary"
-        if self.script is not None:
-            encoding = vocabulary.encoding(tiny_vocabulary.ranks, folder)
-            engine = ScriptEngine(self.script, encoding, context=self.asked_context)
-            return engine, HarmonyFormat(encoding)
-        path = self.file(report)
-        if self.model.embedded:
-            encoding = vocabulary.encoding(tiny_vocabulary.ranks, folder)
-        else:
-            encoding = vocabulary.encoding(vocabulary.ranks_from_gguf(path), folder)
-        return (
-            LlamaEngine(path, placement=Placement(self.context_length)),
-            HarmonyFormat(encoding),
-        )
 
-    def _other_family(self, report: Callable[[float], None]) -> tuple[Engine, Format] | None:
-        """For a model that does not speak Harmony. Raises EngineError."""
-        if self.model.embedded or self.model.format == "harmony":
-            return None
-        from agent.engine.llama import LlamaEngine
-        from agent.engine.placement import Placement
-        from agent.engine.script import ScriptEngine
-        from agent.formats import choose
+class _Report:
+    """Passes progress on: a load's first half is its file and vocabulary."""
 
-        if self.script is not None and not self.model.installed:
-            form = choose.of_bytes(self.model.format)
-        else:
-            form = choose.of_file(self.file(report), self.model.format)
-        if form is None:
-            return None
-        if self.script is not None:
-            encode = form.encoder.markup
-            return ScriptEngine(self.script, encode, context=self.asked_context), form
-        placement = Placement(self.context_length)
-        return LlamaEngine(self.file(report), placement=placement), form
+    def __init__(
+        self, progress: Callable[[float], None] | None, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._progress, self._loop = progress, loop
+        self.abandoned = False
 
-    def file(self, report: Callable[[float], None]) -> Path:
-        if self.model.path is not None:
-            return self.model.path
-        from agent.tiny import expand
+    def first(self, fraction: float) -> None:
+        """From a thread, which ends by it when nobody waits any more. Raises EngineError then."""
+        if self.abandoned:
+            raise EngineError("The load was stopped.")
+        if self._progress is not None:
+            self._loop.call_soon_threadsafe(self._progress, fraction / 2)
 
-        try:
-            return expand.ensure(
-                self.where.cache, lambda done, total: report(0.5 * done / max(total, 1))
-            )
-        except OSError as error:
-            raise EngineError(
-                f"The embedded model cannot be written to {self.where.cache}"
-                f" ({error.strerror or error}); set AGENT_HOME to a folder that can be written."
-            ) from error
+    def second(self, fraction: float) -> None:
+        if self._progress is not None:
+            self._progress(0.5 + fraction / 2)
 
 
 async def _drain(generation: Generation) -> None:

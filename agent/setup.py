@@ -12,20 +12,20 @@ from agent import models
 from agent.config import Places, places, settings
 from agent.engine.base import EngineError, Sampling
 from agent.errors import UserError
+from agent.loading import Loading
 from agent.models import Model
 from agent.runtime import Runtime
 from agent.shared import Shared
 from agent.turn import Options
-from tools.approvals import Policy
 from tools.assemble import assemble
 from tools.config import ConfigError
-from tools.host import Host
 
 
-def runtime(shared: Shared, *, tools: str = "all") -> Runtime:
+def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = None) -> Runtime:
     """Everything checked that can be checked before it runs. Raises UserError.
 
-    ``tools``: what takes part unless ``--tools`` says otherwise.
+    ``tools``: what takes part unless ``--tools`` says otherwise. ``keep_alive``: seconds; None: as
+    models.toml or config.toml says.
     """
     where = places()
     log_to_file(where, shared.log_level)
@@ -51,8 +51,15 @@ def runtime(shared: Shared, *, tools: str = "all") -> Runtime:
     except (EngineError, ConfigError) as error:
         raise UserError(str(error)) from error
     script = _script(shared.engine)
+    kept = (keep_alive, model.keep_alive, settings(where).keep_alive)
     return Runtime(
-        model, toolbox.host, toolbox.policy, where, script=script, context=shared.context
+        model,
+        toolbox.host,
+        toolbox.policy,
+        where,
+        script=script,
+        context=shared.context,
+        keep_alive=next((seconds for seconds in kept if seconds is not None), None),
     )
 
 
@@ -88,7 +95,7 @@ def model_path(name: str) -> Path:
     where = places()
     try:
         model = models.choose(name, where)
-        return Runtime(model, Host([]), Policy(), where).file(lambda fraction: None)
+        return Loading(model, where).file(lambda fraction: None)
     except EngineError as error:
         raise UserError(str(error)) from error
 

@@ -120,7 +120,7 @@ class Turn:
 
     def start(self) -> Turn:
         self._task = asyncio.create_task(self._run())
-        self.runtime.running += 1
+        self.runtime.begin_turn()
         self.runtime.hub.announce(self)
         return self
 
@@ -211,7 +211,7 @@ class Turn:
             message = "Something went wrong inside this program; the log file has the details."
             self._end("failed", ev.ResponseError(code="server_error", message=message))
         finally:
-            self.runtime.running -= 1
+            self.runtime.end_turn()
             try:
                 self._leave()
             finally:
@@ -254,7 +254,7 @@ class Turn:
         """The first lines; the tools are named in them, so servers that still start are awaited."""
         runtime = self.runtime
         try:
-            await self.until_stopped(runtime.host.settled())
+            await self.until_stopped(asyncio.gather(runtime.host.settled(), runtime.place()))
         finally:
             self.emit(
                 ev.AgentStart(

@@ -30,6 +30,10 @@ class ContextOverflow(EngineError):
         )
 
 
+class OutOfMemory(EngineError):
+    """There was too little memory for it."""
+
+
 class Busy(EngineError):
     """As many requests wait as may; the message says so and that it can be tried again."""
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
-
 Kind = Literal["cpu", "gpu", "igpu", "accel", "meta"]
 _KINDS: tuple[Kind, ...] = ("cpu", "gpu", "igpu", "accel", "meta")
 _CGROUP = Path("/sys/fs/cgroup")
@@ -34,6 +32,8 @@ class Device:
 def ggml(name: str, result: Any, *arguments: Any) -> Any:
     """A C function of ggml that the bindings do not have, typed."""
     from llama_cpp._ggml import libggml
+
+    import agent.engine.native  # noqa: F401  (takes llama.cpp's log away from stderr)
 
     function = libggml[name]
     function.restype, function.argtypes = result, arguments
@@ -81,6 +81,8 @@ def experts_on_cpu(layers: int) -> ctypes.Array[_Override]:
 
 def free_memory() -> int:
     """Bytes of memory that this process may still take, the file cache counted as free."""
+    import psutil
+
     return min(psutil.virtual_memory().available, *_limits())
 
 

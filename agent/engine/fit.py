@@ -59,6 +59,8 @@ class Choice:
     placement: Placement
     need: Need
     why: tuple[str, ...]
+    types: frozenset[int]
+    """ggml types of the model's matrices."""
 
 
 class TooLarge(EngineError):
@@ -84,7 +86,8 @@ def choose(name: str, sizes: Sizes, memory: int, devices: list[Device], wanted: 
         found = _first(room, _candidates(room, small, wanted))
     if found is None:
         raise TooLarge(_refusal(name, room, start, wanted))
-    return Choice(found, need(sizes, found, gpus), tuple(_why(sizes, found, gpus, wanted)))
+    why = tuple(_why(sizes, found, gpus, wanted))
+    return Choice(found, need(sizes, found, gpus), why, sizes.types)
 
 
 def usable(devices: list[Device]) -> list[Device]:

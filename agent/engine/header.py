@@ -44,12 +44,13 @@ class Outline:
     tensors: tuple[Tensor, ...]
 
 
-def read(path: Path, last: str | None = None) -> dict[str, Value]:
-    """The metadata up to and including the key `last` (all of it by default), by key.
+def read(path: Path, last: str | None = None, until: str | None = None) -> dict[str, Value]:
+    """The metadata up to and including the key `last` (all of it by default), by key; or up to the
+    first key that begins with `until`.
 
     Arrays of strings stay bytes. Raises EngineError when it is no GGUF or ends too early.
     """
-    return _with(path, lambda reader: reader.values(last))
+    return _with(path, lambda reader: reader.values(last, until))
 
 
 def outline(path: Path) -> Outline:
@@ -72,10 +73,12 @@ class _Reader:
         self._data = data
         self._at = 0
 
-    def values(self, last: str | None) -> dict[str, Value]:
+    def values(self, last: str | None, until: str | None) -> dict[str, Value]:
         found: dict[str, Value] = {}
         for _ in range(self._counts()[1]):
             key = self._string().decode()
+            if until and key.startswith(until):
+                break
             found[key] = self._value(self._unpack("<I")[0])
             if key == last:
                 break

@@ -17,7 +17,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
-from agent.engine.base import EngineError
+from agent.engine.base import EngineError, OutOfMemory
 from agent.engine.batch import Batch, Piece
 from agent.engine.devices import experts_on_cpu
 from agent.engine.placement import Placement
@@ -118,7 +118,7 @@ class Model:
         params.progress_callback = lib.llama_progress_callback(lambda done, _data: progress(done))
         self._model = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not self._model:
-            raise EngineError(_load_failure(path))
+            raise _load_failure(path)
         self.vocabulary: int = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model))
         self.window: int = lib.llama_model_n_swa(self._model)
         """Tokens that a sliding layer looks back, 0 without such layers."""
@@ -141,7 +141,7 @@ class Model:
         params.abort_callback_data = ctypes.cast(self._stop, ctypes.c_void_p)
         self._context = lib.llama_init_from_model(self._model, params)
         if not self._context:
-            raise EngineError(
+            raise OutOfMemory(
                 f"There is not enough memory for a context of {self.context_length:,} tokens:"
                 " ask for a shorter one with --context."
             )
@@ -240,15 +240,15 @@ def _check(path: Path) -> None:
         raise EngineError(f"{path} is not a GGUF file.")
 
 
-def _load_failure(path: Path) -> str:
+def _load_failure(path: Path) -> EngineError:
     reasons = " ".join(_reasons)
     if "unknown model architecture" in reasons:
-        return f"{path} cannot be loaded{_because()}: this llama.cpp does not know it."
+        return EngineError(f"{path} cannot be loaded{_because()}: this llama.cpp does not know it.")
     if any(word in reasons for word in ("not within the file bounds", "failed to read")):
-        return f"{path} is incomplete: fetch it again."
+        return EngineError(f"{path} is incomplete: fetch it again.")
     if any(word in reasons for word in ("unable to allocate", "failed to allocate", "bad_alloc")):
-        return f"There is not enough memory for {path}: choose a smaller model."
-    return f"{path} cannot be loaded{_because()}."
+        return OutOfMemory(f"There is not enough memory for {path}: choose a smaller model.")
+    return EngineError(f"{path} cannot be loaded{_because()}.")
 
 
 def _because() -> str:

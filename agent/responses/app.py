@@ -101,9 +101,9 @@ class Endpoint:
         }
 
     async def health(self, request: Request) -> Response:
-        """GET /health: 200 once the model is loaded."""
-        ready = self.runtime.loaded
-        status = "ok" if ready else "loading"
+        """GET /health: 200 once the model is loaded, also while it sleeps until the next request."""
+        ready = self.runtime.loaded or self.runtime.asleep
+        status = "ok" if self.runtime.loaded else "asleep" if ready else "loading"
         return JSON({"status": status, "running": len(self.running)}, 200 if ready else 503)
 
 

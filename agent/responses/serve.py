@@ -65,9 +65,10 @@ def main(
     port: int = PORT,
     api_key: str | None = None,
     allow_origins: Collection[str] = (),
+    keep_alive: float | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Raises UserError."""
-    runtime = setup.runtime(shared, tools="none")
+    runtime = setup.runtime(shared, tools="none", keep_alive=keep_alive)
     options = setup.options(shared, runtime.model)
     listener = listen(host, port, api_key)
     return asyncio.run(_main(runtime, options, listener, api_key, allow_origins))

@@ -1,0 +1,155 @@
+"""From a model's name to what runs it: its file, its place in memory, its vocabulary and format."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config import Places
+from agent.engine.base import Engine, EngineError
+from agent.engine.placement import Placement
+from agent.formats.base import Format
+from agent.models import Model
+
+# Imported where it is needed: none of the rest belongs before the first paint.
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
+
+    from agent.engine.fit import Choice
+
+log = logging.getLogger(__name__)
+
+Report = Callable[[float], None]
+EMBEDDED_TYPES = frozenset({0, 1, 2, 8})
+"""ggml types of the embedded model's matrices: F32, F16, Q4_0, Q8_0."""
+SMALLER = 0.8
+"""Share of a GPU's free memory that the next try goes by, after one that ran out of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What is to be loaded. Everything here takes its time: call it in a thread."""
+
+    model: Model
+    where: Places
+    script: Path | None = None
+    """Replies come from this file instead of a model."""
+    context: int | None = None
+    """Tokens that --context asked for."""
+
+    def file(self, report: Report) -> Path:
+        """The model's GGUF; the embedded one is expanded first. Raises EngineError."""
+        if self.model.path is not None:
+            return self.model.path
+        from agent.tiny import expand
+
+        try:
+            return expand.ensure(self.where.cache, lambda done, total: report(done / max(total, 1)))
+        except OSError as error:
+            raise EngineError(
+                f"The embedded model cannot be written to {self.where.cache}"
+                f" ({error.strerror or error}); set AGENT_HOME to a folder that can be written."
+            ) from error
+
+    def choice(self, failed: int = 0) -> Choice | None:
+        """Where the model goes; None for one that fits anywhere or whose header says nothing.
+
+        ``failed``: so many tries ran out of memory. Raises TooLarge.
+        """
+        if self.script is not None or self.model.embedded or self.model.path is None:
+            return None
+        from agent.engine import fit, probe, sizes
+        from agent.engine.devices import devices, free_memory
+
+        try:
+            found = sizes.of(self.model.path)
+        except EngineError:
+            return None  # llama.cpp will say what is wrong with it
+        gpus = [replace(each, free=int(each.free * SMALLER**failed)) for each in devices()]
+        wanted = replace(self.model.wanted, asked=self.context)
+        if wanted.extra_buffers is None:
+            wanted = replace(wanted, extra_buffers=probe.repack(self.where, found.types))
+        choice = fit.choose(self.model.name, found, free_memory(), gpus, wanted)
+        for _ in range(failed if self.context is None else 0):
+            shorter = replace(wanted, context=max(choice.placement.context // 2, fit.LEAST))
+            choice = fit.choose(self.model.name, found, free_memory(), gpus, shorter)
+        return choice
+
+    async def check(self) -> None:
+        """After a process that died while it loaded, see what llama.cpp can do here. Raises EngineError
+        when that is nothing."""
+        if self.script is None:
+            from agent.engine.attempt import after_a_death
+
+            await after_a_death(self.where)
+
+    @contextmanager
+    def attempt(self, choice: Choice | None) -> Iterator[None]:
+        """A note that it is being loaded, for who comes after a death."""
+        if self.script is not None:
+            yield
+            return
+        from agent.engine.attempt import attempt
+
+        types = choice.types if choice else EMBEDDED_TYPES
+        with attempt(self.where, types, self.placement(choice).extra_buffers is not False):
+            yield
+
+    async def learn(self, choice: Choice | None) -> None:
+        """Where repacked weights are off because they may kill: find out if they do."""
+        from agent.engine import native, probe
+
+        types = choice.types if choice else EMBEDDED_TYPES
+        try:
+            if not native.repacked(Placement()) and probe.recall(self.where, types) is None:
+                await probe.run(self.where, types)
+        except OSError:
+            log.warning("the probe failed", exc_info=True)
+
+    def placement(self, choice: Choice | None) -> Placement:
+        """What was chosen; of the embedded model, which fits anywhere, as it is."""
+        if choice is not None:
+            return choice.placement
+        from agent.engine import probe
+
+        context = self.context or self.model.context
+        return Placement(context, extra_buffers=probe.repack(self.where, EMBEDDED_TYPES))
+
+    def prepare(self, placement: Placement, report: Report) -> tuple[Engine, Format]:
+        """The engine, not loaded yet, and the format. Raises EngineError."""
+        from agent.engine.llama import LlamaEngine
+        from agent.engine.script import ScriptEngine
+        from agent.formats import choose
+
+        speaks_harmony = self.model.embedded or self.model.format == choose.HARMONY
+        here = self.script is None or self.model.installed
+        if speaks_harmony:
+            other = None
+        elif here:
+            other = choose.of_file(self.file(report), self.model.format)
+        else:
+            other = choose.of_bytes(self.model.format)
+        if self.script is not None:
+            scripted = other.encoder.markup if other else self._vocabulary(None)
+            engine = ScriptEngine(self.script, scripted, context=self.context)
+            return engine, other or self._harmony(None)
+        path = self.file(report)
+        form = other or self._harmony(None if self.model.embedded else path)
+        return LlamaEngine(path, placement=placement), form
+
+    def _harmony(self, path: Path | None) -> Format:
+        from agent.formats.harmony.format import HarmonyFormat
+
+        return HarmonyFormat(self._vocabulary(path))
+
+    def _vocabulary(self, path: Path | None) -> HarmonyEncoding:
+        """The file's, which must be o200k_harmony; without one the embedded model's."""
+        from agent import vocabulary
+        from agent.tiny import vocabulary as tiny
+
+        ranks = tiny.ranks if path is None else vocabulary.ranks_from_gguf(path)
+        return vocabulary.encoding(ranks, self.where.cache / "vocabulary")

@@ -15,6 +15,8 @@ from agent.engine.base import EngineError
 
 log = logging.getLogger(__name__)
 
+_BEFORE = "died-before.json"
+"""Stands beside the notes from a death until a load is lived through."""
 COMMON = (8, 39)
 """Types of weights that are probed where nothing is known of a model: Q8_0, MXFP4."""
 REBUILD = (
@@ -34,6 +36,7 @@ def attempt(where: Places, types: Iterable[int], repacked: bool) -> Iterator[Non
     finally:
         with suppress(OSError):
             note.unlink()
+            (where.cache / _BEFORE).unlink(missing_ok=True)
 
 
 async def after_a_death(where: Places) -> None:
@@ -52,10 +55,11 @@ async def after_a_death(where: Places) -> None:
                 f"llama.cpp dies on this processor ({result.died}): it was built for another one;"
                 f" install it again with: {REBUILD}"
             )
-        if repacked:
+        before = where.cache / _BEFORE
+        if repacked and before.exists():  # twice is no accident, whatever the probe says
             probe.avoid(where, types, result)
         with suppress(OSError):
-            note.unlink()
+            note.replace(before)
 
 
 def _lives(note: Path) -> bool:

@@ -121,11 +121,21 @@ async def test_a_build_for_another_processor_is_one_sentence(
     assert not note.exists() and probe.repack(where, TYPES)
 
 
-async def test_after_a_death_with_repacked_weights_they_are_left_off(
+async def test_after_two_deaths_in_a_row_weights_are_not_repacked(
     where: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left_behind(where, repacked=True)
+    """One may be anything: a kill, a full memory."""
     child(monkeypatch, line("plain", 100, 10) + line("repacked", 150, 15))
+    left_behind(where, repacked=True)
+    await attempt.after_a_death(where)
+    assert probe.repack(where, TYPES) is True
+    with attempt.attempt(where, TYPES, True):
+        pass  # that one lived
+    left_behind(where, repacked=True)
+    await attempt.after_a_death(where)
+    assert probe.repack(where, TYPES) is True
+    note = where.cache / "loading-1000000000.json"
+    note.write_text(json.dumps({"types": TYPES, "repacked": True}))
     await attempt.after_a_death(where)
     assert probe.repack(where, TYPES) is False
 

@@ -54,10 +54,11 @@ def assemble(
     """
     folder = (root or Path.cwd()).resolve()
     memory = Memory(approvals, folder)
+    files = Files(root, work=work and work / "changes")
     hands = (
         Python(allow_unsandboxed=allow_unsandboxed, work=work and work / "python"),
-        Files(root),
-        Shell(root),
+        files,
+        Shell(root, files=files),
     )
     own = read_file(user) if user and user.exists() and tools != "none" else None
     servers = merge(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tools.base import OnOutput, Source, Tool
@@ -132,3 +134,13 @@ def _fits(kind: str, value: Any) -> bool:
     if isinstance(value, list):
         return kind == "array" and all(isinstance(one, str) for one in value)
     return isinstance(value, _TYPES[kind][0])
+
+
+def prune(folder: Path, most: int) -> None:
+    """Only the newest of what hands keep by conversation stays."""
+    try:
+        kept = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
+    except OSError:
+        return
+    for one in kept[most:]:
+        shutil.rmtree(one, ignore_errors=True)

@@ -134,7 +134,7 @@ def test_choosing_tools() -> None:
     assert select("files.read,files", SERVERS) == [SERVERS[1]]
     (git,) = select("git.log,git.push", SERVERS)
     assert git.enabled_tools == ("log",)
-    for wrong in ("gti", "files.write", "python.x"):
+    for wrong in ("gti", "files.format", "python.x"):
         with pytest.raises(ConfigError, match=f"{wrong}.*known: python, files, shell, git"):
             select(wrong, SERVERS)
 

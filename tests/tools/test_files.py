@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
+import shutil
 from pathlib import Path
 
 import pytest
 
-from tools.files import Files
-from tools.files import hand as files_module
+from tools.files import Files, reading
+from tools.files.reading import Reading, Stop
+from tools.files.root import Root
 from tools.hands import HandError, check
 
 
@@ -31,28 +32,48 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def files(root: Path) -> Files:
-    return Files(root)
+def files(root: Path) -> Reading:
+    return Reading(Root(root))
 
 
-def test_reading(files: Files) -> None:
+def test_reading(files: Reading) -> None:
     assert files.read("notes.txt") == "one\ntwo\nThree\n"
     assert files.read("notes.txt", first_line=2) == "two\nThree\n"
     assert files.read("notes.txt", last_line=1) == "one\n"
     assert files.read("notes.txt", 2, 2) == "two\n"
     assert files.read("notes.txt", 9) == ""
     assert files.read("./sub/../inside") == "a two-fold thing\n"
-    assert files.read(str(files.root / "notes.txt"), 1, 1) == "one\n"
+    assert files.read(str(files.root.path / "notes.txt"), 1, 1) == "one\n"
 
 
-def test_listing(files: Files) -> None:
+def test_listing(files: Reading) -> None:
     assert files.list() == ".git/\nimage.png\ninside\nnotes.txt\nsub/\nup/\nway out"
     assert files.list("sub") == "more.md"
 
 
-def test_searching(files: Files) -> None:
+def test_finding_by_name(files: Reading) -> None:
+    assert files.glob("*.txt") == "notes.txt"
+    assert files.glob("**/*.md") == files.glob("**/*.md", "sub") == "sub/more.md"
+    assert files.glob(".git/*") == ".git/config"
+    assert files.glob("*") == "image.png\ninside\nnotes.txt\nsub/"
+    assert files.glob("up/sec*") == "no matches"
+    for wrong in ("", "../*", "/etc/*", "sub/../../*"):
+        with pytest.raises(HandError, match="must be one below a folder"):
+            files.glob(wrong)
+
+
+@pytest.fixture(params=["ripgrep", "own"])
+def searcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ripgrep is installed, and where it is not."""
+    if request.param == "own":
+        monkeypatch.setattr(reading.shutil, "which", lambda program: None)
+    elif shutil.which("rg") is None:
+        pytest.skip("ripgrep is not installed")
+
+
+@pytest.mark.usefixtures("searcher")
+def test_searching(files: Reading) -> None:
     assert files.search("two").splitlines() == [
-        "inside:1: a two-fold thing",
         "notes.txt:2: two",
         "sub/more.md:1: a two-fold thing",
     ]
@@ -61,6 +82,11 @@ def test_searching(files: Files) -> None:
     assert files.search("two", "sub") == "sub/more.md:1: a two-fold thing"
     assert files.search("two", "notes.txt") == "notes.txt:2: two"
     assert "secret" not in files.search("secrets")
+    assert files.search("-fold") == "sub/more.md:1: a two-fold thing"
+    assert files.search("two", ".git/config") == ".git/config:1: two"
+    with open(os.fsencode(files.root.path) + b"/b\xff:1", "w") as odd:  # noqa: PTH123
+        odd.write("two: and: more\n" + "x" * 9000 + "needle\n")
+    assert ":1: two: and: more" in files.search("and: more")
 
 
 @pytest.mark.parametrize(
@@ -95,9 +121,10 @@ def test_what_cannot_be_done_is_said(root: Path, call: tuple[str, str], says: st
     assert str(caught.value).startswith(f"Error: {says}")
 
 
+@pytest.mark.usefixtures("searcher")
 def test_huge_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_module, "MAX_READ", 1000)
-    files = Files(root)
+    monkeypatch.setattr(reading, "MAX_READ", 1000)
+    files = Reading(Root(root))
     (root / "big").write_text("line of text\n" * 1000)
     with pytest.raises(HandError, match="read a part with first_line and last_line"):
         files.read("big")
@@ -105,12 +132,13 @@ def test_huge_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         files.read("big", 5)
     assert files.read("big", 999, 1000) == "line of text\n" * 2
     found = files.search("line").splitlines()
-    assert len(found) == files_module.MAX_MATCHES + 1
+    assert len(found) == reading.MAX_MATCHES + 1
     assert found[-1].startswith("[more matches")
 
 
-def test_a_cancelled_search_stops(files: Files) -> None:
-    stop = threading.Event()
+@pytest.mark.usefixtures("searcher")
+def test_a_cancelled_search_stops(files: Reading) -> None:
+    stop = Stop()
     stop.set()
     assert files.search("two", stop=stop) == "no matches"
 
@@ -130,17 +158,19 @@ def test_arguments_are_checked() -> None:
 
 
 def test_the_definitions_are_as_promised() -> None:
-    assert [(one.name, one.description, one.read_only) for one in Files.tools] == [
+    offered = [one for one in Files.tools if one.name in Files.default]
+    assert [(one.name, one.description, one.read_only) for one in offered] == [
         ("read", "Read a text file.", True),
         ("list", "List a folder.", True),
         ("search", "Search files for a text.", True),
     ]
 
 
+@pytest.mark.usefixtures("searcher")
 def test_a_stray_space_is_forgiven(tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("dear diary")
     (tmp_path / " odd.txt").write_text("odd")
-    files = Files(tmp_path)
+    files = Reading(Root(tmp_path))
     assert files.read(" diary.txt") == "dear diary"
     assert files.read(" odd.txt") == "odd"
     assert files.search(" dear") == "diary.txt:1: dear diary"

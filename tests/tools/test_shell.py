@@ -16,6 +16,7 @@ from tests.conftest import Agent
 from tests.invariants import check as check_stream
 from tests.tools.conftest import until
 from tools import sandbox
+from tools.files import Files
 from tools.hands import HandError, check, emit
 from tools.sandbox import Isolation, Limits
 from tools.shell import Shell
@@ -205,6 +206,27 @@ async def test_nothing_runs_without_isolation(tmp_path: Path) -> None:
     with pytest.raises(HandError, match="not available: nothing works here"):
         await hand.call("exec", {"cmd": ["true"]})
     assert "needs a folder" in (Shell(Path("/")).problem() or "")
+
+
+def test_gpt_oss_applies_patches_by_a_command_that_is_none(tmp_path: Path) -> None:
+    hand = Shell(tmp_path, files=Files(tmp_path))
+    first = "*** Begin Patch\n*** Add File: a\n+1\n*** End Patch"
+    second = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** End Patch"
+    calls = (
+        ["apply_patch", first],
+        ["bash", "-lc", f"apply_patch <<'EOF'\n{second}\nEOF\n"],
+    )
+
+    async def run() -> list[str]:
+        shown = hand.preview("exec", {"cmd": calls[0]})
+        assert shown is not None and shown.startswith("--- /dev/null")
+        said = [await hand.call("exec", {"cmd": call}) for call in calls]
+        assert hand._files is not None
+        await hand._files.close()
+        return said
+
+    assert asyncio.run(run()) == ["created a", "changed a"]
+    assert (tmp_path / "a").read_text() == "2\n"
 
 
 CALL = (

@@ -1,4 +1,4 @@
-"""The files hand: reading below a root."""
+"""The files hand: reading below a root, and changes that can be taken back."""
 
 from tools.files.hand import Files
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tools import sandbox
 from tools.base import Tool
-from tools.hands import HandError, conversation
+from tools.hands import HandError, conversation, prune
 from tools.python.session import Session
 from tools.sandbox import Isolation, Limits
 
@@ -149,15 +149,5 @@ class Python:
     def _folder(self, key: str) -> Path:
         if self._work is None:
             self._temporary = self._work = Path(tempfile.mkdtemp(prefix="agent-python-")).resolve()
-        _prune(self._work, FOLDERS - 1)
+        prune(self._work, FOLDERS - 1)
         return self._work.resolve() / (re.sub(r"[^\w-]", "_", key)[:100] or "work")
-
-
-def _prune(base: Path, most: int) -> None:
-    """Only the newest folders stay."""
-    try:
-        folders = sorted(base.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
-    except OSError:
-        return
-    for folder in folders[most:]:
-        shutil.rmtree(folder, ignore_errors=True)

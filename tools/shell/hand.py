@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 
 from tools import sandbox
 from tools.base import OnOutput, Tool
+from tools.files import Files
 from tools.hands import HandError, emit
 from tools.sandbox import Isolation, Limits
 
@@ -63,13 +65,15 @@ class Shell:
         timeout: float = 120.0,
         limits: Limits | None = None,
         isolation: Isolation | None = None,
+        files: Files | None = None,
     ) -> None:
         """``root``: None is the current directory. ``timeout``: the most seconds of a command.
-        ``isolation``: None picks the best that works here."""
+        ``isolation``: None picks the best that works here. ``files``: applies patches."""
         self.root = (root or Path.cwd()).resolve()
         self._timeout = timeout
         self._limits = limits or Limits()
         self._isolation = isolation
+        self._files = files
 
     def contained(self, name: str) -> bool:
         return False
@@ -82,6 +86,8 @@ class Shell:
         return None
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
+        if self._files and (patch := _patch(arguments["cmd"])):
+            return self._files.preview("apply_patch", {"input": patch})
         line = shlex.join(str(word) for word in arguments["cmd"])
         return f"{self._folder(arguments.get('workdir') or '.')}$ {line}"
 
@@ -93,6 +99,8 @@ class Shell:
         pass  # a command ends with its call
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        if self._files and (patch := _patch(arguments["cmd"])):
+            return await self._files.call("apply_patch", {"input": patch})
         await self.start()
         assert self._isolation is not None
         if problem := self.problem():
@@ -123,6 +131,22 @@ class Shell:
         if not folder.is_dir():
             raise HandError(f"Error: no such folder: {path}")
         return folder
+
+
+def _patch(words: Sequence[str]) -> str | None:
+    """The patch, where the command is gpt-oss's ``apply_patch``, which is no program."""
+    match words:
+        case ["apply_patch" | "applypatch", text]:
+            return text
+        case ["bash" | "sh", "-lc" | "-c", line] if found := _HERE_PATCH.fullmatch(line.strip()):
+            return found["patch"]
+        case _:
+            return None
+
+
+_HERE_PATCH = re.compile(
+    r"""apply_?patch\s*<<-?\s*(['"]?)(?P<end>\w+)\1\s*\n(?P<patch>.*)\n(?P=end)""", re.DOTALL
+)
 
 
 async def _run(line: list[str], folder: Path, home: Path, seconds: float) -> str:

@@ -77,6 +77,11 @@ async def compact(
     work.replace(work.starts[-1], text)
 
 
+def told(summary: str) -> str:
+    """A summary as the model is told it."""
+    return f"{SUMMARY}\n\n{summary}"
+
+
 def full(runtime: Runtime, conversation: Conversation) -> bool:
     """The next generation would not have room."""
     return len(conversation.prompt(runtime.format)) > FULL * runtime.context_length
@@ -131,7 +136,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _message(form: Format, text: str | None) -> list[int]:
-    return form.developer(LEFT_OUT if text is None else f"{SUMMARY}\n\n{text}")
+    return form.developer(LEFT_OUT if text is None else told(text))
 
 
 def _recall(runtime: Runtime, conversation: Conversation) -> bool:

@@ -1,13 +1,15 @@
-"""The turn of a person who asks for room: nothing is answered, the conversation is compacted."""
+"""Turns that answer nothing: they make room, or a summary. Like any turn they have a log, can be
+stopped, and end; their notices tell what was done."""
 
 from __future__ import annotations
 
-from agent.compact import NotCompacted, compact
+from agent.compact import NotCompacted, compact, told
+from agent.summary import NoSummary, summarise
 from agent.turn import EXIT_FAILED, Refused, Turn
 
 
 class CompactTurn(Turn):
-    """Like any turn it has a log, can be stopped, and ends; its notices tell what was done."""
+    """A person asks for room: the conversation is compacted."""
 
     async def _converse(self) -> bool:
         self.prepare()
@@ -22,3 +24,29 @@ class CompactTurn(Turn):
         super()._leave()
         if self.runtime.loaded:
             self.runtime.lay_ahead(self.conversation.ids())
+
+
+class SummaryTurn(Turn):
+    """A client asks for a summary of all that it sent; the conversation stays as it is."""
+
+    text = ""
+    """The summary, once the turn is completed."""
+
+    async def _converse(self) -> bool:
+        self.prepare()
+        form, conversation = self.runtime.format, self.conversation
+        work = summarise(
+            self.runtime,
+            conversation.head_ids,
+            conversation.view(),
+            lambda text: form.developer(told(text)),
+            self.options.sampling,
+            self.emit,
+            self.measures,
+        )
+        try:
+            self.text = await self.until_stopped(work)
+        except NoSummary as error:
+            message = f"There is no summary of this: {error}."
+            raise Refused("server_error", message, EXIT_FAILED) from error
+        return False

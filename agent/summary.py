@@ -13,6 +13,7 @@ from agent.conversation import Entry
 from agent.engine.base import Finished, Prefill, Request, Sampling, Tokens
 from agent.formats.base import Closed, Delta, Format, Kind, Opened, Piece, Stop
 from agent.formats.text import alike
+from agent.measures import Measures
 
 if TYPE_CHECKING:
     from agent.runtime import Runtime
@@ -77,11 +78,13 @@ async def summarise(
     message: Callable[[str], list[int]],
     sampling: Sampling,
     emit: Callable[[ev.Event], None],
+    measures: Measures | None = None,
 ) -> str:
     """What was said in ``old``, after ``head``. Raises NoSummary, EngineError.
 
     Head and messages are the conversation's own, so that the engine has most of them in memory.
     ``message``: a summary as a message; each further piece is summarised together with it.
+    ``measures``: where the generations are counted.
     """
     form, length = runtime.format, most(runtime.context_length)
     ask = form.user(ASK) + form.open_assistant()
@@ -98,9 +101,15 @@ async def summarise(
             for entry in unit:
                 whole = len(entry.ids) <= longest or _size(unit) <= room
                 piece += entry.ids if whole else shortened(form, entry, longest)
-        request = Request([*before, *piece, *ask], length, form.stop, sampling)
-        text = await _write(runtime, request, emit)
+        request = Request([*before, *piece, *ask], length, form.stop, _plain(sampling))
+        text = await _write(runtime, request, emit, measures or Measures())
     return text
+
+
+def _plain(sampling: Sampling) -> Sampling:
+    """Without the penalties and biases that are meant for an answer."""
+    s = sampling
+    return Sampling(s.temperature, s.top_k, s.top_p, s.min_p, s.seed)
 
 
 def shortened(form: Format, entry: Entry, most: int, where: str = "") -> list[int]:
@@ -134,7 +143,9 @@ def _size(entries: Sequence[Entry]) -> int:
     return sum(len(entry.ids) for entry in entries)
 
 
-async def _write(runtime: Runtime, request: Request, emit: Callable[[ev.Event], None]) -> str:
+async def _write(
+    runtime: Runtime, request: Request, emit: Callable[[ev.Event], None], measures: Measures
+) -> str:
     """One generation's answer. Raises NoSummary, EngineError."""
     parser = runtime.format.parser(None)
     pieces: list[Piece] = []
@@ -149,8 +160,9 @@ async def _write(runtime: Runtime, request: Request, emit: Callable[[ev.Event], 
                     pieces += parser.feed(ids)
                     if any(isinstance(piece, Stop) for piece in pieces[-8:]):
                         generation.cancel()
-                case Finished():
+                case Finished(output_tokens=output):
                     end = event
+                    measures.generated(end, output, _thought(pieces))
     finally:
         generation.cancel()
     pieces += parser.finish()
@@ -160,6 +172,14 @@ async def _write(runtime: Runtime, request: Request, emit: Callable[[ev.Event], 
     if not text:
         raise NoSummary("the model wrote no summary")
     return text
+
+
+def _thought(pieces: Sequence[Piece]) -> int:
+    """Tokens of reasoning."""
+    kinds = [piece.kind for piece in pieces if isinstance(piece, Opened)]
+    sizes = [piece.tokens for piece in pieces if isinstance(piece, Closed)]
+    pairs = zip(kinds, sizes, strict=False)
+    return sum(size for kind, size in pairs if kind is Kind.REASONING)
 
 
 def _answer(pieces: Sequence[Piece]) -> tuple[str, bool]:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.models import Model
-from agent.responses import chat, stored
+from agent.responses import chat, compaction, stored
 from agent.responses.errors import JSON, ApiError
 from agent.responses.guard import Guard
 from agent.responses.memory import Memo, Memory
@@ -56,12 +56,14 @@ class Endpoint:
         turn = await self.begin(wanted)
         return EventStream(turn, self.ended) if wanted.stream else Body(turn, self.ended)
 
-    async def begin(self, wanted: CreateResponse) -> Turn:
+    async def begin(self, wanted: CreateResponse, kind: type[Turn] = Turn) -> Turn:
         """The turn that answers, started; whoever shows it calls `ended`. Raises ApiError."""
         if len(self.running) >= MAX_RUNNING:
             message = "Too many responses are running; try again later."
             raise ApiError(429, message, code="rate_limit_exceeded", headers={"retry-after": "5"})
-        made = await plan(wanted, self.runtime, self.base, self._exposed, self.memory, self.memo)
+        made = await plan(
+            wanted, self.runtime, self.base, self._exposed, self.memory, self.memo, kind
+        )
         turn = made.turn.start()
         self.running[turn] = made
         return turn
@@ -137,6 +139,7 @@ def create(
         routes=[
             Route("/v1/responses", endpoint.create, methods=["POST"]),
             Route("/v1/responses/input_tokens", endpoint.input_tokens, methods=["POST"]),
+            compaction.route(endpoint),
             *stored.routes(endpoint),
             chat.route(endpoint),
             Route("/v1/models", endpoint.models, methods=["GET"]),

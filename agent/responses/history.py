@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from agent import events as ev
 from agent.calls import PYTHON
+from agent.compact import told
 from agent.conversation import (
     Assistant,
     Called,
@@ -20,9 +21,11 @@ from agent.conversation import (
     User,
 )
 from agent.responses.errors import ApiError, invalid
+from agent.responses.packed import unpacked
 from agent.responses.requests import (
     ITEMS,
     InputCodeInterpreterCall,
+    InputCompaction,
     InputCustomToolCall,
     InputFunctionCall,
     InputFunctionCallOutput,
@@ -158,6 +161,9 @@ class _Reader:
                 history.messages += self._ours(item)
             case InputMcpListTools():
                 history.listed.add(item.server_label)
+            case InputCompaction():
+                summary = unpacked(item.encrypted_content, param)
+                add(Developer(told(summary)))
             case ItemReference():
                 found = self._find(item.id)
                 if found is None:

@@ -97,6 +97,7 @@ async def plan(
     exposed: Exposed,
     memory: Memory,
     memo: Memo,
+    kind: type[Turn] = Turn,
 ) -> Plan:
     """Everything that can be wrong is found here, before the first event. Raises ApiError.
 
@@ -122,7 +123,7 @@ async def plan(
         earlier.conversation if earlier else new_id("conv"),
         list(earlier.entries) if earlier else [],
     )
-    turn = Turn(
+    turn = kind(
         runtime,
         conversation,
         _into(conversation, runtime, read.messages, memo, fresh=earlier is None),

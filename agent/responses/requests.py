@@ -91,6 +91,13 @@ class InputWebSearchCall(Wire):
     """What was searched; its finding stands in the message that followed, so it is left out."""
 
 
+class InputCompaction(Wire):
+    """A summary that this server made of what was said before."""
+
+    type: Literal["compaction"]
+    encrypted_content: str
+
+
 class ItemReference(Wire):
     id: str
 
@@ -117,6 +124,7 @@ ITEMS: dict[str, type[Wire]] = {
     "mcp_list_tools": InputMcpListTools,
     "code_interpreter_call": InputCodeInterpreterCall,
     "web_search_call": InputWebSearchCall,
+    "compaction": InputCompaction,
     "item_reference": ItemReference,
 }
 InputItem = Annotated[
@@ -130,6 +138,7 @@ InputItem = Annotated[
     | Annotated[InputMcpListTools, Tag("mcp_list_tools")]
     | Annotated[InputCodeInterpreterCall, Tag("code_interpreter_call")]
     | Annotated[InputWebSearchCall, Tag("web_search_call")]
+    | Annotated[InputCompaction, Tag("compaction")]
     | Annotated[ItemReference, Tag("item_reference")],
     Discriminator(_kind),
 ]

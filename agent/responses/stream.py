@@ -64,8 +64,9 @@ class Body(Response):
     """The final response, once the turn has ended: what the stream's last event holds."""
 
     def __init__(
-        self, turn: Turn, ended: Ended, shape: Callable[[ev.Response], bytes] = body
+        self, turn: Turn, ended: Ended, shape: Callable[[ev.Response], bytes | Response] = body
     ) -> None:
+        """``shape``: the body, or the whole answer where it is not always a success."""
         super().__init__(media_type="application/json")
         self._turn, self._ended, self._shape = turn, ended, shape
 
@@ -74,8 +75,10 @@ class Body(Response):
         async with _watched(turn, receive, self._ended):
             response = await turn.done()
             self._ended(turn)
-        answer = Response(self._shape(response), media_type=self.media_type)
-        await answer(scope, receive, send)
+        shaped = self._shape(response)
+        if not isinstance(shaped, Response):
+            shaped = Response(shaped, media_type=self.media_type)
+        await shaped(scope, receive, send)
 
 
 @contextlib.asynccontextmanager

@@ -186,6 +186,8 @@ class Calls:
             self._fail(call, NOT_FOUND, self._unknown(call.recipient))
         elif call.error:
             self._fail(call, -32602, f"the arguments are not valid JSON: {call.error}")
+        elif why := self.turn.constraints.problem(call.recipient, writer.arguments):
+            self._fail(call, -32602, f"the arguments do not fit the tool's schema: {why}")
         elif why := await call.asking.refused(call.tool, writer.arguments):
             text = f"the call of {writer.server}.{writer.name} was refused: {why}"
             self._fail(call, REFUSED, text)

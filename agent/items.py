@@ -37,6 +37,14 @@ class Output:
         """Those that are done, in the order in which they were opened."""
         return [self._done[index] for index in sorted(self._done)]
 
+    @property
+    def answer(self) -> str:
+        """The text of the last answer."""
+        for item in reversed(self.items):
+            if isinstance(item, ev.MessageItem) and item.phase == "final_answer":
+                return "".join(part.text for part in item.content)
+        return ""
+
     def open(self, item: ev.Item) -> int:
         index = self._opened
         self._opened += 1

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TextIO
 
 from agent import setup
+from agent.constraints import AnswerForm
 from agent.conversation import Conversation, User
 from agent.errors import UserError
 from agent.events import AgentNotice, Event, MessageItem, Response
@@ -187,10 +188,13 @@ def _with_schema(options: Options, file: Path | None) -> Options:
         schema = json.loads(file.expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"--output-schema: {file} is not a JSON Schema file: {error}") from error
+    if not isinstance(schema, dict):
+        raise UserError(f"--output-schema: {file} holds no JSON Schema: an object is expected.")
     # The section and its wording are those of the Harmony guide's structured output.
     section = f"# Response Formats\n\n## output\n\n{json.dumps(schema, ensure_ascii=False)}"
     instructions = "\n\n".join(filter(None, (options.instructions, section)))
-    return replace(options, instructions=instructions)
+    answer = AnswerForm(schema, checked=True)
+    return replace(options, instructions=instructions, answer=answer)
 
 
 def _conversation(job: Job, runtime: Runtime) -> tuple[Store | None, Conversation]:

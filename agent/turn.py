@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 from agent import events as ev
 from agent.calls import PYTHON, Calls
 from agent.compact import NotCompacted, make_room
+from agent.constraints import AnswerForm, Constraints, Unenforceable
 from agent.conversation import Conversation, Message
 from agent.engine.base import (
     ContextOverflow,
@@ -56,8 +57,12 @@ class Options:
     """Tools that the client runs; a call of one ends the turn."""
     tools: tuple[Tool, ...] | None = None
     """Of the host's tools, those that this turn may use; None: all."""
-    must_call: bool = False
-    """The answer begins with a call of a tool (not with reasoning)."""
+    calls: Literal["may", "must", "none"] = "may"
+    """must: the turn begins with a call of a tool; the model may think before it."""
+    exact: bool = False
+    """No tool is called but those that are declared."""
+    answer: AnswerForm | None = None
+    """What the answer has to be."""
     listed: tuple[str, ...] = ()
     """Servers whose tools are listed as items first (a request's mcp tools)."""
     logprobs: int | None = None
@@ -153,6 +158,7 @@ class Turn:
             self._prepared = True
             self._mark = len(conversation.entries)
             self.calls = Calls(self)
+            self.constraints = Constraints(self)
             conversation.set_head(form, self._head())
             for message in self.prompt:
                 conversation.add(form, message)
@@ -300,6 +306,11 @@ class Turn:
         for server in self.options.listed:
             tools = [tool for tool in self.calls.tools.values() if tool.server == server]
             list_tools(self.output, server, tools, failed.get(server))
+        try:
+            await self.until_stopped(self.constraints.ready())
+        except Unenforceable as error:
+            raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
+        self.constraints.announce()
         while True:
             await self._make_room()
             end = await self._generate()
@@ -308,6 +319,9 @@ class Turn:
             if end != "stop":
                 return True
             if not self.calls.pending:
+                if why := self.constraints.answer_problem(self.output.answer):
+                    message = f"The answer does not fit its JSON Schema: {why}"
+                    raise Refused("server_error", message, EXIT_FAILED)
                 return False
             self._client_is_next = self.calls.client_is_next
             if await self.calls.run():
@@ -347,7 +361,7 @@ class Turn:
 
     async def _generate(self) -> str:
         """One generation, parsed as it comes; why it ended."""
-        opening = self._opening()
+        opening = self.constraints.opening()
         prompt = self.conversation.prompt(self.runtime.format) + opening
         left = None
         if (most := self.options.max_output_tokens) is not None:
@@ -356,7 +370,12 @@ class Turn:
                 return "length"
         options = self.options
         request = Request(
-            prompt, left, self.runtime.format.stop, options.sampling, logprobs=options.logprobs
+            prompt,
+            left,
+            self.runtime.format.stop,
+            options.sampling,
+            logprobs=options.logprobs,
+            constraint=self.constraints.following(),
         )
         try:
             generation = self.runtime.generate(request)
@@ -392,13 +411,6 @@ class Turn:
         if pieces.stopped:
             return "stop"
         return "length" if pieces.cut else end.reason
-
-    def _opening(self) -> list[int]:
-        """What the generation has to begin with."""
-        if not self.options.must_call or self.generated:
-            return []
-        declared = self.calls.recipients.declared
-        return self.runtime.format.open_call(declared[0] if len(declared) == 1 else None)
 
     # --- stopping ---
 

@@ -19,6 +19,8 @@ class Tool:
     model_name: str = ""
     """What the model sees and writes: ``files__read`` (namespace functions), ``python``."""
     read_only: bool = False
+    constrained: bool = True
+    """The model is held to ``parameters``, and what it wrote is checked by them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from agent.engine.constrain import Grammar
     from agent.formats.recipients import Recipients
 
 
@@ -112,6 +113,12 @@ class FunctionTool:
     parameters: dict[str, Any]
     namespace: str | None = None
     """A client's group of tools that it belongs to; the model sees ``namespace__name``."""
+    constrained: bool = True
+    """The model is held to the schema, as far as that can be."""
+    strict: bool = False
+    """A schema that it cannot be held to in full is refused."""
+    grammar: Grammar | None = None
+    """What the model writes is a text in this form, instead of JSON."""
 
     @property
     def model_name(self) -> str:

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from agent.formats.base import FunctionTool
@@ -39,7 +39,9 @@ class Offer:
     """Servers that the request named; their tools are listed to the client once."""
     echo: list[dict[str, Any]] = field(default_factory=list)
     """The request's tools as the response shows them: every key, no secret."""
-    must_call: bool = False
+    calls: Literal["may", "must", "none"] = "may"
+    exact: bool = False
+    """The request chose among its tools: nothing else is called."""
 
 
 def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]) -> Offer:
@@ -79,30 +81,35 @@ def choose(offered: Offer, request: CreateResponse) -> Offer:
         case None | "auto":
             return offered
         case "none":
-            return replace(offered, functions=(), tools=())
+            if not (offered.functions or offered.tools):
+                return offered
+            return replace(offered, functions=(), tools=(), calls="none")
         case "required":
-            left = replace(offered, must_call=True)
+            left = replace(offered, calls="must")
         case ToolChoice(type="allowed_tools", mode=mode, tools=list(names)):
             places = [f"tool_choice.tools[{place}]" for place in range(len(names))]
             choices = {
                 place: _choice(name, place) for place, name in zip(places, names, strict=True)
             }
-            left = _only(offered, choices, must_call=mode == "required")
+            left = _only(offered, choices, "must" if mode == "required" else "may")
         case choice:
-            left = _only(offered, {"tool_choice": choice}, must_call=True)
-    if left.must_call and not (left.functions or left.tools):
+            left = _only(offered, {"tool_choice": choice}, "must")
+    if left.calls == "must" and not (left.functions or left.tools):
         raise invalid("tool_choice", "'tool_choice' demands a call, but there is no tool to call.")
     return left
 
 
-def _only(offered: Offer, choices: Mapping[str, ToolChoice], *, must_call: bool) -> Offer:
+def _only(
+    offered: Offer, choices: Mapping[str, ToolChoice], calls: Literal["may", "must"]
+) -> Offer:
     """``choices``: by where they stand in the request."""
     kept = [_named(offered, choice, param) for param, choice in choices.items()]
     return replace(
         offered,
         functions=tuple(f for f in offered.functions if any(f in found[0] for found in kept)),
         tools=tuple(t for t in offered.tools if any(t in found[1] for found in kept)),
-        must_call=must_call,
+        calls=calls,
+        exact=True,
     )
 
 
@@ -139,7 +146,12 @@ def _named(offered: Offer, choice: ToolChoice, param: str) -> tuple[list[Functio
 
 def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTool:
     return FunctionTool(
-        tool.name, tool.description or "", tool.parameters or ANYTHING, namespace=namespace
+        tool.name,
+        tool.description or "",
+        tool.parameters or ANYTHING,
+        namespace=namespace,
+        constrained=tool.strict is not False,
+        strict=tool.strict is True,
     )
 
 

@@ -10,15 +10,24 @@ from typing import Any, Literal
 
 from agent import compact
 from agent import events as ev
+from agent.constraints import ANSWER, AnswerForm, Unenforceable
 from agent.conversation import Conversation, Message
 from agent.engine.base import EngineError
+from agent.engine.constrain import ANY_OBJECT
 from agent.items import new_id
 from agent.responses import history
 from agent.responses.errors import ApiError, invalid, unsupported
 from agent.responses.history import History
 from agent.responses.memory import Kept, Memo, Memory, calls_of
 from agent.responses.offer import Offer, choose, offer
-from agent.responses.requests import ITEMS, CreateResponse, InputItem, RequestText, ToolChoice
+from agent.responses.requests import (
+    ITEMS,
+    CreateResponse,
+    InputItem,
+    RequestText,
+    TextFormat,
+    ToolChoice,
+)
 from agent.responses.stored import listed
 from agent.runtime import Runtime
 from agent.turn import Options, Turn
@@ -132,6 +141,11 @@ async def plan(
         source="http",
     )
     length, context = turn.prepare(), runtime.context_length
+    try:
+        await turn.constraints.ready()
+    except Unenforceable as error:
+        param = "text.format.schema" if error.what == ANSWER else "tools"
+        raise invalid(param, str(error), "invalid_json_schema") from error
     if options.compact:
         length = compact.least(runtime, conversation)
     if length >= context:
@@ -218,11 +232,23 @@ def _options(request: CreateResponse, base: Options, chosen: Offer, read: Histor
         max_tool_calls=_least(request.max_tool_calls, base.max_tool_calls),
         functions=chosen.functions,
         tools=chosen.tools,
-        must_call=chosen.must_call,
+        calls=chosen.calls,
+        exact=chosen.exact,
+        answer=_answer(request.text),
         logprobs=_logprobs(request),
         listed=tuple(name for name in chosen.servers if name not in read.listed),
         compact=request.truncation == "auto" or (base.compact and request.truncation is None),
     )
+
+
+def _answer(text: RequestText | None) -> AnswerForm | None:
+    match text.format if text else None:
+        case TextFormat(type="json_schema", schema_=schema, strict=strict) if schema is not None:
+            return AnswerForm(schema, strict=strict is True)
+        case TextFormat(type="json_object"):
+            return AnswerForm(ANY_OBJECT)
+        case _:
+            return None
 
 
 def _logprobs(request: CreateResponse) -> int | None:

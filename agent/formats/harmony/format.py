@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from openai_harmony import HarmonyEncoding
 
+from agent.engine.base import Constraint
+from agent.engine.constrain import Grammars, Spelling
 from agent.formats.base import Head, Parser
+from agent.formats.harmony.guide import HarmonyGuide
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.harmony.render import Renderer
 from agent.formats.harmony.vocabulary import (
@@ -15,12 +19,14 @@ from agent.formats.harmony.vocabulary import (
     CHANNEL,
     END,
     ENDOFTEXT,
+    LAST,
     MESSAGE,
     ORDINARY,
     RETURN,
     vocabulary,
 )
 from agent.formats.recipients import Recipients
+from agent.formats.rules import Rules
 
 # What the model may call without being told of a function of that name.
 TRAINED = ("python", "browser", "container")
@@ -88,6 +94,13 @@ class HarmonyFormat:
     def is_markup(self, token: int) -> bool:
         return token >= ORDINARY
 
+    @property
+    def grammars(self) -> Grammars:
+        return _grammars(self.encoding)
+
+    def guide(self, rules: Rules, recipients: Recipients) -> Constraint:
+        return HarmonyGuide(self.encoding, rules, recipients, self.grammars)
+
     def said(self, text: str, *, phase: Literal["commentary", "final_answer"]) -> list[int]:
         if phase == "commentary":
             return self.render.assistant_preamble(text)
@@ -101,3 +114,15 @@ class HarmonyFormat:
 
     def developer(self, text: str) -> list[int]:
         return self.render.developer(text, ())
+
+
+@lru_cache(maxsize=1)
+def _grammars(encoding: HarmonyEncoding) -> Grammars:
+    """A process has one encoding, and so one tokenizer for all its runtimes."""
+    form = HarmonyFormat(encoding)
+
+    def spelling() -> Spelling:
+        tokens = [form.spelling(token) for token in range(LAST)]
+        return Spelling(tokens, frozenset(range(ORDINARY, LAST)))
+
+    return Grammars(spelling)

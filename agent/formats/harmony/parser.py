@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from openai_harmony import HarmonyEncoding
 
-from agent.formats.base import Closed, Piece, Repair, Stop
+from agent.formats.base import Closed, Opened, Piece, Repair, Stop
 from agent.formats.harmony.body import Body
 from agent.formats.harmony.header import TURNS, Heading, Part, could_begin, read
 from agent.formats.harmony.vocabulary import (
@@ -65,6 +65,11 @@ class HarmonyParser:
         self._at = 0
         self._spanned = 0
         self._begin(0, prefilled=True)
+
+    @property
+    def within(self) -> Opened | None:
+        """The segment whose body is being written, also while its text is held back."""
+        return None if self._body is None else self._body.opened
 
     def feed(self, ids: Sequence[int]) -> list[Piece]:
         out = self._out = []

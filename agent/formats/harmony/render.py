@@ -94,14 +94,14 @@ class Renderer:
 
     def call(self, recipient: str, arguments: str, json: bool) -> list[int]:
         """A call as gpt-oss writes it: the recipient stands in the channel's part of the header."""
-        channel = f"{_channel(recipient)} to={_header_name(recipient)}"
+        channel = f"{_channel(recipient)} to={header_name(recipient)}"
         kind = "<|constrain|>json" if json else "code"
         ids = self._message(Author(role=Role.ASSISTANT), arguments, channel, content_type=kind)
         return [*ids[:-1], CALL]
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
         """The result of a call, written by the tool that was called as ``recipient``."""
-        author = Author.new(Role.TOOL, _header_name(recipient))
+        author = Author.new(Role.TOOL, header_name(recipient))
         return self._message(author, text, _channel(recipient), recipient="assistant")
 
     def _message(
@@ -130,7 +130,7 @@ def _channel(recipient: str) -> str:
     return "analysis" if recipient.split(".")[0] in _THOUGHT else "commentary"
 
 
-def _header_name(name: str) -> str:
+def header_name(name: str) -> str:
     """A name that is one word of a header, whatever a model or a client made of it."""
     return _NO_NAME.sub("_", line(name))[:256] or "unknown"
 
@@ -153,4 +153,4 @@ def _namespaces(own: Sequence[FunctionTool]) -> list[ToolNamespaceConfig]:
 
 def _described(tool: FunctionTool) -> ToolDescription:
     description = "\n".join(line(text) for text in tool.description.splitlines()).strip()
-    return ToolDescription.new(_header_name(tool.name), description, normalise(tool.parameters))
+    return ToolDescription.new(header_name(tool.name), description, normalise(tool.parameters))

@@ -1,0 +1,222 @@
+"""What may be said next, by a grammar over the model's own tokens (llguidance).
+
+A vocabulary's grammars are compiled in one thread in the background: the first one also builds the
+tokenizer there (a second for 200,000 tokens). Nothing that a grammar holds can stop the process: its
+length is limited here, the work that it causes by llguidance.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+WHITESPACE = r"( |\n[ \t]{0,32})?"
+"""Between a JSON text's parts: none, a space, or a new line with its indent, but no endless run."""
+LONGEST = 100_000
+"""Characters of a grammar; those of the worst kind then compile within a second."""
+SYMBOLS = 50_000
+"""Of a compiled grammar, for the same reason."""
+KEPT = 512
+"""Compiled grammars that are remembered."""
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+Allowed = npt.NDArray[np.bool_]
+
+
+class GrammarError(Exception):
+    """A grammar cannot be used; the message is a part of a sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A form that a text has to have."""
+
+    syntax: Literal["json", "lark", "regex"]
+    text: str
+    """A JSON Schema's text, a Lark grammar with ``start``, or a regular expression."""
+
+    @classmethod
+    def of_schema(cls, schema: Mapping[str, Any] | bool) -> Grammar:
+        """Raises GrammarError."""
+        try:
+            return cls("json", json.dumps({} if schema is True else schema))
+        except RecursionError:
+            raise GrammarError("it is nested too deeply") from None
+        except (TypeError, ValueError) as error:
+            raise GrammarError(f"it is not JSON ({error})") from None
+
+    @classmethod
+    def of_arguments(cls, schema: Mapping[str, Any]) -> Grammar:
+        """A call's arguments are an object, where the schema leaves that open. Raises GrammarError."""
+        kind = schema.get("type")
+        is_open = kind is None or (isinstance(kind, list) and "object" in kind)
+        return cls.of_schema({**schema, "type": "object"} if is_open else schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """A vocabulary: each id's bytes, and the ids that are more than their text."""
+
+    tokens: list[bytes]
+    specials: frozenset[int]
+
+
+class Matcher:
+    """One text as it is written under a grammar."""
+
+    def __init__(self, matcher: Any, size: int, never: int) -> None:
+        self._matcher, self._size, self._never = matcher, size, never
+
+    @property
+    def complete(self) -> bool:
+        """The text may end here."""
+        return bool(self._matcher.is_accepting())
+
+    def allows(self, token: int) -> bool:
+        return bool(self._matcher.validate_tokens([token]) == 1)
+
+    def mask(self) -> Allowed:
+        """Exactly the tokens that it allows, (vocabulary,). Nothing, where work became too much."""
+        if self._matcher.is_stopped():
+            return np.zeros(self._size, np.bool_)
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        allowed = np.unpackbits(bits, bitorder="little")[: self._size].view(np.bool_)
+        allowed[self._never] = False  # the end, of which the text's surroundings decide
+        return allowed
+
+    def accept(self, token: int) -> None:
+        self._matcher.consume_token(token)
+
+
+class Compiled:
+    """A grammar on a vocabulary, ready for any number of texts."""
+
+    def __init__(self, matcher: Any, size: int, never: int, unenforced: str | None) -> None:
+        self._matcher, self._size, self._never = matcher, size, never
+        self.unenforced = unenforced
+        """What of it cannot be enforced, in llguidance's words; None: nothing."""
+
+    def begin(self) -> Matcher:
+        return Matcher(self._matcher.deep_copy(), self._size, self._never)
+
+
+class Grammars:
+    """The grammars on one vocabulary; one for each of the process's models."""
+
+    def __init__(self, spelling: Callable[[], Spelling]) -> None:
+        """``spelling`` is called when the first grammar is needed, in the background."""
+        self._spelling = spelling
+        self._thread = ThreadPoolExecutor(1, "grammars")
+        self._compiled: OrderedDict[Grammar, Future[Compiled]] = OrderedDict()
+        self._tokenizer: Any = None
+        self._size = 0
+
+    def compile(self, grammar: Grammar) -> Future[Compiled]:
+        """Begin with it, or what came of it before: Compiled, or GrammarError."""
+        if (found := self._compiled.get(grammar)) is None:
+            found = self._compiled[grammar] = self._thread.submit(self._compile, grammar)
+            if len(self._compiled) > KEPT:
+                self._compiled.popitem(last=False)
+        self._compiled.move_to_end(grammar)
+        return found
+
+    def _compile(self, grammar: Grammar) -> Compiled:
+        if len(grammar.text) > LONGEST:
+            raise GrammarError(f"it is longer than {LONGEST:,} characters")
+        self._build()
+        if grammar.syntax != "json":
+            return self._begun(_lark(grammar))
+        try:
+            return self._begun(_json(grammar.text))
+        except GrammarError as error:
+            return self._relaxed(grammar.text, str(error))
+
+    def _relaxed(self, schema: str, why: str) -> Compiled:
+        """What can be enforced of a schema, at the least an object where it wants one."""
+        attempts = [_json(schema, lenient=True)]
+        value = json.loads(schema)
+        if isinstance(value, dict) and value.get("type") == "object":
+            attempts.append(_json(json.dumps(ANY_OBJECT)))
+        for lark in attempts:
+            try:
+                return self._begun(lark, unenforced=why)
+            except GrammarError:
+                continue
+        raise GrammarError(why)
+
+    def _build(self) -> None:
+        if self._tokenizer is not None:
+            return
+        from llguidance import LLTokenizer
+
+        spelling = self._spelling()
+        self._size = len(spelling.tokens)
+        # Slices would make some masks faster; a mask is needed after a reject only, and they double
+        # the time that the building holds the interpreter.
+        wrapped: Any = _Wrapped(spelling)
+        self._tokenizer = LLTokenizer(wrapped, slices=[])
+
+    def _begun(self, lark: str, unenforced: str | None = None) -> Compiled:
+        """Raises GrammarError."""
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(max_grammar_size=SYMBOLS, verbose_errors=False)
+        matcher = LLMatcher(
+            self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits
+        )
+        if matcher.is_error():
+            raise GrammarError(_reason(matcher.get_error()))
+        never = self._tokenizer.eos_token
+        compiled = Compiled(matcher, self._size, never, unenforced)
+        first = compiled.begin()
+        if not (first.complete or first.mask().any()):
+            raise GrammarError("no text can satisfy it")
+        return compiled
+
+
+class _Wrapped:
+    """A vocabulary as llguidance wants it; text is never turned into ids."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, spelling: Spelling) -> None:
+        self.tokens = spelling.tokens
+        self.special_token_ids = sorted(spelling.specials)
+        self.eos_token_id = self.special_token_ids[0]
+
+    def __call__(self, text: str) -> list[int]:
+        return []
+
+
+# Any way to spell a text counts; forced texts would be narrowed to one of their tokenizations.
+_ANY_TOKENS = '%llguidance {"no_forcing": true}\n'
+
+
+def _json(schema: str, *, lenient: bool = False) -> str:
+    value = json.loads(schema)
+    if isinstance(value, dict):
+        options: dict[str, Any] = {"whitespace_pattern": WHITESPACE}
+        value["x-guidance"] = options | ({"lenient": True} if lenient else {})
+    return f"{_ANY_TOKENS}start: %json {json.dumps(value)}"
+
+
+def _lark(grammar: Grammar) -> str:
+    if grammar.syntax == "lark":
+        return grammar.text if "%llguidance" in grammar.text else _ANY_TOKENS + grammar.text
+    from llguidance import regex_to_lark
+
+    return f"{_ANY_TOKENS}start: /{regex_to_lark(grammar.text)}/"
+
+
+def _reason(error: str) -> str:
+    """The first line, without the place in a text that only we have seen."""
+    first = error.strip().splitlines()[0] if error.strip() else "unknown"
+    return first.rpartition("failed to compile JSON schema: ")[2][:300]

@@ -1,0 +1,182 @@
+"""Holds a generation to its rules, where Harmony's own structure says which of them applies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+import numpy as np
+from openai_harmony import HarmonyEncoding
+
+from agent.engine.base import EngineError
+from agent.engine.constrain import (
+    ANY_OBJECT,
+    Allowed,
+    Compiled,
+    Grammar,
+    GrammarError,
+    Grammars,
+    Matcher,
+)
+from agent.formats.base import Kind, Opened
+from agent.formats.harmony.parser import HarmonyParser
+from agent.formats.harmony.render import header_name
+from agent.formats.harmony.vocabulary import (
+    CALL,
+    CHANNEL,
+    CONSTRAIN,
+    END,
+    LAST,
+    MESSAGE,
+    ORDINARY,
+    RETURN,
+    START,
+)
+from agent.formats.recipients import Recipients
+from agent.formats.rules import Rules
+
+PATIENCE = 10
+"""Seconds that a generation waits for a grammar that is still being compiled."""
+NOTHING: frozenset[int] = frozenset()
+_ENDS = {Kind.REASONING: END, Kind.PREAMBLE: END, Kind.FINAL: RETURN}
+
+
+class HarmonyGuide:
+    """A Constraint. It reads along with the format's own parser, so both see the same messages."""
+
+    def __init__(
+        self, encoding: HarmonyEncoding, rules: Rules, recipients: Recipients, grammars: Grammars
+    ) -> None:
+        self._parser = HarmonyParser(encoding, recipients)
+        self._rules, self._grammars = rules, grammars
+        self._exact = rules.exact or rules.calls != "may" or rules.answer is not None
+        self._headers = _Headers(rules, recipients, grammars)
+        self._said: set[Kind] = set()
+        self._free = not self._exact
+        """Anything may come."""
+        self._matcher: Matcher | None = None
+        self._ends = NOTHING
+        """Ids that may end the body, once its grammar is satisfied."""
+        self._in_body = False
+        self._first = self._exact
+        """The first header's grammar is still to come, when the engine's thread asks."""
+
+    # --- what may come --------------------------------------------------------------------------
+
+    def allows(self, token: int) -> bool:
+        if self._free:
+            return True
+        if self._first:
+            self._begin_header(started=True)
+        if token in self._ends:
+            return self._matcher is None or self._matcher.complete
+        if self._in_body and token >= ORDINARY:
+            return False
+        return self._matcher is None or self._matcher.allows(token)
+
+    def mask(self) -> Allowed | None:
+        if self._free:
+            return None
+        matcher = self._matcher
+        allowed = np.ones(LAST, np.bool_) if matcher is None else matcher.mask()
+        if self._in_body:
+            allowed[ORDINARY:] = False
+            if matcher is None or matcher.complete:
+                allowed[list(self._ends)] = True
+        return allowed
+
+    # --- what came ------------------------------------------------------------------------------
+
+    def accept(self, token: int) -> None:
+        if self._matcher is not None and token not in self._ends:
+            self._matcher.accept(token)
+        self._parser.feed((token,))
+        if token >= ORDINARY:
+            self._mark(token)
+
+    def _mark(self, token: int) -> None:
+        opened = self._parser.within
+        if token == MESSAGE and opened is not None:
+            self._begin_body(opened)
+        elif opened is None and self._in_body:
+            self._in_body = False
+            self._matcher, self._ends = None, NOTHING
+            self._free = not self._exact
+            if self._exact and token == END:
+                self._begin_header(started=False)
+
+    def _begin_header(self, *, started: bool) -> None:
+        """``started``: ``<|start|>assistant`` stands there already."""
+        self._first = False
+        self._matcher = _ready(self._headers.compiled(started, self._said)).begin()
+
+    def _begin_body(self, opened: Opened) -> None:
+        self._in_body = True
+        self._said.add(opened.kind)
+        grammar = self._grammar(opened)
+        self._matcher = None if grammar is None else grammar.begin()
+        self._ends = frozenset({_ENDS.get(opened.kind, CALL)})
+        self._free = grammar is None and not self._exact
+
+    def _grammar(self, opened: Opened) -> Compiled | None:
+        match opened.kind:
+            case Kind.FINAL if self._rules.answer is not None:
+                return _ready(self._rules.answer)
+            case Kind.TOOL if opened.json or opened.recipient != "python":
+                wanted = self._rules.arguments.get(opened.recipient or "")
+                try:
+                    return None if wanted is None else _ready(wanted)
+                except GrammarError:  # the call's own check finds what is wrong
+                    return _ready(self._grammars.compile(Grammar.of_schema(ANY_OBJECT)))
+            case _:
+                return None
+
+
+def _ready(compiled: Future[Compiled]) -> Compiled:
+    """Raises GrammarError, EngineError."""
+    try:
+        return compiled.result(PATIENCE)
+    except TimeoutError:
+        raise EngineError("A grammar took too long to compile: simplify the schema.") from None
+
+
+class _Headers:
+    """The grammars of one generation's headers."""
+
+    def __init__(self, rules: Rules, recipients: Recipients, grammars: Grammars) -> None:
+        self._rules, self._grammars = rules, grammars
+        self._names = [header_name(name) for name in recipients.declared]
+
+    def compiled(self, started: bool, said: Iterable[Kind]) -> Future[Compiled]:
+        return self._grammars.compile(Grammar("lark", self._lark(started, set(said))))
+
+    def _lark(self, started: bool, said: set[Kind]) -> str:
+        """Where a call has to come, thoughts and a word to the person may come before it, once."""
+        rules, must = self._rules, self._rules.calls == "must"
+        kinds = {
+            "thought": not (must and said & {Kind.REASONING, Kind.PREAMBLE}),
+            "preamble": rules.answer is None and not (must and Kind.PREAMBLE in said),
+            "answer": not must,
+            "call": bool(self._names) and rules.calls != "none",
+        }
+        allowed = " | ".join(kind for kind, is_allowed in kinds.items() if is_allowed)
+        begin = "" if started else f'<[{START}]> "assistant" '
+        typed = f'" "? <[{CONSTRAIN}]> "json"'
+        kind = f"({typed})?" if rules.answer else ""
+        names = " | ".join(map(json.dumps, self._names))
+        lines = [
+            f"start: {begin}({allowed})",
+            f'thought: <[{CHANNEL}]> "analysis" <[{MESSAGE}]>',
+            f'preamble: <[{CHANNEL}]> "commentary" <[{MESSAGE}]>',
+            f'answer: <[{CHANNEL}]> "final" {kind} <[{MESSAGE}]>',
+        ]
+        if kinds["call"]:
+            lines += [
+                f"call: <[{CHANNEL}]> channel to kind? <[{MESSAGE}]>",
+                f"    | to <[{CHANNEL}]> channel kind? <[{MESSAGE}]>",
+                'channel: "commentary" | "analysis"',
+                f'to: " to=" ({names})',
+                f'kind: {typed} | " json" | " code"',
+            ]
+        return "\n".join(lines)

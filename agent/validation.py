@@ -1,0 +1,60 @@
+"""Whether a JSON value fits a JSON Schema, for what no grammar held the model to.
+
+Schemas come from servers and clients: none of them makes this fetch anything, run long, or fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+STEPS = 20_000
+"""Keywords that are looked at; a schema whose branches multiply would go on for ever."""
+PATTERNS = ("pattern", "patternProperties")
+"""Regular expressions that may run for ever; grammars enforce them."""
+
+
+class _TooMuch(Exception):
+    pass
+
+
+def problem(schema: Mapping[str, Any], value: object) -> str | None:
+    """What is wrong with the value, in one sentence; None: nothing that could be found."""
+    # Imported here: it takes a moment, and most calls never need it.
+    import jsonschema
+    import referencing
+
+    validator = _validator(jsonschema)(schema, registry=referencing.Registry())
+    try:
+        error = next(iter(validator.iter_errors(value)), None)
+    except (_TooMuch, RecursionError):
+        return None
+    except Exception as error:  # an invalid schema fails in ways of its own
+        return f"the schema cannot be followed ({str(error)[:200]})"
+    if error is None:
+        return None
+    place = ".".join(str(part) for part in error.absolute_path)
+    return f"{place}: {error.message[:400]}" if place else str(error.message)[:400]
+
+
+def _validator(jsonschema: Any) -> Any:
+    draft = jsonschema.Draft202012Validator
+    steps = 0
+
+    def counted(check: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator[Any]]:
+        def checked(*arguments: Any) -> Iterator[Any]:
+            nonlocal steps
+            steps += 1
+            if steps > STEPS:
+                raise _TooMuch
+            yield from check(*arguments) or ()
+
+        return checked
+
+    checks = {
+        keyword: counted(check)
+        for keyword, check in draft.VALIDATORS.items()
+        if keyword not in PATTERNS
+    }
+    ignored = dict.fromkeys(PATTERNS, counted(lambda *_: None))
+    return jsonschema.validators.extend(draft, checks | ignored)

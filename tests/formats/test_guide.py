@@ -1,0 +1,178 @@
+"""Whatever is drawn under a guide is Harmony, and fits its grammars; what models write is allowed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from openai_harmony import HarmonyEncoding
+
+from agent.engine.base import Constraint
+from agent.engine.constrain import Grammar
+from agent.formats.base import Closed, Delta, Kind, Opened, Repair, Stop
+from agent.formats.harmony.format import HarmonyFormat
+from agent.formats.recipients import ALIASES, Recipients
+from agent.formats.rules import Rules
+
+ADD = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"enum": [1, 2]}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def form(encoding: HarmonyEncoding) -> HarmonyFormat:
+    return HarmonyFormat(encoding)
+
+
+NAMES = ("functions.add", "functions.files__read", "python")
+
+
+def guide(form: HarmonyFormat, **rules: Any) -> Constraint:
+    arguments: Mapping[str, Any] = rules.pop("arguments", {"functions.add": ADD})
+    compiled = {
+        name: form.grammars.compile(Grammar.of_arguments(schema))
+        for name, schema in arguments.items()
+    }
+    if "answer" in rules:
+        rules["answer"] = form.grammars.compile(Grammar.of_schema(rules["answer"]))
+    return form.guide(Rules(arguments=compiled, **rules), Recipients(NAMES, ALIASES))
+
+
+def drawn(guide: Constraint, seed: int, form: HarmonyFormat, most: int = 80) -> list[int]:
+    """What a model says that knows nothing, mostly stops, and gets tired: ids until the end."""
+    draw = random.Random(seed)
+    ids: list[int] = []
+    marks = [200_002, 200_003, 200_005, 200_006, 200_007, 200_008, 200_012]
+    while len(ids) < most:
+        wanted = draw.choice([*marks, draw.randrange(201_088)])
+        if not guide.allows(wanted):
+            mask = guide.mask()
+            assert mask is not None and mask.any() and not mask[wanted]
+            choices = np.flatnonzero(mask)
+            wanted = int(choices[draw.randrange(len(choices))])
+            assert guide.allows(wanted)
+        guide.accept(wanted)
+        ids.append(wanted)
+        if wanted in form.stop:
+            break
+    return ids
+
+
+def pieces(form: HarmonyFormat, ids: list[int]) -> list[Any]:
+    return [*form.parser(Recipients(NAMES, ALIASES)).feed(ids)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize(
+    "rules", [{"exact": True}, {"calls": "must"}, {"calls": "none"}, {"answer": ADD}], ids=str
+)
+def test_what_is_drawn_is_well_formed(
+    form: HarmonyFormat, rules: dict[str, Any], seed: int
+) -> None:
+    ids = drawn(guide(form, **rules), seed, form)
+    found = pieces(form, ids)
+    kinds = [piece.kind for piece in found if isinstance(piece, Opened)]
+    assert not [piece for piece in found if isinstance(piece, Repair)]
+    assert Kind.TOOL_UNKNOWN not in kinds
+    if ids[-1] in form.stop:
+        assert isinstance(found[-1], Stop) and found[-1].reason in ("call", "return")
+        if rules.get("calls") == "must":
+            assert kinds[-1] is Kind.TOOL and Kind.FINAL not in kinds and len(kinds) <= 3
+    if rules.get("calls") == "none":
+        assert Kind.TOOL not in kinds
+    if "answer" in rules:
+        assert Kind.PREAMBLE not in kinds
+    said = ""
+    for piece in found:
+        match piece:
+            case Opened():
+                opened, said = piece, ""
+            case Delta(text):
+                said += text
+            case Closed(complete=True) if opened.recipient == "functions.add":
+                jsonschema.validate(json.loads(said), ADD)
+            case Closed(complete=True) if opened.kind is Kind.FINAL and "answer" in rules:
+                jsonschema.validate(json.loads(said), ADD)
+
+
+WRITTEN = [
+    "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>4<|return|>",
+    "<|channel|>commentary<|message|>First.<|end|><|start|>assistant"
+    '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1, "b": 2}<|call|>',
+    '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a":1,"b":2}<|call|>',
+    "<|channel|>commentary to=functions.add<|constrain|>json<|message|>"
+    '{\n  "a": 1,\n  "b": 2\n}<|call|>',
+    ' to=functions.add<|channel|>commentary <|constrain|>json<|message|>{"a": 1, "b": 2}<|call|>',
+    '<|channel|>commentary to=functions.add json<|message|>{"a": 1, "b": 2}<|call|>',
+    '<|channel|>analysis to=functions.add code<|message|>{"a": 1, "b": 2}<|call|>',
+    "<|channel|>analysis to=python code<|message|>print(1)\n<|call|>",
+    '<|channel|>commentary to=functions.files__read <|constrain|>json<|message|>{"path": "a"}<|call|>',
+]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("markup", WRITTEN)
+def test_what_models_write_passes(
+    form: HarmonyFormat, encoding: HarmonyEncoding, markup: str, exact: bool
+) -> None:
+    constraint = guide(form, exact=exact)
+    for token in encoding.encode(markup, allowed_special="all"):
+        assert constraint.allows(token)
+        constraint.accept(token)
+
+
+REJECTED = [
+    ('<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1, "b": ', "3"),
+    ('<|channel|>commentary to=add <|constrain|>json<|message|>{"a": ', '"x'),
+    ("<|channel|>commentary to=functions.add <|constrain|>json<|message|>", "<|call|>"),
+    (
+        '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1, "b": 2}',
+        "<|end|>",
+    ),
+    ("<|channel|>analysis to=mcp.add code<|message|>{", "<|start|>"),
+    ('<|start|>assistant<|channel|>commentary to=functions.add<|message|>{"a": 1, "b": 2}', " "),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), REJECTED)
+def test_arguments_are_held_under_any_header_that_is_understood(
+    form: HarmonyFormat, encoding: HarmonyEncoding, before: str, after: str
+) -> None:
+    """Headers are free where nothing else is asked."""
+    constraint = guide(form)
+    for token in encoding.encode(before, allowed_special="all"):
+        assert constraint.allows(token)
+        constraint.accept(token)
+    (token, *_) = encoding.encode(after, allowed_special="all")
+    mask = constraint.mask()
+    assert not constraint.allows(token) and mask is not None and not mask[token]
+
+
+def test_mask_and_check_agree_everywhere(form: HarmonyFormat, encoding: HarmonyEncoding) -> None:
+    constraint = guide(form, exact=True)
+    draw = random.Random(1)
+    for token in encoding.encode(WRITTEN[1], allowed_special="all"):
+        assert constraint.allows(token)
+        mask = constraint.mask()
+        assert mask is not None and mask.shape == (201_088,)
+        some = [draw.randrange(201_088) for _ in range(500)] + list(range(199_998, 200_020))
+        assert all(bool(mask[one]) == constraint.allows(one) for one in some)
+        constraint.accept(token)
+
+
+def test_without_a_grammar_everything_is_free(
+    form: HarmonyFormat, encoding: HarmonyEncoding
+) -> None:
+    constraint = guide(form)
+    odd = "<|channel|>fnal<|message|>x<|channel|><|start|>user"
+    for token in encoding.encode(odd, allowed_special="all"):
+        assert constraint.allows(token) and constraint.mask() is None
+        constraint.accept(token)

@@ -37,6 +37,9 @@ SUMMARY = (
 LEFT_OUT = "The earlier messages of this conversation were left out to make room, unsummarised."
 
 
+_FURTHER = "\n\nWhat was said after that, until here, was left out, unsummarised."
+
+
 class NotCompacted(Exception):
     """The conversation is as before; one sentence."""
 
@@ -135,8 +138,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _message(form: Format, text: str | None) -> list[int]:
-    return form.developer(LEFT_OUT if text is None else told(text))
+def _message(form: Format, text: str) -> list[int]:
+    return form.developer(LEFT_OUT if text == LEFT_OUT else told(text))
 
 
 def _recall(runtime: Runtime, conversation: Conversation) -> bool:
@@ -223,9 +226,14 @@ class _Work:
         return text
 
     def replace(self, upto: int, text: str | None) -> None:
-        """The summary stands for what is before ``upto``; None: it is left out."""
-        ids = _message(self._runtime.format, text)
-        self._conversation.compacted = Compacted(upto, text or LEFT_OUT, ids)
+        """The summary stands for what is before ``upto``; None: that is left out, but for an earlier
+        summary."""
+        earlier = self._conversation.compacted
+        stands = text or LEFT_OUT
+        if text is None and earlier is not None and earlier.text != LEFT_OUT:
+            stands = f"{earlier.text.removesuffix(_FURTHER)}{_FURTHER}"
+        ids = _message(self._runtime.format, stands)
+        self._conversation.compacted = Compacted(upto, stands, ids)
         if text is None:
             self._tell(f"{self._turns(upto)} left out, for the model wrote no summary")
             return

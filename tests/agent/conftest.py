@@ -10,6 +10,7 @@ import pytest
 
 from agent import models
 from agent.config import Places
+from agent.models import Model
 from agent.runtime import Runtime
 from tools.assemble import assemble
 
@@ -22,11 +23,14 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
     async with AsyncExitStack() as stack:
 
         async def make(
-            script: Path | None = None, tools: str = "none", context: int | None = None
+            script: Path | None = None,
+            tools: str = "none",
+            context: int | None = None,
+            model: Model | None = None,
         ) -> Runtime:
             where = Places(tmp_path / "config", model_cache, tmp_path / "state")
             box = assemble(tools=tools)
-            model = models.choose("tiny", where)
+            model = model or models.choose("tiny", where)
             runtime = Runtime(model, box.host, box.policy, where, script=script, context=context)
             stack.push_async_callback(runtime.close)
             await runtime.start()

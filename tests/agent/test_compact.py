@@ -15,6 +15,7 @@ from agent.compact_turn import CompactTurn
 from agent.conversation import Assistant, Called, Conversation, Developer, Entry, Returned, User
 from agent.engine.base import EngineError, Generation, Request, Sampling
 from agent.formats.base import Head
+from agent.models import Model
 from agent.runtime import Runtime
 from agent.store import Store
 from agent.turn import Options, Turn
@@ -120,11 +121,13 @@ async def test_long_results_are_cut_first(make: Make) -> None:
     made = await make(OK)
     conversation = made.talk(4, words=5, result=200)
     before = [list(entry.ids) for entry in conversation.entries]
+    conversation.saved = 5
     events, _ = await made.ask(conversation)
     (request,) = made.requests
     prompt = made.text(request.prompt)
     assert "first 0 more" in prompt and prompt.count("more last") == 4
     assert prompt.count("tokens were cut here") == 3, "the latest turn stays whole"
+    assert prompt.count("the whole: agent sessions show c") == 1, "one of them is in the store"
     assert prompt.count("<|call|>") == prompt.count("<|start|>functions.f to=assistant") == 4
     assert "3 long results of tools shortened" in notices(events)
     assert [entry.ids for entry in conversation.entries[: len(before)]] == before
@@ -142,6 +145,48 @@ async def test_what_was_compacted_is_compacted_again(make: Make) -> None:
         assert TOLD in made.text(request.prompt), "the summary before is summarised with the rest"
     assert made.text(made.requests[-1].prompt).count(SUMMARY) == 1
     assert len(starts(made.runtime.format, conversation.entries)) == 50
+
+
+async def test_an_earlier_summary_outlives_one_that_fails(make: Make) -> None:
+    made = await make(SAID, OK, NONE[0], OK, NONE[0], OK)
+    conversation = made.talk(20)
+    await made.ask(conversation)
+    for _ in range(2):
+        for number in range(16):
+            conversation.add(made.runtime.format, User(f"more {number}" + " word" * 40))
+            conversation.add(made.runtime.format, Assistant("yes"))
+        events, _ = await made.ask(conversation)
+        assert "left out" in notices(events)
+        prompt = made.text(made.requests[-1].prompt)
+        assert TOLD in prompt and prompt.count("was left out, unsummarised") == 1
+        assert not full(made.runtime, conversation)
+
+
+async def test_a_family_whose_results_are_a_users_words(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    """Qwen writes results into messages of the user: they begin no turn, with or without roles."""
+    path = tmp_path / "script.jsonl"
+    lines = [f"<think>\nHm.\n</think>\n\n{TOLD}<|im_end|>", "ok<|im_end|>"]
+    path.write_text("".join(json.dumps({"markup": line}) + "\n" for line in lines))
+    qwen = Model("qwen", path=tmp_path / "nowhere.gguf", format="qwen3")
+    made = Recorded(await make_runtime(path, context=2500, model=qwen))
+    conversation = made.talk(10, words=10, result=100)
+    assert len(starts(made.runtime.format, conversation.entries)) == 10
+    for entry in conversation.entries:
+        entry.role = None
+    assert len(starts(made.runtime.format, conversation.entries)) == 10
+    # Its test vocabulary has a token a byte.
+    context = int(len(conversation.prompt(made.runtime.format)) / 0.9)
+    made.runtime.context_length = made.runtime.engine.context_length = context
+    _, final = await made.ask(conversation)
+    assert final["status"] == "completed" and len(made.requests) == 2
+    form: Any = made.runtime.format
+    raw = form.encoder._vocabulary.raw
+    prompt = b"".join(raw(token) or b"" for token in made.requests[1].prompt).decode()
+    assert TOLD in prompt and "question 9" in prompt and "question 0 " not in prompt
+    assert prompt.count("<tool_call>") == prompt.count("<tool_response>") > 0
+    assert form.name == "qwen3"
 
 
 async def test_a_long_history_is_summarised_in_pieces(make: Make) -> None:

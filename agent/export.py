@@ -140,8 +140,9 @@ FORMATS = {"md": markdown, "json": as_json, "tokens": tokens, "html": page}
 def _blocks(record: Record) -> Iterator[Block]:
     compacted = record.conversation.compacted
     for turn in record.turns:
-        if compacted and turn.start == compacted.upto:
+        if compacted and turn.start is not None and turn.start >= compacted.upto:
             yield Block("Compacted: for the model, this stands for all above", compacted.text)
+            compacted = None
         yield Block("You", turn.prompt)
         for item in turn.response.output:
             yield from _item(item)

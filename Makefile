@@ -8,12 +8,19 @@ READY := $(VENV)/.ready
 
 env: $(READY)
 
-$(READY): pyproject.toml
+NODE_SERVERS := tests/tools/servers/node
+
+$(READY): pyproject.toml $(NODE_SERVERS)/package.json
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x"; exit 1; }
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing (llama.cpp is compiled once, about 4 minutes; later runs take it from pip's cache) …"
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	@if command -v npm >/dev/null; then \
+		echo "Installing the MCP servers of npm that the tests talk to …"; \
+		npm install --prefix $(NODE_SERVERS) --no-package-lock --no-audit --no-fund --silent \
+			|| echo "They could not be installed; their tests are skipped."; \
+	else echo "No npm here; the tests of its MCP servers are skipped."; fi
 	@touch $(READY)
 
 demo: $(READY)
@@ -40,4 +47,4 @@ tiny-eval: $(READY)
 	$(BIN)/python -m agent.tiny.evaluate
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist build
+	rm -rf $(VENV) $(NODE_SERVERS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build

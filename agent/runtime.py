@@ -29,6 +29,8 @@ TRIES = 4
 """Loads with ever less on the GPUs and shorter contexts, where the memory does not suffice."""
 QUIET = 20.0
 """Seconds without a turn after which what is not known of this machine is found out."""
+PATIENCE = 5.0
+"""Seconds that a server which nobody requires may hold up somebody who sits there."""
 
 
 class Runtime:
@@ -89,8 +91,8 @@ class Runtime:
         await self.host.start()
 
     async def ready(self, progress: Callable[[float], None] | None = None) -> None:
-        """Model loaded and tools settled. Raises EngineError."""
-        await asyncio.gather(self._load(progress), self.host.settled())
+        """Model loaded and tools settled, but for a server that takes its time. Raises EngineError."""
+        await asyncio.gather(self.load(progress), self.host.settled(patience=PATIENCE))
 
     async def close(self) -> None:
         self._wake()
@@ -212,7 +214,8 @@ class Runtime:
         if self.script is None:
             self.context_length = self.loading.placement(self.choice).context
 
-    async def _load(self, progress: Callable[[float], None] | None) -> None:
+    async def load(self, progress: Callable[[float], None] | None = None) -> None:
+        """The model only. Raises EngineError."""
         async with self._lock:
             if self.loaded:
                 return

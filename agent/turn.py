@@ -31,7 +31,7 @@ from agent.hub import Log
 from agent.items import Output, list_tools, new_id
 from agent.measures import Measures
 from agent.pieces import Pieces
-from agent.runtime import Runtime
+from agent.runtime import PATIENCE, Runtime
 from tools.base import Approver, Tool
 from tools.hands import conversation as current
 from tools.questions import OnElicitation
@@ -257,10 +257,14 @@ class Turn:
         self._ended = True
 
     async def _introduce(self) -> None:
-        """The first lines; the tools are named in them, so servers that still start are awaited."""
-        runtime = self.runtime
+        """The first lines; the tools are named in them, so servers that still start are awaited,
+        as far as they are needed and, where a person waits, not for long."""
+        runtime, offered = self.runtime, self.options.tools
+        needed = None if offered is None else {tool.server for tool in offered}
+        patience = None if self.source == "run" else PATIENCE
         try:
-            await self.until_stopped(asyncio.gather(runtime.host.settled(), runtime.place()))
+            tools = runtime.host.settled(needed, patience=patience)
+            await self.until_stopped(asyncio.gather(tools, runtime.place()))
         finally:
             self.emit(
                 ev.AgentStart(
@@ -287,7 +291,7 @@ class Turn:
                 done = now
                 self.emit(ev.AgentLoad(done=now, total=1000))
 
-        await self.until_stopped(self.runtime.ready(progress))
+        await self.until_stopped(self.runtime.load(progress))
         missing = [s for s in self.runtime.host.servers() if s.required and s.status != "ready"]
         if missing:
             first = missing[0]

@@ -9,7 +9,7 @@ from typing import Any
 import mcp.types as T
 from pydantic import FileUrl
 
-from tools.naming import clean
+from tools.naming import clean, clean_schema
 from tools.questions import Elicitation, Sampling
 from tools.running import Running
 
@@ -28,8 +28,11 @@ class Answers:
     ) -> T.ElicitResult | T.ErrorData:
         if (running := self._asked_by()) is None:
             return T.ElicitResult(action="decline")
-        schema = params.requested_schema if isinstance(params, T.ElicitRequestFormParams) else None
-        url = params.url if isinstance(params, T.ElicitRequestURLParams) else None
+        schema = url = None
+        if isinstance(params, T.ElicitRequestURLParams):
+            url = params.url
+        else:
+            schema = clean_schema(params.requested_schema)
         answer = await running.elicit(Elicitation(self._server, clean(params.message), schema, url))
         return T.ElicitResult(action=answer.action, content=answer.content)
 

@@ -85,12 +85,13 @@ class Host:
     async def settled(
         self, names: Collection[str] | None = None, *, patience: float | None = None
     ) -> None:
-        """Until none of these servers (None: of all) is starting any more; each is bounded by its
-        own startup timeout. ``patience``: seconds that one which is not required is waited for."""
+        """Until none of these servers (None: of all), nor a required one, is starting any more; each
+        is bounded by its own startup timeout. ``patience``: seconds for those not required."""
         async with asyncio.TaskGroup() as group:
             for name, server in self._servers.items():
-                if names is None or name in names:
-                    group.create_task(server.wait(None if server.config.required else patience))
+                required = server.config.required
+                if names is None or name in names or required:
+                    group.create_task(server.wait(None if required else patience))
 
     def servers(self) -> list[ServerState]:
         return [server.state() for server in self._servers.values()]

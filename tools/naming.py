@@ -50,6 +50,7 @@ def clean_schema(schema: Any, depth: int = 0) -> Any:
                 if key in ("description", "title") and isinstance(value, str)
                 else clean_schema(value, depth + 1)
                 for key, value in schema.items()
+                if key != "$schema"  # says nothing to a model
             }
         case list():
             return [clean_schema(one, depth + 1) for one in schema]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -32,6 +33,19 @@ async def until(done: Callable[[], object], seconds: float = 20) -> None:
 def tool(host: Host, name: str) -> Tool:
     """By the model's name for it."""
     return next(tool for tool in host.tools() if tool.model_name == name)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number: int = free.getsockname()[1]
+        return number
 
 
 @pytest.fixture(autouse=True)

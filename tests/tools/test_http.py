@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -10,19 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.conftest import SERVERS, Hosting, tool, until
+from tests.tools.conftest import SERVERS, Hosting, answers, tool, until
 from tools.config import ServerConfig
 from tools.questions import Elicitation, Elicited
 
 Serve = Callable[[str], Awaitable[subprocess.Popen[bytes]]]
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number: int = free.getsockname()[1]
-        return number
 
 
 @pytest.fixture
@@ -44,11 +35,6 @@ async def serve(port: int) -> AsyncIterator[Serve]:
 def started(transport: str, port: int) -> subprocess.Popen[bytes]:
     path = str(SERVERS / "plain.py")
     return subprocess.Popen([sys.executable, "-I", path, transport, str(port)])
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.parametrize(

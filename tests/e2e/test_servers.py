@@ -56,7 +56,7 @@ def test_progress_is_told_while_the_tool_runs(agent: Agent, script: Script) -> N
     ("arguments", "tool", "kind", "said"),
     [
         ("{}", "plain.fail", "mcp_tool_execution_error", "the moon is in the way"),
-        ('{"size":"many"}', "plain.big", "mcp_tool_execution_error", "size"),
+        ('{"size":"many"}', "plain.big", "mcp_protocol_error", "size"),
         ("{}", "plain.nothing", "mcp_protocol_error", "no tool named plain.nothing"),
     ],
 )

@@ -37,8 +37,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# All groups, or some: make bench GROUPS="decode streams". Builds llama-server the first time.
 bench: $(READY)
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(GROUPS)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz

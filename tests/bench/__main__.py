@@ -1,15 +1,26 @@
 from __future__ import annotations
 
 import importlib
+import os
+import platform
 import sys
+import time
 
-from tests.bench import GROUPS, table
+from tests.bench import GROUPS, Skipped, table
 
 names = sys.argv[1:] or GROUPS
 if unknown := set(names) - set(GROUPS):
     sys.exit(f"No such group: {', '.join(unknown)} (there are {', '.join(GROUPS)})")
 rows = []
+began = time.monotonic()
 for name in names:
-    print(f"measuring {name} …", file=sys.stderr)
-    rows += importlib.import_module(f"tests.bench.{name}").rows()
+    print(f"{time.monotonic() - began:4.0f} s: measuring {name} …", file=sys.stderr, flush=True)
+    try:
+        rows += importlib.import_module(f"tests.bench.{name}").rows()
+    except Skipped as reason:
+        print(f"{name} is left out: {reason}", file=sys.stderr)
 print(table(rows))
+print(
+    f"\n{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f};"
+    f" {time.monotonic() - began:.0f} s"
+)

@@ -9,7 +9,11 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from agent.engine.native import repacked
+from agent.engine.placement import Placement
 from agent.engine.threads import Threads
+
+CONTEXT = 4096
 
 
 class Bare:
@@ -17,11 +21,11 @@ class Bare:
 
     def __init__(self, path: Path) -> None:
         params = lib.llama_model_default_params()
-        params.use_extra_bufts = False
+        params.use_extra_bufts = repacked(Placement())
         self.model = lib.llama_model_load_from_file(bytes(path), params)
         self.vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         options = lib.llama_context_default_params()
-        options.n_ctx = lib.llama_model_n_ctx_train(self.model)
+        options.n_ctx = CONTEXT
         options.n_batch = options.n_ubatch = 512
         options.n_outputs_max = 1
         options.swa_full = False

@@ -1,24 +1,57 @@
-"""The model that benchmarks run on."""
+"""The models that benchmarks run on, written once below CACHE.
+
+The embedded one; the same one without its stop tokens, so that whoever runs it writes exactly as many
+tokens as were asked for; and one of GPT-OSS's shape with a tenth of the 20b's size in MXFP4.
+"""
 
 from __future__ import annotations
 
 import functools
-import tempfile
+import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.engine import random_gguf
+import numpy as np
+
+from agent.tiny import expand, gguf_file
+from tests.bench import CACHE, large
+
+STOPS = (199_999, 200_002, 200_006, 200_007, 200_012)
+"""``<|endoftext|> <|return|> <|start|> <|end|> <|call|>``"""
 
 
 @functools.cache
 def model() -> Path:
-    """The embedded model, or one of random weights with the full vocabulary while there is none."""
-    folder = Path(tempfile.mkdtemp(prefix="agent-bench-"))
-    try:
-        from agent.tiny import expand
+    """The embedded model."""
+    return expand.ensure(CACHE)
 
-        return Path(expand.ensure(folder))
-    except (ImportError, OSError):
-        shape = random_gguf.Shape(
-            vocabulary=201_088, width=128, heads=8, kv_heads=2, window=128, context=32_768
-        )
-        return random_gguf.write(folder / "random.gguf", shape)
+
+@functools.cache
+def endless() -> Path:
+    """The embedded model, whose stop tokens all score 0: others are always likelier."""
+    packed = expand.CORE.read_bytes()
+
+    def write(path: Path) -> None:
+        shape, tensors = expand.read_core(packed)
+        out = tensors["rows.out"].copy()
+        out[np.isin(tensors["rows.ids"], STOPS)] = 0
+        gguf_file.write(path, shape, tensors | {"rows.out": out}, lambda percent: None)
+
+    return _once(f"endless-{hashlib.sha256(packed).hexdigest()[:12]}.gguf", write)
+
+
+@functools.cache
+def tenth() -> Path:
+    """Random weights, 1.4 GB; all special tokens score 0, which none of the likely ones do."""
+    return _once(f"{large.NAME}.gguf", large.write)
+
+
+def _once(name: str, write: Callable[[Path], None]) -> Path:
+    path = CACHE / name
+    if not path.is_file():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        write(partial)
+        partial.replace(path)
+    return path

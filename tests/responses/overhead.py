@@ -51,13 +51,18 @@ async def measure(script: Path) -> dict[str, float]:
     return {"turn_us_per_token": alone, "http_us_per_token": over_http - alone}
 
 
+def write_script(folder: Path) -> Path:
+    """An answer of TOKENS tokens."""
+    script = folder / "script.jsonl"
+    markup = "<|channel|>final<|message|>" + " word" * TOKENS + "<|return|>"
+    script.write_text(json.dumps({"markup": markup}) + "\n")
+    return script
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["AGENT_HOME"] = folder
-        script = Path(folder) / "script.jsonl"
-        markup = "<|channel|>final<|message|>" + " word" * TOKENS + "<|return|>"
-        script.write_text(json.dumps({"markup": markup}) + "\n")
-        for name, value in asyncio.run(measure(script)).items():
+        for name, value in asyncio.run(measure(write_script(Path(folder)))).items():
             print(f"{name}: {value:.1f}")
 
 

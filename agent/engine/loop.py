@@ -101,8 +101,9 @@ class Loop:
             pieces.append(Piece(job.number, job.ids[at : at + count], at, last))
             if len(shares) > 1:
                 job.stream.flush()
+        start = time.perf_counter()
         if self._feed(pieces):
-            self._scheduler.fed(shares)
+            self._scheduler.fed(shares, time.perf_counter() - start)
             speakers = [job for job, _ in shares if not job.left]
             for output, job in enumerate(speakers):
                 self._say(job, output)

@@ -165,6 +165,7 @@ class Model:
             case 1:
                 return "full"
             case 2:
+                _reasons.clear()  # it calls this a failure
                 return "stopped"
             case code:
                 raise EngineError(f"llama.cpp failed with code {code}{_because()}.")

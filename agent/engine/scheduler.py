@@ -1,7 +1,7 @@
 """Which job does what in the next step: all that run share each step of the model.
 
-A job that has told its last token feeds that one; one that still reads its prompt feeds a chunk.
-Beside others who speak the chunks are small, so that nobody's stream stands still for long.
+A job that speaks feeds its last token; one that still reads its prompt feeds a chunk. Beside others
+who speak the chunks are small, so that nobody's stream stands still for long.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from agent.engine.sampling import Sampler
     from agent.engine.stream import Stream
 
-BESIDE = 128
-"""Tokens of the chunks that are read while others speak."""
+STANDSTILL = 0.05
+"""Seconds that a chunk may take while others speak."""
+LEAST = 32
+"""Tokens of a chunk in any case: with fewer, prompts are read much slower."""
 AHEAD = 4
 """Requests for work ahead that are remembered; the oldest go first."""
 
@@ -80,11 +82,12 @@ class Share(NamedTuple):
 class Scheduler:
     """Who waits and who runs; it knows nothing of threads or llama.cpp."""
 
-    def __init__(self, cache: Cache, step: int, beside: int = BESIDE) -> None:
-        """`step`: tokens of a step at most; `beside`: of those that are read beside speakers."""
+    def __init__(self, cache: Cache, step: int) -> None:
+        """`step`: tokens of a step at most."""
         self._cache = cache
         self._step = step
-        self._beside = min(beside, step)
+        self._pace = STANDSTILL / LEAST
+        """Seconds in which a token of a prompt is read, by the last few steps."""
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
         self.ahead: deque[Job] = deque()
@@ -158,7 +161,9 @@ class Scheduler:
         """The next step: a token of everyone who speaks, and a chunk of those who read, in turn."""
         shares = [Share(job, 1) for job in self.running if job.left == 1]
         if len(shares) < len(self.running):
-            room = min(self._beside, self._step - len(shares)) if shares else self._step
+            room = self._step - len(shares)
+            if shares:
+                room = min(room, max(LEAST, int(STANDSTILL / self._pace)))
             for job in self.running:
                 if job.left > 1 and room > 0:
                     count = min(room, self._stretch(job))
@@ -171,8 +176,10 @@ class Scheduler:
         at = job.at
         return min((mark for mark in job.marks if mark > at), default=len(job.ids) - 1) - at
 
-    def fed(self, shares: list[Share]) -> None:
-        """The step was done: everyone has that much more in memory."""
+    def fed(self, shares: list[Share], seconds: float) -> None:
+        """The step was done and took so long: everyone has that much more in memory."""
+        if (tokens := sum(share.tokens for share in shares)) >= LEAST:
+            self._pace += (seconds / tokens - self._pace) / 2
         for job, count in shares:
             assert job.sequence is not None
             at = job.at

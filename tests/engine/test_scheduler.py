@@ -12,7 +12,7 @@ from agent.engine.cache import Cache
 from agent.engine.llama import LlamaEngine
 from agent.engine.native import Model
 from agent.engine.placement import Placement
-from agent.engine.scheduler import AHEAD, Job, Scheduler
+from agent.engine.scheduler import AHEAD, LEAST, STANDSTILL, Job, Scheduler
 from agent.engine.stream import Stream
 from agent.engine.threads import Threads
 from agent.engine.worker import QUEUE
@@ -117,8 +117,7 @@ async def test_more_than_may_wait_are_refused(engine: LlamaEngine) -> None:
     ahead = engine.generate(Request(prompt(20), max_tokens=0, idle=True))
     accepted[-1].cancel()
     assert (await read(accepted[-1])).finished.reason == "cancelled"
-    accepted[0].cancel()
-    await read(accepted[0])
+    await read(accepted[0], lambda item: accepted[0].cancel())
     accepted.append(engine.generate(greedy(prompt(20), 1)))
     for generation in accepted:
         generation.cancel()
@@ -183,18 +182,18 @@ def model(gguf: Path) -> Model:
 @pytest.fixture
 def scheduler(model: Model) -> Scheduler:
     model.clear()
-    return Scheduler(Cache(model, 3), step=512, beside=100)
+    return Scheduler(Cache(model, 3), step=512)
 
 
 def job(ids: list[int], idle: bool = False) -> Job:
     return Job(Request(ids, idle=idle), Stream(lambda stream: None), list(ids), limit=100)
 
 
-def run(scheduler: Scheduler) -> list[tuple[Job, int]]:
-    """One step, in which everybody who speaks says 1."""
+def run(scheduler: Scheduler, pace: float = STANDSTILL / 100) -> list[tuple[Job, int]]:
+    """One step with so many seconds a token, in which everybody who speaks says 1."""
     scheduler.begin()
     shares = scheduler.plan()
-    scheduler.fed(shares)
+    scheduler.fed(shares, pace * sum(tokens for _, tokens in shares))
     for one, _ in shares:
         if not one.left:
             one.ids.append(1)
@@ -210,15 +209,25 @@ async def test_alone_a_prompt_is_read_in_whole_steps_and_its_last_token(
     assert [run(scheduler) for _ in range(2)] == [[(one, 1)]] * 2
 
 
-async def test_beside_speakers_chunks_are_small_and_readers_take_turns(
-    scheduler: Scheduler,
-) -> None:
+async def test_beside_speakers_chunks_take_no_longer_than_they_may(scheduler: Scheduler) -> None:
+    scheduler.add(speaker := job(prompt(2)))
+    run(scheduler), run(scheduler)
+    scheduler.add(reader := job(prompt(3000)))
+    chunks = [run(scheduler)[1][1] for _ in range(12)]
+    assert chunks[0] == LEAST and chunks == sorted(chunks) and 95 <= chunks[-1] <= 100
+    chunks = [run(scheduler, pace=STANDSTILL)[1][1] for _ in range(5)]
+    assert chunks[-1] == LEAST
+    chunks = [run(scheduler, pace=STANDSTILL / 10_000)[1][1] for _ in range(12)]
+    assert chunks[-1] == 511 and scheduler.running == [speaker, reader]
+
+
+async def test_readers_take_turns(scheduler: Scheduler) -> None:
     scheduler.add(speaker := job(prompt(2)))
     run(scheduler), run(scheduler)
     scheduler.add(a := job(prompt(900, 1)))
     scheduler.add(b := job(prompt(900, 2)))
-    steps = [run(scheduler) for _ in range(4)]
-    assert steps == [[(speaker, 1), (one, 100)] for one in (a, b, a, b)]
+    steps = [run(scheduler)[0:2] for _ in range(4)]
+    assert [[one for one, _ in step] for step in steps] == [[speaker, x] for x in (a, b, a, b)]
 
 
 async def test_short_prompts_are_read_together(scheduler: Scheduler) -> None:

@@ -18,11 +18,13 @@ CHECKPOINTS = 32
 """Of one sequence; those of a common beginning are held once."""
 APART = 2048
 """Tokens of a long prompt between checkpoints."""
-WORTH = 256
+WORTH = 64
 """Tokens below which computing again is as cheap as going back."""
 SLACK = 16
 """Tokens of a former prompt that a new one may cut off to go on in its place: how two turns of one
 conversation are told from two conversations that begin alike."""
+DRAFT = 256
+"""The same for a prompt that is still being typed."""
 _BLOCK = 1024
 
 
@@ -164,7 +166,7 @@ class Cache:
         source = max(self.sequences, key=lambda s: (usable[s], not s.busy, s.used))
         count = usable[source]
         lost = source.asked - count
-        if not source.busy and count and lost <= (WORTH if ahead else SLACK):
+        if not source.busy and count and lost <= (DRAFT if ahead else SLACK):
             target, kept = source, source.cut(count)
         else:
             target = min(self.free, key=lambda s: (bool(s.ids), s.used))

@@ -212,7 +212,7 @@ async def test_alone_a_prompt_is_read_in_whole_steps_and_its_last_token(
 async def test_beside_speakers_chunks_take_no_longer_than_they_may(scheduler: Scheduler) -> None:
     scheduler.add(speaker := job(prompt(2)))
     run(scheduler), run(scheduler)
-    scheduler.add(reader := job(prompt(3000)))
+    scheduler.add(reader := job(prompt(20_000)))
     chunks = [run(scheduler)[1][1] for _ in range(12)]
     assert chunks[0] == LEAST and chunks == sorted(chunks) and 95 <= chunks[-1] <= 100
     chunks = [run(scheduler, pace=STANDSTILL)[1][1] for _ in range(5)]

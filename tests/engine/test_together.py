@@ -1,0 +1,90 @@
+"""The embedded model with several conversations at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from agent.conversation import Conversation, User
+from agent.engine.base import Request, Sampling
+from agent.engine.llama import LlamaEngine
+from agent.engine.placement import Placement
+from agent.engine.threads import Threads
+from agent.formats.base import FunctionTool, Head
+from agent.formats.harmony.format import HarmonyFormat
+from tests.engine.conftest import read
+
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
+
+WEATHER = FunctionTool(
+    "get_weather",
+    "The weather in a city.",
+    {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+QUESTIONS = [
+    "Hello! Who are you?",
+    "What is the weather in Paris?",
+    "What is 21 times 2?",
+    "Thank you, good night.",
+]
+HEAD = Head(date="2026-01-01", functions=(WEATHER,), python=True)
+
+
+@pytest.fixture
+async def tiny(tiny_gguf: Path) -> AsyncIterator[LlamaEngine]:
+    engine = LlamaEngine(tiny_gguf, placement=Placement(4096), threads=Threads(1, 1))
+    await engine.load()
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+def requests(encoding: HarmonyEncoding) -> list[Request]:
+    """The questions under the same head, to be answered greedily."""
+    form = HarmonyFormat(encoding)
+
+    def request(question: str) -> Request:
+        conversation = Conversation("c")
+        conversation.set_head(form, HEAD)
+        conversation.add(form, User(question))
+        return Request(conversation.prompt(form), 40, form.stop, Sampling(temperature=0))
+
+    return [request(question) for question in QUESTIONS]
+
+
+@pytest.mark.parametrize("count", [2, 4])
+async def test_together_they_answer_what_they_answer_alone(
+    tiny: LlamaEngine, requests: list[Request], count: int
+) -> None:
+    requests = requests[:count]
+    alone = [await read(tiny.generate(request)) for request in requests]
+    assert len({tuple(got.ids) for got in alone}) == count
+    await tiny.close()
+    await tiny.load()
+    together = await asyncio.gather(*(read(tiny.generate(request)) for request in requests))
+    assert [got.ids for got in together] == [got.ids for got in alone]
+
+
+async def test_the_head_that_they_share_is_computed_once(
+    tiny: LlamaEngine, requests: list[Request]
+) -> None:
+    first, *others = await asyncio.gather(*(read(tiny.generate(r)) for r in requests))
+    assert first.finished.cached_tokens == 0
+    shared = [got.finished.cached_tokens for got in others]
+    assert min(shared) > 0.7 * len(requests[0].prompt)
+
+
+async def test_what_was_prepared_costs_no_time_when_it_is_asked(
+    tiny: LlamaEngine, requests: list[Request]
+) -> None:
+    asked = requests[0]
+    for typed in (30, 20, 10):
+        draft = Request(asked.prompt[:-typed], max_tokens=0, idle=True)
+        assert (await read(tiny.generate(draft))).finished.reason == "length"
+    got = await read(tiny.generate(asked))
+    assert got.finished.cached_tokens == len(asked.prompt) - 10

@@ -8,10 +8,10 @@ from typing import Any
 
 from tools.base import Source
 
-_CITATION = re.compile(r"【(\d{1,9})†[^】\n]{0,80}】")
+_CITATION = re.compile(r"【(\d{1,9})†L(\d{1,9})[^】\n]{0,80}】")
 
-FindSource = Callable[[int], Source | None]
-"""The page that a cursor names."""
+FindSource = Callable[[int, int], Source | None]
+"""What a line of the page that a cursor names tells of."""
 
 
 def citations(text: str, find: FindSource) -> list[dict[str, Any]]:
@@ -26,5 +26,5 @@ def citations(text: str, find: FindSource) -> list[dict[str, Any]]:
             "url": source.url,
         }
         for mark in _CITATION.finditer(text)
-        if (source := find(int(mark[1]))) is not None
+        if (source := find(int(mark[1]), int(mark[2]))) is not None
     ]

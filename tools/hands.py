@@ -63,8 +63,8 @@ class Hand(Protocol):
 class Citable(Protocol):
     """A hand whose results an answer can cite."""
 
-    def source(self, cursor: int) -> Source | None:
-        """What a cursor names in the conversation that is under way."""
+    def source(self, cursor: int, line: int) -> Source | None:
+        """What this line of a page of the conversation that is under way tells of."""
         ...
 
 

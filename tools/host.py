@@ -194,11 +194,11 @@ class Host:
         except Exception as error:
             return encodable(str(error))
 
-    def source(self, cursor: int) -> Source | None:
-        """The page that an answer cites by this cursor."""
+    def source(self, cursor: int, line: int) -> Source | None:
+        """What an answer cites by a page's cursor and a line of it."""
         for server in self._servers.values():
             hand = server.config.hand
-            if isinstance(hand, Citable) and (found := hand.source(cursor)) is not None:
+            if isinstance(hand, Citable) and (found := hand.source(cursor, line)) is not None:
                 return found
         return None
 

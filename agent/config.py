@@ -10,11 +10,14 @@ import re
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import platformdirs
 
 from agent.errors import UserError
+
+if TYPE_CHECKING:
+    from tools.browser.settings import BrowserSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +76,20 @@ class Settings:
     """The model where --model is not given."""
     keep_alive: float | None = None
     """Seconds without a turn after which the model is unloaded; unset: never."""
+    unsandboxed_python: bool = False
+    """Where no isolation works: offer python all the same, and ask before every call."""
+    browser: BrowserSettings | None = None
+    """Where the browser searches, and which private networks it may open."""
 
 
 def settings(where: Places) -> Settings:
     """Raises UserError, which names the file and what is wrong with it."""
     path = where.config / "config.toml"
+    given: dict[str, Any]
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return Settings()
+        given = {}
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {error}") from error
     match given:
@@ -91,9 +99,21 @@ def settings(where: Places) -> Settings:
             raise UserError(f"{path}: model is a name or a path in quotes, not {other!r}.")
         case {"keep_alive": other} if type(other) not in (int, float) or other < 0:
             raise UserError(f"{path}: keep_alive is a number of seconds, not {other!r}.")
+        case {"unsandboxed_python": other} if not isinstance(other, bool):
+            raise UserError(f"{path}: unsandboxed_python is true or false, not {other!r}.")
     if unknown := given.keys() - {field.name for field in fields(Settings)}:
         raise UserError(f"{path}: there is no setting named {min(unknown)}.")
-    return Settings(**given)
+    return Settings(**{**given, "browser": _browser(path, given.get("browser", {}))})
+
+
+def _browser(path: Path, given: object) -> BrowserSettings | None:
+    from tools.browser.settings import BrowserSettings
+
+    try:
+        found = BrowserSettings.of(given, os.environ)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}.") from error
+    return None if found == BrowserSettings() else found
 
 
 def set_default_model(where: Places, name: str) -> None:

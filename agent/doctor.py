@@ -70,7 +70,7 @@ def _hands(where: Places) -> Iterator[Check]:
 
     active = isolation()
     yield "python tool", active.ok, f"isolation {active.name}: {active.detail}"
-    yield "files tool", True, f"root {Path.cwd()}, read only"
+    yield "files tool", True, f"root {Path.cwd()}"
 
 
 def _files(where: Places) -> Iterator[Check]:

@@ -34,6 +34,7 @@ def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = No
         raise UserError(f"--root: {root} is not a folder.")
     try:
         model = models.choose(shared.model, where, scripted=shared.engine is not None)
+        said = settings(where)
         toolbox = assemble(
             tools=tools if shared.tools is None else shared.tools,
             mcp_config=shared.mcp_config,
@@ -42,6 +43,8 @@ def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = No
             root=root,
             results=where.cache / "results",
             work=where.cache,
+            allow_unsandboxed=said.unsandboxed_python,
+            browser=said.browser,
             user=where.servers,
             approvals=where.approvals,
             calls=where.calls,
@@ -51,7 +54,7 @@ def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = No
     except (EngineError, ConfigError) as error:
         raise UserError(str(error)) from error
     script = _script(shared.engine)
-    kept = (keep_alive, model.keep_alive, settings(where).keep_alive)
+    kept = (keep_alive, model.keep_alive, said.keep_alive)
     return Runtime(
         model,
         toolbox.host,

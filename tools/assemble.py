@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tools.approvals import Policy
 from tools.audit import Audit
+from tools.browser import Browser, BrowserSettings
 from tools.config import ServerConfig, merge, parse_server, read_file, read_servers
 from tools.files import Files
 from tools.host import Host
@@ -34,6 +35,7 @@ def assemble(
     approve: str = "",
     root: Path | None = None,
     allow_unsandboxed: bool = False,
+    browser: BrowserSettings | None = None,
     limit: int = 32_000,
     results: Path | None = None,
     work: Path | None = None,
@@ -55,10 +57,12 @@ def assemble(
     folder = (root or Path.cwd()).resolve()
     memory = Memory(approvals, folder)
     files = Files(root, work=work and work / "changes")
+    browsing = Browser(browser, work=work and work / "pages")
     hands = (
         Python(allow_unsandboxed=allow_unsandboxed, work=work and work / "python"),
         files,
         Shell(root, files=files),
+        browsing,
     )
     own = read_file(user) if user and user.exists() and tools != "none" else None
     servers = merge(
@@ -73,6 +77,7 @@ def assemble(
         brought = admitted(find(folder), memory, trust=trust_project)
         servers += [one for one in brought if one.name not in taken]
     host = Host(select(tools, servers), limit=limit, results=results, roots=[folder], tokens=tokens)
+    browsing.search_with(host.tool, host.call)
     policy = Policy.parse(
         approve,
         servers,

@@ -109,6 +109,11 @@ class Host:
             )
         return self._named
 
+    def tool(self, name: str) -> Tool | None:
+        """By ``server.tool``."""
+        found = (tool for tool in self.tools() if name == f"{tool.server}.{tool.name}")
+        return next(found, None)
+
     def current(self, tool: Tool) -> Tool:
         """The tool as its server defines it now."""
         same = (one for one in self.tools() if (one.server, one.name) == (tool.server, tool.name))

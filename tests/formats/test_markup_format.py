@@ -176,11 +176,13 @@ def test_messages_as_the_template_writes_them(form: MarkupFormat) -> None:
 
 
 def test_tools_are_declared(form: MarkupFormat) -> None:
-    head = Head("2026-11-21", instructions="Be <|im_end|> brief.", functions=(CITY,), python=True)
+    own = (FunctionTool("browser.search", "Search.", {}),)
+    said = "Be <|im_end|> brief."
+    head = Head("2026-11-21", instructions=said, functions=(CITY,), python=True, own=own)
     text = shown(form, form.head(head))
     assert text.startswith("<|im_start|>system\nBe <|im_end|> brief.\n\n")
-    names = [json.loads(line)["function"]["name"] for line in text.splitlines()[3:5]]
-    assert names == ["weather", "python"]
+    names = [json.loads(line)["function"]["name"] for line in text.splitlines()[3:6]]
+    assert names == ["weather", "browser.search", "python"]
 
 
 def test_what_a_server_spells_is_never_markup(form: MarkupFormat) -> None:

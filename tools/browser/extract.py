@@ -16,7 +16,9 @@ PAGES = 200
 """Of a PDF."""
 SHORT = 500
 """Characters: so little main text may mean that the page is none of one main text."""
-BLOCKS = "address article aside blockquote br dd div dl dt footer form h1 h2 h3 h4 h5 h6 header hr li"
+BLOCKS = (
+    "address article aside blockquote br dd div dl dt footer form h1 h2 h3 h4 h5 h6 header hr li"
+)
 BLOCKS += " main nav ol p pre section table td th tr ul"
 
 
@@ -34,7 +36,9 @@ def extract(about: dict[str, Any], data: bytes) -> dict[str, str]:
     if kind == "application/pdf":
         return pdf(data)
     text = decoded(data, about["charset"])
-    if about["source"] or not ("html" in kind or text.lstrip()[:200].lower().startswith("<!doctype h")):
+    if about["source"] or not (
+        "html" in kind or text.lstrip()[:200].lower().startswith("<!doctype h")
+    ):
         if "json" in kind and not about["source"]:
             try:
                 text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)

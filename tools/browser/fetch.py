@@ -114,7 +114,10 @@ async def fetch(url: str, guard: httpx2.AsyncBaseTransport) -> Fetched:
                 follow_redirects=True,
                 max_redirects=REDIRECTS,
                 timeout=httpx2.Timeout(SECONDS, connect=10),
-                headers={"User-Agent": AGENT, "Accept": "text/html,application/pdf,text/*,*/*;q=0.1"},
+                headers={
+                    "User-Agent": AGENT,
+                    "Accept": "text/html,application/pdf,text/*,*/*;q=0.1",
+                },
             ) as client,
             client.stream("GET", url) as response,
         ):

@@ -40,6 +40,7 @@ from agent.options import (
     TrustOption,
 )
 from agent.sessions import app as sessions_app
+from agent.shelf import app as models_app
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -56,12 +57,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
-)
-models_app = typer.Typer(
-    help="The models: what is known, what is installed.",
-    epilog="Example: agent models pull gpt-oss-20b",
-    rich_markup_mode=None,
-    no_args_is_help=True,
 )
 app.add_typer(models_app, name="models")
 app.add_typer(sessions_app, name="sessions")
@@ -298,38 +293,20 @@ def parse(
 
 
 @app.command()
-def doctor() -> None:
-    """Check this machine: each line is ok, or what to do."""
+def doctor(
+    *,
+    model: ModelOption = None,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Measure how fast the model reads and writes here.")
+    ] = False,
+) -> None:
+    """Check this machine: each line is ok, or what to do.
+
+    It also says where the model would go in memory, and why.
+    """
     from agent.doctor import main
 
-    raise typer.Exit(main())
-
-
-@models_app.command("list")
-def models_list() -> None:
-    """The models of models.toml; those that can run now are marked."""
-    from agent.config import places
-    from agent.models import known
-
-    for model in known(places()).values():
-        mark = "installed" if model.installed else ""
-        print(f"{model.name:16} {mark:10} {model.description}")
-
-
-@models_app.command("path")
-def models_path(name: str) -> None:
-    """Print where a model's GGUF lies; the embedded one is expanded first."""
-    from agent.setup import model_path
-
-    print(model_path(name))
-
-
-@models_app.command("pull", epilog="HF_ENDPOINT names another hub; HF_TOKEN is used if it is set.")
-def models_pull(name: str) -> None:
-    """Download a model of models.toml; a stopped download goes on where it was."""
-    from agent.pull import pull
-
-    print(pull(name))
+    raise typer.Exit(main(model, bench=bench))
 
 
 def main() -> None:

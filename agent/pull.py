@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.config import Places, places
+from agent.config import places
 from agent.engine.base import EngineError
 from agent.errors import UserError
-from agent.models import Model, known
+from agent.models import Model, folder, known
 
 if TYPE_CHECKING:
     from huggingface_hub.file_download import DryRunFileInfo
@@ -22,18 +22,16 @@ SPARE = 1 << 30
 """Bytes that are left free on the disk."""
 
 
-def pull(name: str) -> Path:
-    """Download all files of a model; the path of the first. Raises UserError.
+def pull(model: Model) -> Path:
+    """Download all files of a model from `find`; the path of the first. Raises UserError.
 
     A download that was stopped goes on where it was; each file's size and sha256 are what the hub
     says of it. HF_ENDPOINT and HF_TOKEN are honoured.
     """
-    where = places()
-    model = _find(name, where)
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
-        return _pull(model, where.cache / "models" / model.name)
+        return _pull(model, folder(places()) / model.name)
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
@@ -42,9 +40,10 @@ def pull(name: str) -> Path:
         ) from error
 
 
-def _find(name: str, where: Places) -> Model:
+def find(name: str) -> Model:
+    """The entry of models.toml that can be pulled. Raises UserError."""
     try:
-        models = known(where)
+        models = known(places())
     except EngineError as error:
         raise UserError(str(error)) from error
     for model in models.values():
@@ -54,24 +53,28 @@ def _find(name: str, where: Places) -> Model:
     raise UserError(f"There is nothing to pull for {name}; these can be pulled: {choices}.")
 
 
-def _pull(model: Model, folder: Path) -> Path:
+def _pull(model: Model, into: Path) -> Path:
     from huggingface_hub import hf_hub_download
 
     assert model.repo is not None
-    plan = [
-        hf_hub_download(model.repo, file, local_dir=folder, dry_run=True) for file in model.files
-    ]
-    missing = [part for part in plan if part.will_download]
-    _need(folder, sum(part.file_size or 0 for part in missing))
+    plan = [hf_hub_download(model.repo, file, local_dir=into, dry_run=True) for file in model.files]
+    missing = sum(part.file_size or 0 for part in plan if part.will_download)
+    _need(into, max(missing - _begun(into), 0))
     for part in plan:
-        path = folder / part.filename
+        path = into / part.filename
         checked = path.with_name(f".{path.name}.checked")
         if part.will_download:
-            hf_hub_download(model.repo, part.filename, local_dir=folder)
+            hf_hub_download(model.repo, part.filename, local_dir=into)
         if part.will_download or not checked.exists():
             _check(path, part)
             checked.touch()
-    return folder / model.files[0]
+    return into / model.files[0]
+
+
+def _begun(folder: Path) -> int:
+    """Bytes of downloads that were stopped on the way."""
+    partial = (folder / ".cache").rglob("*.incomplete")
+    return sum(path.stat().st_size for path in partial)
 
 
 def _need(folder: Path, size: int) -> None:

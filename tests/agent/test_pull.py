@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import os
+import pty
 import subprocess
 import sys
 import threading
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from agent import models
+from agent import models, shelf
+from agent import pull as pulling
 from agent.config import Places
+from tests.engine import shaped_gguf
 
 FILES = {f"m-0000{i}-of-00002.gguf": bytes([i]) * 24_000_000 for i in (1, 2)}
 
@@ -27,6 +30,8 @@ class Hub:
     address: str = ""
     files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
     named: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """What is claimed instead of a file's own size."""
     cut: int | None = None
     """Bytes after which the next download breaks off, once."""
     ranges: list[str | None] = field(default_factory=list)
@@ -66,7 +71,7 @@ def hub() -> Iterator[Hub]:
             self.send_header("X-Repo-Commit", "c" * 40)
             etag = state.named.get(name, hashlib.sha256(data).hexdigest())
             self.send_header("ETag", f'"{etag}"')
-            self.send_header("Content-Length", str(len(data) - start))
+            self.send_header("Content-Length", str(state.sizes.get(name, len(data) - start)))
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
             self.end_headers()
@@ -95,16 +100,34 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pull(hub: Hub, home: Path, name: str = "m") -> subprocess.CompletedProcess[str]:
+def command(*args: str) -> list[str]:
+    return [sys.executable, "-I", "-m", "agent.cli", "models", "pull", *args]
+
+
+def environment(hub: Hub, home: Path) -> dict[str, str]:
+    """Nobody's own models are found in it."""
+    person = home / "person"
+    caches = dict.fromkeys(("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"), "")
+    ours = {"AGENT_HOME": str(home), "HF_ENDPOINT": hub.address, "HOME": str(person)}
+    return {**os.environ, **caches, "OLLAMA_MODELS": str(person / "none"), **ours}
+
+
+def pull(hub: Hub, home: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-I", "-m", "agent.cli", "models", "pull", name],
-        env={**os.environ, "AGENT_HOME": str(home), "HF_ENDPOINT": hub.address},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        command(*(args or ("m",))),
+        env=environment(hub, home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def places(home: Path) -> Places:
+    return Places(home / "config", home / "cache", home / "state")
 
 
 def installed(home: Path) -> bool:
-    return models.known(Places(home / "config", home / "cache", home / "state"))["m"].installed
+    return models.known(places(home))["m"].installed
 
 
 def test_all_parts_come_and_it_is_installed(hub: Hub, home: Path) -> None:
@@ -143,3 +166,80 @@ def test_what_is_not_there_is_one_sentence(hub: Hub, home: Path) -> None:
     assert "Traceback" not in done.stderr
     unknown = pull(hub, home, "nonsense")
     assert unknown.returncode == 2 and "gpt-oss-20b" in unknown.stderr
+
+
+def test_a_disk_that_is_too_full_is_said_before_anything_is_fetched(hub: Hub, home: Path) -> None:
+    hub.sizes["m-00001-of-00002.gguf"] = 1 << 60
+    done = pull(hub, home)
+    assert done.returncode == 2 and "GB free" in done.stderr and "AGENT_HOME" in done.stderr
+    assert not hub.ranges
+
+
+def test_what_is_begun_counts_as_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk needs room for the rest only."""
+    begun = tmp_path / ".cache/huggingface/download/m.gguf.abc.incomplete"
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(b"x" * 1000)
+    assert pulling._begun(tmp_path) == 1000
+    assert pulling._begun(tmp_path / "nothing") == 0
+
+
+# --- the same model in another program's folder ---
+
+
+@pytest.fixture
+def theirs(home: Path) -> Path:
+    """LM Studio's copy of the model, of which only the header is looked at."""
+    path = home / "person/.lmstudio/models/pub/repo/m-Q8_0.gguf"
+    path.parent.mkdir(parents=True)
+    return shaped_gguf.write(path)
+
+
+def test_a_copy_on_this_machine_is_told(hub: Hub, home: Path, theirs: Path) -> None:
+    done = pull(hub, home)
+    assert done.returncode == 2 and not hub.ranges
+    assert f"LM Studio has m already: {theirs}" in done.stderr
+    assert "--model m-Q8_0" in done.stderr and "agent models pull m --force" in done.stderr
+    forced = pull(hub, home, "m", "--force")
+    assert forced.returncode == 0, forced.stderr
+    assert installed(home)
+
+
+def shelf_keeps_the_rest(home: Path) -> bool:
+    """A second entry is appended, the first is still what it was."""
+    file = home / "config/models.toml"
+    known = models.known(places(home))
+    shelf._use(places(home), known["gpt-oss-20b"], Path("/some/where.gguf"))
+    after = models.known(places(home))
+    assert after["m"] == known["m"] and "[gpt-oss-20b]" in file.read_text()
+    return after["gpt-oss-20b"].path == Path("/some/where.gguf")
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_a_person_is_asked(hub: Hub, home: Path, theirs: Path, answer: str) -> None:
+    ours, terminal = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    with subprocess.Popen(
+        command("m"),
+        env=environment(hub, home),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        text=True,
+    ) as running:
+        os.close(terminal)
+        out, _ = running.communicate(timeout=60)
+    os.close(ours)
+    assert running.returncode == 0
+    (model,) = (m for m in models.known(places(home)).values() if m.name == "m")
+    assert out.strip() == str(model.path) and model.installed
+    if answer == "y":
+        assert shelf_keeps_the_rest(home)
+    assert (model.path == theirs) is (answer == "y") and bool(hub.ranges) is (answer == "n")
+
+
+def test_a_path_of_ones_own_is_not_pulled(hub: Hub, home: Path, theirs: Path) -> None:
+    file = home / "config/models.toml"
+    file.write_text(file.read_text() + f'path = "{theirs}"\n')
+    done = pull(hub, home)
+    assert done.returncode == 2 and f"m is the file {theirs}" in done.stderr

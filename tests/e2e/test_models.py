@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gguf
 import pytest
 
 from tests.conftest import Agent
+from tests.engine import shaped_gguf
 from tests.invariants import check
 
 
@@ -82,3 +87,179 @@ def test_the_users_own_entry_wins(agent: Agent, home: Path, tiny_gguf: Path) -> 
     (home / "config" / "models.toml").write_text("[mine\n")
     broken = agent("run", "hello")
     assert broken.code == 2 and "models.toml" in broken.err
+
+
+# --- what is larger than the machine ---
+
+
+@pytest.fixture
+def vast(tmp_path: Path) -> Path:
+    """A model of a terabyte, in a file that is all hole."""
+    shape = replace(shaped_gguf.LARGE, experts=2048)
+    return shaped_gguf.write(tmp_path / "vast.gguf", shape)
+
+
+def test_a_model_that_does_not_fit_says_what_it_needs(agent: Agent, vast: Path) -> None:
+    message = _failed(agent, "--model", str(vast))
+    assert re.fullmatch(r"vast needs [\d.]+ GB and [\d.]+ GB of memory are free: .*", message)
+
+
+def test_doctor_says_where_a_model_goes(agent: Agent, vast: Path, tiny_gguf: Path) -> None:
+    fits = agent("doctor", "--model", str(tiny_gguf))
+    assert fits.code == 0
+    assert re.search(r"placement .* tokens of context, KV cache f16, .* of memory; on ", fits.out)
+    assert re.search(r"device .*cpu", fits.out) and re.search(r"memory .* GB free", fits.out)
+    wrong = agent("doctor", "--model", str(vast))
+    assert wrong.code == 1 and re.search(r"WRONG +placement +vast needs", wrong.out)
+
+
+@pytest.mark.slow
+def test_doctor_measures_speeds(agent: Agent) -> None:
+    ran = agent("doctor", "--bench")
+    assert ran.code == 0
+    assert re.search(r"prefill [\d,]+ tokens/s .*decode [\d,.]+ tokens/s", ran.out)
+
+
+# --- the list, the default, removing ---
+
+
+def _json(agent: Agent, env: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    ran = agent("models", "list", "--json", env=env)
+    assert ran.code == 0
+    return {row["name"]: row for row in json.loads(ran.out)}
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> dict[str, str]:
+    """An environment whose home is empty, so that nobody's own models are found."""
+    home = tmp_path / "person"
+    home.mkdir()
+    empty = dict.fromkeys(("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"), "")
+    return {**empty, "HOME": str(home), "OLLAMA_MODELS": str(home / "ollama")}
+
+
+@pytest.fixture
+def own_home(tmp_path: Path) -> dict[str, str]:
+    """A cache of its own, to be changed."""
+    return {"AGENT_HOME": str(tmp_path / "own")}
+
+
+def test_the_list_as_json(agent: Agent, person: dict[str, str], tiny_gguf: Path) -> None:
+    file = Path(person["HOME"], ".lmstudio/models/p/r/Some-Q8_0.gguf")
+    file.parent.mkdir(parents=True)
+    file.symlink_to(tiny_gguf)
+    rows = _json(agent, person)
+    assert (
+        rows["tiny"]["default"] and rows["tiny"]["usable"] and rows["tiny"]["source"] == "embedded"
+    )
+    missing = rows["gpt-oss-20b"]
+    assert (missing["usable"], missing["size"], missing["source"]) == (False, None, "hub")
+    some = rows["Some-Q8_0"]
+    assert (some["usable"], some["source"], some["path"]) == (True, "LM Studio", str(file))
+    assert some["size"] == tiny_gguf.stat().st_size
+    text = agent("models", "list", env=person).out
+    assert re.search(r"^\* tiny .* embedded ", text, re.M)
+    assert re.search(r"^  Some-Q8_0 +70 MB +LM Studio ", text, re.M)
+    ran = agent("run", "hello", "-q", "--model", "some-q8_0", "--temperature", "0", env=person)
+    assert ran.code == 0 and ran.out.strip()
+
+
+def test_the_default_is_the_users(agent: Agent, tmp_path: Path, tiny_gguf: Path) -> None:
+    env = {"AGENT_HOME": str(tmp_path / "own")}
+    assert agent("models", "default", env=env).out == "tiny\n"
+    config = tmp_path / "own/config/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('# mine\nmodel = "x"\nkeep_alive = 60\n')
+    assert agent("models", "default", str(tiny_gguf), env=env).out == f"{tiny_gguf}\n"
+    assert config.read_text() == f'# mine\nmodel = "{tiny_gguf}"\nkeep_alive = 60\n'
+    ran = agent("run", "hello", "--json-events", "--temperature", "0", env=env)
+    assert ran.events[0]["model"] == tiny_gguf.stem
+    for wrong in ("nonsense", "gpt-oss-20b"):
+        assert agent("models", "default", wrong, env=env).code == 2
+    config.write_text("keep_alive = true\n")
+    broken = agent("run", "hello", env=env)
+    assert broken.code == 2 and "keep_alive is a number of seconds" in broken.err
+    config.write_text("keepalive = 3\n")
+    assert "no setting named keepalive" in agent("run", "hello", env=env).err
+
+
+def test_removing_frees_only_what_was_pulled(
+    agent: Agent, person: dict[str, str], own_home: dict[str, str], tiny_gguf: Path
+) -> None:
+    env = person | own_home
+    pulled = Path(env["AGENT_HOME"], "cache/models/gpt-oss-20b/gpt-oss-20b-mxfp4.gguf")
+    pulled.parent.mkdir(parents=True)
+    pulled.write_bytes(tiny_gguf.read_bytes())
+    assert _json(agent, env)["gpt-oss-20b"]["source"] == "pulled"
+    asked = agent("models", "rm", "gpt-oss-20b", env=env)
+    assert asked.code == 2 and "70 MB" in asked.err and "--yes" in asked.err and pulled.exists()
+    done = agent("models", "rm", "gpt-oss-20b", "--yes", env=env)
+    assert done.code == 0 and "70 MB are free again" in done.out
+    assert not pulled.parent.exists() and pulled.parent.parent.exists()
+    assert "not installed" in agent("models", "rm", "gpt-oss-20b", "--yes", env=env).err
+
+
+def test_removing_leaves_all_else_alone(
+    agent: Agent, person: dict[str, str], own_home: dict[str, str], tmp_path: Path, tiny_gguf: Path
+) -> None:
+    env = person | own_home
+    theirs = Path(env["HOME"], ".lmstudio/models/p/r/Some.gguf")
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(b"")
+    theirs.unlink()
+    theirs.symlink_to(tiny_gguf)
+    mine = tmp_path / "mine.gguf"
+    mine.write_bytes(b"GGUF")
+    config = Path(env["AGENT_HOME"], "config/models.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[mine]\npath = "{mine}"\n[linked]\nrepo = "a/b"\nfile = "x.gguf"\n')
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.gguf").write_bytes(b"GGUF")
+    models = Path(env["AGENT_HOME"], "cache/models")
+    models.mkdir(parents=True)
+    (models / "linked").symlink_to(outside)
+    for name, why in [
+        ("tiny", "part of this program"),
+        ("Some", "belongs to LM Studio"),
+        ("mine", "not pulled by this program"),
+        ("linked", "not pulled by this program"),
+        ("../models", "no model"),
+    ]:
+        ran = agent("models", "rm", name, "--yes", env=env)
+        assert ran.code == 2 and why in ran.err, (name, ran)
+    assert theirs.exists() and mine.exists() and (outside / "x.gguf").exists()
+    config.write_text('["../x"]\nrepo = "a/b"\nfile = "x.gguf"\n')
+    assert "its name has other characters" in agent("models", "rm", "../x", "--yes", env=env).err
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("gpu_layer = 3", "no setting gpu_layer"),
+        ("gpu_layers = true", "gpu_layers is a number"),
+        ("gpu_layers = -1", "gpu_layers is a number"),
+        ('kv_type = "q5_1"', "kv_type is one of f16"),
+        ("overcommit = 1", "overcommit is true or false"),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    agent: Agent, own_home: dict[str, str], entry: str, why: str
+) -> None:
+    config = Path(own_home["AGENT_HOME"], "config/models.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text(f"[gpt-oss-20b]\n{entry}\n")
+    ran = agent("models", "list", env=own_home)
+    assert ran.code == 2 and why in ran.err
+
+
+def test_a_users_settings_change_our_entry(
+    agent: Agent, own_home: dict[str, str], tiny_gguf: Path
+) -> None:
+    """A path alone is enough: sampling and format stay as they are."""
+    config = Path(own_home["AGENT_HOME"], "config/models.toml")
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[gpt-oss-20b]\npath = "{tiny_gguf}"\ncontext = 1024\nkv_type = "q8_0"\n')
+    ran = agent("run", "hello", "--temperature", "0", "--json-events", env=own_home)
+    assert ran.code == 0 and check(ran.events)["temperature"] == 0
+    assert (ran.events[0]["model"], ran.events[0]["context_length"]) == ("gpt-oss-20b", 1024)

@@ -1,0 +1,138 @@
+"""What of `agent doctor` is about models: llama.cpp, the devices, and where the chosen model goes."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agent.config import Places
+from agent.engine import probe
+from agent.engine.attempt import REBUILD
+from agent.engine.base import EngineError
+from agent.engine.fit import Choice, gigabytes
+from agent.engine.probe import Result
+from agent.errors import UserError
+from agent.loading import EMBEDDED_TYPES, Loading
+from agent.models import Model, choose
+
+Check = tuple[str, bool, str]
+"""What, whether it is all right, what was found or what to do."""
+
+
+@dataclass
+class Machine:
+    """The checks of one model on this machine."""
+
+    where: Places
+    name: str | None
+    """Of the model; None: the default."""
+    bench: bool = False
+    """Measure its speed."""
+
+    def checks(self) -> Iterator[Check]:
+        """Processor first: where llama.cpp dies nothing else of it can be asked."""
+        yield from self._known()
+        model, problem = self._chosen()
+        loading = Loading(model, self.where) if model else None
+        choice, refused = self._placed(loading) if loading else (None, None)
+        result = self._probed(choice)
+        yield from _processor(result)
+        if result.plain is None:
+            return
+        yield from _devices()
+        if model is None or loading is None:
+            yield "chosen model", False, problem
+            return
+        yield "chosen model", True, f"{model.name}, {model.path or 'a part of this program'}"
+        if refused is not None:
+            yield "placement", False, refused
+            return
+        yield "placement", True, _described(loading, choice)
+        if self.bench:
+            from agent.speed import measure
+
+            yield "speed", True, asyncio.run(measure(loading, choice))
+
+    def _known(self) -> Iterator[Check]:
+        from agent.shelf import listed
+
+        for row in listed(self.where):
+            state = f"can be pulled: agent models pull {row.name}"
+            if row.size is not None:
+                state = f"{row.source}, {gigabytes(row.size)}"
+            elif row.usable:
+                state = "a part of this program"
+            if row.size is not None and not row.usable:
+                state += f", {row.description}"
+            yield "model", True, f"{row.name}: {state}"
+
+    def _chosen(self) -> tuple[Model | None, str]:
+        try:
+            return choose(self.name, self.where), ""
+        except (EngineError, UserError) as error:
+            return None, str(error)
+
+    def _placed(self, loading: Loading) -> tuple[Choice | None, str | None]:
+        """The choice, or why there is none."""
+        try:
+            return loading.choice(), None
+        except EngineError as error:
+            return None, str(error)
+
+    def _probed(self, choice: Choice | None) -> Result:
+        """Of the weights of the model, as remembered or found out now."""
+        types = choice.types if choice else EMBEDDED_TYPES
+        found = None if self.bench else probe.recall(self.where, types)
+        return found or asyncio.run(probe.run(self.where, types))
+
+
+def _processor(result: Result) -> Iterator[Check]:
+    if result.plain is None:
+        yield "processor", False, f"llama.cpp dies on it ({result.died}): {REBUILD}"
+        return
+    if result.repacked is None:
+        why = result.died or "wrong results"
+        yield "processor", True, f"runs llama.cpp; weights are not repacked ({why} with that)"
+        return
+    prefill = result.repacked.prefill / result.plain.prefill
+    decode = result.repacked.decode / result.plain.decode
+    yield (
+        "processor",
+        True,
+        f"runs llama.cpp; repacked weights: prefill × {prefill:.1f}, decode × {decode:.1f}"
+        " (of a little model on one thread)",
+    )
+
+
+def _devices() -> Iterator[Check]:
+    import llama_cpp
+    import psutil
+
+    from agent.engine.devices import devices, free_memory
+
+    version = importlib.metadata.version("llama-cpp-python")
+    system = llama_cpp.llama_print_system_info().decode(errors="replace")
+    gpu = "GPU offload" if llama_cpp.llama_supports_gpu_offload() else "CPU only"
+    yield "llama.cpp", True, f"llama-cpp-python {version}; {gpu}; {system.strip()}"
+    for device in devices():
+        sizes = f", {gigabytes(device.free)} of {gigabytes(device.total)} free"
+        room = sizes if device.total and device.kind != "cpu" else ""
+        yield "device", True, f"{device.name} ({device.kind}): {device.description.strip()}{room}"
+    total = psutil.virtual_memory().total
+    yield "memory", True, f"{gigabytes(free_memory())} of {gigabytes(total)} free"
+
+
+def _described(loading: Loading, choice: Choice | None) -> str:
+    """Where it goes and why, in one line."""
+    from agent.engine.native import repacked
+
+    placement = loading.placement(choice)
+    parts = [f"{placement.context:,} tokens of context", f"KV cache {placement.kv_type}"]
+    parts.append("repacked weights" if repacked(placement) else "weights as they are")
+    if choice is None:
+        return f"{', '.join(parts)}; on the CPU: it fits anywhere"
+    parts.append(f"{gigabytes(choice.need.memory)} of memory")
+    parts += [f"{gigabytes(size)} on GPU {i}" for i, size in enumerate(choice.need.devices)]
+    return f"{', '.join(parts)}; {'; '.join(choice.why)}"

@@ -36,7 +36,7 @@ from agent.formats.harmony.vocabulary import (
 from agent.formats.recipients import Recipients
 from agent.formats.rules import Rules
 
-PATIENCE = 10
+PATIENCE = 30
 """Seconds that a generation waits for a grammar that is still being compiled."""
 NOTHING: frozenset[int] = frozenset()
 _ENDS = {Kind.REASONING: END, Kind.PREAMBLE: END, Kind.FINAL: RETURN}

@@ -1,0 +1,86 @@
+"""Decoding a call's arguments under their schema, beside the same without it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+from agent.engine.base import Constraint, Prefill, Request, Sampling
+from agent.engine.constrain import Grammar
+from agent.engine.llama import LlamaEngine
+from agent.formats.harmony.format import HarmonyFormat
+from agent.formats.recipients import Recipients
+from agent.formats.rules import Rules
+from agent.tiny.vocabulary import ranks
+from agent.vocabulary import encoding
+from tests.bench import Row, beside
+from tests.bench.models import model
+
+COUNT = 200
+NAME = "functions.record"
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "items": {
+            "type": "array",
+            "minItems": COUNT,
+            "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "value": {"type": "number"}},
+                "required": ["name", "value"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["items"],
+}
+"""Not done within COUNT tokens, whatever is written."""
+OPENING = f"<|channel|>commentary to={NAME} <|constrain|>json<|message|>"
+
+
+def rows() -> list[Row]:
+    """Greedy, where a reject costs least, and sampled; every token is checked."""
+    form = HarmonyFormat(encoding(ranks))
+    arguments = {NAME: form.grammars.compile(Grammar.of_arguments(SCHEMA))}
+    opening: list[int] = form.encoding.encode(OPENING, allowed_special="all")
+    prompt = form.user("Record it.") + form.open_assistant() + opening
+
+    def guided() -> Constraint:
+        guide = form.guide(Rules(arguments=arguments), Recipients([NAME]))
+        for token in opening:
+            guide.accept(token)
+        return guide
+
+    with asyncio.Runner() as runner:
+        engine = LlamaEngine(model())
+        runner.run(engine.load())
+
+        def rate(sampling: Sampling, held: bool) -> float:
+            constraint = guided() if held else None
+            request = Request(prompt, COUNT, sampling=sampling, constraint=constraint)
+            return runner.run(_tokens_per_second(engine, request))
+
+        found = [
+            beside(
+                f"arguments under their schema, {name}",
+                "tokens/s",
+                partial(rate, sampling, True),
+                "without",
+                partial(rate, sampling, False),
+            )
+            for name, sampling in {
+                "greedy": Sampling(temperature=0),
+                "temperature 1": Sampling(seed=1),
+            }.items()
+        ]
+        runner.run(engine.close())
+    return found
+
+
+async def _tokens_per_second(engine: LlamaEngine, request: Request) -> float:
+    start = 0.0
+    async for item in engine.generate(request):
+        if isinstance(item, Prefill):
+            start = time.perf_counter()
+    return COUNT / (time.perf_counter() - start)

@@ -5,8 +5,11 @@ Schemas come from servers and clients: none of them makes this fetch anything, r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 STEPS = 20_000
 """Keywords that are looked at; a schema whose branches multiply would go on for ever."""
@@ -19,7 +22,8 @@ class _TooMuch(Exception):
 
 
 def problem(schema: Mapping[str, Any], value: object) -> str | None:
-    """What is wrong with the value, in one sentence; None: nothing that could be found."""
+    """What is wrong with the value, in one sentence; None: nothing that could be found, and that
+    is all that can be said where the schema itself is wrong or does not end."""
     # Imported here: it takes a moment, and most calls never need it.
     import jsonschema
     import referencing
@@ -29,8 +33,9 @@ def problem(schema: Mapping[str, Any], value: object) -> str | None:
         error = next(iter(validator.iter_errors(value)), None)
     except (_TooMuch, RecursionError):
         return None
-    except Exception as error:  # an invalid schema fails in ways of its own
-        return f"the schema cannot be followed ({str(error)[:200]})"
+    except Exception:  # an invalid schema fails in ways of its own
+        log.debug("a schema cannot be followed", exc_info=True)
+        return None
     if error is None:
         return None
     place = ".".join(str(part) for part in error.absolute_path)

@@ -48,6 +48,8 @@ class ServerConfig:
     disabled_tools: tuple[str, ...] = ()
     rules: Mapping[str, Rule] = field(default_factory=dict)
     """Of single tools; under the empty name, of all others."""
+    constrain: bool = True
+    """The model is held to the tools' schemas."""
     trusted: bool = False
     """The operator named it on the command line: its calls need no question."""
     project: bool = False

@@ -8,6 +8,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import anyio
@@ -262,7 +263,7 @@ class Connection:
 
     async def _list(self, client: Client) -> list[Tool]:
         tools, self._own = await catalogue.list_tools(client, self.config.name)
-        return tools
+        return [replace(tool, constrained=self.config.constrain) for tool in tools]
 
     def _watch(
         self, client: Client, ready: Callable[[list[Tool]], None]

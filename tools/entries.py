@@ -21,7 +21,7 @@ _TRANSPORTS: dict[str, Literal["", "http", "sse"]] = {
     "sse": "sse",
 }
 _SECONDS = ("startup_timeout_sec", "tool_timeout_sec")
-_FLAGS = ("enabled", "required", "disabled", "trust")
+_FLAGS = ("enabled", "required", "disabled", "trust", "constrain")
 _MODES: dict[str, Rule] = {"auto": "auto", "prompt": "ask", "approve": "allow"}
 """Codex's words."""
 MILLISECONDS = 1000
@@ -77,6 +77,7 @@ class _Entry:
             headers=self._table("headers"),
             enabled=flags["enabled"] is not False and not flags["disabled"],
             required=bool(flags["required"]),
+            constrain=flags["constrain"] is not False,
             enabled_tools=self._texts("enabled_tools"),
             disabled_tools=self._texts("disabled_tools") or (),
             rules=self._rules(bool(flags["trust"])),

@@ -13,7 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-GROUPS = ("decode", "constrain", "path", "followup", "streams", "serve", "startup", "parser", "program")
+GROUPS = (
+    "decode",
+    "constrain",
+    "path",
+    "followup",
+    "streams",
+    "serve",
+    "startup",
+    "parser",
+    "program",
+)
 CACHE = Path(os.environ.get("AGENT_BENCH", "~/.cache/agent-bench")).expanduser()
 
 

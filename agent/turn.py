@@ -18,6 +18,7 @@ from agent.compact import NotCompacted, make_room
 from agent.constraints import AnswerForm, Constraints, Unenforceable
 from agent.conversation import Conversation, Message
 from agent.engine.base import (
+    Busy,
     ContextOverflow,
     EngineError,
     Finished,
@@ -387,6 +388,8 @@ class Turn:
             if self.generated:
                 return "context"
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
+        except Busy as error:
+            raise Refused("rate_limit_exceeded", str(error), EXIT_UNAVAILABLE) from error
         pieces = Pieces(self, self.runtime.format.parser(self.calls.recipients))
         self.generated.append(pieces.ids)
         pieces.feed(opening)

@@ -45,6 +45,8 @@ _FLASH = {
 }
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
 _CONTINUED = 5
+_ABORTED = ("failed with error 1", "compute status: 1", "failed to decode, ret = 2")
+"""How lines end that call a stop that was asked for a failure."""
 _reasons: list[str] = []
 """Errors that llama.cpp logged since the last load began."""
 
@@ -65,6 +67,8 @@ def _forward(level: int, text: bytes, _data: object) -> None:
     _Line.text += text.decode("utf-8", "replace")
     if _Line.text.endswith("\n"):
         line, _Line.text = _Line.text.rstrip(), ""
+        if line.endswith(_ABORTED):
+            _Line.level = logging.DEBUG
         if _Line.level == logging.ERROR:
             _reasons.append(line)
         log.log(_Line.level, "%s", line)
@@ -137,8 +141,11 @@ class Model:
         params.flash_attn_type = _FLASH[placement.flash_attention]
         params.type_k = params.type_v = _KV_TYPES[placement.kv_type]
         params.swa_full = False
-        params.abort_callback = _strlen()
-        params.abort_callback_data = ctypes.cast(self._stop, ctypes.c_void_p)
+        if not (
+            lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
+        ):  # a state that was half updated cannot be taken back
+            params.abort_callback = _strlen()
+            params.abort_callback_data = ctypes.cast(self._stop, ctypes.c_void_p)
         self._context = lib.llama_init_from_model(self._model, params)
         if not self._context:
             raise OutOfMemory(
@@ -165,7 +172,6 @@ class Model:
             case 1:
                 return "full"
             case 2:
-                _reasons.clear()  # it calls this a failure
                 return "stopped"
             case code:
                 raise EngineError(f"llama.cpp failed with code {code}{_because()}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import subprocess
 import sys
@@ -148,7 +149,9 @@ async def test_the_same_seed_writes_the_same(engine: LlamaEngine) -> None:
     assert one.ids == same.ids != other.ids
 
 
-async def test_cancelled_between_tokens(engine: LlamaEngine) -> None:
+async def test_cancelled_between_tokens(
+    engine: LlamaEngine, caplog: pytest.LogCaptureFixture
+) -> None:
     generation = engine.generate(greedy(prompt(50), None))
 
     def cancel(item: object) -> None:
@@ -159,6 +162,7 @@ async def test_cancelled_between_tokens(engine: LlamaEngine) -> None:
     assert got.finished.reason == "cancelled"
     assert 0 < len(got.ids) < 4000
     generation.cancel()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     again = await read(engine.generate(greedy(prompt(50), 20)))
     assert again.ids[:20] == (got.ids + again.ids[len(got.ids) :])[:20]
 

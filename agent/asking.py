@@ -40,7 +40,6 @@ class Asking:
         if sampling:
             # Being named to run does not include the use of the model.
             config = replace(config, trusted=False)
-        tool = turn.runtime.host.current(tool)
         verdict = policy.decide(tool, config)
         if verdict.decision == "allow":
             policy.note(tool, arguments, "allowed", "policy", why=verdict.why)

@@ -188,12 +188,18 @@ class Calls:
             self._fail(call, -32602, f"the arguments are not valid JSON: {call.error}")
         elif why := self.turn.constraints.problem(call.recipient, writer.arguments):
             self._fail(call, -32602, f"the arguments do not fit the tool's schema: {why}")
-        elif why := await call.asking.refused(call.tool, writer.arguments):
+        elif why := await self._refused(call, call.tool):
             text = f"the call of {writer.server}.{writer.name} was refused: {why}"
             self._fail(call, REFUSED, text)
         else:
             return True
         return False
+
+    async def _refused(self, call: Call, tool: Tool) -> str | None:
+        """Asked of the tool as it is now: what the turn began with may have changed."""
+        turn = self.turn
+        call.tool = await turn.until_stopped(turn.runtime.host.current(tool))
+        return await call.asking.refused(call.tool, call.arguments)
 
     async def _call(self, call: Call) -> None:
         turn, item = self.turn, call.id

@@ -114,8 +114,11 @@ class Host:
         found = (tool for tool in self.tools() if name == f"{tool.server}.{tool.name}")
         return next(found, None)
 
-    def current(self, tool: Tool) -> Tool:
-        """The tool as its server defines it now."""
+    async def current(self, tool: Tool) -> Tool:
+        """The tool as its server defines it now; one that restarts is waited for."""
+        server = self._servers.get(tool.server)
+        if server is not None and server.config.hand is None:
+            await server.connection()
         same = (one for one in self.tools() if (one.server, one.name) == (tool.server, tool.name))
         return next(same, tool)
 
@@ -141,8 +144,13 @@ class Host:
             connection = await server.connection()
             if connection is None:
                 return failure(f"the server {tool.server} {server.problem()}", CONNECTION_CLOSED)
-            if not any(tool.name == one.name for one in server.offered()):
+            offered = next((one for one in server.offered() if one.name == tool.name), None)
+            if offered is None:
                 return failure(f"the server {tool.server} has no tool {tool.name}", INVALID_PARAMS)
+            if replace(offered, model_name=tool.model_name) != tool:
+                # What was approved is not what would run.
+                what = f"the server {tool.server} has just changed {tool.name}; call it again"
+                return failure(what, INVALID_PARAMS)
             try:
                 return await connection.call(tool.name, arguments, caller)
             except connection.Lost:

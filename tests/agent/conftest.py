@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ MakeRuntime = Callable[..., Awaitable[Runtime]]
 
 @pytest.fixture
 async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeRuntime]:
-    """``await make_runtime(script=path)``, ready; closed after the test."""
+    """``await make_runtime(script=path)``, ready; closed after the test. More is for ``assemble``."""
     async with AsyncExitStack() as stack:
 
         async def make(
@@ -27,10 +28,17 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
             tools: str = "none",
             context: int | None = None,
             model: Model | None = None,
+<<<<<<< HEAD
             mcp_config: tuple[Path, ...] = (),
         ) -> Runtime:
             where = Places(tmp_path / "config", model_cache, tmp_path / "state")
             box = assemble(tools=tools, mcp_config=mcp_config, approve="all" if mcp_config else "")
+=======
+            **settings: Any,
+        ) -> Runtime:
+            where = Places(tmp_path / "config", model_cache, tmp_path / "state")
+            box = assemble(tools=tools, **settings)
+>>>>>>> 9524cbf (Calls are asked about as their tools are now; tests of questions, sampling, reading together)
             model = model or models.choose("tiny", where)
             runtime = Runtime(model, box.host, box.policy, where, script=script, context=context)
             stack.push_async_callback(runtime.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.formats import choose
-from tests.conftest import Agent
+from tests.conftest import ROOT, Agent
 from tests.formats import small_gguf
 from tests.formats.test_markup_format import THINKING
 from tests.invariants import check
@@ -83,6 +84,18 @@ def test_two_calls_run_in_order(said: Callable[..., list[dict[str, Any]]], famil
     items = said(family, f"Two things.\n{calls}", "21.")
     assert [item["type"] for item in items] == ["message", "mcp_call", "mcp_call", "message"]
     assert items[2]["output"] == "21"
+
+
+def test_two_calls_that_only_read_run_together(
+    said: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    server = ROOT / "tests" / "tools" / "servers" / "plain.py"
+    entry = {"command": sys.executable, "args": ["-I", str(server)], "tool_timeout_sec": 20}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"plain": entry}}))
+    calls = call("qwen3", "plain__meet") + call("qwen3", "plain__meet")
+    options = ("--mcp-config", str(tmp_path / "mcp.json"))
+    items = said("qwen3", calls, "They met.", options=options)
+    assert sorted(item["output"] for item in items[:2]) == ["met as number 1", "met as number 2"]
 
 
 @pytest.mark.parametrize("family", END)

@@ -174,8 +174,11 @@ async def test_what_a_restarted_server_says_of_its_tools_counts(
     before = tool(host, "hostile__ping")
     assert before.description == "First." and tool(host, "hostile__ping") is before
     await host.call(tool(host, "hostile__die"), {})
-    assert (await host.call(before, {})).text == "pong"
-    assert tool(host, "hostile__ping").description == "Second."
+    changed = await host.call(before, {})
+    assert changed.text == "Error: the server hostile has just changed ping; call it again"
+    now = tool(host, "hostile__ping")
+    assert now.description == "Second." and await host.current(before) is now
+    assert (await host.call(now, {})).text == "pong"
 
 
 async def test_kill_9_is_noticed_without_a_call(hosting: Hosting) -> None:

@@ -100,6 +100,21 @@ async def where(roots: Annotated[T.ListRootsResult, Resolve(folders)]) -> str:
     return " ".join(str(root.uri) for root in roots.roots)
 
 
+arrived: list[asyncio.Event] = []
+
+
+@server.tool(annotations=T.ToolAnnotations(read_only_hint=True))
+async def meet() -> str:
+    """Returns when it runs twice at a time."""
+    both = asyncio.Event()
+    arrived.append(both)
+    if len(arrived) == 2:
+        for one in arrived:
+            one.set()
+    await both.wait()
+    return f"met as number {arrived.index(both) + 1}"
+
+
 @server.tool()
 async def grow(ctx: Context) -> str:
     """Adds a tool."""

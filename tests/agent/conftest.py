@@ -28,17 +28,10 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
             tools: str = "none",
             context: int | None = None,
             model: Model | None = None,
-<<<<<<< HEAD
-            mcp_config: tuple[Path, ...] = (),
-        ) -> Runtime:
-            where = Places(tmp_path / "config", model_cache, tmp_path / "state")
-            box = assemble(tools=tools, mcp_config=mcp_config, approve="all" if mcp_config else "")
-=======
             **settings: Any,
         ) -> Runtime:
             where = Places(tmp_path / "config", model_cache, tmp_path / "state")
             box = assemble(tools=tools, **settings)
->>>>>>> 9524cbf (Calls are asked about as their tools are now; tests of questions, sampling, reading together)
             model = model or models.choose("tiny", where)
             runtime = Runtime(model, box.host, box.policy, where, script=script, context=context)
             stack.push_async_callback(runtime.close)

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+import pytest
+
 from tests.invariants import check
 from tests.responses.conftest import Serve, plain
 from tests.responses.scripts import HELLO
@@ -19,6 +21,7 @@ def message(response: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
+@pytest.mark.slow
 async def test_each_delta_has_its_tokens_log_probabilities(serve: Serve) -> None:
     served = await serve()
     events = await served.stream(input="Hello!", **WANTED)
@@ -40,12 +43,14 @@ async def test_each_delta_has_its_tokens_log_probabilities(serve: Serve) -> None
     assert plain(body) == plain(response)
 
 
+@pytest.mark.slow
 async def test_without_being_asked_there_are_none(serve: Serve) -> None:
     served = await serve()
     response = check(await served.stream(input="Hello!", temperature=0))
     assert message(response)["logprobs"] == [] and response["top_logprobs"] == 0
 
 
+@pytest.mark.slow
 async def test_none_of_the_alternatives_may_be_wanted(serve: Serve) -> None:
     served = await serve()
     response = check(await served.stream(input="Hello!", include=WANTED["include"]))
@@ -53,6 +58,7 @@ async def test_none_of_the_alternatives_may_be_wanted(serve: Serve) -> None:
     assert said and all(one["top_logprobs"] == [] and one["logprob"] <= 0 for one in said)
 
 
+@pytest.mark.slow
 async def test_the_older_endpoint_has_them_too(serve: Serve) -> None:
     served = await serve()
     asked: dict[str, Any] = {
@@ -76,6 +82,7 @@ async def test_the_older_endpoint_has_them_too(serve: Serve) -> None:
     assert streamed == choice.logprobs.content
 
 
+@pytest.mark.slow
 async def test_a_banned_token_is_not_said(serve: Serve) -> None:
     served = await serve()
     usual = message((await served.post({"input": "Hello!", **WANTED})).json())

@@ -8,8 +8,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 from agent.engine.base import Finished, Logprob, Prefill, Tokens
+from agent.engine.bell import Bell
 
-PACE = 0.004
+PACE = 0.002
 """Seconds between two wake-ups for tokens; what a fast model writes meanwhile goes along."""
 
 
@@ -27,6 +28,8 @@ class Stream:
         self._ready = asyncio.Event()
         self._lock = threading.Lock()
         self._items: list[Prefill | Tokens | Finished | Exception] = []
+        self._bell: Bell | None = None
+        """While somebody reads; what comes before that waits."""
         self._woken = False
         self._last_wake = 0.0
 
@@ -73,18 +76,17 @@ class Stream:
             self._wake()
 
     def _wake(self) -> None:
-        if not self._woken:
-            self._woken = True
-            try:
-                self._loop.call_soon_threadsafe(self._ready.set)
-            except RuntimeError:  # the loop is closed: nobody will read this any more
+        with self._lock:
+            if self._loop.is_closed():  # nobody will read this any more
                 self.cancelled = True
+            elif self._bell and not self._woken:
+                self._woken = True
+                self._bell.ring()
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
+        bell = self._bell = Bell(self._loop, self._ready.set)
         try:
             while True:
-                await self._ready.wait()
-                self._ready.clear()
                 with self._lock:
                     self._woken = False
                     items, self._items = self._items, []
@@ -94,5 +96,10 @@ class Stream:
                     yield item
                     if isinstance(item, Finished):
                         return
+                await self._ready.wait()
+                self._ready.clear()
         finally:
+            with self._lock:
+                self._bell = None
+            bell.close()
             self.cancel()

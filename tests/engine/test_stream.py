@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from threading import Thread
 
+import psutil
 import pytest
 
+from agent.engine import bell
 from agent.engine.base import EngineError, Finished, Prefill, Tokens
 from agent.engine.stream import Stream
 
@@ -31,7 +33,12 @@ async def test_the_first_token_does_not_wait_for_the_second() -> None:
     writer.join()
 
 
-async def test_from_another_thread_nothing_is_lost_or_reordered() -> None:
+@pytest.mark.parametrize("pipe", [True, False])
+async def test_from_another_thread_nothing_is_lost_or_reordered(
+    pipe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not pipe:  # as on Windows
+        monkeypatch.setattr(bell, "_write", None)
     stream = Stream(lambda stream: None)
 
     def write() -> None:
@@ -59,6 +66,16 @@ async def test_an_error_is_raised_where_it_is_read() -> None:
     assert await anext(items) == Tokens([1])
     with pytest.raises(EngineError, match=r"No\."):
         await anext(items)
+
+
+async def test_a_stream_that_was_read_leaves_no_file_open() -> None:
+    process = psutil.Process()
+    before = process.num_fds() if hasattr(process, "num_fds") else 0
+    for _ in range(5):
+        stream = Stream(lambda stream: None)
+        stream.push(END)
+        assert [item async for item in stream] == [END]
+    assert (process.num_fds() if hasattr(process, "num_fds") else 0) == before
 
 
 async def test_leaving_cancels() -> None:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agent.config import Places, places
+from agent.config import Places, places, settings
 from agent.machine import Check, Machine
 
 
@@ -54,6 +54,14 @@ def _hands(where: Places) -> Iterator[Check]:
     active = isolation()
     yield "python tool", active.ok, f"isolation {active.name}: {active.detail}"
     yield "files tool", True, f"root {Path.cwd()}"
+    yield "shell tool", active.ok, "when it is named: --tools all,shell" if active.ok else "none"
+    said = settings(where).browser
+    where_to = said and (said.searxng or said.search)
+    yield (
+        "browser tool",
+        True,
+        f"searches {where_to}" if where_to else "when it is named, no search",
+    )
 
 
 def _files(where: Places) -> Iterator[Check]:

@@ -117,8 +117,10 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Forget conversations. What branches of them share with them stays theirs."""
+    from agent.config import places
     from agent.errors import UserError
     from agent.show import plain
+    from tools.hands import forget
 
     store = _store()
     records = [_record(store, session).summary for session in sessions]
@@ -131,6 +133,7 @@ def delete(
             raise typer.Exit(1)
     for name in {one.id for one in records}:
         store.delete(name)
+        forget(places().cache, name)
 
 
 def _store() -> Store:

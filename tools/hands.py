@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -134,6 +135,21 @@ def _fits(kind: str, value: Any) -> bool:
     if isinstance(value, list):
         return kind == "array" and all(isinstance(one, str) for one in value)
     return isinstance(value, _TYPES[kind][0])
+
+
+KEPT = ("python", "pages", "changes")
+"""Folders in which hands keep something for each conversation."""
+
+
+def folder_of(base: Path, key: str) -> Path:
+    """Where a conversation's own is kept."""
+    return base / (re.sub(r"[^\w-]", "_", key)[:100] or "none")
+
+
+def forget(work: Path, key: str) -> None:
+    """The conversation is deleted, and with it what hands keep of it."""
+    for name in KEPT:
+        shutil.rmtree(folder_of(work / name, key), ignore_errors=True)
 
 
 def prune(folder: Path, most: int) -> None:

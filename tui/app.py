@@ -254,9 +254,8 @@ class AgentApp(App[int]):
         from tui.widgets.approval import Approval
 
         prompt = self.prompt
-        card = Approval(
-            tool.server, tool.name, arguments, lambda: time.monotonic() - prompt.pressed
-        )
+        given = self._preview() or arguments
+        card = Approval(tool.server, tool.name, given, lambda: time.monotonic() - prompt.pressed)
         await self.mount(card, before=self.queued)
         self.bell()
         try:
@@ -265,6 +264,14 @@ class AgentApp(App[int]):
             prompt.focus()
             await card.remove()
         return Answer(answer)
+
+    def _preview(self) -> str | None:
+        """What the call that waits would change."""
+        from agent.events import AgentApprovalRequested
+
+        events = self.turn.log.events if self.turn else []
+        asked = (e for e in reversed(events) if isinstance(e, AgentApprovalRequested))
+        return next((e.preview for e in asked), None)
 
     # --- turns that came another way ---
 

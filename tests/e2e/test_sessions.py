@@ -66,11 +66,14 @@ def test_fork_then_go_on(agent: Agent, kept: dict[str, Any], script: Callable[..
     assert agent("sessions", "fork", kept["id"], "--before", "3").code == 2
 
 
-def test_delete(agent: Agent, kept: dict[str, Any]) -> None:
+def test_delete(agent: Agent, home: Path, kept: dict[str, Any]) -> None:
     forked = agent("sessions", "fork", kept["id"]).out.strip()
     asked = agent("sessions", "delete", kept["id"], stdin="")
     assert asked.code == 2 and "--yes" in asked.err
+    pages = home / "cache" / "pages" / kept["id"]
+    pages.mkdir(parents=True)
     assert agent("sessions", "delete", kept["id"], "--yes").code == 0
+    assert not pages.exists(), "what the hands kept goes too"
     (left,) = json.loads(agent("sessions", "list", "--json").out)
     assert left["id"] == forked and left["branch_of"] is None and left["turns"] == 2
     assert agent("sessions", "delete", forked, "-y").code == 0

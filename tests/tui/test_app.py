@@ -157,8 +157,15 @@ async def test_a_tool_waits_for_the_persons_yes() -> None:
         tool = SimpleNamespace(server="files", name="write")
         call = calls(turn, "files", "write", '{"path":"a"}')
         call.arguments_done('{"path":"a"}')
+        turn.emit(
+            ev.AgentApprovalRequested(
+                item_id=call.id, server="files", tool="write", arguments="{}", reason="it asks",
+                preview="--- a/x\n+++ b/x\n-old\n+new",
+            )
+        )  # fmt: skip
         asked = asyncio.ensure_future(someone.session.approver(tool, '{"path":"a"}'))
         await someone.sees("Run files · write?")
+        await someone.sees("+new")
         await someone.pilot.press("y")  # still meant for the prompt
         await someone.see(lambda: someone.app.prompt.text == "y")
         await someone.see(lambda: someone.app.query_one(Approval).has_focus)

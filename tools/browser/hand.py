@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from tools import sandbox
 from tools.base import Source, Tool
 from tools.browser.settings import BrowserSettings
-from tools.hands import HandError, conversation, prune
+from tools.hands import HandError, conversation, folder_of, prune
 from tools.sandbox import Limits
 
 if TYPE_CHECKING:
@@ -192,8 +192,7 @@ class Browser:
     def _folder(self) -> Path:
         if self._work is None:
             self._work = self._temporary = Path(tempfile.mkdtemp(prefix="agent-browser-"))
-        key = re.sub(r"[^\w-]", "_", conversation.get())[:100] or "pages"
-        return self._work / key
+        return folder_of(self._work, conversation.get())
 
     def _add(self, page: Page) -> int:
         """Its cursor."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 import tempfile
 import threading
@@ -16,7 +15,7 @@ from tools.files import changes
 from tools.files.changes import Change, Journal
 from tools.files.reading import Reading, Stop
 from tools.files.root import Root
-from tools.hands import HandError, conversation, prune
+from tools.hands import HandError, conversation, folder_of, prune
 
 FOLDERS = 100
 """Conversations whose changes can be taken back; the oldest go first."""
@@ -138,6 +137,5 @@ class Files:
     def _journal(self) -> Journal:
         if self._work is None:
             self._work = self._temporary = Path(tempfile.mkdtemp(prefix="agent-files-"))
-        key = re.sub(r"[^\w-]", "_", conversation.get())[:100] or "changes"
         prune(self._work, FOLDERS - 1)
-        return Journal(self._work / key, self.root)
+        return Journal(folder_of(self._work, conversation.get()), self.root)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 from tools import sandbox
 from tools.base import Tool
-from tools.hands import HandError, conversation, prune
+from tools.hands import HandError, conversation, folder_of, prune
 from tools.python.session import Session
 from tools.sandbox import Isolation, Limits
 
@@ -150,4 +149,4 @@ class Python:
         if self._work is None:
             self._temporary = self._work = Path(tempfile.mkdtemp(prefix="agent-python-")).resolve()
         prune(self._work, FOLDERS - 1)
-        return self._work.resolve() / (re.sub(r"[^\w-]", "_", key)[:100] or "work")
+        return folder_of(self._work.resolve(), key)

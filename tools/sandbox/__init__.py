@@ -34,7 +34,7 @@ class Limits:
     """Of one worker."""
 
     memory: int = 4 << 30
-    """Bytes of address space."""
+    """Bytes of address space; of a command: what all of its processes hold."""
     file_size: int = 256 << 20
     """Bytes of one file."""
     cpu: int = 3600

@@ -150,7 +150,8 @@ def main() -> None:
 def limit(spec: dict[str, Any]) -> None:
     """Resource limits; without capabilities they cannot be raised again."""
     for name, value in (
-        ("RLIMIT_AS", spec["memory"]),
+        # Programs of other kinds reserve far more address space than they ever use.
+        ("RLIMIT_DATA" if spec["processes"] else "RLIMIT_AS", spec["memory"]),
         ("RLIMIT_FSIZE", spec["file_size"]),
         ("RLIMIT_CPU", spec["cpu"]),
         ("RLIMIT_NOFILE", 1024 if spec["processes"] else 256),

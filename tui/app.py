@@ -170,6 +170,9 @@ class AgentApp(App[int]):
             await self.session.load(progress)
         except EngineError as error:
             self.chat.say(str(error), error=True)
+        # How long the context is depends on the memory: now it is known.
+        length = self.session.runtime.context_length
+        self.query_one(StatusLine).status.context_length = length
         self._loading = ""
         self._tell_servers()
         self._show_status()

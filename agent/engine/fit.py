@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
 from agent.engine.base import EngineError
-from agent.engine.devices import Device
 from agent.engine.placement import KvType, Placement
 from agent.engine.sizes import Sizes
+
+if TYPE_CHECKING:
+    from agent.engine.devices import Device
 
 RESERVE = 512 << 20
 """Bytes that stay free on every GPU."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,6 +92,31 @@ def test_the_users_own_entry_wins(agent: Agent, home: Path, tiny_gguf: Path) -> 
     assert broken.code == 2 and "models.toml" in broken.err
 
 
+@pytest.mark.slow
+def test_a_load_is_interrupted(tmp_path: Path) -> None:
+    """The embedded model is expanded for the first time, and somebody changes their mind."""
+    home = tmp_path / "fresh"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-m", "agent.cli", "run", "hello", "--json-events"],
+        env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stdout and running.stderr
+        lines = []
+        for line in running.stdout:
+            lines.append(json.loads(line))
+            if lines[-1]["type"] == "agent.load":
+                running.send_signal(signal.SIGINT)
+                break
+        lines += [json.loads(line) for line in running.stdout]
+        assert running.wait(60) == 130 and running.stderr.read() == ""
+    assert check(lines)["status"] == "cancelled"
+    assert not list(home.rglob("*.gguf")) and not list(home.rglob("loading-*"))
+
+
 # --- what is larger than the machine ---
 
 
@@ -100,8 +128,9 @@ def vast(tmp_path: Path) -> Path:
 
 
 def test_a_model_that_does_not_fit_says_what_it_needs(agent: Agent, vast: Path) -> None:
-    message = _failed(agent, "--model", str(vast))
-    assert re.fullmatch(r"vast needs [\d.]+ GB and [\d.]+ GB of memory are free: .*", message)
+    ran = agent("run", "go", "--model", str(vast), "-q")
+    said = r"agent: vast needs [\d.]+ GB and [\d.]+ [GM]B of memory are free: .*\n"
+    assert ran.code == 1 and ran.out == "" and re.fullmatch(said, ran.err)
 
 
 def test_doctor_says_where_a_model_goes(agent: Agent, vast: Path, tiny_gguf: Path) -> None:

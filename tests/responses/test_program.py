@@ -66,6 +66,20 @@ def test_the_seeds_request_on_the_embedded_model(home: Path) -> None:
     assert plain(body) == plain(streamed)
 
 
+def test_an_idle_model_is_unloaded_until_the_next_request(home: Path) -> None:
+    def status() -> str:
+        return str(httpx2.get(url.replace("/v1", "/health"), timeout=60).json()["status"])
+
+    with serving(home, "--keep-alive", "0") as (url, process):
+        for _ in range(2):
+            while status() != "asleep":
+                assert process.poll() is None
+            body = {"input": "hello", "max_output_tokens": 20}
+            answer = httpx2.post(f"{url}/responses", json=body, timeout=60)
+            assert answer.status_code == 200 and answer.json()["output"]
+        assert ended(process) == 0
+
+
 def test_a_signal_while_it_answers(home: Path, script: Callable[..., str]) -> None:
     with serving(home, "--engine", script(LONG)) as (url, process):
         body = {"input": "x", "stream": True}

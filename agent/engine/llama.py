@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LlamaEngine:
-    """A GGUF run by llama.cpp; requests are served one after the other."""
+    """A GGUF run by llama.cpp; requests are served side by side, and beyond that queue up."""
 
     name = "llama.cpp"
 
@@ -64,7 +64,7 @@ class LlamaEngine:
         return worker
 
     def generate(self, request: Request) -> Stream:
-        """Start generating. Raises EngineError when that cannot be."""
+        """Start generating. Raises EngineError when that cannot be, Busy when too many wait."""
         worker = self._worker
         if worker is None or not worker.ready:
             raise EngineError("The model is not loaded yet.")

@@ -85,3 +85,46 @@ def write(path: Path, shape: Shape | None = None, architecture: str = "gpt-oss")
     w.write_tensors_to_file()
     w.close()
     return path
+
+
+def write_plain(path: Path, shape: Shape | None = None) -> Path:
+    """Write a Llama model, whose layers all see everything, to `path` and return `path`."""
+    s = shape or Shape()
+    random = np.random.default_rng(s.seed)
+    w = gguf.GGUFWriter(path, "llama")
+    w.add_block_count(s.layers)
+    w.add_context_length(s.context)
+    w.add_embedding_length(s.width)
+    w.add_feed_forward_length(s.width)
+    w.add_head_count(s.heads)
+    w.add_head_count_kv(s.kv_heads)
+    w.add_rope_dimension_count(s.width // s.heads)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-4o")
+    w.add_token_list([f"t{i}" for i in range(s.vocabulary)])
+    w.add_token_types([gguf.TokenType.NORMAL] * s.vocabulary)
+    w.add_token_merges(["t 0"])
+    w.add_eos_token_id(0)
+
+    def add(name: str, *dims: int) -> None:
+        values = random.standard_normal(dims, dtype=np.float32) * np.float32(2 * dims[-1] ** -0.5)
+        w.add_tensor(f"{name}.weight", values)
+
+    d, kv = s.width, s.width // s.heads * s.kv_heads
+    add("token_embd", s.vocabulary, d)
+    add("output", s.vocabulary, d)
+    w.add_tensor("output_norm.weight", np.ones(d, dtype=np.float32))
+    for layer in range(s.layers):
+        p = f"blk.{layer}."
+        for name in ("attn_norm", "ffn_norm"):
+            w.add_tensor(f"{p}{name}.weight", np.ones(d, dtype=np.float32))
+        for name, rows in (("q", d), ("k", kv), ("v", kv), ("output", d)):
+            add(f"{p}attn_{name}", rows, d)
+        for name in ("gate", "up", "down"):
+            add(f"{p}ffn_{name}", d, d)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return path

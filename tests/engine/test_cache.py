@@ -14,6 +14,7 @@ from agent.engine.batch import Piece
 from agent.engine.cache import CHECKPOINTS, DRAFT, SLACK, WORTH, Cache, Sequence, common
 from agent.engine.native import Logits, Model
 from agent.engine.placement import Placement
+from tests.engine import random_gguf
 
 CLOSE = 0.05
 """Steps of other lengths round the half-precision cache otherwise; a wrong window is off by 5."""
@@ -231,6 +232,7 @@ def test_what_is_busy_is_not_evicted(cache: Cache) -> None:
     assert cache.evict() and not cache.evict()
 
 
+@pytest.mark.slow
 def test_few_checkpoints_are_kept_and_spread(sequence: Sequence) -> None:
     for length in range(20, 2300, 50):
         feed(sequence, IDS, length)
@@ -253,3 +255,21 @@ def test_few_checkpoints_are_kept_and_spread(sequence: Sequence) -> None:
 )
 def test_common(a: list[int], b: list[int], length: int) -> None:
     assert common(a, b) == common(b, a) == length
+
+
+def test_without_windows_every_place_can_be_gone_back_to(tmp_path: Path) -> None:
+    path = random_gguf.write_plain(tmp_path / "plain.gguf")
+    model, second = load(path), load(path)
+    assert model.window == 0
+    cache, anew = Cache(model, 4), Sequence(second, 0)
+    first, _ = take(cache, IDS[:1500])
+    assert first.checkpoints == []
+    prompt = IDS[:700] + OTHER[:100]
+    branch, kept = take(cache, prompt)
+    assert branch is not first and kept == 700
+    more = feed(branch, [*prompt, 7])
+    assert np.abs(more - fresh(anew, [*prompt, 7], 799, 800)).max() < CLOSE
+    longer = feed(first, IDS[:1600])
+    assert np.abs(longer - fresh(anew, IDS[:1600], 1499, 1500)).max() < CLOSE
+    model.close()
+    second.close()

@@ -95,6 +95,7 @@ async def test_one_is_cancelled_and_the_others_do_not_notice(
         likely(gguf, list(request.prompt), got.ids)
 
 
+@pytest.mark.slow
 async def test_cancels_at_every_moment_leave_the_memory_whole(
     engine: LlamaEngine, gguf: Path
 ) -> None:
@@ -161,6 +162,7 @@ async def test_idle_sequences_make_room(gguf: Path) -> None:
     await engine.close()
 
 
+@pytest.mark.slow
 async def test_jobs_that_do_not_fit_together_end_one_after_the_other(gguf: Path) -> None:
     engine = await loaded(gguf, context=1024, sequences=4)
     requests = [greedy(prompt(300, seed), 300) for seed in range(5)]

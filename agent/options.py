@@ -49,7 +49,8 @@ ToolsOption = Annotated[
     str | None,
     typer.Option(
         metavar="all|none|NAME,…",
-        help="Tools the model may use: servers, server.tool, or hands (python, files).",
+        help="Tools the model may use: servers, server.tool, or hands (python, files, browser, shell);"
+        " all: servers, python and reading files.",
     ),
 ]
 McpConfigOption = Annotated[
@@ -65,7 +66,7 @@ ApproveOption = Annotated[
     typer.Option(metavar="RULE,…|all", help="Run these without asking: server or server.tool."),
 ]
 RootOption = Annotated[
-    Path, typer.Option(metavar="DIR", help="The folder that the files tools see.")
+    Path, typer.Option(metavar="DIR", help="The folder that the files and shell tools see.")
 ]
 SystemOption = Annotated[
     str | None,

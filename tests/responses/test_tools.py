@@ -170,6 +170,18 @@ async def test_a_list_is_told_once(serve: Serve) -> None:
         assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
 
 
+async def test_pythons_variables_are_a_conversations_own(serve: Serve) -> None:
+    turns = (python("x = 41"), final("a"), python("x + 1"), final("b"), python("x + 1"), final("c"))
+    served = await serve(*turns, tools="python")
+    first = check(await served.stream(input="x", tools=[CODE]))
+    second = check(await served.stream(input="y", tools=[CODE], previous_response_id=first["id"]))
+    (ran,) = [item for item in second["output"] if item["type"] == "mcp_call"]
+    assert ran["output"] == "42"
+    other = check(await served.stream(input="x", tools=[CODE]))
+    (ran,) = [item for item in other["output"] if item["type"] == "mcp_call"]
+    assert "NameError" in ran["error"]["content"][0]["text"]
+
+
 USER = [{"role": "user", "content": "y"}]
 
 

@@ -101,7 +101,7 @@ class Scheduler:
         return [*self.running, *self.waiting, *self.ahead]
 
     def add(self, job: Job) -> Job | None:
-        """A new job waits for its turn; reshares one that is to be dropped for it, if any."""
+        """A new job waits for its turn; returns one that is to be dropped for it, if any."""
         if not job.request.idle:
             self.waiting.append(job)
             for other in [other for other in self.running if other.request.idle]:
@@ -111,7 +111,7 @@ class Scheduler:
         return self.ahead.pop() if len(self.ahead) > AHEAD else None
 
     def begin(self) -> list[Job]:
-        """Let those begin that can; reshares them, oldest first."""
+        """Let those begin that can; returns them, oldest first."""
         begun: list[Job] = []
         for job in list(self.waiting):
             if self._held or not self._cache.free:
@@ -122,7 +122,7 @@ class Scheduler:
                 begun.append(job)
         if self.ahead and not self.running and not self.waiting:
             begun.append(job := self.ahead.popleft())
-            if self._cache.holds(job.ids):
+            if not job.limit and self._cache.holds(job.ids):
                 job.cached = len(job.ids)
             else:
                 self._start(job)
@@ -197,7 +197,7 @@ class Scheduler:
 
     def make_room(self) -> Job | None:
         """No cells were left for the step: what is idle goes first, then the youngest job waits
-        again. Reshares the only job, if there is nobody else to make room."""
+        again. Returns the only job, if there is nobody else to make room."""
         if self._cache.evict():
             return None
         job = max(self.running, key=lambda job: job.order)
@@ -209,7 +209,6 @@ class Scheduler:
 
     def _put_back(self, job: Job, queue: deque[Job]) -> None:
         self.remove(job)
-        self._held = False
         queue.appendleft(job)
 
     def remove(self, job: Job) -> None:

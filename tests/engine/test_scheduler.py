@@ -270,6 +270,15 @@ async def test_idle_ones_wait_until_nobody_else_does(scheduler: Scheduler) -> No
     assert len(scheduler.begin()) == 0
 
 
+async def test_work_ahead_that_was_done_gets_no_sequence(scheduler: Scheduler) -> None:
+    scheduler.add(one := job(prompt(100)))
+    run(scheduler), run(scheduler)
+    scheduler.remove(one)
+    scheduler.add(again := job(prompt(90), idle=True))
+    again.limit = 0
+    assert scheduler.begin() == [again] and again.sequence is None and not scheduler.running
+
+
 async def test_without_room_the_youngest_waits_for_an_end(scheduler: Scheduler) -> None:
     scheduler.add(a := job(prompt(100, 1)))
     scheduler.add(b := job(prompt(100, 2)))

@@ -204,9 +204,9 @@ class Connection:
                 what = "did not answer in time"
             case T.CONNECTION_CLOSED:
                 if self._child:
-                    # The owner task learns how it ended a moment later.
+                    # How it ended is known a moment later.
                     with anyio.move_on_after(1):
-                        await self._child.ended.wait()
+                        await self._child.gone()
                 self._lost.set()
                 what = self._explain("ended before it answered")
             case T.INVALID_REQUEST if self._refusal == 404:

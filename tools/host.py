@@ -25,7 +25,7 @@ from tools.base import (
 )
 from tools.config import ServerConfig
 from tools.hands import Citable
-from tools.naming import model_names
+from tools.naming import clean, model_names
 from tools.questions import Caller, OnElicitation, OnSampling
 from tools.results import Results, encodable, failure
 from tools.tokens import Tokens
@@ -266,7 +266,7 @@ class _Server:
             status = "ready"
             if absent := set(config.enabled_tools or ()) - {tool.name for tool in self._tools}:
                 error = f"has no tool {', '.join(sorted(absent))}"
-        tools = [tool.name for tool in self.offered()]
+        tools = [clean(tool.name) for tool in self.offered()]
         connection = self._connection
         return ServerState(
             config.name,

@@ -54,7 +54,18 @@ class Child:
         """Its stdout is at its end, or it cannot be used any more."""
         self.complaint: str | None = None
         """Why we cut it off, where it was us."""
-        self.returncode: int | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        """How it exited; negative: by which signal."""
+        return self._process.returncode if self._process else None
+
+    async def gone(self) -> None:
+        """Wait until it has exited; a server that only closed its stdout is ended soon."""
+        await self.ended.wait()
+        if self._process is not None:
+            await self._process.wait()
 
     def stderr(self) -> str:
         """The last lines that it wrote to stderr."""
@@ -76,6 +87,7 @@ class Child:
             ),
             loop,
         )
+        self._process = process
         children.groups.add(process.pid)
         to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
@@ -91,7 +103,6 @@ class Child:
                         await _end(process)
                     group.cancel_scope.cancel()
         finally:
-            self.returncode = process.returncode
             if process.returncode is None:  # our own task was cancelled out of the orderly end
                 _signal(process.pid, signal.SIGKILL)
             children.groups.discard(process.pid)

@@ -19,9 +19,9 @@ def explain(what: str, child: Child) -> str:
     """With what the child said last, and what may be done about it."""
     if child.complaint:
         what = f"was cut off: {child.complaint}"
-    elif child.returncode is not None and what == "ended":
-        code = child.returncode
-        what = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+    elif (code := child.returncode) is not None and what.startswith("ended"):
+        how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+        what = how + what.removeprefix("ended")
     stderr = child.stderr()
     if "ImportError" in stderr and "mcp" in stderr:
         what += " (an older server; try: uvx --with 'mcp<2' ...)"

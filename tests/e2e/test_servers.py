@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.conftest import ROOT, Agent
@@ -151,3 +155,64 @@ def test_the_same_on_the_real_model(agent: Agent) -> None:
     ran = agent("run", "-", "--json-events", "--max-output-tokens", "8", stdin="word " * 20_000)
     final = check(ran.events)
     assert ran.code in (0, 4) and final["usage"]["input_tokens"] > 20_000
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_odd_schemas_are_no_trouble_in_a_run(agent: Agent, script: Script, number: int) -> None:
+    odd = f"odd={sys.executable} -I {SERVERS / 'odd.py'}"
+    ran = agent(
+        "run", "go", "--json-events", "--mcp", odd, "--tools", f"odd.tool_00{number}",
+        "--engine", script(function(f"odd__tool_00{number}", "{}"), FINAL),
+    )  # fmt: skip
+    (call,) = calls(check(ran.events))
+    assert ran.code == 0
+    assert call["output"] == f"'tool_00{number}'" or "schema" in call["error"]["message"]
+
+
+@pytest.mark.slow
+def test_kill_9_of_a_server_in_a_call_and_nothing_left_after_the_exit(
+    agent: Agent, script: Script, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    ran = agent(
+        "run", "go", "--json-events", "--mcp", hostile(f"orphan {note}"),
+        "--engine", script(
+            function("hostile.suicide", "{}"),
+            function("hostile.process", "{}"),
+            FINAL,
+        ),
+    )  # fmt: skip
+    killed, after = calls(check(ran.events))
+    assert ran.code == 0
+    assert "was killed by signal 9" in killed["error"]["message"]
+    assert after["status"] == "completed", "the next call works"
+    for pid in (int(after["output"]), int(note.read_text())):
+        assert not psutil.pid_exists(pid)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_when_a_run_is_ended_in_a_call(
+    home: Path, tmp_path: Path, script: Script, number: int
+) -> None:
+    note = tmp_path / "pid"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-P", "-m", "agent.cli", "run", "go", "--json-events"),
+            *("--mcp", hostile(f"orphan {note}")),
+            *("--engine", script(function("hostile.hang", "{}"), FINAL)),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "AGENT_HOME": str(home)},
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if b"mcp_call_arguments.done" in line:
+            break
+    ours = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    for pid in (*ours, int(note.read_text())):
+        assert not psutil.pid_exists(pid)

@@ -159,7 +159,7 @@ async def test_dying_in_a_call_is_a_clean_error_and_the_next_call_works(hosting:
     await host.settled()
     died = await host.call(tool(host, "hostile__die"), {})
     assert (died.failure, died.code) == ("protocol", -32000)
-    assert died.text.startswith("Error: the server hostile ended before it answered")
+    assert died.text.startswith("Error: the server hostile ended with exit code 7 before")
     assert "out of cheese" in died.text
     assert host.tools()  # a conversation's tools do not come and go
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"

@@ -1,12 +1,20 @@
 """An MCP server that misbehaves as its first argument says."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from pydantic import BaseModel
+
+
+class Count(BaseModel):
+    number: int
+
 
 how = sys.argv[1]
 
@@ -31,6 +39,9 @@ elif how == "orphan":  # leaves a child behind that ignores everything polite
     child = subprocess.Popen([sys.executable, "-c", code])
     Path(sys.argv[2]).write_text(str(child.pid))
 
+elif how == "deaf":  # to everything but SIGKILL
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
 server = MCPServer("hostile")
 
 
@@ -38,6 +49,12 @@ server = MCPServer("hostile")
 def die() -> str:
     print("out of cheese", file=sys.stderr, flush=True)
     os._exit(7)
+
+
+@server.tool()
+def suicide() -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
 
 
 @server.tool()
@@ -62,6 +79,35 @@ def shout() -> str:
     return "said"
 
 
+@server.tool()
+def huge() -> str:
+    return "h" * 50_000_000
+
+
+@server.tool()
+async def flood(ctx: Context) -> str:
+    for number in range(3000):
+        await ctx.report_progress(number, None, "on and on")
+        if number % 10 == 0:
+            await ctx.info("x" * 2000)
+            print("e" * 2000, file=sys.stderr)
+    return "flooded"
+
+
+@server.tool()
+async def restless(ctx: Context) -> str:
+    """Says again and again that its tools have changed."""
+    for _ in range(500):
+        await ctx.notify_tools_changed()
+    return "still the same"
+
+
+@server.tool()
+async def shapeless() -> Count:
+    """Promises a number."""
+    return Count.model_construct(number="many")
+
+
 server.run("stdio")
-if how == "orphan":
+if how in ("orphan", "deaf"):
     time.sleep(600)  # deaf to the end of stdin

@@ -96,8 +96,8 @@ class Runtime:
 
     async def close(self) -> None:
         self._wake()
-        if self._learning is not None:
-            await asyncio.wait({self._learning})
+        if chores := {task for task in (self._learning, self._unloading) if task is not None}:
+            await asyncio.wait(chores)
         await self.host.close()
         if self.loaded:
             self.loaded = False

@@ -12,6 +12,8 @@ from agent.engine.bell import Bell
 
 PACE = 0.002
 """Seconds between two wake-ups for tokens; what a fast model writes meanwhile goes along."""
+EAGER = 8
+"""So many tokens wake at once: the first text comes after a header of several."""
 
 
 class Stream:
@@ -32,6 +34,7 @@ class Stream:
         """While somebody reads; what comes before that waits."""
         self._woken = False
         self._last_wake = 0.0
+        self._told = 0
 
     def cancel(self) -> None:
         """Ask the writer to end; safe from any thread, at any time, more than once."""
@@ -59,7 +62,8 @@ class Stream:
             else:
                 self._items.append(Tokens([token], None if logprob is None else [logprob]))
         now = time.perf_counter()
-        if now - self._last_wake >= PACE:
+        self._told += 1
+        if self._told <= EAGER or now - self._last_wake >= PACE:
             self._last_wake = now
             self._wake()
 

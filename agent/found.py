@@ -63,13 +63,7 @@ def models(known: dict[str, Model]) -> list[Found]:
 
 def like(model: Model, known: dict[str, Model]) -> list[Found]:
     """What is found of the same model and can be used."""
-    names = {_plain(model.name), _plain(Path(model.file).stem) if model.file else ""} - {""}
-
-    def same(found: Found) -> bool:
-        stem = _PART.sub("", found.path.stem) if found.path.suffix == ".gguf" else found.name
-        return bool(names & {_plain(stem), _plain(found.name.replace(":", "-"))})
-
-    return [found for found in models(known) if found.problem is None and same(found)]
+    return [found for found in models(known) if found.problem is None and _same(found, model)]
 
 
 def as_model(found: Found, known: dict[str, Model]) -> Model:
@@ -78,9 +72,22 @@ def as_model(found: Found, known: dict[str, Model]) -> Model:
         raise EngineError(f"{found.name} of {found.source} cannot be used: {found.problem}.")
     own = Model(name=found.name, path=found.path, description=f"found at {found.path}")
     for model in known.values():
-        if any(other.path == found.path for other in like(model, known)):
-            return replace(own, format=model.format, sampling=model.sampling, wanted=model.wanted)
+        if _same(found, model):
+            return replace(
+                own,
+                format=model.format,
+                sampling=model.sampling,
+                wanted=model.wanted,
+                keep_alive=model.keep_alive,
+            )
     return own
+
+
+def _same(found: Found, model: Model) -> bool:
+    """Both are the same model, in whatever quantisation, by their names."""
+    names = {_plain(model.name), _plain(Path(model.file).stem) if model.file else ""} - {""}
+    stem = found.path.stem if found.path.suffix == ".gguf" else found.name
+    return bool(names & {_plain(stem), _plain(found.name.replace(":", "-"))})
 
 
 def _plain(name: str) -> str:

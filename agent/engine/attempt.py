@@ -49,7 +49,11 @@ async def after_a_death(where: Places) -> None:
             continue
         types, repacked = _read(note)
         log.warning("a process died while it loaded a model (repacked weights: %s)", repacked)
-        result = await probe.run(where, types or COMMON)
+        try:
+            result = await probe.run(where, types or COMMON)
+        except OSError:
+            log.exception("the probe failed")
+            return
         if result.plain is None:
             raise EngineError(
                 f"llama.cpp dies on this processor ({result.died}): it was built for another one;"

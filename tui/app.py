@@ -253,7 +253,6 @@ class AgentApp(App[int]):
 
     async def _approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask the person."""
-        from tools.base import Answer
         from tui.widgets.approval import Approval
 
         prompt = self.prompt
@@ -262,19 +261,18 @@ class AgentApp(App[int]):
         await self.mount(card, before=self.queued)
         self.bell()
         try:
-            answer = await card.answer()
+            return await card.answer()
         finally:
             prompt.focus()
             await card.remove()
-        return Answer(answer)
 
     def _preview(self) -> str | None:
-        """What the call that waits would change."""
         from agent.events import AgentApprovalRequested
+        from tui.widgets.approval import change
 
         events = self.turn.log.events if self.turn else []
         asked = (e for e in reversed(events) if isinstance(e, AgentApprovalRequested))
-        return next((e.preview for e in asked), None)
+        return next((change(event) for event in asked), None)
 
     # --- turns that came another way ---
 

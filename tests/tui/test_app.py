@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from agent import events as ev
 from tests.tui.played import Played, PlayedTurn, calls, person, says, screen_text, thinks
 from tools.base import ServerState
@@ -190,6 +192,38 @@ async def test_a_refusal_and_a_stop_both_close_the_question() -> None:
         again.cancel()
         await someone.see(lambda: not someone.app.query(Approval))
         assert someone.app.prompt.has_focus
+        turn.end()
+
+
+@pytest.mark.parametrize("key", ["A", "r"])
+async def test_for_good_and_no_because(key: str) -> None:
+    async with person() as someone:
+        turn = await someone.ask("hello")
+        call = calls(turn, "git", "push", "{}")
+        call.arguments_done("{}")
+        change = ev.AgentApprovalRequested(
+            item_id=call.id, server="git", tool="push", arguments="{}", reason="it has changed",
+            diff="-description: First.",
+        )  # fmt: skip
+        turn.emit(change)
+        tool = SimpleNamespace(server="git", name="push")
+        asked = asyncio.ensure_future(someone.session.approver(tool, "{}"))
+        await someone.sees("-description: First.")
+        await someone.see(lambda: someone.app.query_one(Approval).has_focus)
+        await someone.pilot.press(key)
+        if key == "r":
+            await someone.sees("Why not?")
+            await someone.pilot.press("escape")
+            await someone.see(lambda: someone.app.query_one(Approval).has_focus)
+            assert not turn.stopped
+            await someone.pilot.press("r")
+            await someone.sees("Why not?")
+            await someone.pilot.press(*"not y", "enter")
+        await someone.see(asked.done)
+        answer = asked.result()
+        expected = ("always", "") if key == "A" else ("no", "not y")
+        assert (answer.choice, answer.reason) == expected
+        assert someone.app.prompt.text == ""
         turn.end()
 
 

@@ -4,26 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from tui.widgets.stream import Stream
 from tui.words import arguments, shown
 
-Answer = Literal["once", "session", "no"]
-ANSWERS: dict[str, Answer] = {"y": "once", "a": "session", "n": "no"}
+if TYPE_CHECKING:
+    from agent.events import AgentApprovalRequested
+    from tools.base import Answer
+
+ANSWERS: dict[str, Literal["once", "session", "always", "no"]] = {
+    "y": "once",
+    "a": "session",
+    "A": "always",
+    "n": "no",
+}
+REASON = "r"
 GRACE = 0.5
 """After so many seconds without a key it takes the focus: what is being typed is not meant for it."""
+
+
+def change(asked: AgentApprovalRequested) -> str | None:
+    """What the call would change; and how its tool has, since it was allowed."""
+    if not asked.diff:
+        return asked.preview
+    return "\n\n".join(filter(None, (asked.reason, asked.diff, asked.preview or asked.arguments)))
 
 
 class Approval(Vertical, can_focus=True):
     """``await answer()``; shown as long as it waits."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", show=False)]
     DEFAULT_CSS = """
     Approval {
         height: auto; max-height: 14; padding: 0 1; border: round $warning;
@@ -46,7 +64,8 @@ class Approval(Vertical, can_focus=True):
 
     def compose(self) -> ComposeResult:
         yield self._stream
-        yield Static("y once · a always in this session · n no", classes="keys", markup=False)
+        keys = "y once · a this session · A always here · n no · r no, because …"
+        yield Static(keys, classes="keys", markup=False)
 
     def on_mount(self) -> None:
         self._stream.write(self._given)
@@ -63,7 +82,33 @@ class Approval(Vertical, can_focus=True):
         return await self._decided
 
     def on_key(self, event: events.Key) -> None:
-        if event.key in ANSWERS and not self._decided.done():
-            self._decided.set_result(ANSWERS[event.key])
+        if event.character in ANSWERS:
+            self._decide(ANSWERS[event.character])
+        elif event.character == REASON:
+            self._ask_why()
         if event.is_printable:
             event.stop()  # nothing of it belongs into the prompt
+
+    def _decide(self, choice: Literal["once", "session", "always", "no"], reason: str = "") -> None:
+        from tools.base import Answer
+
+        if not self._decided.done():
+            self._decided.set_result(Answer(choice, reason))
+
+    def _ask_why(self) -> None:
+        if not self.query(Input):
+            why = Input(placeholder="Why not? The model reads it. Enter sends, Esc goes back.")
+            self.mount(why)
+            why.focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "back" or bool(self.query(Input))
+
+    async def action_back(self) -> None:
+        """To the other answers; where no reason is being written, Esc stops the turn as always."""
+        await self.query(Input).remove()
+        self.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._decide("no", event.value.strip())

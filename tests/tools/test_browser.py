@@ -205,6 +205,7 @@ async def test_each_conversation_has_its_own_pages(site: str, tmp_path: Path) ->
         await run("c")
 
 
+@pytest.mark.slow
 async def test_kinds_of_pages(browser: Browsing, site: str) -> None:
     listed = await browser("open", id=f"{site}/list")
     assert "【29†Item 29】" in listed, "a page of links keeps them"
@@ -358,6 +359,7 @@ def call(name: str, arguments: str) -> str:
     return f"<|channel|>analysis to=browser.{name} code<|message|>{arguments}<|call|>"
 
 
+@pytest.mark.slow
 def test_a_model_searches_reads_and_cites(
     agent: Agent, script: Callable[..., str], site: str, home: Path
 ) -> None:
@@ -384,6 +386,7 @@ def test_a_model_searches_reads_and_cites(
     assert "browser.open" in ran.events[0]["tools"]
 
 
+@pytest.mark.slow
 def test_it_is_offered_only_when_it_is_named_or_configured(
     agent: Agent, script: Callable[..., str], site: str
 ) -> None:

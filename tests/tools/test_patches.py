@@ -231,6 +231,7 @@ CALL = (
 DONE = "<|channel|>final<|message|>Done.<|return|>"
 
 
+@pytest.mark.slow
 def test_a_model_patches_a_file_when_it_may(
     agent: Agent, script: Callable[..., str], tmp_path: Path
 ) -> None:

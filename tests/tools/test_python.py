@@ -428,6 +428,7 @@ async def test_the_libraries_of_this_python_work(confined: Session) -> None:
     assert await confined("import numpy; int((numpy.ones((50, 50)) @ numpy.ones(50))[0])") == "50"
 
 
+@pytest.mark.slow
 async def test_figures_are_saved(confined: Session) -> None:
     pytest.importorskip("matplotlib")
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"

@@ -182,6 +182,7 @@ async def test_cancelling_ends_all_of_it(shell: Commands) -> None:
     assert not _living("4713")
 
 
+@pytest.mark.slow
 async def test_bombs_are_bounded(shell: Commands) -> None:
     forks = await shell("for i in $(seq 200); do setsid sleep 20 & done; wait")
     assert "more than 40 processes" in forks
@@ -236,6 +237,7 @@ CALL = (
 DONE = "<|channel|>final<|message|>Done.<|return|>"
 
 
+@pytest.mark.slow
 def test_a_model_runs_a_command_that_is_allowed(agent: Agent, script: Callable[..., str]) -> None:
     engine = ("--engine", script(CALL, DONE), "--json-events")
     ran = agent("run", "go", "--tools", "shell", "--approve", "shell", *engine)
@@ -245,6 +247,7 @@ def test_a_model_runs_a_command_that_is_allowed(agent: Agent, script: Callable[.
     assert "shell.exec" in ran.events[0]["tools"]
 
 
+@pytest.mark.slow
 def test_nobody_there_means_that_nothing_runs(agent: Agent, script: Callable[..., str]) -> None:
     engine = ("--engine", script(CALL, DONE), "--json-events")
     ran = agent("run", "go", "--tools", "all,shell", *engine)

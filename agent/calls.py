@@ -92,6 +92,7 @@ class Call:
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
             self.writer.close(self.arguments, complete)
+            self._calls.turn.constraints.tell(self.recipient)
         else:
             self.writer.arguments_done(self.arguments)
         if complete:

@@ -7,12 +7,13 @@ import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent import events as ev
 from agent.engine.base import Constraint
-from agent.engine.constrain import Compiled, Grammar, GrammarError
-from agent.formats.rules import Guided, Rules
+from agent.engine.constrain import ANY_OBJECT, Compiled, Grammar, GrammarError
+from agent.formats.rules import Guided, Held, Rules
 from agent.validation import problem
 
 if TYPE_CHECKING:
@@ -49,56 +50,55 @@ class Constraints:
         form = turn.runtime.format
         self._scripted = turn.runtime.engine_name == "script"
         self._form = form if isinstance(form, Guided) and not self._scripted else None
+        self._holds: frozenset[Held] = self._form.holds if self._form else frozenset()
         self._schemas: dict[str, Mapping[str, Any]] = {}
         """Of the arguments that are checked afterwards too."""
-        self._compiled: dict[str, Future[Compiled]] = {}
+        self._arguments: dict[str, Grammar] = {}
         for name, function in turn.calls.clients.items():
             if function.constrained or function.grammar is not None:
-                self._compile(name, function.grammar or function.parameters)
+                self._arguments[name] = function.grammar or _arguments(function.parameters)
         for name, tool in turn.calls.tools.items():
             if tool.constrained:
                 self._schemas[name] = tool.parameters
-                self._compile(name, tool.parameters)
+                self._arguments[name] = _arguments(tool.parameters)
         self._answer: Future[Compiled] | None = None
         self._lack: str | None = None
         """Why the answer's form is not enforced in full."""
-        if (answer := self._options.answer) is not None:
-            self._answer = self._begin(lambda: Grammar.of_schema(answer.schema))
         self._noted: set[str] = set()
-
-    def _compile(self, name: str, form: Grammar | Mapping[str, Any]) -> None:
-        grammar = self._begin(
-            lambda: form if isinstance(form, Grammar) else Grammar.of_arguments(form)
-        )
-        if grammar is not None:
-            self._compiled[name] = grammar
-
-    def _begin(self, grammar: Callable[[], Grammar]) -> Future[Compiled] | None:
-        """None: there is nobody who could be held to it."""
-        if self._form is None:
-            return None
-        try:
-            return self._form.grammars.compile(grammar())
-        except GrammarError as error:
-            failed: Future[Compiled] = Future()
-            failed.set_exception(error)
-            return failed
 
     # --- before and while it generates ----------------------------------------------------------
 
     async def ready(self) -> None:
         """What has to be enforced can be. Raises Unenforceable."""
+        if self._scripted:
+            return
         options = self._options
-        if options.answer is not None and not self._scripted:
-            why = await _unenforced(self._answer)
-            if why is not None and options.answer.strict:
-                raise Unenforceable(ANSWER, why)
-            self._lack = why
+        if self._form is not None and (options.exact or options.calls != "may"):
+            # The tokenizer is there before the engine's thread would have to wait for it.
+            await asyncio.wrap_future(self._form.grammars.compile(ANY_OBJECT))
+        if (answer := options.answer) is not None:
+            self._lack = "this model's family cannot be held to one"
+            if "answer" in self._holds:
+                form = partial(Grammar.of_schema, answer.schema)
+                self._answer, self._lack = await self._compile(form)
+                if self._lack is not None and answer.strict:
+                    raise Unenforceable(ANSWER, self._lack)
         for name, function in self._turn.calls.clients.items():
-            if function.strict and not self._scripted:
-                why = await _unenforced(self._compiled.get(name))
-                if why is not None:
-                    raise Unenforceable(function.name, why)
+            if function.strict and "arguments" in self._holds:
+                _, lack = await self._compile(partial(self._arguments.__getitem__, name))
+                if lack is not None:
+                    raise Unenforceable(function.name, lack)
+
+    async def _compile(
+        self, grammar: Callable[[], Grammar]
+    ) -> tuple[Future[Compiled] | None, str | None]:
+        """A grammar that can be used, and why it is not all that was asked for."""
+        assert self._form is not None
+        try:
+            compiled = self._form.grammars.compile(grammar())
+            return compiled, (await asyncio.wrap_future(compiled)).unenforced
+        except GrammarError as error:
+            return None, str(error)
 
     def announce(self) -> None:
         """Say what cannot be enforced of the answer's form, once the turn has begun."""
@@ -108,7 +108,7 @@ class Constraints:
     def opening(self) -> list[int]:
         """What the generation has to begin with, where no grammar makes the model call."""
         turn = self._turn
-        if self._form is not None or self._options.calls != "must" or turn.generated:
+        if "choice" in self._holds or self._options.calls != "must" or turn.generated:
             return []
         declared = turn.calls.recipients.declared
         return turn.runtime.format.open_call(declared[0] if len(declared) == 1 else None)
@@ -119,24 +119,32 @@ class Constraints:
         calls = "may" if options.calls == "must" and self._turn.generated else options.calls
         exact = options.exact or any(function.strict for function in options.functions)
         if self._form is None or not (
-            exact or calls != "may" or self._compiled or self._answer is not None
+            exact or calls != "may" or self._arguments or self._answer is not None
         ):
             return None
-        rules = Rules(calls, self._compiled, self._answer, exact)
-        return self._form.guide(rules, self._turn.calls.recipients)
+        rules = Rules(calls, self._arguments, self._answer, exact)
+        guide = self._form.guide(rules, self._turn.calls.recipients)
+        for token in self.opening():
+            guide.accept(token)
+        return guide
 
     # --- afterwards -----------------------------------------------------------------------------
 
     def problem(self, name: str, arguments: str) -> str | None:
         """What is wrong with the arguments of one of our tools."""
-        compiled = self._compiled.get(name)
-        if compiled is not None and compiled.done():
-            error = compiled.exception()
-            why = str(error) if error else compiled.result().unenforced
-            if why is not None:
-                self._note(name, why, checked=name in self._schemas)
+        self.tell(name)
         schema = self._schemas.get(name)
         return None if schema is None else problem(schema, json.loads(arguments))
+
+    def tell(self, name: str) -> None:
+        """Say, once, what could not be enforced of a called tool's arguments."""
+        if self._form is not None and (grammar := self._arguments.get(name)) is not None:
+            compiled = self._form.grammars.compile(grammar)
+            if compiled.done():
+                error = compiled.exception()
+                why = str(error) if error else compiled.result().unenforced
+                if why is not None:
+                    self._note(name, why, checked=name in self._schemas)
 
     def answer_problem(self, text: str) -> str | None:
         """What is wrong with an answer that should have been checked."""
@@ -157,11 +165,8 @@ class Constraints:
             self._turn.emit(ev.AgentNotice(level="warning", message=message))
 
 
-async def _unenforced(compiled: Future[Compiled] | None) -> str | None:
-    """Why a grammar is not enforced in full, or None. Raises Unenforceable."""
-    if compiled is None:
-        return "this model's family cannot be held to one"
+def _arguments(schema: Mapping[str, Any]) -> Grammar:
     try:
-        return (await asyncio.wrap_future(compiled)).unenforced
-    except GrammarError as error:
-        return str(error)
+        return Grammar.of_arguments(schema)
+    except GrammarError:
+        return ANY_OBJECT

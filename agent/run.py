@@ -186,7 +186,7 @@ def _with_schema(options: Options, file: Path | None) -> Options:
         return options
     try:
         schema = json.loads(file.expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--output-schema: {file} is not a JSON Schema file: {error}") from error
     if not isinstance(schema, dict):
         raise UserError(f"--output-schema: {file} holds no JSON Schema: an object is expected.")

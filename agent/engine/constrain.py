@@ -25,7 +25,6 @@ SYMBOLS = 50_000
 """Of a compiled grammar, for the same reason."""
 KEPT = 512
 """Compiled grammars that are remembered."""
-ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 Allowed = npt.NDArray[np.bool_]
 
@@ -58,6 +57,9 @@ class Grammar:
         kind = schema.get("type")
         is_open = kind is None or (isinstance(kind, list) and "object" in kind)
         return cls.of_schema({**schema, "type": "object"} if is_open else schema)
+
+
+ANY_OBJECT = Grammar("json", '{"type": "object"}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,12 @@ class Matcher:
 class Compiled:
     """A grammar on a vocabulary, ready for any number of texts."""
 
-    def __init__(self, matcher: Any, size: int, never: int, unenforced: str | None) -> None:
+    def __init__(
+        self, matcher: Any, size: int, never: int, body: str, unenforced: str | None
+    ) -> None:
         self._matcher, self._size, self._never = matcher, size, never
+        self.body = body
+        """The grammar as the right side of a Lark rule, where it is a JSON Schema's."""
         self.unenforced = unenforced
         """What of it cannot be enforced, in llguidance's words; None: nothing."""
 
@@ -116,7 +122,8 @@ class Grammars:
         self._thread = ThreadPoolExecutor(1, "grammars")
         self._compiled: OrderedDict[Grammar, Future[Compiled]] = OrderedDict()
         self._tokenizer: Any = None
-        self._size = 0
+        self.size = 0
+        """Ids in the vocabulary, once a grammar is compiled."""
 
     def compile(self, grammar: Grammar) -> Future[Compiled]:
         """Begin with it, or what came of it before: Compiled, or GrammarError."""
@@ -143,7 +150,7 @@ class Grammars:
         attempts = [_json(schema, lenient=True)]
         value = json.loads(schema)
         if isinstance(value, dict) and value.get("type") == "object":
-            attempts.append(_json(json.dumps(ANY_OBJECT)))
+            attempts.append(_json(ANY_OBJECT.text))
         for lark in attempts:
             try:
                 return self._begun(lark, unenforced=why)
@@ -157,7 +164,7 @@ class Grammars:
         from llguidance import LLTokenizer
 
         spelling = self._spelling()
-        self._size = len(spelling.tokens)
+        self.size = len(spelling.tokens)
         # Slices would make some masks faster; a mask is needed after a reject only, and they double
         # the time that the building holds the interpreter.
         wrapped: Any = _Wrapped(spelling)
@@ -174,7 +181,8 @@ class Grammars:
         if matcher.is_error():
             raise GrammarError(_reason(matcher.get_error()))
         never = self._tokenizer.eos_token
-        compiled = Compiled(matcher, self._size, never, unenforced)
+        body = lark.removeprefix(_ANY_TOKENS).removeprefix("start: ")
+        compiled = Compiled(matcher, self.size, never, body, unenforced)
         first = compiled.begin()
         if not (first.complete or first.mask().any()):
             raise GrammarError("no text can satisfy it")

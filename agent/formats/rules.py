@@ -7,17 +7,22 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from agent.engine.base import Constraint
-from agent.engine.constrain import Compiled, Grammars
+from agent.engine.base import Constraint, EngineError
+from agent.engine.constrain import Compiled, Grammar, Grammars
 from agent.formats.recipients import Recipients
+
+Held = Literal["choice", "answer", "arguments"]
+"""Whether and what is called · the answer's form · the arguments of calls."""
+PATIENCE = 30
+"""Seconds that a generation waits for a grammar that is still being compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Grammars are still being compiled, or are found to be none, when a generation begins."""
+    """Grammars of arguments are compiled when such a call begins: most are never needed."""
 
     calls: Literal["may", "must", "none"] = "may"
-    arguments: Mapping[str, Future[Compiled]] = field(default_factory=dict)
+    arguments: Mapping[str, Grammar] = field(default_factory=dict)
     """By the declared tool's canonical name."""
     answer: Future[Compiled] | None = None
     exact: bool = False
@@ -29,6 +34,11 @@ class Guided(Protocol):
     """A format whose model can be held to rules."""
 
     @property
+    def holds(self) -> frozenset[Held]:
+        """What of the rules can be kept."""
+        ...
+
+    @property
     def grammars(self) -> Grammars:
         """Those on the model's vocabulary."""
         ...
@@ -36,3 +46,11 @@ class Guided(Protocol):
     def guide(self, rules: Rules, recipients: Recipients) -> Constraint:
         """For one generation that begins behind `open_assistant`."""
         ...
+
+
+def ready(compiled: Future[Compiled]) -> Compiled:
+    """Raises GrammarError, EngineError."""
+    try:
+        return compiled.result(PATIENCE)
+    except TimeoutError:
+        raise EngineError("A grammar took too long to compile: simplify the schema.") from None

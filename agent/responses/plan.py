@@ -13,7 +13,6 @@ from agent import events as ev
 from agent.constraints import ANSWER, AnswerForm, Unenforceable
 from agent.conversation import Conversation, Message
 from agent.engine.base import EngineError
-from agent.engine.constrain import ANY_OBJECT
 from agent.items import new_id
 from agent.responses import history
 from agent.responses.errors import ApiError, invalid, unsupported
@@ -246,7 +245,7 @@ def _answer(text: RequestText | None) -> AnswerForm | None:
         case TextFormat(type="json_schema", schema_=schema, strict=strict) if schema is not None:
             return AnswerForm(schema, strict=strict is True)
         case TextFormat(type="json_object"):
-            return AnswerForm(ANY_OBJECT)
+            return AnswerForm({"type": "object"})
         case _:
             return None
 

@@ -42,7 +42,7 @@ OPENING = f"<|channel|>commentary to={NAME} <|constrain|>json<|message|>"
 def rows() -> list[Row]:
     """Greedy, where a reject costs least, and sampled; every token is checked."""
     form = HarmonyFormat(encoding(ranks))
-    arguments = {NAME: form.grammars.compile(Grammar.of_arguments(SCHEMA))}
+    arguments = {NAME: Grammar.of_arguments(SCHEMA)}
     opening: list[int] = form.encoding.encode(OPENING, allowed_special="all")
     prompt = form.user("Record it.") + form.open_assistant() + opening
 

@@ -37,13 +37,10 @@ NAMES = ("functions.add", "functions.files__read", "python")
 
 def guide(form: HarmonyFormat, **rules: Any) -> Constraint:
     arguments: Mapping[str, Any] = rules.pop("arguments", {"functions.add": ADD})
-    compiled = {
-        name: form.grammars.compile(Grammar.of_arguments(schema))
-        for name, schema in arguments.items()
-    }
+    grammars = {name: Grammar.of_arguments(schema) for name, schema in arguments.items()}
     if "answer" in rules:
         rules["answer"] = form.grammars.compile(Grammar.of_schema(rules["answer"]))
-    return form.guide(Rules(arguments=compiled, **rules), Recipients(NAMES, ALIASES))
+    return form.guide(Rules(arguments=grammars, **rules), Recipients(NAMES, ALIASES))
 
 
 def drawn(guide: Constraint, seed: int, form: HarmonyFormat, most: int = 80) -> list[int]:

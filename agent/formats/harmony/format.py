@@ -26,7 +26,7 @@ from agent.formats.harmony.vocabulary import (
     vocabulary,
 )
 from agent.formats.recipients import Recipients
-from agent.formats.rules import Rules
+from agent.formats.rules import Held, Rules
 
 # What the model may call without being told of a function of that name.
 TRAINED = ("python", "browser", "container")
@@ -36,6 +36,7 @@ class HarmonyFormat:
     """gpt-oss's own format."""
 
     name = "harmony"
+    holds: frozenset[Held] = frozenset({"choice", "answer", "arguments"})
     stop = frozenset({RETURN, CALL, ENDOFTEXT})
 
     def __init__(self, encoding: HarmonyEncoding) -> None:

@@ -9,7 +9,6 @@ from concurrent.futures import Future
 import numpy as np
 from openai_harmony import HarmonyEncoding
 
-from agent.engine.base import EngineError
 from agent.engine.constrain import (
     ANY_OBJECT,
     Allowed,
@@ -34,10 +33,8 @@ from agent.formats.harmony.vocabulary import (
     START,
 )
 from agent.formats.recipients import Recipients
-from agent.formats.rules import Rules
+from agent.formats.rules import Rules, ready
 
-PATIENCE = 30
-"""Seconds that a generation waits for a grammar that is still being compiled."""
 NOTHING: frozenset[int] = frozenset()
 _ENDS = {Kind.REASONING: END, Kind.PREAMBLE: END, Kind.FINAL: RETURN}
 
@@ -78,6 +75,8 @@ class HarmonyGuide:
     def mask(self) -> Allowed | None:
         if self._free:
             return None
+        if self._first:
+            self._begin_header(started=True)
         matcher = self._matcher
         allowed = np.ones(LAST, np.bool_) if matcher is None else matcher.mask()
         if self._in_body:
@@ -109,7 +108,7 @@ class HarmonyGuide:
     def _begin_header(self, *, started: bool) -> None:
         """``started``: ``<|start|>assistant`` stands there already."""
         self._first = False
-        self._matcher = _ready(self._headers.compiled(started, self._said)).begin()
+        self._matcher = ready(self._headers.compiled(started, self._said)).begin()
 
     def _begin_body(self, opened: Opened) -> None:
         self._in_body = True
@@ -122,23 +121,18 @@ class HarmonyGuide:
     def _grammar(self, opened: Opened) -> Compiled | None:
         match opened.kind:
             case Kind.FINAL if self._rules.answer is not None:
-                return _ready(self._rules.answer)
+                return ready(self._rules.answer)
             case Kind.TOOL if opened.json or opened.recipient != "python":
                 wanted = self._rules.arguments.get(opened.recipient or "")
-                try:
-                    return None if wanted is None else _ready(wanted)
-                except GrammarError:  # the call's own check finds what is wrong
-                    return _ready(self._grammars.compile(Grammar.of_schema(ANY_OBJECT)))
+                return None if wanted is None else self._arguments(wanted)
             case _:
                 return None
 
-
-def _ready(compiled: Future[Compiled]) -> Compiled:
-    """Raises GrammarError, EngineError."""
-    try:
-        return compiled.result(PATIENCE)
-    except TimeoutError:
-        raise EngineError("A grammar took too long to compile: simplify the schema.") from None
+    def _arguments(self, wanted: Grammar) -> Compiled:
+        try:
+            return ready(self._grammars.compile(wanted))
+        except GrammarError:  # the call's own check finds what is wrong
+            return ready(self._grammars.compile(ANY_OBJECT))
 
 
 class _Headers:

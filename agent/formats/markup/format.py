@@ -9,14 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import date
+from functools import cached_property
 from typing import Any, Literal
 
+from agent.engine.base import Constraint
+from agent.engine.constrain import Grammars, Spelling
 from agent.formats.base import FunctionTool, Head, Parser
 from agent.formats.markup.families import CALL, CALL_END, THINK, THINK_END, Family
+from agent.formats.markup.guide import MarkupGuide
 from agent.formats.markup.parser import Alphabet, MarkupParser
 from agent.formats.markup.template import ChatTemplate, Frame, TemplateUnusable, described
 from agent.formats.markup.vocabulary import Encoder, Vocabulary
 from agent.formats.recipients import Recipients
+from agent.formats.rules import Held, Rules
 
 PYTHON = FunctionTool(
     "python",
@@ -152,6 +157,35 @@ class MarkupFormat:
 
     def parser(self, recipients: Recipients | None) -> Parser:
         return MarkupParser(self._alphabet, recipients, thinking=self._thinking)
+
+    @property
+    def holds(self) -> frozenset[Held]:
+        known = self._vocabulary.specials
+        held: set[Held] = set()
+        if CALL in known and not self._family.xml:
+            held.add("arguments")
+        if not self._thinking or THINK_END in known:
+            held.add("answer")
+        return frozenset(held)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        def spelling() -> Spelling:
+            tokens = [self.spelling(token) for token in range(self._vocabulary.size)]
+            return Spelling(tokens, self._marks)
+
+        return Grammars(spelling)
+
+    def guide(self, rules: Rules, recipients: Recipients) -> Constraint:
+        return MarkupGuide(
+            rules,
+            recipients.declared,
+            self.grammars,
+            self._vocabulary.specials,
+            self.stop,
+            thinking=self._thinking,
+            json_calls="arguments" in self.holds,
+        )
 
     def spelling(self, token: int) -> bytes:
         return self._vocabulary.raw(token) or b""

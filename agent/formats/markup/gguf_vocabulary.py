@@ -25,6 +25,7 @@ class GgufVocabulary:
             raise EngineError(f"{path} has no vocabulary.")
         self._tokens = [token for token in tokens if isinstance(token, bytes)]
         self._types = types if isinstance(types, list) else []
+        self.size = len(self._tokens)
         self.specials = {
             spelling: token
             for token, kind in enumerate(self._types)

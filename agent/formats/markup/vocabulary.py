@@ -12,6 +12,8 @@ from agent.formats.text import parts, whole
 class Vocabulary(Protocol):
     """A model's tokens."""
 
+    size: int
+    """How many ids there are."""
     specials: dict[str, int]
     """Ids that are more than their text, by their spelling: ``<|im_end|>``, ``<tool_call>``."""
     controls: frozenset[int]
@@ -35,6 +37,7 @@ class Bytes:
 
     def __init__(self, specials: Iterable[str]) -> None:
         self.specials = {spelling: 256 + i for i, spelling in enumerate(specials)}
+        self.size = 256 + len(self.specials)
         self.controls = frozenset(
             token for spelling, token in self.specials.items() if spelling.startswith("<|")
         )

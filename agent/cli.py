@@ -29,9 +29,11 @@ from agent.options import (
     ModelOption,
     OriginOption,
     PortOption,
+    ReasoningOption,
     ResumeOption,
     RootOption,
     SeedOption,
+    StoreOption,
     SystemOption,
     TemperatureOption,
     ToolsOption,
@@ -245,6 +247,8 @@ def serve(
             min=0, metavar="SECONDS", help="Unload the model after so long without a request."
         ),
     ] = None,
+    store: StoreOption = True,
+    reasoning_events: ReasoningOption = "openai",
     log_level: LogOption = "warning",
 ) -> None:
     """Serve /v1/responses to other apps.
@@ -252,7 +256,7 @@ def serve(
     No tool of this machine is offered to clients unless --tools names it.
     """
     shared = _shared(locals())
-    from agent.responses.serve import main
+    from agent.responses.serve import Face, main
 
     raise typer.Exit(
         main(
@@ -262,6 +266,7 @@ def serve(
             api_key=api_key,
             allow_origins=allow_origin or (),
             keep_alive=keep_alive,
+            face=Face(store=store, reasoning_events=reasoning_events),
         )
     )
 

@@ -80,6 +80,10 @@ class Settings:
     """Where no isolation works: offer python all the same, and ask before every call."""
     browser: BrowserSettings | None = None
     """Where the browser searches, and which private networks it may open."""
+    responses_days: float | None = None
+    """How long the endpoint's responses are kept; unset: 30."""
+    responses_most: int | None = None
+    """How many of them are kept; unset: 10000."""
 
 
 def settings(where: Places) -> Settings:
@@ -101,6 +105,10 @@ def settings(where: Places) -> Settings:
             raise UserError(f"{path}: keep_alive is a number of seconds, not {other!r}.")
         case {"unsandboxed_python": other} if not isinstance(other, bool):
             raise UserError(f"{path}: unsandboxed_python is true or false, not {other!r}.")
+        case {"responses_days": other} if type(other) not in (int, float) or other <= 0:
+            raise UserError(f"{path}: responses_days is a number of days, not {other!r}.")
+        case {"responses_most": other} if type(other) is not int or other < 1:
+            raise UserError(f"{path}: responses_most is a whole number, not {other!r}.")
     if unknown := given.keys() - {field.name for field in fields(Settings)}:
         raise UserError(f"{path}: there is no setting named {min(unknown)}.")
     return Settings(**{**given, "browser": _browser(path, given.get("browser", {}))})

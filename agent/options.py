@@ -88,6 +88,13 @@ OriginOption = Annotated[
         "--allow-origin", metavar="ORIGIN", help="A web page's origin that may call; again."
     ),
 ]
+StoreOption = Annotated[
+    bool, typer.Option("--store/--no-store", help="Keep responses on disk; else in memory only.")
+]
+ReasoningOption = Annotated[
+    Literal["openai", "open-responses"],
+    typer.Option(help="What the events of raw reasoning are called."),
+]
 LogOption = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option("--log-level", help="What goes into the log file (agent doctor says where)."),

@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
 from array import array
 from collections.abc import Callable
+from pathlib import Path
+
+from agent.events import ResponseError
 
 FIRST = """
 create table if not exists conversations (
@@ -50,8 +55,74 @@ create table shortened (
 """A branch has its own entries from ``shared`` on; those before are its parent's. ``start`` is the
 entry that a turn began with. ``hidden``: deleted, but a branch still needs its beginning."""
 
+RESPONSES = """
+create table responses (
+    id text primary key, conversation text not null, vocabulary text, status text not null,
+    response text not null, known text not null, inputs text not null,
+    request_bytes integer not null, events blob not null, pid integer not null, created real not null
+);
+create index responses_by_age on responses(created);
+create table messages (number integer primary key, digest blob not null unique, ids blob not null);
+create table response_messages (
+    response text not null references responses(id) on delete cascade, position integer not null,
+    message integer not null references messages(number), reasoning integer not null,
+    role text, recipient text, primary key (response, position)
+) without rowid;
+create index responses_with on response_messages(message);
+create table response_items (
+    item text primary key, response text not null references responses(id) on delete cascade
+) without rowid;
+create index items_of on response_items(response);
+"""
+"""Responses of the endpoint. A message's ids are kept once, however many responses go on from it."""
+
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open or create the store's file. Raises OSError, sqlite3.Error, ValueError (too new)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    db = sqlite3.connect(path, timeout=10, isolation_level=None)
+    db.execute("pragma journal_mode = wal")
+    db.execute("pragma foreign_keys = on")
+    db.execute("pragma secure_delete = on")
+    upgrade(db)
+    return db
+
+
+def mark_lost(db: sqlite3.Connection, table: str) -> None:
+    """What ran in a process that is gone has failed. ``table``: of turns or of responses."""
+    rows = db.execute(f"select id, response, pid from {table} where status = 'in_progress'")
+    error = ResponseError(code="server_error", message="The process ended during this turn.")
+    for name, text, pid in rows.fetchall():
+        # Our own id is that of a process before us: this one opens the store before its turns.
+        if pid == os.getpid() or not _alive(pid):
+            lost = json.loads(text) | {"status": "failed", "error": error.model_dump()}
+            db.execute(
+                f"update {table} set status = 'failed', response = ? where id = ?",
+                (json.dumps(lost), name),
+            )
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def blob(ids: list[int]) -> bytes:
+    """Token ids as they are kept."""
+    return array("i", ids).tobytes()
+
+
+def ids_of(kept: bytes) -> list[int]:
+    return list(array("i", kept))
 
 
 def upgrade(db: sqlite3.Connection) -> None:
@@ -102,6 +173,10 @@ def _branches(db: sqlite3.Connection) -> None:
             db.executemany("update turns set start = ? where id = ?", pairs)
 
 
+def _responses(db: sqlite3.Connection) -> None:
+    _run(db, RESPONSES)
+
+
 def _run(db: sqlite3.Connection, statements: str) -> None:
     """Within the transaction (``executescript`` would end it)."""
     for statement in statements.split(";"):
@@ -109,4 +184,4 @@ def _run(db: sqlite3.Connection, statements: str) -> None:
             db.execute(statement)
 
 
-STEPS: list[Callable[[sqlite3.Connection], None]] = [_first, _branches]
+STEPS: list[Callable[[sqlite3.Connection], None]] = [_first, _branches, _responses]

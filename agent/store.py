@@ -7,18 +7,16 @@ keeps its own entries and turns, and reads its parent's before them.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
-from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent import schema
 from agent.conversation import Compacted, Conversation, Entry
-from agent.events import Response, ResponseError
+from agent.events import Response
 from agent.items import new_id
+from agent.schema import blob, connect, ids_of, mark_lost
 
 PATH = """
 with recursive path(id, upto) as (
@@ -63,14 +61,8 @@ class Store:
     def __init__(self, path: Path) -> None:
         """Open or create it. Raises StoreError."""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
-            self._db.execute("pragma journal_mode = wal")
-            self._db.execute("pragma foreign_keys = on")
-            self._db.execute("pragma secure_delete = on")
-            schema.upgrade(self._db)
-            self._mark_lost()
+            self._db = connect(path)
+            mark_lost(self._db, "turns")
         except (OSError, ValueError, sqlite3.Error) as error:
             raise StoreError(f"The store {path} cannot be used: {error}.") from error
 
@@ -182,7 +174,7 @@ class Store:
         self._db.executemany(
             "insert into entries values (?,?,?,?,?,?)",
             (
-                (name, at, _blob(entry.ids), entry.reasoning, entry.role, entry.recipient)
+                (name, at, blob(entry.ids), entry.reasoning, entry.role, entry.recipient)
                 for at, entry in enumerate(conversation.entries[kept:], kept)
             ),
         )
@@ -190,7 +182,7 @@ class Store:
         self._db.executemany(
             "insert into shortened values (?,?,?)",
             (
-                (name, at, _blob(entry.short))
+                (name, at, blob(entry.short))
                 for at, entry in enumerate(conversation.entries)
                 if entry.short is not None
             ),
@@ -199,7 +191,7 @@ class Store:
         if (made := conversation.compacted) is not None:
             self._db.execute(
                 "insert into compactions values (?,?,?,?)",
-                (name, made.upto, made.text, _blob(made.ids)),
+                (name, made.upto, made.text, blob(made.ids)),
             )
         conversation.saved = len(conversation.entries)
         conversation.revision += 1
@@ -265,11 +257,11 @@ class Store:
         conversation = Conversation(
             found[0],
             [
-                Entry(_ids(ids), bool(reasoning), None, role, recipient, short and _ids(short))
+                Entry(ids_of(ids), bool(reasoning), None, role, recipient, short and ids_of(short))
                 for ids, reasoning, role, recipient, short in entries
             ],
             vocabulary=row[0],
-            compacted=Compacted(row[4], row[5], _ids(row[6])) if row[4] is not None else None,
+            compacted=Compacted(row[4], row[5], ids_of(row[6])) if row[4] is not None else None,
             parent=row[1],
             shared=row[2],
             revision=row[3],
@@ -331,33 +323,3 @@ class Store:
             "select parent, shared from conversations where id = ?", (conversation_id,)
         ).fetchone()
         return parent, shared
-
-    def _mark_lost(self) -> None:
-        rows = self._db.execute("select id, response, pid from turns where status = 'in_progress'")
-        error = ResponseError(code="server_error", message="The process ended during this turn.")
-        for turn, text, pid in rows.fetchall():
-            # Our own id is that of a process before us: this one opens the store before its turns.
-            if pid == os.getpid() or not _alive(pid):
-                lost = json.loads(text) | {"status": "failed", "error": error.model_dump()}
-                self._db.execute(
-                    "update turns set status = 'failed', response = ? where id = ?",
-                    (json.dumps(lost), turn),
-                )
-
-
-def _blob(ids: list[int]) -> bytes:
-    return array("i", ids).tobytes()
-
-
-def _ids(blob: bytes) -> list[int]:
-    return list(array("i", blob))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Collection
@@ -16,12 +17,13 @@ from starlette.routing import Route
 
 from agent.models import Model
 from agent.responses import chat, compaction, stored
+from agent.responses.archive import Archive
 from agent.responses.errors import JSON, ApiError
 from agent.responses.guard import Guard
 from agent.responses.memory import Memo, Memory
 from agent.responses.plan import Exposed, Plan, named_model, plan
 from agent.responses.requests import CreateResponse, parse, read_body
-from agent.responses.stream import Body, EventStream
+from agent.responses.stream import Body, EventStream, Wire
 from agent.runtime import Runtime
 from agent.turn import Options, Turn
 
@@ -37,11 +39,19 @@ class Endpoint:
     """Answers requests with turns, and knows which of them run."""
 
     def __init__(
-        self, runtime: Runtime, base: Options, *, expose_tools: bool, max_body: int = MAX_BODY
+        self,
+        runtime: Runtime,
+        base: Options,
+        *,
+        expose_tools: bool,
+        archive: Archive | None = None,
+        wire: Wire,
+        max_body: int = MAX_BODY,
     ) -> None:
-        self.runtime, self.base, self.max_body = runtime, base, max_body
-        self.memory, self.memo = Memory(), Memo()
+        self.runtime, self.base, self.wire, self.max_body = runtime, base, wire, max_body
+        self.memory, self.memo = Memory(archive), Memo()
         self.running: dict[Turn, Plan] = {}
+        self._background: set[asyncio.Task[None]] = set()
         self.began = int(time.time())
         self._exposed = Exposed(runtime, expose_tools)
 
@@ -50,11 +60,19 @@ class Endpoint:
         for turn in list(self.running):
             turn.stop()
 
+    async def drained(self) -> None:
+        """Until every response has ended, those too that nobody waits for."""
+        while self._background:
+            await asyncio.wait(self._background)
+
     async def create(self, request: Request) -> Response:
         """POST /v1/responses"""
         wanted = parse(await read_body(request, self.max_body))
         turn = await self.begin(wanted)
-        return EventStream(turn, self.ended) if wanted.stream else Body(turn, self.ended)
+        stays = self.running[turn].background
+        if wanted.stream:
+            return EventStream(turn, self.ended, self.wire, stays=stays)
+        return stored.shown(stored.now(turn)) if stays else Body(turn, self.ended)
 
     async def begin(self, wanted: CreateResponse, kind: type[Turn] = Turn) -> Turn:
         """The turn that answers, started; whoever shows it calls `ended`. Raises ApiError."""
@@ -66,7 +84,17 @@ class Endpoint:
         )
         turn = made.turn.start()
         self.running[turn] = made
+        if made.store:
+            self.memory.begin(made.kept())
+        if made.background:
+            work = asyncio.create_task(self._until_ended(turn))
+            self._background.add(work)
+            work.add_done_callback(self._background.discard)
         return turn
+
+    async def _until_ended(self, turn: Turn) -> None:
+        await turn.done()
+        self.ended(turn)
 
     async def input_tokens(self, request: Request) -> Response:
         """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
@@ -82,6 +110,8 @@ class Endpoint:
         made.teach(self.memo)
         if made.store:
             self.memory.keep(made.kept())
+        if not self.running:
+            self.memory.rest()
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
@@ -117,15 +147,25 @@ def create(
     local: bool = True,
     expose_tools: bool = False,
     allow_origins: Collection[str] = (),
+    archive: Archive | None = None,
+    wire: Wire | None = None,
     max_body: int = MAX_BODY,
 ) -> Starlette:
     """The application; its ``state.endpoint`` is the Endpoint.
 
     ``base``: the operator's settings of a turn. ``local``: bound to loopback, so only local names
     are answered to. ``expose_tools``: requests may name the operator's servers and hands.
+    ``archive``: where responses are stored; None: in memory only. ``wire``: how events are written.
     ``max_body``: bytes.
     """
-    endpoint = Endpoint(runtime, base or Options(), expose_tools=expose_tools, max_body=max_body)
+    endpoint = Endpoint(
+        runtime,
+        base or Options(),
+        expose_tools=expose_tools,
+        archive=archive,
+        wire=wire or Wire(),
+        max_body=max_body,
+    )
     middleware = [Middleware(Guard, key=api_key, local=local, origins=allow_origins)]
     if allow_origins:
         cors = Middleware(

@@ -30,6 +30,7 @@ def route(endpoint: Endpoint) -> Route:
         wanted = parse(await read_body(request, endpoint.max_body))
         # A history that is too long to answer is what one compacts.
         changed: dict[str, Any] = {"truncation": "auto", "store": False, "stream": False}
+        changed["background"] = False
         if wanted.input is None and wanted.previous_response_id:
             changed["input"] = []
         wanted = wanted.model_copy(update=changed)

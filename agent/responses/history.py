@@ -105,6 +105,11 @@ def input_item(item: ev.Item) -> InputItem:
     return _ITEM.validate_python(item.model_dump())
 
 
+def input_items(items: Iterable[ev.Item]) -> dict[str, InputItem]:
+    """Those that a reference can mean, by their ids."""
+    return {item.id: input_item(item) for item in items if item.type in ITEMS}
+
+
 def new_since(messages: Sequence[Message]) -> int:
     """Where what the model has not answered yet begins."""
     for place in range(len(messages), 0, -1):

@@ -1,72 +1,81 @@
-"""What is kept of finished responses: to go on from one, to look one up, to resend one's items."""
+"""Finished responses: to go on from one, to look one up, to resend one's items."""
 
 from __future__ import annotations
 
+import logging
+import sqlite3
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from agent.conversation import Entry, Message
 from agent.events import FunctionCallItem, Response
-from agent.responses.history import History
+from agent.responses.archive import Archive
+from agent.responses.kept import Kept
 from agent.responses.requests import InputItem
 
+log = logging.getLogger(__name__)
+
 MOST = 1000
-"""Responses that are kept; the one that was not used for the longest time goes first."""
+"""Responses that are in memory; the one that was not used for the longest time goes first."""
 MOST_BYTES = 128 * 1024 * 1024
 """What they may take together; ids that two conversations share are counted twice."""
 MEMO_TOKENS = 1_000_000
-TOKEN_BYTES = 36
-"""One id in a list of Python."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A response, and what the next one needs of it."""
-
-    response: Response
-    entries: tuple[Entry, ...]
-    """The conversation's messages, as the model saw and wrote them."""
-    history: History
-    items: dict[str, InputItem] = field(default_factory=dict)
-    """Items that a reference can mean, by their ids."""
-    inputs: tuple[dict[str, Any], ...] = ()
-    """The request's input items, as its client sent them."""
-    request_bytes: int = 0
-    conversation: str = ""
-    """Its id, which those who go on from it share: what tools remember is kept by it."""
-
-    @property
-    def bytes(self) -> int:
-        """About what it takes."""
-        return TOKEN_BYTES * sum(len(entry.ids) for entry in self.entries) + self.request_bytes
+PRUNE_SECONDS = 3600.0
 
 
 class Memory:
-    """By response id; bounded. Not written to disk."""
+    """By response id: the latest in memory, bounded; all of them in the archive, where there is one."""
 
-    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, archive: Archive | None = None, most: int = MOST, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self.archive = archive
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._most, self._most_bytes, self._bytes = most, most_bytes, 0
+        self._pruned = time.monotonic()
+
+    def begin(self, kept: Kept) -> None:
+        """It runs from now on; should this process not live to see its end, that will be known."""
+        self._archive(kept)
 
     def keep(self, kept: Kept) -> None:
-        self.forget(kept.response.id)
+        """It has ended."""
+        self._archive(kept)
+        self._cache(kept)
+
+    def _archive(self, kept: Kept) -> None:
+        if self.archive is not None:
+            try:
+                self.archive.keep(kept)
+            except sqlite3.Error as error:
+                log.error("the response %s could not be stored: %s", kept.response.id, error)
+
+    def _cache(self, kept: Kept) -> None:
+        self._drop(kept.response.id)
         self._kept[kept.response.id] = kept
         self._bytes += kept.bytes
         while len(self._kept) > 1 and (
             len(self._kept) > self._most or self._bytes > self._most_bytes
         ):
-            self.forget(next(iter(self._kept)))
+            self._drop(next(iter(self._kept)))
 
     def find(self, response_id: str) -> Kept | None:
         kept = self._kept.get(response_id)
-        if kept is not None:
+        if self.archive is not None and kept is None:
+            kept = self.archive.find(response_id)
+            if kept is not None and kept.response.status != "in_progress":
+                self._cache(kept)
+        elif kept is not None:
             self._kept.move_to_end(response_id)
         return kept
 
     def forget(self, response_id: str) -> bool:
         """Whether it was there."""
+        archived = self.archive is not None and self.archive.forget(response_id)
+        return self._drop(response_id) or archived
+
+    def _drop(self, response_id: str) -> bool:
         kept = self._kept.pop(response_id, None)
         if kept is None:
             return False
@@ -75,7 +84,17 @@ class Memory:
 
     def item(self, item_id: str) -> InputItem | None:
         """The item that a reference means."""
-        return next((k.items[item_id] for k in self._kept.values() if item_id in k.items), None)
+        for kept in self._kept.values():
+            if item_id in kept.items:
+                return kept.items[item_id]
+        return self.archive.item(item_id) if self.archive else None
+
+    def rest(self) -> None:
+        """Nothing runs: now and then, what is too old goes."""
+        now = time.monotonic()
+        if self.archive is not None and now - self._pruned > PRUNE_SECONDS:
+            self._pruned = now
+            self.archive.prune()
 
 
 class Memo:

@@ -17,16 +17,17 @@ from agent.items import new_id
 from agent.responses import history
 from agent.responses.errors import ApiError, invalid, unsupported
 from agent.responses.history import History
-from agent.responses.memory import Kept, Memo, Memory, calls_of
+from agent.responses.kept import Kept
+from agent.responses.memory import Memo, Memory, calls_of
 from agent.responses.offer import Offer, choose, offer
 from agent.responses.requests import (
-    ITEMS,
     CreateResponse,
     InputItem,
     RequestText,
     TextFormat,
     ToolChoice,
 )
+from agent.responses.resume import packed
 from agent.responses.stored import listed
 from agent.runtime import Runtime
 from agent.turn import Options, Turn
@@ -70,9 +71,16 @@ class Plan:
     request: CreateResponse
     history: History
     store: bool
+    _inputs: tuple[dict[str, Any], ...] | None = None
+    """As they are listed, with the ids that those without one were given."""
+
+    @property
+    def background(self) -> bool:
+        """It goes on without its client."""
+        return self.request.background is True
 
     def kept(self) -> Kept:
-        """After its end: what a next request needs."""
+        """What a next request needs of it; while it runs, as far as that is known."""
         response, known = self.turn.response, self.history
         done = History(
             instructions=known.instructions,
@@ -83,13 +91,20 @@ class Plan:
                 if isinstance(item, ev.McpListToolsItem) and item.error is None
             },
         )  # fmt: skip
-        items = {
-            item.id: history.input_item(item) for item in response.output if item.type in ITEMS
-        }
-        entries = tuple(self.turn.conversation.view())
-        request = self.request
-        sent, conversation = listed(request.sent), self.turn.conversation.id
-        return Kept(response, entries, done, items, sent, request.sent_bytes, conversation)
+        talk = self.turn.conversation
+        if self._inputs is None:
+            self._inputs = listed(self.request.sent)
+        return Kept(
+            response,
+            tuple(talk.view()),
+            done,
+            history.input_items(response.output),
+            self._inputs,
+            self.request.sent_bytes,
+            talk.id,
+            talk.vocabulary,
+            packed(self.turn.log) if self.background and response.status != "in_progress" else b"",
+        )
 
     def teach(self, memo: Memo) -> None:
         """After its end: what the model wrote, for clients that send it back."""
@@ -117,7 +132,7 @@ async def plan(
         await runtime.ready()
     except EngineError as error:
         raise ApiError(503, str(error), code="model_not_available") from error
-    earlier = _earlier(request, memory)
+    earlier = _earlier(request, memory, runtime)
     offered = offer(request, exposed.servers(), exposed.tools())
     read = history.read(
         _input(request),
@@ -166,15 +181,15 @@ def named_model(name: str | None, runtime: Runtime) -> str:
 
 
 def _supported(request: CreateResponse) -> None:
-    if request.background:
-        raise unsupported("background", "background")
+    if request.background and request.store is False:
+        raise invalid("background", "A background response has to be stored ('store': true).")
     if request.conversation is not None:
         raise unsupported("conversation", "conversation")
     if request.prompt is not None:
         raise unsupported("prompt", "prompt")
 
 
-def _earlier(request: CreateResponse, memory: Memory) -> Kept | None:
+def _earlier(request: CreateResponse, memory: Memory, runtime: Runtime) -> Kept | None:
     previous = request.previous_response_id
     if previous is None:
         return None
@@ -182,6 +197,15 @@ def _earlier(request: CreateResponse, memory: Memory) -> Kept | None:
     if kept is None:
         message = f"Previous response with id '{previous[:80]}' not found."
         raise invalid("previous_response_id", message, "previous_response_not_found")
+    if kept.response.status == "in_progress":
+        message = f"The response '{previous[:80]}' is still in progress."
+        raise invalid("previous_response_id", message)
+    if kept.vocabulary not in (None, runtime.vocabulary):
+        message = (
+            f"The response '{previous[:80]}' was held in the tokens of {kept.vocabulary}:"
+            " go on with that model, or send its items again."
+        )
+        raise invalid("previous_response_id", message)
     return kept
 
 
@@ -307,6 +331,7 @@ def _response(
         frequency_penalty=options.sampling.frequency_penalty,
         top_logprobs=options.logprobs or 0,
         store=request.store is not False,
+        background=request.background is True,
         metadata=request.metadata or {},
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,

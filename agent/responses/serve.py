@@ -9,14 +9,19 @@ import signal
 import socket
 import sys
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import uvicorn
 
 from agent import setup
+from agent.config import settings
 from agent.engine.base import EngineError
 from agent.errors import UserError
 from agent.responses.app import Endpoint, create
+from agent.responses.archive import DAYS, MOST, Archive
 from agent.responses.guard import is_loopback
+from agent.responses.stream import OPEN_RESPONSES, Wire
 from agent.runtime import Runtime
 from agent.shared import Shared
 from agent.turn import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, Options
@@ -66,29 +71,19 @@ def main(
     api_key: str | None = None,
     allow_origins: Collection[str] = (),
     keep_alive: float | None = None,
+    face: Face | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; the exit code. Raises UserError."""
     runtime = setup.runtime(shared, tools="none", keep_alive=keep_alive)
     options = setup.options(shared, runtime.model)
     listener = listen(host, port, api_key)
-    return asyncio.run(_main(runtime, options, listener, api_key, allow_origins))
+    # The operator's tools are exposed: there are none but those that --tools named.
+    face = replace(face or Face(), api_key=api_key, allow_origins=allow_origins, expose_tools=True)
+    return asyncio.run(_main(runtime, options, listener, face))
 
 
-async def _main(
-    runtime: Runtime,
-    options: Options,
-    listener: socket.socket,
-    api_key: str | None,
-    allow_origins: Collection[str],
-) -> int:
-    server = Server(
-        runtime,
-        options,
-        listener,
-        api_key=api_key,
-        expose_tools=True,  # there are none but those that --tools named
-        allow_origins=allow_origins,
-    )
+async def _main(runtime: Runtime, options: Options, listener: socket.socket, face: Face) -> int:
+    server = Server(runtime, options, listener, face)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, server.end)
@@ -141,14 +136,8 @@ async def serve_in(
 
     ``listener``: from `listen`. ``expose_tools``: requests may name the operator's tools.
     """
-    server = Server(
-        runtime,
-        options,
-        listener,
-        api_key=api_key,
-        expose_tools=expose_tools,
-        allow_origins=allow_origins,
-    )
+    face = Face(api_key=api_key, allow_origins=allow_origins, expose_tools=expose_tools)
+    server = Server(runtime, options, listener, face)
     serving = asyncio.create_task(server.run())
     try:
         await asyncio.shield(serving)
@@ -159,26 +148,37 @@ async def serve_in(
         raise
 
 
+@dataclass(frozen=True, slots=True)
+class Face:
+    """How a server shows itself."""
+
+    api_key: str | None = None
+    allow_origins: Collection[str] = ()
+    expose_tools: bool = False
+    """Requests may name the operator's tools."""
+    store: bool = True
+    """Responses are kept on disk; else in memory, as long as the process."""
+    reasoning_events: Literal["openai", "open-responses"] = "openai"
+    """What the events of raw reasoning are called."""
+
+
 class Server:
     """One listening endpoint; `end` it once to drain, twice to hurry."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        options: Options,
-        listener: socket.socket,
-        *,
-        api_key: str | None,
-        expose_tools: bool,
-        allow_origins: Collection[str],
+        self, runtime: Runtime, options: Options, listener: socket.socket, face: Face
     ) -> None:
+        """Raises UserError."""
+        self._archive = _archive(runtime) if face.store else None
         app = create(
             runtime,
             options,
-            api_key=api_key,
+            api_key=face.api_key,
             local=is_loopback(listener.getsockname()[0]),
-            expose_tools=expose_tools,
-            allow_origins=allow_origins,
+            expose_tools=face.expose_tools,
+            allow_origins=face.allow_origins,
+            archive=self._archive,
+            wire=Wire(OPEN_RESPONSES if face.reasoning_events == "open-responses" else None),
         )
         self.endpoint: Endpoint = app.state.endpoint
         self.ending = False
@@ -197,7 +197,12 @@ class Server:
         self._uvicorn = _Uvicorn(config)
 
     async def run(self) -> None:
-        await self._uvicorn.serve([self._listener])
+        try:
+            await self._uvicorn.serve([self._listener])
+            await self.endpoint.drained()
+        finally:
+            if self._archive is not None:
+                self._archive.close()
 
     async def asked_to_end(self) -> None:
         await self._asked.wait()
@@ -211,6 +216,16 @@ class Server:
         self._asked.set()
         self._uvicorn.should_exit = True
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.endpoint.stop_all)
+
+
+def _archive(runtime: Runtime) -> Archive:
+    said = settings(runtime.where)
+    days, most = said.responses_days, said.responses_most
+    return Archive(
+        runtime.where.store,
+        days=DAYS if days is None else days,
+        most=MOST if most is None else most,
+    )
 
 
 class _Uvicorn(uvicorn.Server):

@@ -11,7 +11,10 @@ from starlette.routing import Route
 
 from agent import events as ev
 from agent.items import new_id
-from agent.responses.errors import JSON, ApiError, invalid, unsupported
+from agent.responses.errors import JSON, ApiError, invalid
+from agent.responses.kept import Kept
+from agent.responses.resume import replay
+from agent.responses.stream import EventStream
 
 if TYPE_CHECKING:
     from agent.responses.app import Endpoint
@@ -44,10 +47,21 @@ class _Stored:
         self._endpoint = endpoint
 
     async def get(self, request: Request) -> Response:
-        """GET /v1/responses/{id}: as it is now."""
+        """GET /v1/responses/{id}: as it is now, or (``stream=true``) its events from the beginning
+        or behind ``starting_after``, those to come too."""
         if request.query_params.get("stream") == "true":
-            raise unsupported("stream", "Streaming a response again")
-        return _shown(self._find(request))
+            return self._stream(request)
+        return shown(self._find(request))
+
+    def _stream(self, request: Request) -> Response:
+        response_id, given = request.path_params["id"], request.query_params.get("starting_after")
+        if given is not None and not (given.isdecimal() and len(given) < 10):
+            raise invalid("starting_after", "'starting_after' is the number of an event.")
+        after = -1 if given is None else int(given)
+        if (turn := self._running(response_id)) is not None:
+            endpoint = self._endpoint
+            return EventStream(turn, endpoint.ended, endpoint.wire, after=after, stays=True)
+        return replay(self._kept(response_id), after, self._endpoint.wire)
 
     async def delete(self, request: Request) -> Response:
         """DELETE /v1/responses/{id}: it is forgotten; one that runs goes on, unkept."""
@@ -65,16 +79,13 @@ class _Stored:
         if turn is not None:
             turn.stop()
             await turn.done()
-            return _shown(turn.response)
-        return _shown(self._find(request))
+            return shown(turn.response)
+        return shown(self._find(request))
 
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
         response_id = request.path_params["id"]
-        kept = self._endpoint.memory.find(response_id)
-        if kept is None:
-            raise _not_found(response_id)
-        return JSON(_page(kept.inputs, request.query_params))
+        return JSON(_page(self._kept(response_id).inputs, request.query_params))
 
     def _running(self, response_id: str) -> Turn | None:
         turns = self._endpoint.running
@@ -84,14 +95,25 @@ class _Stored:
         response_id = request.path_params["id"]
         turn = self._running(response_id)
         if turn is not None:
-            return turn.response.model_copy(update={"output": list(turn.output.items)})
+            return now(turn)
+        return self._kept(response_id).response
+
+    def _kept(self, response_id: str) -> Kept:
         kept = self._endpoint.memory.find(response_id)
         if kept is None:
             raise _not_found(response_id)
-        return kept.response
+        return kept
 
 
-def _shown(response: ev.Response) -> Response:
+def now(turn: Turn) -> ev.Response:
+    """A response that runs, as it is now."""
+    changed: dict[str, Any] = {"output": list(turn.output.items)}
+    if not turn.log.events:
+        changed["status"] = "queued"
+    return turn.response.model_copy(update=changed)
+
+
+def shown(response: ev.Response) -> Response:
     return Response(response.model_dump_json().encode(), media_type="application/json")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -16,20 +16,51 @@ from agent import events as ev
 from agent.turn import Turn
 
 DONE = b"data: [DONE]\n\n"
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),  # a proxy in between must not collect events
-]
+EVENTS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # a proxy in between must not collect events
+}
+_HEADERS = [(name.encode(), value.encode()) for name, value in EVENTS.items()]
+OPEN_RESPONSES = {
+    f"response.reasoning_text.{end}": f"response.reasoning.{end}" for end in ("delta", "done")
+}
+"""What the Open Responses specification calls raw reasoning."""
 
 Ended = Callable[[Turn], None]
 Write = Callable[[ev.Official], bytes]
 """An event as its client reads it; nothing for one that it is not told of."""
 
 
-def sse(event: ev.Official) -> bytes:
-    """An event of the Responses API."""
-    return f"event: {event.type}\ndata: {event.model_dump_json()}\n\n".encode()
+class Wire:
+    """Events of the Responses API as server-sent events."""
+
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        """``names``: events that are called otherwise here."""
+        self._names = names or {}
+
+    def __call__(self, event: ev.Official) -> bytes:
+        return self._framed(event.type, event.model_dump_json())
+
+    def frame(self, line: str) -> bytes:
+        """Of an event's JSON."""
+        return self._framed(line.removeprefix(_TYPE).partition('"')[0], line)
+
+    def json(self, event: ev.Official) -> str:
+        """As a message of a WebSocket."""
+        return self._renamed(event.type, event.model_dump_json())
+
+    def _renamed(self, kind: str, line: str) -> str:
+        name = self._names.get(kind)
+        return line if name is None else f"{_TYPE}{name}{line[len(_TYPE) + len(kind) :]}"
+
+    def _framed(self, kind: str, line: str) -> bytes:
+        name = self._names.get(kind, kind)
+        return f"event: {name}\ndata: {self._renamed(kind, line)}\n\n".encode()
+
+
+_TYPE = '{"type":"'
+"""How every event's JSON begins."""
 
 
 def body(response: ev.Response) -> bytes:
@@ -39,17 +70,25 @@ def body(response: ev.Response) -> bytes:
 class EventStream(Response):
     """The turn's events as they come; ``agent.*`` events stay inside."""
 
-    def __init__(self, turn: Turn, ended: Ended, write: Write = sse) -> None:
-        """``ended`` is called before the client sees the terminal event."""
+    def __init__(
+        self, turn: Turn, ended: Ended, write: Write, *, after: int = -1, stays: bool = False
+    ) -> None:
+        """``ended`` is called before the client sees the terminal event. ``after``: the number of the
+        event behind which it begins. ``stays``: the turn goes on when the client leaves."""
         super().__init__()
         self._turn, self._ended, self._write = turn, ended, write
+        self._after, self._stays = after, stays
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         turn, write = self._turn, self._write
-        async with _watched(turn, receive, self._ended):
+        async with _watched(turn, receive, self._ended, self._stays):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             async for batch in turn.log.follow():
-                official = [event for event in batch if isinstance(event, ev.Official)]
+                official = [
+                    event
+                    for event in batch
+                    if isinstance(event, ev.Official) and event.sequence_number > self._after
+                ]
                 if not official:
                     continue
                 if isinstance(official[-1], ev.Terminal):
@@ -82,8 +121,14 @@ class Body(Response):
 
 
 @contextlib.asynccontextmanager
-async def _watched(turn: Turn, receive: Receive, ended: Ended) -> AsyncIterator[None]:
-    """Stops the turn when the client leaves, and in every case waits for its end."""
+async def _watched(
+    turn: Turn, receive: Receive, ended: Ended, stays: bool = False
+) -> AsyncIterator[None]:
+    """Stops the turn when the client leaves, and in every case waits for its end; one that ``stays``
+    goes on, and what is sent to nobody is lost."""
+    if stays:
+        yield
+        return
     watch = asyncio.create_task(_stop_when_gone(turn, receive))
     try:
         yield

@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from agent import setup
 from agent.responses.app import Endpoint
-from agent.responses.serve import Server, address, listen
+from agent.responses.serve import Face, Server, address, listen
 from agent.runtime import Runtime
 from agent.shared import Shared
 from agent.turn import Turn
@@ -34,6 +34,14 @@ class Served:
     serving: asyncio.Task[None]
     turns: list[Turn] = field(default_factory=list)
     """Every turn that came through it, in order."""
+
+    async def end(self) -> None:
+        """At once; harmless when called again."""
+        if not self.serving.done():
+            self.server.end()
+            self.server.end()
+            await self.serving
+            await self.runtime.close()
 
     @property
     def endpoint(self) -> Endpoint:
@@ -129,6 +137,7 @@ async def serve(
         *replies: str | dict[str, Any],
         api_key: str | None = None,
         allow_origins: tuple[str, ...] = (),
+        face: dict[str, Any] | None = None,
         **options: Any,
     ) -> Served:
         engine = script(*replies) if replies else None
@@ -140,9 +149,7 @@ async def serve(
             runtime,
             setup.options(shared, runtime.model),
             listener,
-            api_key=api_key,
-            expose_tools=True,
-            allow_origins=allow_origins,
+            Face(api_key=api_key, allow_origins=allow_origins, expose_tools=True, **(face or {})),
         )
         serving = asyncio.create_task(server.run())
         served = Served(address(listener), runtime, server, serving)
@@ -152,7 +159,4 @@ async def serve(
 
     yield start
     for served in started:
-        served.server.end()
-        served.server.end()
-        await served.serving
-        await served.runtime.close()
+        await served.end()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent import setup
 from agent.conversation import Conversation, User
-from agent.responses.serve import Server, address, listen
+from agent.responses.serve import Face, Server, address, listen
 from agent.shared import Shared
 from agent.turn import Options, Turn
 
@@ -33,9 +33,7 @@ async def measure(script: Path) -> dict[str, float]:
     await Turn(runtime, Conversation("c"), [User("x")], Options(tools=())).start().done()
     alone = (cpu() - began) / TOKENS * 1e6
     listener = listen("127.0.0.1", 0, None)
-    server = Server(
-        runtime, Options(), listener, api_key=None, expose_tools=False, allow_origins=()
-    )
+    server = Server(runtime, Options(), listener, Face(store=False))
     serving = asyncio.create_task(server.run())
     began = cpu()
     # A client in a process of its own: what it does is not our cost.

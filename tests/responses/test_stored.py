@@ -11,7 +11,8 @@ import pytest
 from agent.conversation import Entry, User
 from agent.events import Response
 from agent.responses.history import History
-from agent.responses.memory import TOKEN_BYTES, Kept, Memo, Memory
+from agent.responses.kept import TOKEN_BYTES, Kept
+from agent.responses.memory import Memo, Memory
 from tests.invariants import check
 from tests.responses.conftest import Serve, plain
 from tests.responses.scripts import HELLO, LONG, WEATHER, call, final, python, thought

@@ -1,0 +1,44 @@
+"""What is kept of a response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.conversation import Entry
+from agent.events import Response
+from agent.responses.history import History
+from agent.responses.requests import InputItem
+
+TOKEN_BYTES = 36
+"""One id in a list of Python."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A response, and what the next one needs of it."""
+
+    response: Response
+    entries: tuple[Entry, ...]
+    """The conversation's messages, as the model saw and wrote them."""
+    history: History
+    items: dict[str, InputItem] = field(default_factory=dict)
+    """Items that a reference can mean, by their ids."""
+    inputs: tuple[dict[str, Any], ...] = ()
+    """The request's input items, as its client sent them."""
+    request_bytes: int = 0
+    conversation: str = ""
+    """Its id, which those who go on from it share: what tools remember is kept by it."""
+    vocabulary: str | None = None
+    """Whose ids the entries are."""
+    events: bytes = b""
+    """Of a background response: its stream, packed, for those who come back to it."""
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes."""
+        return (
+            TOKEN_BYTES * sum(len(entry.ids) for entry in self.entries)
+            + self.request_bytes
+            + len(self.events)
+        )

@@ -7,6 +7,7 @@ import functools
 import os
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -44,7 +45,9 @@ def threads(path: Path) -> Threads:
         assert engine.threads
         return engine.threads
 
-    return asyncio.run(measured())
+    chosen = asyncio.run(measured())
+    print(f"{path.stem}: {chosen} for all sides", file=sys.stderr)
+    return chosen
 
 
 class LlamaServer:

@@ -21,7 +21,6 @@ def asked(shared: Shared) -> Shared:
         return shared
     from agent.config import places
     from tools.memory import Memory
-    from tools.naming import clean
     from tools.project import find
 
     project = find(root.resolve())
@@ -33,7 +32,7 @@ def asked(shared: Shared) -> Shared:
         return shared
     print(f"{project.path} wants to start these MCP servers on this machine:", file=sys.stderr)
     for command in project.commands():
-        print(f"  {clean(command)}", file=sys.stderr)
+        print(f"  {command}", file=sys.stderr)
     print(
         "Start them, now and later, as long as they stay the same? [y/N] ", end="", file=sys.stderr
     )

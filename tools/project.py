@@ -8,9 +8,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tools.config import ConfigError, ServerConfig, read_file
+from tools.entries import origin
 from tools.memory import Memory
+from tools.naming import clean
 
 UNTRUSTED = "is not started, for nobody has agreed to this folder's servers (--trust-project does)"
 FILES = (".mcp.json", "mcp.json")
@@ -23,10 +26,21 @@ class Project:
     servers: list[ServerConfig]
     digest: str
     """Of all that the file says of its servers."""
+    entries: Mapping[str, Any]
 
     def commands(self) -> list[str]:
-        """What would run, as it is written there: one line a server."""
-        return [f"{one.name}: {one.origin or one.problem}" for one in self.servers if one.enabled]
+        """What would run, as it is written there, and what of this machine's it would be given: one
+        line a server."""
+        lines = []
+        for one in self.servers:
+            entry = self.entries.get(one.name)
+            if not one.enabled or not isinstance(entry, dict):
+                continue
+            given = {**(entry.get("env") or {}), **(entry.get("headers") or {})}
+            more = "".join(f"  [{key}: {value}]" for key, value in given.items())
+            where = f"  (in {entry['cwd']})" if entry.get("cwd") else ""
+            lines.append(clean(f"{one.name}: {origin(entry)}{where}{more}").replace("\n", "\\n"))
+        return lines
 
     def trusted(self, memory: Memory) -> bool:
         return memory.trusts(self.digest)
@@ -44,10 +58,11 @@ def find(root: Path, env: Mapping[str, str] = os.environ) -> Project | None:
         except ConfigError as error:
             if name != FILES[0] and "mcpServers" in str(error):
                 continue  # only the name with the dot is MCP's own; the other may be anything
-            return Project(path, [ServerConfig(name, project=True, problem=str(error))], "")
-        text = json.dumps(file.entries(), sort_keys=True)
+            return Project(path, [ServerConfig(name, project=True, problem=str(error))], "", {})
+        entries = file.entries()
+        text = json.dumps(entries, sort_keys=True)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        return Project(path, [replace(one, project=True) for one in file.servers], digest)
+        return Project(path, [replace(one, project=True) for one in file.servers], digest, entries)
     return None
 
 

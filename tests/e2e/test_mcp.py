@@ -157,7 +157,11 @@ def test_a_folders_own_servers_start_only_when_someone_agreed(
 
 
 def test_before_the_app_starts_the_person_is_asked(home: Path, tmp_path: Path) -> None:
-    put(tmp_path / "work" / ".mcp.json", {"plain": {"command": "rm", "args": ["-rf", "a b\u202e"]}})
+    env = {"K": "${SECRET}"}
+    put(
+        tmp_path / "work" / ".mcp.json",
+        {"plain": {"command": "rm", "args": ["-rf", "a b\u202e"], "env": env}},
+    )
     ours, theirs = pty.openpty()
     code = (
         "from pathlib import Path; from agent.shared import Shared; from agent.trust import asked;"
@@ -174,7 +178,7 @@ def test_before_the_app_starts_the_person_is_asked(home: Path, tmp_path: Path) -
     seen = b""
     while b"[y/N]" not in seen:
         seen += os.read(ours, 4096)
-    assert b"plain: rm -rf 'a b'" in seen
+    assert b"plain: rm -rf 'a b'  [K: ${SECRET}]" in seen
     os.write(ours, b"y\n")
     out, _ = process.communicate(timeout=30)
     os.close(ours)

@@ -119,6 +119,14 @@ async def test_a_server_that_hangs_at_its_start_delays_nobody(hosting: Hosting) 
     assert hung.error == "did not answer within 1 s of its start"
 
 
+async def test_only_who_is_needed_is_waited_for(hosting: Hosting) -> None:
+    host = hosting(server("hostile", "hang"), server("plain"))
+    await host.start()
+    await host.settled({"plain"})
+    await host.settled(patience=0.01)
+    assert [one.status for one in host.servers()] == ["starting", "ready"]
+
+
 async def test_a_server_that_fails_says_why(hosting: Hosting, tmp_path: Path) -> None:
     host = hosting(
         server("hostile", "refuse"),

@@ -68,6 +68,7 @@ async def test_a_server_over_http(
         assert big.whole is not None and Path(big.whole).stat().st_size == 5_000_000
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_restarted_is_used_again(
     hosting: Hosting, serve: Serve, port: int
 ) -> None:
@@ -96,3 +97,21 @@ async def test_nobody_there_and_no_such_page(hosting: Hosting, serve: Serve, por
     await other.start()
     await other.settled()
     assert "HTTP 404" in (other.servers()[0].error or "")
+
+
+@pytest.mark.slow
+async def test_a_call_that_was_not_run_because_the_session_is_gone_is_made_again(
+    hosting: Hosting, serve: Serve, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Older servers have sessions, which a restart forgets."""
+    monkeypatch.setattr("tools.host._ways", lambda config: ("legacy",))
+    first = await serve("http")
+    host = hosting(ServerConfig("plain", url=f"http://127.0.0.1:{port}/mcp", transport="http"))
+    await host.start()
+    await host.settled()
+    assert host.servers()[0].protocol == "2025-11-25"
+    echo = tool(host, "plain__echo")
+    first.kill()
+    first.wait()
+    await serve("http")
+    assert (await host.call(echo, {"text": "again"})).text == "again"

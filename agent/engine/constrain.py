@@ -8,6 +8,7 @@ length is limited here, the work that it causes by llguidance.
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -206,6 +207,7 @@ class _Wrapped:
 
 # Any way to spell a text counts; forced texts would be narrowed to one of their tokenizations.
 _ANY_TOKENS = '%llguidance {"no_forcing": true}\n'
+_OPTIONS = re.compile(r"^[ \t]*%llguidance\b.*$", re.MULTILINE)
 
 
 def _json(schema: str, *, lenient: bool = False) -> str:
@@ -218,7 +220,7 @@ def _json(schema: str, *, lenient: bool = False) -> str:
 
 def _lark(grammar: Grammar) -> str:
     if grammar.syntax == "lark":
-        return grammar.text if "%llguidance" in grammar.text else _ANY_TOKENS + grammar.text
+        return _ANY_TOKENS + _OPTIONS.sub("", grammar.text)
     from llguidance import regex_to_lark
 
     return f"{_ANY_TOKENS}start: /{regex_to_lark(grammar.text)}/"

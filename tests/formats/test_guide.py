@@ -13,9 +13,10 @@ import pytest
 from openai_harmony import HarmonyEncoding
 
 from agent.engine.base import Constraint
-from agent.engine.constrain import Grammar
+from agent.engine.constrain import Grammar, GrammarError
 from agent.formats.base import Closed, Delta, Kind, Opened, Repair, Stop
 from agent.formats.harmony.format import HarmonyFormat
+from agent.formats.harmony.vocabulary import CALL, END
 from agent.formats.recipients import ALIASES, Recipients
 from agent.formats.rules import Rules
 
@@ -173,3 +174,50 @@ def test_without_a_grammar_everything_is_free(
     for token in encoding.encode(odd, allowed_special="all"):
         assert constraint.allows(token) and constraint.mask() is None
         constraint.accept(token)
+
+
+LARK = """
+%llguidance {"no_forcing": false}
+start: "add " NUMBER ("," NUMBER)*
+NUMBER: /[0-9]+/
+"""
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "wrong"),
+    [
+        (Grammar("lark", LARK), "add 1,22,3", "x"),
+        (Grammar("regex", r"\d{3}/[a-z]+"), "123/abc", "A"),
+    ],
+    ids=["lark", "regex"],
+)
+def test_a_tool_s_own_grammar(
+    form: HarmonyFormat, encoding: HarmonyEncoding, grammar: Grammar, text: str, wrong: str
+) -> None:
+    rules = Rules(arguments={"functions.add": grammar})
+    constraint = form.guide(rules, Recipients(NAMES, ALIASES))
+    header = "<|channel|>commentary to=functions.add code<|message|>"
+    for token in encoding.encode(header + text, allowed_special="all"):
+        assert constraint.allows(token)
+        constraint.accept(token)
+    (odd,) = encoding.encode(wrong)
+    mask = constraint.mask()
+    assert mask is not None and not mask[odd] and not constraint.allows(odd)
+    assert mask[CALL] and constraint.allows(CALL) and not constraint.allows(END)
+
+
+HOSTILE = [
+    Grammar("lark", "start: a\na: b b\nb: a a"),
+    Grammar("lark", "start: " + "(" * 5000 + '"a"' + ")" * 5000),
+    Grammar("lark", 'start: "a" x'),
+    Grammar("regex", "(?=a)b"),
+    Grammar("regex", "(" * 2000 + "a" + ")" * 2000),
+    Grammar("lark", "x" * 200_000),
+    Grammar("lark", ""),
+]
+
+
+@pytest.mark.parametrize("grammar", HOSTILE, ids=range(len(HOSTILE)))
+def test_a_grammar_that_cannot_be_used_is_an_error(form: HarmonyFormat, grammar: Grammar) -> None:
+    with pytest.raises(GrammarError):
+        form.grammars.compile(grammar).result(30)

@@ -24,6 +24,8 @@ LONGEST = 100_000
 """Characters of a grammar; those of the worst kind then compile within a second."""
 SYMBOLS = 50_000
 """Of a compiled grammar, for the same reason."""
+PATTERNS = 40
+"""Where ``allOf`` can combine them: llguidance's limits do not count that work, which explodes."""
 KEPT = 512
 """Compiled grammars that are remembered."""
 
@@ -138,6 +140,8 @@ class Grammars:
     def _compile(self, grammar: Grammar) -> Compiled:
         if len(grammar.text) > LONGEST:
             raise GrammarError(f"it is longer than {LONGEST:,} characters")
+        if '"allOf"' in grammar.text and grammar.text.count('"pattern"') > PATTERNS:
+            raise GrammarError(f"it has allOf and more than {PATTERNS} patterns")
         self._build()
         if grammar.syntax != "json":
             return self._begun(_lark(grammar))

@@ -214,6 +214,7 @@ HOSTILE = [
     Grammar("regex", "(" * 2000 + "a" + ")" * 2000),
     Grammar("lark", "x" * 200_000),
     Grammar("lark", ""),
+    Grammar.of_schema({"allOf": [{"type": "string", "pattern": f"^.*{i}.*$"} for i in range(200)]}),
 ]
 
 

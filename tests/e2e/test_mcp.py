@@ -11,10 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import ROOT, Agent
 from tests.e2e.test_run import FINAL, function
 from tests.e2e.test_servers import calls
 from tests.invariants import check
+
+pytestmark = pytest.mark.slow
 
 Script = Callable[..., str]
 SERVER = str(ROOT / "tests" / "tools" / "servers" / "plain.py")

@@ -13,6 +13,8 @@ from tests.tools.conftest import Hosting, server, tool, until
 from tools.host import Host
 from tools.running import FREE_REPORTS, MAX_OUTPUT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def odd(hosting: Hosting) -> Host:

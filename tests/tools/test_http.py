@@ -13,6 +13,8 @@ from tests.tools.conftest import SERVERS, Hosting, answers, tool, until
 from tools.config import ServerConfig
 from tools.questions import Elicitation, Elicited
 
+pytestmark = pytest.mark.slow
+
 Serve = Callable[[str], Awaitable[subprocess.Popen[bytes]]]
 
 
@@ -68,7 +70,6 @@ async def test_a_server_over_http(
         assert big.whole is not None and Path(big.whole).stat().st_size == 5_000_000
 
 
-@pytest.mark.slow
 async def test_a_server_that_is_restarted_is_used_again(
     hosting: Hosting, serve: Serve, port: int
 ) -> None:
@@ -99,7 +100,6 @@ async def test_nobody_there_and_no_such_page(hosting: Hosting, serve: Serve, por
     assert "HTTP 404" in (other.servers()[0].error or "")
 
 
-@pytest.mark.slow
 async def test_a_call_that_was_not_run_because_the_session_is_gone_is_made_again(
     hosting: Hosting, serve: Serve, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

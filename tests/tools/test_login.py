@@ -19,6 +19,8 @@ from tools.config import ServerConfig
 from tools.oauth import LoginFailed, forget, log_in
 from tools.tokens import Tokens
 
+pytestmark = pytest.mark.slow
+
 
 def started(port: int, lasts: int) -> subprocess.Popen[bytes]:
     path = str(SERVERS / "guarded.py")

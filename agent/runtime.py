@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from agent.config import Places
 from agent.engine.base import Engine, EngineError, Generation, OutOfMemory, Request
+from agent.engine.constrain import ANY_OBJECT
 from agent.formats.base import Format
+from agent.formats.rules import Guided
 from agent.hub import Hub
 from agent.loading import Loading
 from agent.models import Model
@@ -29,6 +31,8 @@ TRIES = 4
 """Loads with ever less on the GPUs and shorter contexts, where the memory does not suffice."""
 QUIET = 20.0
 """Seconds without a turn after which what is not known of this machine is found out."""
+PAUSE = 1.0
+"""Seconds without a turn after which what the next may need is made."""
 PATIENCE = 5.0
 """Seconds that a server which nobody requires may hold up somebody who sits there."""
 
@@ -166,10 +170,15 @@ class Runtime:
         if self.keep_alive is not None:
             self._timers.append(later(self.keep_alive, self._go))
         if self.script is None:
-            self._timers.append(later(QUIET, self._learn))
+            self._timers += [later(QUIET, self._learn), later(PAUSE, self._get_grammars)]
 
     def _go(self) -> None:
         self._unloading = asyncio.create_task(self.unload())
+
+    def _get_grammars(self) -> None:
+        """Make what constrains output, for which the first call would have to wait."""
+        if isinstance(self.format, Guided):
+            self.format.grammars.compile(ANY_OBJECT)
 
     def _learn(self) -> None:
         """Find out whether repacked weights are faster here; the next load goes by it."""

@@ -209,6 +209,7 @@ async def test_a_server_of_the_operator(serve: Serve) -> None:
     response = check(await served.stream(input="x", tools=[read_only]))
     assert [one["name"] for one in response["output"][0]["tools"]] == [
         "echo",
+        "meet",
         "list_resources",
         "read_resource",
     ]

@@ -140,8 +140,9 @@ async def test_a_worker_that_dies_is_told_and_replaced(python: Session) -> None:
     later = "import threading, os\nthreading.Timer(0.05, os._exit, [4]).start()"
     await python(later)
     await until(lambda: not python.hand._sessions[""].alive)
-    assert await python("1") == (
-        "[the Python process ended (exit code 4); its variables are lost, a fresh one starts]\n1"
+    assert await python("1") == "1"
+    assert (await python.fails("z")).startswith(
+        "[the Python process ended (exit code 4); its variables are lost, a fresh one starts]\n"
     )
 
 
@@ -208,20 +209,25 @@ async def test_a_session_that_ended_is_told(starting: Starting, tmp_path: Path) 
     async def run(python: Session, key: str, code: str) -> str:
         return await asyncio.create_task(within(python, key, code))
 
+    async def fails(python: Session, key: str, code: str) -> str:
+        conversation.set(key)
+        return await asyncio.create_task(python.fails(code))
+
     crowded = starting(sessions=1, work=tmp_path / "python")
     await run(crowded, "a", "x = 1")
     await run(crowded, "b", "x = 2")
-    assert await run(crowded, "a", "'x' in dir()") == (
+    assert (await fails(crowded, "a", "x")).startswith(
         "[the Python process was ended to make room for other conversations;"
-        " its variables are lost, a fresh one starts]\nFalse"
+        " its variables are lost, a fresh one starts]\n"
     )
     idle = starting(idle=0.01)
     await run(idle, "a", "x = 1")
     await until(lambda: not idle.hand._sessions["a"].alive)
-    assert "was idle for 0.01 s and was ended" in await run(idle, "a", "1")
+    assert "was idle for 0.01 s and was ended" in await fails(idle, "a", "x")
     later = starting(work=tmp_path / "python")
-    assert await run(later, "a", "1") == (
-        "[a fresh Python process: earlier variables are lost, files are kept]\n1"
+    assert await run(later, "a", "1") == "1"
+    assert (await fails(later, "a", "x")).startswith(
+        "[a fresh Python process: earlier variables are lost, files are kept]\n"
     )
 
 

@@ -45,7 +45,6 @@ class Session:
         """What the code printed and gave; raises HandError with the same where it failed."""
         async with self._busy:
             worker = await self._ready()
-            note, self._note = self._note, ""
             run = asyncio.create_task(worker.run(code))
             try:
                 done, _ = await asyncio.wait([run], timeout=self._timeout)
@@ -53,7 +52,7 @@ class Session:
                     await self._stop(worker, run)
                     what = f"Error: stopped after {self._timeout:g} s; "
                     what += self._bury(worker) if worker.dead else "variables are kept"
-                    raise HandError(_joined(note, worker.output(), what))
+                    raise self._failed(worker, what)
             except asyncio.CancelledError:
                 # The caller does not wait; the next call does.
                 stopping = asyncio.create_task(self._stop(worker, run))
@@ -61,14 +60,18 @@ class Session:
                 stopping.add_done_callback(self._ending.discard)
                 raise
             if worker.dead:
-                raise HandError(_joined(note, worker.output(), f"Error: {self._bury(worker)}"))
-            text = _joined(note, worker.output())
+                raise self._failed(worker, f"Error: {self._bury(worker)}")
             if not run.result():
-                raise HandError(text)
-            return text
+                raise self._failed(worker)
+            return worker.output()
+
+    def _failed(self, worker: Worker, what: str = "") -> HandError:
+        """With a word on lost variables, which may be why; code that ran did not need them."""
+        note, self._note = self._note, ""
+        return HandError(_joined(note, worker.output(), what))
 
     async def end(self, reason: str = "was ended") -> None:
-        """Kill the worker; the next call is told why its variables are gone."""
+        """Kill the worker; the next call that fails is told why its variables are gone."""
         if self._ending:
             await asyncio.wait(self._ending)
         worker, self._worker = self._worker, None

@@ -18,6 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from agent.engine.vet import vet
+
 WHITESPACE = r"( |\n[ \t]{0,32})?"
 """Between a JSON text's parts: none, a space, or a new line with its indent, but no endless run."""
 LONGEST = 100_000
@@ -43,6 +45,8 @@ class Grammar:
     syntax: Literal["json", "lark", "regex"]
     text: str
     """A JSON Schema's text, a Lark grammar with ``start``, or a regular expression."""
+    ours: bool = False
+    """Written by this program: it need not be tried out first."""
 
     @classmethod
     def of_schema(cls, schema: Mapping[str, Any] | bool) -> Grammar:
@@ -144,7 +148,10 @@ class Grammars:
             raise GrammarError(f"it has allOf and more than {PATTERNS} patterns")
         self._build()
         if grammar.syntax != "json":
-            return self._begun(_lark(grammar))
+            lark = _lark(grammar)
+            if not grammar.ours and (why := vet(lark)):
+                raise GrammarError(_reason(why))
+            return self._begun(lark)
         try:
             return self._begun(_json(grammar.text))
         except GrammarError as error:

@@ -206,7 +206,12 @@ def test_a_tool_s_own_grammar(
     assert mask[CALL] and constraint.allows(CALL) and not constraint.allows(END)
 
 
+DOUBLING = "\n".join(
+    ["start: T0", *(f"T{i}: T{i + 1} T{i + 1}" for i in range(1000)), 'T1000: "a"']
+)
 HOSTILE = [
+    Grammar("lark", DOUBLING),
+    Grammar("lark", "start: <[200012]>"),
     Grammar("lark", "start: a\na: b b\nb: a a"),
     Grammar("lark", "start: " + "(" * 5000 + '"a"' + ")" * 5000),
     Grammar("lark", 'start: "a" x'),

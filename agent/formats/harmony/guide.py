@@ -143,7 +143,7 @@ class _Headers:
         self._names = [header_name(name) for name in recipients.declared]
 
     def compiled(self, started: bool, said: Iterable[Kind]) -> Future[Compiled]:
-        return self._grammars.compile(Grammar("lark", self._lark(started, set(said))))
+        return self._grammars.compile(Grammar("lark", self._lark(started, set(said)), ours=True))
 
     def _lark(self, started: bool, said: set[Kind]) -> str:
         """Where a call has to come, thoughts and a word to the person may come before it, once."""

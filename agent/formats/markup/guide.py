@@ -109,7 +109,7 @@ class MarkupGuide:
             choices.append("answer")
         lark = f"start: /[ \n]{{0,4}}/ ({' | '.join(choices)})\n"
         lark += f"answer: {ready(self._rules.answer).body}\n"
-        self._matcher = ready(self._grammars.compile(Grammar("lark", lark))).begin()
+        self._matcher = ready(self._grammars.compile(Grammar("lark", lark, ours=True))).begin()
 
     def _begin_call(self) -> None:
         self._matcher = None
@@ -128,7 +128,7 @@ class MarkupGuide:
             body = self._body(self._rules.arguments.get(name, ANY_OBJECT))
             lines.append(f'call_{i}: {quoted} gap "," gap "\\"arguments\\"" gap ":" gap args_{i}')
             lines.append(f"args_{i}: {body}")
-        return Grammar("lark", "\n".join(lines))
+        return Grammar("lark", "\n".join(lines), ours=True)
 
     def _body(self, grammar: Grammar) -> str:
         try:

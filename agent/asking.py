@@ -12,7 +12,7 @@ from tools.base import Tool
 from tools.questions import Elicitation, Elicited, Sampled, Sampling
 
 if TYPE_CHECKING:
-    from agent.items import McpCallWriter
+    from agent.hosted import Writer
     from agent.turn import Turn
 
 MAX_SAMPLED = 2000
@@ -26,15 +26,15 @@ SAMPLING = "sampling"
 class Asking:
     """Of one call. Every question is an event, and so is its answer."""
 
-    def __init__(self, turn: Turn, writer: McpCallWriter) -> None:
+    def __init__(self, turn: Turn, writer: Writer) -> None:
         self._turn, self._item = turn, writer.id
         self._samplings = 0
 
     async def refused(self, tool: Tool, arguments: str, *, sampling: bool = False) -> str | None:
         """Why the call may not run; None: it may. ``arguments``: JSON, as a person should see it."""
         turn, policy = self._turn, self._turn.runtime.policy
-        preview = turn.runtime.host.preview
-        config = turn.runtime.host.config(tool.server)
+        preview = turn.host.preview
+        config = turn.host.config(tool.server)
         if config is None:
             return "its server is gone"
         if sampling:

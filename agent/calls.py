@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,10 @@ from agent import events as ev
 from agent.asking import Asking
 from agent.conversation import Assistant
 from agent.formats.arguments import CodeArguments, settle
-from agent.formats.base import Kind, Opened
+from agent.formats.base import FunctionTool, Kind, Opened
 from agent.formats.recipients import ALIASES, Recipients
-from agent.items import FunctionCallWriter, McpCallWriter, MessageWriter
+from agent.hosted import INTERRUPTED, Approved, CodeWriter, HeldWriter, SearchWriter, Writer
+from agent.items import CustomCallWriter, FunctionCallWriter, McpCallWriter, MessageWriter
 from tools.base import Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -24,13 +26,14 @@ PYTHON = "python"
 """The model's own tool for code, whose body is no JSON."""
 SAME_FAILURE = 3
 """So many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
-NOT_FOUND, REFUSED, INTERRUPTED, OVER_BUDGET = -32601, -32001, -32002, -32003
+NOT_FOUND, REFUSED, OVER_BUDGET = -32601, -32001, -32003
 
 
 class Call:
     """One call: written by the model, then run."""
 
-    def __init__(self, calls: Calls, opened: Opened) -> None:
+    def __init__(self, calls: Calls, opened: Opened, asked: str | None = None) -> None:
+        """``asked``: the id of the request by which its client approved it."""
         self._calls = calls
         turn = calls.turn
         self.recipient = opened.recipient or opened.raw_recipient or "unknown"
@@ -43,17 +46,29 @@ class Call:
         self.failed = False
         self._chunks: list[str] = []
         self._code: CodeArguments | None = None
-        self.writer: FunctionCallWriter | McpCallWriter
+        self.writer: FunctionCallWriter | CustomCallWriter | Writer
         if self.known and self.tool is None:
-            function = calls.clients[self.recipient]
-            self.writer = FunctionCallWriter(turn.output, function.name, function.namespace)
+            self.writer = _clients(turn, calls.clients[self.recipient])
             return
-        label, name = self._label()
-        self.writer = McpCallWriter(turn.output, label, name)
+        self.writer = self._ours(opened, asked)
         self.asking = Asking(turn, self.writer)
         if self.recipient == PYTHON and not opened.json:
             self._code = CodeArguments()
             self._stream(self._code.open())
+
+    def _ours(self, opened: Opened, asked: str | None) -> Writer:
+        """How it is shown that we run it."""
+        turn, hosted = self._calls.turn, self._calls.turn.options.hosted
+        label, name = self._label()
+        if self.tool is not None:
+            if hosted.shows_code(label, opened.raw_recipient):
+                container = turn.conversation.id
+                return CodeWriter(turn.output, name, container, outputs=hosted.outputs)
+            if hosted.shows_search(label):
+                return SearchWriter(turn.output, name)
+        if (label, name) in hosted.held and not asked:
+            return HeldWriter(turn.output, label, name)
+        return McpCallWriter(turn.output, label, name, asked=asked)
 
     def _label(self) -> tuple[str, str]:
         if self.tool is not None:
@@ -69,9 +84,17 @@ class Call:
     @property
     def client(self) -> bool:
         """The client runs it, not we."""
-        return isinstance(self.writer, FunctionCallWriter)
+        match self.writer:
+            case FunctionCallWriter() | CustomCallWriter():
+                return True
+            case HeldWriter(asked=asked):
+                return asked
+            case _:
+                return False
 
     def delta(self, text: str) -> None:
+        if isinstance(self.writer, CodeWriter) and self._code:
+            self.writer.code(text)
         self._stream(self._code.feed(text) if self._code else text)
 
     def _stream(self, text: str) -> None:
@@ -79,6 +102,12 @@ class Call:
         self.writer.delta(text)
 
     def close(self, complete: bool) -> None:
+        if isinstance(self.writer, CustomCallWriter):
+            self.arguments = "".join(self._chunks)
+            self.writer.close(self.arguments)
+            if complete:
+                self._calls.pending.append(self)
+            return
         if self._code:
             self._stream(self._code.close())
             self.arguments = "".join(self._chunks)
@@ -87,19 +116,32 @@ class Call:
             self.arguments, self.error = settled.json, settled.error
             if settled.repaired or settled.error:
                 turn = self._calls.turn
-                at = len(turn.generated[-1])
+                at = len(turn.generated[-1]) if turn.generated else 0
                 turn.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
             self.writer.close(self.arguments, complete)
             self._calls.turn.constraints.tell(self.recipient)
+        elif isinstance(self.writer, HeldWriter) and complete and not self._wrong():
+            self.writer.ask(self.arguments)
         else:
             self.writer.arguments_done(self.arguments)
         if complete:
             self._calls.pending.append(self)
-        elif isinstance(self.writer, McpCallWriter):
+        elif not self.client:
             message = "The call was cut off before it ran."
-            self.writer.failed(ev.McpProtocolError(code=INTERRUPTED, message=message))
+            self.ours.failed(ev.McpProtocolError(code=INTERRUPTED, message=message))
+
+    def _wrong(self) -> bool:
+        """It cannot run, so nobody need be asked."""
+        constraints = self._calls.turn.constraints
+        return bool(self.error or constraints.problem(self.recipient, self.arguments))
+
+    @property
+    def ours(self) -> Writer:
+        """Its writer, where we run it."""
+        assert not isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
+        return self.writer
 
 
 class Calls:
@@ -110,7 +152,7 @@ class Calls:
         self.turn = turn
         self.tools: dict[str, Tool] = {
             form.canonical(tool.model_name): tool
-            for tool in (turn.runtime.host.tools() if offered is None else offered)
+            for tool in (turn.host.tools() if offered is None else offered)
         }
         self.clients = {form.canonical(f.model_name): f for f in turn.options.functions}
         schemas = {name: function.parameters for name, function in self.clients.items()}
@@ -123,6 +165,18 @@ class Calls:
 
     def open(self, opened: Opened) -> Call:
         return Call(self, opened)
+
+    def resume(self, approved: Sequence[Approved]) -> None:
+        """Calls of before, that may run now, are pending."""
+        for one in approved:
+            same = (
+                n for n, t in self.tools.items() if (t.server, t.name) == (one.server, one.name)
+            )
+            name = next(same, f"{one.server}.{one.name}")
+            kind = Kind.TOOL if name in self.tools else Kind.TOOL_UNKNOWN
+            call = Call(self, Opened(kind, name, name, json=True), one.request)
+            call.delta(one.arguments)
+            call.close(True)
 
     @property
     def client_is_next(self) -> bool:
@@ -154,10 +208,8 @@ class Calls:
     def abandon(self, why: str) -> None:
         """The pending calls will not run: their items are closed, and history says so."""
         for call in self.pending:
-            if isinstance(call.writer, McpCallWriter) and call.text is None:
-                call.writer.failed(
-                    ev.McpProtocolError(code=INTERRUPTED, message=f"Not run: {why}.")
-                )
+            if not call.client and call.text is None:
+                call.ours.failed(ev.McpProtocolError(code=INTERRUPTED, message=f"Not run: {why}."))
             self._tell(call, f"Error: {why}" if call.text is None else call.text)
         self.pending = []
 
@@ -176,8 +228,7 @@ class Calls:
 
     async def _may_run(self, call: Call) -> bool:
         """Whether it runs; where not, it has failed."""
-        writer = call.writer
-        assert isinstance(writer, McpCallWriter), "the client's calls are not ours to run"
+        writer = call.ours
         self._made += 1
         most = self.turn.options.max_tool_calls
         if most is not None and self._made > most:
@@ -199,7 +250,7 @@ class Calls:
     async def _refused(self, call: Call, tool: Tool) -> str | None:
         """Asked of the tool as it is now: what the turn began with may have changed."""
         turn = self.turn
-        call.tool = await turn.until_stopped(turn.runtime.host.current(tool))
+        call.tool = await turn.until_stopped(turn.host.current(tool))
         return await call.asking.refused(call.tool, call.arguments)
 
     async def _call(self, call: Call) -> None:
@@ -217,7 +268,7 @@ class Calls:
 
         try:
             result = await turn.until_stopped(
-                turn.runtime.host.call(
+                turn.host.call(
                     call.tool,
                     json.loads(call.arguments),
                     on_progress=on_progress,
@@ -231,8 +282,7 @@ class Calls:
         self._result(call, result)
 
     def _result(self, call: Call, result: ToolResult) -> None:
-        writer = call.writer
-        assert isinstance(writer, McpCallWriter)
+        writer = call.ours
         match result.failure:
             case "none":
                 writer.completed(result.text)
@@ -247,8 +297,7 @@ class Calls:
         call.text = result.text if result.text.startswith("Error") else f"Error: {result.text}"
 
     def _fail(self, call: Call, code: int, text: str) -> None:
-        assert isinstance(call.writer, McpCallWriter)
-        call.writer.failed(ev.McpProtocolError(code=code, message=text))
+        call.ours.failed(ev.McpProtocolError(code=code, message=text))
         call.failed, call.text = True, f"Error: {text}"
 
     def _unknown(self, recipient: str) -> str:
@@ -276,6 +325,13 @@ class Calls:
         writer.close(True)
         self.turn.conversation.add(self.turn.runtime.format, Assistant(text))
         return True
+
+
+def _clients(turn: Turn, function: FunctionTool) -> FunctionCallWriter | CustomCallWriter:
+    if function.custom:
+        free = function.grammar is None
+        return CustomCallWriter(turn.output, function.name, function.namespace, free=free)
+    return FunctionCallWriter(turn.output, function.name, function.namespace)
 
 
 def _leading(calls: list[Call]) -> int:

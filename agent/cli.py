@@ -29,6 +29,7 @@ from agent.options import (
     ModelOption,
     OriginOption,
     PortOption,
+    PrivateOption,
     ReasoningOption,
     ResumeOption,
     RootOption,
@@ -248,6 +249,7 @@ def serve(
         ),
     ] = None,
     store: StoreOption = True,
+    allow_private_urls: PrivateOption = False,
     reasoning_events: ReasoningOption = "openai",
     log_level: LogOption = "warning",
 ) -> None:
@@ -266,7 +268,11 @@ def serve(
             api_key=api_key,
             allow_origins=allow_origin or (),
             keep_alive=keep_alive,
-            face=Face(store=store, reasoning_events=reasoning_events),
+            face=Face(
+                store=store,
+                reasoning_events=reasoning_events,
+                private_urls=allow_private_urls,
+            ),
         )
     )
 

@@ -126,8 +126,62 @@ class McpListToolsItem(Model):
     error: str | None = None
 
 
+class McpApprovalRequestItem(Model):
+    """A call that waits for its client's word: the response ends with it, and the next request
+    answers with an ``mcp_approval_response``."""
+
+    id: str
+    type: Literal["mcp_approval_request"] = "mcp_approval_request"
+    server_label: str
+    name: str
+    arguments: str
+
+
+class CustomToolCallItem(Model):
+    """A call of a tool of the client's whose input is a text of its own form; ends the response."""
+
+    id: str
+    type: Literal["custom_tool_call"] = "custom_tool_call"
+    call_id: str
+    name: str
+    namespace: str | None = None
+    input: str = ""
+
+
+class CodeInterpreterCallItem(Model):
+    """Python that this process runs, for requests that have ``code_interpreter``."""
+
+    id: str
+    type: Literal["code_interpreter_call"] = "code_interpreter_call"
+    container_id: str
+    code: str = ""
+    outputs: list[dict[str, Any]] | None = None
+    """What it printed, where the request includes ``code_interpreter_call.outputs``."""
+    status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] = (
+        "in_progress"
+    )
+
+
+class WebSearchCallItem(Model):
+    """A use of the browser, for requests that have ``web_search``."""
+
+    id: str
+    type: Literal["web_search_call"] = "web_search_call"
+    action: dict[str, Any]
+    """search{query}, open_page{url} or find_in_page{url, pattern}"""
+    status: Literal["in_progress", "searching", "completed", "failed"] = "in_progress"
+
+
 Item = Annotated[
-    ReasoningItem | MessageItem | FunctionCallItem | McpCallItem | McpListToolsItem,
+    ReasoningItem
+    | MessageItem
+    | FunctionCallItem
+    | McpCallItem
+    | McpListToolsItem
+    | McpApprovalRequestItem
+    | CustomToolCallItem
+    | CodeInterpreterCallItem
+    | WebSearchCallItem,
     Field(discriminator="type"),
 ]
 
@@ -358,6 +412,60 @@ class McpListToolsCompleted(ItemEvent):
 
 class McpListToolsFailed(ItemEvent):
     type: Literal["response.mcp_list_tools.failed"] = "response.mcp_list_tools.failed"
+
+
+class CustomToolCallInputDelta(ItemEvent):
+    type: Literal["response.custom_tool_call_input.delta"] = "response.custom_tool_call_input.delta"
+    delta: str
+
+
+class CustomToolCallInputDone(ItemEvent):
+    type: Literal["response.custom_tool_call_input.done"] = "response.custom_tool_call_input.done"
+    input: str
+
+
+class CodeInterpreterCallInProgress(ItemEvent):
+    type: Literal["response.code_interpreter_call.in_progress"] = (
+        "response.code_interpreter_call.in_progress"
+    )
+
+
+class CodeInterpreterCallCodeDelta(ItemEvent):
+    type: Literal["response.code_interpreter_call_code.delta"] = (
+        "response.code_interpreter_call_code.delta"
+    )
+    delta: str
+
+
+class CodeInterpreterCallCodeDone(ItemEvent):
+    type: Literal["response.code_interpreter_call_code.done"] = (
+        "response.code_interpreter_call_code.done"
+    )
+    code: str
+
+
+class CodeInterpreterCallInterpreting(ItemEvent):
+    type: Literal["response.code_interpreter_call.interpreting"] = (
+        "response.code_interpreter_call.interpreting"
+    )
+
+
+class CodeInterpreterCallCompleted(ItemEvent):
+    type: Literal["response.code_interpreter_call.completed"] = (
+        "response.code_interpreter_call.completed"
+    )
+
+
+class WebSearchCallInProgress(ItemEvent):
+    type: Literal["response.web_search_call.in_progress"] = "response.web_search_call.in_progress"
+
+
+class WebSearchCallSearching(ItemEvent):
+    type: Literal["response.web_search_call.searching"] = "response.web_search_call.searching"
+
+
+class WebSearchCallCompleted(ItemEvent):
+    type: Literal["response.web_search_call.completed"] = "response.web_search_call.completed"
 
 
 # --- agent.* events ---

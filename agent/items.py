@@ -6,6 +6,7 @@ puts into ``response.output_item.done`` is the one that the final response holds
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -151,11 +152,65 @@ class FunctionCallWriter:
         self._output.close(self._index, self._item(arguments, status))
 
 
+class CustomCallWriter:
+    """A call of a client's tool whose input is a text."""
+
+    def __init__(
+        self, output: Output, name: str, namespace: str | None = None, *, free: bool = True
+    ) -> None:
+        """``free``: no grammar holds the model to the text, so it may wrap it in JSON."""
+        self._output, self.name, self.namespace, self._free = output, name, namespace, free
+        self.id, self.call_id = new_id("ctc"), new_id("call")
+        self._held = ""
+        self._index = output.open(self._item(""))
+        self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
+
+    def _item(self, text: str) -> ev.CustomToolCallItem:
+        return ev.CustomToolCallItem(
+            id=self.id,
+            call_id=self.call_id,
+            name=self.name,
+            namespace=self.namespace,
+            input=text,
+        )
+
+    def delta(self, text: str) -> None:
+        self._held += text
+        if not self._free or self._held.lstrip()[:1] not in ("", "{"):
+            self._send(self._held)
+            self._free, self._held = False, ""
+
+    def _send(self, text: str) -> None:
+        if text:
+            self._output.emit(ev.CustomToolCallInputDelta(**self._at, delta=text))
+
+    def close(self, text: str) -> None:
+        """``text``: all that was written."""
+        if self._free:
+            text = _unwrapped(text)
+            self._send(text)
+        self._output.emit(ev.CustomToolCallInputDone(**self._at, input=text))
+        self._output.close(self._index, self._item(text))
+
+
+def _unwrapped(text: str) -> str:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    match value:
+        case {"input": str(inner), **rest} if not rest:
+            return inner
+        case _:
+            return text
+
+
 class McpCallWriter:
     """A call that this process runs: arguments first, then the run, then completed or failed."""
 
-    def __init__(self, output: Output, server: str, name: str) -> None:
-        self._output, self.server, self.name = output, server, name
+    def __init__(self, output: Output, server: str, name: str, *, asked: str | None = None) -> None:
+        """``asked``: the id of the request by which the client approved it."""
+        self._output, self.server, self.name, self._asked = output, server, name, asked
         self.id, self.arguments = new_id("mcp"), ""
         self._index = output.open(ev.McpCallItem(id=self.id, server_label=server, name=name))
         self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
@@ -191,6 +246,7 @@ class McpCallWriter:
             arguments=self.arguments,
             output=output,
             error=error,
+            approval_request_id=self._asked,
             status=status,
         )
         self._output.close(self._index, item)

@@ -91,6 +91,12 @@ OriginOption = Annotated[
 StoreOption = Annotated[
     bool, typer.Option("--store/--no-store", help="Keep responses on disk; else in memory only.")
 ]
+PrivateOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-private-urls", help="Requests may bring MCP servers of this machine and network."
+    ),
+]
 ReasoningOption = Annotated[
     Literal["openai", "open-responses"],
     typer.Option(help="What the events of raw reasoning are called."),

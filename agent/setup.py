@@ -118,6 +118,8 @@ def log_to_file(where: Places, level: str) -> None:
         handler = logging.NullHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.handlers[:] = [handler]
+    for name in ("httpx2", "httpcore2", "mcp"):  # addresses and messages may carry keys
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _script(engine: str | None) -> Path | None:

@@ -28,6 +28,7 @@ from agent.engine.base import (
     Tokens,
 )
 from agent.formats.base import FunctionTool, Head
+from agent.hosted import Approved, Hosted
 from agent.hub import Log
 from agent.items import Output, list_tools, new_id
 from agent.measures import Measures
@@ -35,6 +36,7 @@ from agent.pieces import Pieces
 from agent.runtime import PATIENCE, Runtime
 from tools.base import Approver, Tool
 from tools.hands import conversation as current
+from tools.host import Host
 from tools.questions import OnElicitation
 
 log = logging.getLogger(__name__)
@@ -68,6 +70,10 @@ class Options:
     """Servers whose tools are listed as items first (a request's mcp tools)."""
     logprobs: int | None = None
     """Messages carry their tokens' log probabilities, with so many alternatives."""
+    hosted: Hosted = field(default_factory=Hosted)
+    """How calls of ours are shown, where the client has other words for them."""
+    approved: tuple[Approved, ...] = ()
+    """Calls that waited for the client's word, and run first."""
     compact: bool = False
     """Where the context is nearly full, the oldest turns are summarised (`compact.py`)."""
     approver: Approver | None = None
@@ -100,16 +106,18 @@ class Turn:
         response: ev.Response | None = None,
         *,
         source: str = "run",
+        host: Host | None = None,
     ) -> None:
         """``prompt``: what is new since the conversation's last turn.
 
         ``response``: what the request fixed of it. ``source``: the face that it came through
-        (run, app, http), for whoever watches.
+        (run, app, http), for whoever watches. ``host``: the runtime's, with servers of its own.
         """
         self.runtime, self.conversation, self.source = runtime, conversation, source
         self.prompt, self.options = prompt, options
+        self.host = host or runtime.host
         self.log = Log()
-        self.output = Output(self.emit, runtime.host.source)
+        self.output = Output(self.emit, self.host.source)
         self.response = response or self._blank()
         self.measures = Measures()
         self.stopped: StopReason | None = None
@@ -264,7 +272,7 @@ class Turn:
         needed = None if offered is None else {tool.server for tool in offered}
         patience = None if self.source == "run" else PATIENCE
         try:
-            tools = runtime.host.settled(needed, patience=patience)
+            tools = self.host.settled(needed, patience=patience)
             await self.until_stopped(asyncio.gather(tools, runtime.place()))
         finally:
             self.emit(
@@ -272,10 +280,10 @@ class Turn:
                     model=runtime.model.name,
                     context_length=runtime.context_length,
                     engine=runtime.engine_name,
-                    tools=[f"{tool.server}.{tool.name}" for tool in runtime.host.tools()],
+                    tools=[f"{tool.server}.{tool.name}" for tool in self.host.tools()],
                     mcp_servers=[
                         ev.ServerStatus(name=s.name, status=s.status, tools=s.tools, error=s.error)
-                        for s in runtime.host.servers()
+                        for s in self.host.servers()
                     ],
                 )
             )
@@ -293,7 +301,7 @@ class Turn:
                 self.emit(ev.AgentLoad(done=now, total=1000))
 
         await self.until_stopped(self.runtime.load(progress))
-        missing = [s for s in self.runtime.host.servers() if s.required and s.status != "ready"]
+        missing = [s for s in self.host.servers() if s.required and s.status != "ready"]
         if missing:
             first = missing[0]
             why = f": {first.error}" if first.error else ""
@@ -304,9 +312,7 @@ class Turn:
         """Until the answer is whole; true when a budget cut it off."""
         self.prepare()
         failed = {
-            s.name: s.error or f"is {s.status}"
-            for s in self.runtime.host.servers()
-            if s.status != "ready"
+            s.name: s.error or f"is {s.status}" for s in self.host.servers() if s.status != "ready"
         }
         for server in self.options.listed:
             tools = [tool for tool in self.calls.tools.values() if tool.server == server]
@@ -316,6 +322,9 @@ class Turn:
         except Unenforceable as error:
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
         self.constraints.announce()
+        self.calls.resume(self.options.approved)
+        if await self.calls.run():
+            return False
         while True:
             await self._make_room()
             end = await self._generate()

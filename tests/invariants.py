@@ -41,6 +41,20 @@ ORDER = {
         "mcp_call_arguments.done",
         "mcp_call.completed|mcp_call.failed",
     ],
+    "mcp_approval_request": [],
+    "custom_tool_call": ["custom_tool_call_input.delta*", "custom_tool_call_input.done"],
+    "code_interpreter_call": [
+        "code_interpreter_call.in_progress",
+        "code_interpreter_call_code.delta*",
+        "code_interpreter_call_code.done",
+        "code_interpreter_call.interpreting",
+        "code_interpreter_call.completed*",
+    ],
+    "web_search_call": [
+        "web_search_call.in_progress",
+        "web_search_call.searching",
+        "web_search_call.completed*",
+    ],
 }
 
 
@@ -132,6 +146,15 @@ def _check_texts(between: list[dict[str, Any]], item: dict[str, Any]) -> None:
                 except ValueError:
                     whole = None
                 assert not isinstance(whole, dict), "valid JSON stays byte-exact"
+        case "custom_tool_call":
+            done = next(e for e in between if e["type"].endswith("input.done"))
+            assert joined == done["input"] == item["input"]
+        case "code_interpreter_call":
+            done = next(e for e in between if e["type"].endswith("code.done"))
+            assert joined == done["code"] == item["code"]
+    if item["type"] in ("code_interpreter_call", "web_search_call"):
+        completed = [e for e in between if e["type"].endswith("call.completed")]
+        assert len(completed) == (item["status"] == "completed")
     if item["type"] == "mcp_call":
         ran = item["status"] == "completed"
         assert (item["output"] is not None) == ran and (item["error"] is None) == ran

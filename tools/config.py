@@ -54,6 +54,9 @@ class ServerConfig:
     """The operator named it on the command line: its calls need no question."""
     project: bool = False
     """It came with a folder that is worked in, not from the person."""
+    guest: Literal["", "public", "private"] = ""
+    """A client of the endpoint brought it: it gets no login or folder of the person. public: it may
+    only lie at a public address."""
     origin: str = ""
     """The command or address as it is written down, nothing expanded: what a person is shown."""
     problem: str | None = None

@@ -243,7 +243,8 @@ class Connection:
         elif self._child:
             target = self._child.connect()
         else:
-            auth = await stored_auth(self.config, self._around.tokens)
+            guest = self.config.guest
+            auth = None if guest else await stored_auth(self.config, self._around.tokens)
             sse = "sse" in (self._way, self.config.transport)
             self._remote = Remote(self.config, "sse" if sse else "http", auth)
             target = self._remote.connect()

@@ -62,10 +62,20 @@ class Host:
         results where they had to be cut (None: a temporary one). ``roots``: the folders that
         servers are told they may work in. ``tokens``: the file of logins where there is no keyring."""
         self._results = Results(limit, results)
-        around = Around(self._results, tuple(roots), Tokens(tokens))
+        self._tokens = Tokens(tokens)
+        around = Around(self._results, tuple(roots), self._tokens)
         self._servers = {config.name: _Server(config, around) for config in servers}
+        self._others: Collection[str] = ()
         self._named: tuple[Tool, ...] = ()
         self._named_from: list[Tool] | None = None
+
+    def joined(self, guests: Sequence[ServerConfig]) -> Host:
+        """These servers and some more, which end when what this returns is closed."""
+        host = Host()
+        host._results, host._others = self._results, frozenset(self._servers)
+        around = Around(self._results, (), self._tokens)
+        host._servers = self._servers | {one.name: _Server(one, around) for one in guests}
+        return host
 
     def config(self, server: str) -> ServerConfig | None:
         """The settings of a server, as the policy needs them."""
@@ -217,7 +227,8 @@ class Host:
 
     async def close(self) -> None:
         """End every server; nothing is left running."""
-        await asyncio.gather(*(server.close() for server in self._servers.values()))
+        own = (server for name, server in self._servers.items() if name not in self._others)
+        await asyncio.gather(*(server.close() for server in own))
 
 
 class _Server:

@@ -10,6 +10,7 @@ import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
+from tools.browser.fetch import ANYWHERE, Guard
 from tools.config import ServerConfig
 from tools.stdio import MAX_MESSAGE
 
@@ -58,7 +59,10 @@ class Remote:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
+        guest = self._config.guest
         return httpx2.AsyncClient(
+            transport=Guard(() if guest == "public" else ANYWHERE) if guest else None,
+            trust_env=not guest,
             headers=headers,
             timeout=timeout or httpx2.Timeout(CONNECT_SECONDS),
             auth=auth,

@@ -236,6 +236,14 @@ def _part(item: ev.Item, now: float) -> Part:
             return Part("call", item.id, now, title=shown(name))
         case ev.McpListToolsItem(server_label=server):
             return Part("call", item.id, now, title=shown(f"{server} · tools"))
+        case ev.McpApprovalRequestItem(server_label=server, name=name):
+            return Part("call", item.id, now, title=shown(f"{server} · {name}"))
+        case ev.CustomToolCallItem(name=name):
+            return Part("call", item.id, now, title=shown(name))
+        case ev.CodeInterpreterCallItem():
+            return Part("call", item.id, now, title="code_interpreter · python")
+        case ev.WebSearchCallItem():
+            return Part("call", item.id, now, title="browser")
 
 
 def _settle(part: Part, item: ev.Item) -> None:
@@ -255,6 +263,19 @@ def _settle(part: Part, item: ev.Item) -> None:
         case ev.McpListToolsItem(tools=tools):
             part.whole = "{}"
             part.state, part.result = "done", shown(", ".join(tool.name for tool in tools))
+        case ev.McpApprovalRequestItem(arguments=arguments):
+            part.whole = shown(arguments)
+            part.state, part.result = "done", "waits for the client's approval"
+        case ev.CustomToolCallItem(input=text):
+            part.whole = shown(text)
+            part.state, part.result = "done", "handed to the client"
+        case ev.CodeInterpreterCallItem(code=code, outputs=outputs, status=status):
+            part.whole = shown(code)
+            part.state = "done" if status == "completed" else "failed"
+            part.result = shown("".join(str(one.get("logs", "")) for one in outputs or ()))
+        case ev.WebSearchCallItem(action=action, status=status):
+            part.whole = shown(json.dumps(action, ensure_ascii=False))
+            part.state = "done" if status == "completed" else "failed"
 
 
 def failure(error: ev.McpError) -> str:

@@ -117,8 +117,10 @@ class FunctionTool:
     """The model is held to the schema, as far as that can be."""
     strict: bool = False
     """A schema that it cannot be held to in full is refused."""
+    custom: bool = False
+    """What the model writes is a text, instead of JSON."""
     grammar: Grammar | None = None
-    """What the model writes is a text in this form, instead of JSON."""
+    """The form of that text."""
 
     @property
     def model_name(self) -> str:

@@ -46,6 +46,7 @@ class Endpoint:
         expose_tools: bool,
         archive: Archive | None = None,
         wire: Wire,
+        private_urls: bool = False,
         max_body: int = MAX_BODY,
     ) -> None:
         self.runtime, self.base, self.wire, self.max_body = runtime, base, wire, max_body
@@ -53,7 +54,7 @@ class Endpoint:
         self.running: dict[Turn, Plan] = {}
         self._background: set[asyncio.Task[None]] = set()
         self.began = int(time.time())
-        self._exposed = Exposed(runtime, expose_tools)
+        self._exposed = Exposed(runtime, expose_tools, private_urls)
 
     def stop_all(self) -> None:
         """Every response ends now, as cancelled."""
@@ -100,6 +101,7 @@ class Endpoint:
         """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
         wanted = parse(await read_body(request, self.max_body))
         made = await plan(wanted, self.runtime, self.base, self._exposed, self.memory, self.memo)
+        self._leave(made)
         return JSON({"object": "response.input_tokens", "input_tokens": made.turn.prepare()})
 
     def ended(self, turn: Turn) -> None:
@@ -108,10 +110,18 @@ class Endpoint:
         if made is None:
             return
         made.teach(self.memo)
+        self._leave(made)
         if made.store:
             self.memory.keep(made.kept())
         if not self.running:
             self.memory.rest()
+
+    def _leave(self, made: Plan) -> None:
+        """The servers that the request brought end with it."""
+        if made.turn.host is not self.runtime.host:
+            work = asyncio.create_task(made.turn.host.close())
+            self._background.add(work)
+            work.add_done_callback(self._background.discard)
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
@@ -149,6 +159,7 @@ def create(
     allow_origins: Collection[str] = (),
     archive: Archive | None = None,
     wire: Wire | None = None,
+    private_urls: bool = False,
     max_body: int = MAX_BODY,
 ) -> Starlette:
     """The application; its ``state.endpoint`` is the Endpoint.
@@ -156,6 +167,7 @@ def create(
     ``base``: the operator's settings of a turn. ``local``: bound to loopback, so only local names
     are answered to. ``expose_tools``: requests may name the operator's servers and hands.
     ``archive``: where responses are stored; None: in memory only. ``wire``: how events are written.
+    ``private_urls``: a request's own MCP servers may lie at addresses that are not public.
     ``max_body``: bytes.
     """
     endpoint = Endpoint(
@@ -164,6 +176,7 @@ def create(
         expose_tools=expose_tools,
         archive=archive,
         wire=wire or Wire(),
+        private_urls=private_urls,
         max_body=max_body,
     )
     middleware = [Middleware(Guard, key=api_key, local=local, origins=allow_origins)]

@@ -9,11 +9,13 @@ import os
 import sqlite3
 import time
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from agent.conversation import Entry
 from agent.errors import UserError
 from agent.events import Response
+from agent.hosted import Approved
 from agent.responses.history import History, input_items
 from agent.responses.kept import Kept
 from agent.responses.requests import InputItem
@@ -51,6 +53,7 @@ class Archive:
             "instructions": known.instructions,
             "calls": known.calls,
             "listed": sorted(known.listed),
+            "asked": [astuple(one) for one in known.asked.values()],
         }
         with self._db:
             self._db.execute("begin immediate")
@@ -111,7 +114,13 @@ class Archive:
                 Entry(ids_of(ids), bool(reasoning), None, role, recipient)
                 for ids, reasoning, role, recipient in entries
             ),
-            History([], told["instructions"], told["calls"], set(told["listed"])),
+            History(
+                [],
+                told["instructions"],
+                told["calls"],
+                set(told["listed"]),
+                {one[0]: Approved(*one) for one in told["asked"]},
+            ),
             input_items(response.output),
             tuple(json.loads(row[4])),
             row[5],

@@ -20,10 +20,13 @@ from agent.conversation import (
     Thought,
     User,
 )
+from agent.hosted import Approved
 from agent.responses.errors import ApiError, invalid
 from agent.responses.packed import unpacked
 from agent.responses.requests import (
     ITEMS,
+    InputApprovalRequest,
+    InputApprovalResponse,
     InputCodeInterpreterCall,
     InputCompaction,
     InputCustomToolCall,
@@ -60,6 +63,10 @@ class History:
     """call_id → the function that was called, by the name that the model knows."""
     listed: set[str] = field(default_factory=set)
     """MCP servers whose tools the client was already told."""
+    asked: dict[str, Approved] = field(default_factory=dict)
+    """Calls that wait for the client's word, by the ids of their requests."""
+    approved: list[Approved] = field(default_factory=list)
+    """Those that may run now."""
 
 
 def read(
@@ -76,7 +83,13 @@ def read(
     a resent history as the model knows them. ``find``: the item that a reference means. ``first``:
     nothing stands before this input. Raises ApiError.
     """
-    history = History([], list(earlier.instructions), dict(earlier.calls), set(earlier.listed))
+    history = History(
+        [],
+        list(earlier.instructions),
+        dict(earlier.calls),
+        set(earlier.listed),
+        dict(earlier.asked),
+    )
     if isinstance(items, str):
         history.messages.append(User(items))
         return history
@@ -164,6 +177,12 @@ class _Reader:
                 )
             case InputMcpCall() | InputCodeInterpreterCall():
                 history.messages += self._ours(item)
+            case InputApprovalRequest():
+                asked = Approved(item.id, item.server_label, item.name, item.arguments)
+                history.asked[item.id] = asked
+                add(self._written(item.server_label, item.name, item.arguments))
+            case InputApprovalResponse():
+                self._answered(item, param)
             case InputMcpListTools():
                 history.listed.add(item.server_label)
             case InputCompaction():
@@ -192,13 +211,33 @@ class _Reader:
             outputs = item.outputs or []
             logs = "".join(str(one["logs"]) for one in outputs if "logs" in one)
             return [Called(PYTHON, item.code or "", json=False), Returned(PYTHON, logs)]
-        name = self._names.get((item.server_label, item.name))
-        name = name or f"{item.server_label}__{item.name}"
         result = item.output if item.error is None else f"Error: {_error(item.error)}"
-        call = Called(name, item.arguments)
-        if name == PYTHON and (code := _code(item.arguments)) is not None:
-            call = Called(name, code, json=False)
-        return [call, Returned(name, result or "")]
+        call = self._written(item.server_label, item.name, item.arguments)
+        returned = Returned(call.tool, result or "")
+        waited = [one for one in self.history.approved if one.request == item.approval_request_id]
+        if not waited:
+            return [call, returned]
+        self.history.approved.remove(waited[0])  # it ran already; the call itself stands before
+        return [returned]
+
+    def _written(self, server: str, tool: str, arguments: str) -> Called:
+        """The call of a server's tool as the model writes it."""
+        name = self._names.get((server, tool)) or f"{server}__{tool}"
+        if name == PYTHON and (code := _code(arguments)) is not None:
+            return Called(name, code, json=False)
+        return Called(name, arguments)
+
+    def _answered(self, answer: InputApprovalResponse, param: str) -> None:
+        asked = self.history.asked.pop(answer.approval_request_id, None)
+        if asked is None:
+            message = f"No approval request with id '{answer.approval_request_id[:80]}' waits."
+            raise invalid(f"{param}.approval_request_id", message)
+        if answer.approve:
+            self.history.approved.append(asked)
+            return
+        why = f": {answer.reason}" if answer.reason else ""
+        name = self._written(asked.server, asked.name, asked.arguments).tool
+        self.history.messages.append(Returned(name, f"Error: the user refused the call{why}"))
 
 
 class _Unphased(Assistant):

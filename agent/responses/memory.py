@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from agent.conversation import Entry, Message
-from agent.events import FunctionCallItem, Response
+from agent.events import CustomToolCallItem, FunctionCallItem, Response
 from agent.responses.archive import Archive
 from agent.responses.kept import Kept
 from agent.responses.requests import InputItem
@@ -132,5 +132,5 @@ def calls_of(response: Response) -> dict[str, str]:
     return {
         item.call_id: f"{item.namespace}__{item.name}" if item.namespace else item.name
         for item in response.output
-        if isinstance(item, FunctionCallItem)
+        if isinstance(item, FunctionCallItem | CustomToolCallItem)
     }

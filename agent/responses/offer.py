@@ -9,11 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from agent.engine.constrain import Grammar
 from agent.formats.base import FunctionTool
-from agent.responses.errors import ApiError, invalid, unsupported
+from agent.hosted import Hosted
+from agent.responses.errors import invalid, unsupported
 from agent.responses.requests import (
     AllowedTools,
+    ApprovalFilter,
     CreateResponse,
+    GrammarForm,
+    RequestCustom,
     RequestFunction,
     RequestMcp,
     RequestNamespace,
@@ -40,6 +45,7 @@ class Offer:
     echo: list[dict[str, Any]] = field(default_factory=list)
     """The request's tools as the response shows them: every key, no secret."""
     calls: Literal["may", "must", "none"] = "may"
+    hosted: Hosted = field(default_factory=Hosted)
     exact: bool = False
     """The request chose among its tools: nothing else is called."""
 
@@ -53,26 +59,49 @@ def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]
     ours: list[Tool] = []
     labels: list[str] = []
     echo: list[dict[str, Any]] = []
+    hosted: dict[str, bool] = {}
+    held: set[tuple[str, str]] = set()
     for place, tool in enumerate(request.tools or ()):
         param = f"tools[{place}]"
         match tool:
             case RequestFunction():
                 functions.append(_function(tool))
+            case RequestCustom():
+                functions.append(_custom(tool))
             case RequestNamespace():
                 functions += [_function(one, tool.name) for one in tool.tools]
             case RequestMcp():
                 if tool.server_label in labels:
                     raise invalid(param, f"The server {tool.server_label} is named twice.")
-                labels.append(_label(tool, servers, param))
-                ours += [one for one in tools if _allowed(one, tool)]
+                labels.append(tool.server_label)
+                named = [one for one in tools if _allowed(one, tool)]
+                ours += [one for one in named if one not in ours]
+                held |= {(one.server, one.name) for one in named if _waits(one, tool)}
+            case RequestOther(type="code_interpreter"):
+                code = _hand(tools, "code_interpreter")
+                if not code:
+                    message = "Python (the operator has not exposed it: --tools python)"
+                    raise unsupported(f"{param}.type", message)
+                ours += [one for one in code if one not in ours]
+                hosted["code"] = True
             case RequestOther(type=kind) if kind.startswith("web_search"):
-                # Clients send it by habit. There is no search here, so the model is told of none.
-                log.info("%s: a tool of type %s is not offered", param, kind[:40])
+                found = () if tool.external_web_access is False else _hand(tools, "browser")
+                if not found:
+                    # Clients send it by habit. Where there is no search, the model is told of none.
+                    log.info("%s: a tool of type %s is not offered", param, kind[:40])
+                ours += [one for one in found if one not in ours]
+                hosted["search"] = bool(found)
             case RequestOther(type=kind):
                 raise unsupported(f"{param}.type", f"A tool of type {kind[:40]!r}")
         echo.append(_echo(tool))
     _unique([f.model_name for f in functions] + [one.model_name for one in ours])
-    return Offer(tuple(functions), tuple(ours), tuple(labels), echo)
+    shown = Hosted(
+        outputs="code_interpreter_call.outputs" in (request.include or ()),
+        held=frozenset(held),
+        labels=frozenset(labels),
+        **hosted,
+    )
+    return Offer(tuple(functions), tuple(ours), tuple(labels), echo, hosted=shown)
 
 
 def choose(offered: Offer, request: CreateResponse) -> Offer:
@@ -124,8 +153,13 @@ def _named(offered: Offer, choice: ToolChoice, param: str) -> tuple[list[Functio
     functions: list[FunctionTool] = []
     tools: list[Tool] = []
     match choice.type:
-        case "function":
-            functions = [f for f in offered.functions if choice.name == f.name]
+        case "function" | "custom":
+            is_custom = choice.type == "custom"
+            functions = [
+                f for f in offered.functions if choice.name == f.name and f.custom == is_custom
+            ]
+        case "code_interpreter" if offered.hosted.code:
+            tools = _hand(offered.tools, "code_interpreter")
         case "namespace":
             functions = [f for f in offered.functions if choice.name == f.namespace]
         case "mcp" if choice.server_label in offered.servers:
@@ -155,6 +189,22 @@ def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTo
     )
 
 
+def _custom(tool: RequestCustom) -> FunctionTool:
+    said, grammar = tool.description or "", None
+    if isinstance(tool.format, GrammarForm):
+        grammar = Grammar(tool.format.syntax, tool.format.definition)
+        said += f"\n\nThe input has this form ({grammar.syntax}):\n{grammar.text}"
+    return FunctionTool(
+        tool.name,
+        f"{said}\n\nWrite the input itself, as plain text.".strip(),
+        {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
+        constrained=False,
+        strict=grammar is not None,
+        custom=True,
+        grammar=grammar,
+    )
+
+
 def _unique(names: Sequence[str]) -> None:
     """The model tells tools apart by their names alone."""
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -165,17 +215,21 @@ def _unique(names: Sequence[str]) -> None:
 # --- MCP servers ---
 
 
-def _label(tool: RequestMcp, servers: Sequence[str], param: str) -> str:
-    label = tool.server_label
-    if tool.require_approval not in (None, "never"):
-        raise unsupported(f"{param}.require_approval", "Asking for approval over HTTP")
-    if label in servers:
-        return label
-    if tool.server_url and urlsplit(tool.server_url).scheme in ("http", "https"):
-        raise unsupported(f"{param}.server_url", "An MCP server that a request brings")
-    known = f"it has {', '.join(servers)}" if servers else "it exposes none (--tools names them)"
-    message = f"There is no MCP server called {label!r} here; {known}."
-    raise ApiError(400, message, code="mcp_server_not_found", param=f"{param}.server_label")
+def _hand(tools: Sequence[Tool], server: str) -> list[Tool]:
+    return [tool for tool in tools if tool.server == server]
+
+
+def _waits(tool: Tool, wanted: RequestMcp) -> bool:
+    """Whether a call of it waits for the client's word."""
+    match wanted.require_approval:
+        case None | "never":
+            return False
+        case "always":
+            return True
+        case ApprovalFilter(always=always, never=never):
+            if never is not None and _fits(tool, never):
+                return False
+            return always is None or _fits(tool, always)
 
 
 def _allowed(tool: Tool, wanted: RequestMcp) -> bool:
@@ -184,12 +238,17 @@ def _allowed(tool: Tool, wanted: RequestMcp) -> bool:
     match wanted.allowed_tools:
         case None:
             return True
-        case AllowedTools(tool_names=names, read_only=read_only):
-            return (names is None or tool.name in names) and (
-                read_only is None or tool.read_only == read_only
-            )
+        case AllowedTools() as chosen:
+            return _fits(tool, chosen)
         case names:
             return tool.name in names
+
+
+def _fits(tool: Tool, chosen: AllowedTools) -> bool:
+    names, read_only = chosen.tool_names, chosen.read_only
+    return (names is None or tool.name in names) and (
+        read_only is None or tool.read_only == read_only
+    )
 
 
 # --- what the response shows ---
@@ -201,6 +260,8 @@ def _echo(tool: RequestTool) -> dict[str, Any]:
             return tool.model_dump()
         case RequestNamespace():
             return tool.model_dump()
+        case RequestCustom():
+            return tool.model_dump(exclude_none=True)
         case RequestMcp():
             return {**tool.model_dump(), "server_url": _without_secrets(tool.server_url)}
         case RequestOther():

@@ -13,9 +13,11 @@ from agent import events as ev
 from agent.constraints import ANSWER, AnswerForm, Unenforceable
 from agent.conversation import Conversation, Message
 from agent.engine.base import EngineError
+from agent.hosted import Approved
 from agent.items import new_id
 from agent.responses import history
 from agent.responses.errors import ApiError, invalid, unsupported
+from agent.responses.guests import guests
 from agent.responses.history import History
 from agent.responses.kept import Kept
 from agent.responses.memory import Memo, Memory, calls_of
@@ -32,6 +34,7 @@ from agent.responses.stored import listed
 from agent.runtime import Runtime
 from agent.turn import Options, Turn
 from tools.base import Tool
+from tools.host import Host
 
 Effort = Literal["low", "medium", "high"]
 EFFORTS: dict[str, Effort] = {
@@ -54,13 +57,18 @@ class Exposed:
 
     runtime: Runtime
     anything: bool
+    private_urls: bool = False
+    """Servers that a request brings may lie at any address."""
 
     def servers(self) -> list[str]:
         states = self.runtime.host.servers() if self.anything else []
         return [state.name for state in states if state.status != "disabled"]
 
-    def tools(self) -> Sequence[Tool]:
-        return self.runtime.host.tools() if self.anything else ()
+    def tools(self, host: Host) -> Sequence[Tool]:
+        """Those, and what the request's own servers have."""
+        own = {state.name for state in self.runtime.host.servers()}
+        exposed = self.anything
+        return [tool for tool in host.tools() if exposed or tool.server not in own]
 
 
 @dataclass(slots=True)
@@ -85,6 +93,11 @@ class Plan:
         done = History(
             instructions=known.instructions,
             calls={**known.calls, **calls_of(response)},
+            asked=known.asked | {
+                item.id: Approved(item.id, item.server_label, item.name, item.arguments)
+                for item in response.output
+                if isinstance(item, ev.McpApprovalRequestItem)
+            },
             listed=known.listed | {
                 item.server_label
                 for item in response.output
@@ -109,7 +122,7 @@ class Plan:
     def teach(self, memo: Memo) -> None:
         """After its end: what the model wrote, for clients that send it back."""
         turn = self.turn
-        messages = history.written(turn.response.output, turn.runtime.host.tools())
+        messages = history.written(turn.response.output, turn.host.tools())
         memo.learn(messages, tuple(turn.conversation.entries))
 
 
@@ -133,11 +146,42 @@ async def plan(
     except EngineError as error:
         raise ApiError(503, str(error), code="model_not_available") from error
     earlier = _earlier(request, memory, runtime)
-    offered = offer(request, exposed.servers(), exposed.tools())
+    sent = _input(request)
+    brought = guests(request, exposed.servers(), exposed.private_urls)
+    host = runtime.host.joined(brought) if brought else runtime.host
+    try:
+        for one in brought:
+            await host.begin(one.name)
+        if brought:
+            await host.settled({one.name for one in brought})
+        made = await _planned(
+            request, sent, runtime, host, base, exposed, memory, memo, kind, earlier
+        )
+    except BaseException:
+        if brought:
+            await host.close()
+        raise
+    return made
+
+
+async def _planned(
+    request: CreateResponse,
+    sent: str | list[InputItem],
+    runtime: Runtime,
+    host: Host,
+    base: Options,
+    exposed: Exposed,
+    memory: Memory,
+    memo: Memo,
+    kind: type[Turn],
+    earlier: Kept | None,
+) -> Plan:
+    """With the servers that the request brings."""
+    offered = offer(request, exposed.servers(), exposed.tools(host))
     read = history.read(
-        _input(request),
+        sent,
         earlier.history if earlier else History(),
-        runtime.host.tools(),
+        host.tools(),
         memory.item,
         first=earlier is None,
     )
@@ -153,6 +197,7 @@ async def plan(
         options,
         _response(request, runtime, options, offered),
         source="http",
+        host=host,
     )
     length, context = turn.prepare(), runtime.context_length
     try:
@@ -260,6 +305,8 @@ def _options(request: CreateResponse, base: Options, chosen: Offer, read: Histor
         answer=_answer(request.text),
         logprobs=_logprobs(request),
         listed=tuple(name for name in chosen.servers if name not in read.listed),
+        hosted=chosen.hosted,
+        approved=tuple(read.approved),
         compact=request.truncation == "auto" or (base.compact and request.truncation is None),
     )
 

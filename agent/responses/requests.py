@@ -76,6 +76,24 @@ class InputMcpCall(Wire):
     arguments: str
     output: str | None = None
     error: Any = None
+    approval_request_id: str | None = None
+
+
+class InputApprovalRequest(Wire):
+    """A call that waited."""
+
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
+class InputApprovalResponse(Wire):
+    """What became of it."""
+
+    approval_request_id: str
+    approve: bool
+    reason: str | None = None
 
 
 class InputMcpListTools(Wire):
@@ -122,6 +140,8 @@ ITEMS: dict[str, type[Wire]] = {
     "custom_tool_call": InputCustomToolCall,
     "mcp_call": InputMcpCall,
     "mcp_list_tools": InputMcpListTools,
+    "mcp_approval_request": InputApprovalRequest,
+    "mcp_approval_response": InputApprovalResponse,
     "code_interpreter_call": InputCodeInterpreterCall,
     "web_search_call": InputWebSearchCall,
     "compaction": InputCompaction,
@@ -136,6 +156,8 @@ InputItem = Annotated[
     | Annotated[InputFunctionCallOutput, Tag("custom_tool_call_output")]
     | Annotated[InputMcpCall, Tag("mcp_call")]
     | Annotated[InputMcpListTools, Tag("mcp_list_tools")]
+    | Annotated[InputApprovalRequest, Tag("mcp_approval_request")]
+    | Annotated[InputApprovalResponse, Tag("mcp_approval_response")]
     | Annotated[InputCodeInterpreterCall, Tag("code_interpreter_call")]
     | Annotated[InputWebSearchCall, Tag("web_search_call")]
     | Annotated[InputCompaction, Tag("compaction")]
@@ -157,6 +179,27 @@ class RequestFunction(Wire):
     strict: bool | None = None
 
 
+class TextForm(Wire):
+    type: Literal["text"]
+
+
+class GrammarForm(Wire):
+    """The form of a custom tool's input."""
+
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class RequestCustom(Wire):
+    """A tool that the client runs, whose input is a text."""
+
+    type: Literal["custom"]
+    name: Name
+    description: str | None = None
+    format: TextForm | GrammarForm | None = Field(default=None, discriminator="type")
+
+
 class RequestNamespace(Wire):
     """A named group of functions."""
 
@@ -173,22 +216,32 @@ class AllowedTools(Wire):
     read_only: bool | None = None
 
 
+class ApprovalFilter(Wire):
+    """Which calls wait for the client's word: those of ``always``, or all but those of ``never``."""
+
+    always: AllowedTools | None = None
+    never: AllowedTools | None = None
+
+
 class RequestMcp(Wire):
-    """An MCP server's tools. ``headers`` and ``authorization`` are secrets: they are not even read
-    here, so that nothing can store, log or echo them."""
+    """An MCP server's tools. ``headers`` and ``authorization`` are secrets: they go to the server
+    that the request brings, and nowhere else."""
 
     type: Literal["mcp"]
     server_label: str = Field(min_length=1, max_length=256)
     server_url: str | None = None
     server_description: str | None = None
+    headers: Any = Field(default=None, exclude=True, repr=False)
+    authorization: Any = Field(default=None, exclude=True, repr=False)
     allowed_tools: list[str] | AllowedTools | None = None
-    require_approval: str | dict[str, Any] | None = None
+    require_approval: Literal["always", "never"] | ApprovalFilter | None = None
 
 
 class RequestOther(Wire):
     """A kind of tool that is known by its name only."""
 
     type: str
+    container: Any = None
     external_web_access: bool | None = None
     search_context_size: Literal["low", "medium", "high"] | None = None
 
@@ -197,11 +250,12 @@ def _tool_kind(tool: object) -> str | None:
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     if not isinstance(kind, str):
         return "other" if isinstance(tool, dict) else None
-    return kind if kind in ("function", "namespace", "mcp") else "other"
+    return kind if kind in ("function", "custom", "namespace", "mcp") else "other"
 
 
 RequestTool = Annotated[
     Annotated[RequestFunction, Tag("function")]
+    | Annotated[RequestCustom, Tag("custom")]
     | Annotated[RequestNamespace, Tag("namespace")]
     | Annotated[RequestMcp, Tag("mcp")]
     | Annotated[RequestOther, Tag("other")],
@@ -298,8 +352,8 @@ class CreateResponse(Wire):
 
 
 _TAGS = frozenset(
-    {*ITEMS, "custom_tool_call_output", "function", "namespace", "mcp", "other"}
-    | {AllowedTools.__name__, ToolChoice.__name__}
+    {*ITEMS, "custom_tool_call_output", "function", "custom", "namespace", "mcp", "other"}
+    | {AllowedTools.__name__, ApprovalFilter.__name__, ToolChoice.__name__, "text", "grammar"}
 )
 
 

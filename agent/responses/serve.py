@@ -160,6 +160,8 @@ class Face:
     """Responses are kept on disk; else in memory, as long as the process."""
     reasoning_events: Literal["openai", "open-responses"] = "openai"
     """What the events of raw reasoning are called."""
+    private_urls: bool = False
+    """A request's own MCP servers may lie at any address."""
 
 
 class Server:
@@ -179,6 +181,7 @@ class Server:
             allow_origins=face.allow_origins,
             archive=self._archive,
             wire=Wire(OPEN_RESPONSES if face.reasoning_events == "open-responses" else None),
+            private_urls=face.private_urls,
         )
         self.endpoint: Endpoint = app.state.endpoint
         self.ending = False

@@ -18,6 +18,9 @@ REDIRECTS = 5
 TYPES = ("text/", "application/xhtml", "application/xml", "application/json", "application/pdf")
 AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
 
+ANYWHERE = ("0.0.0.0/0", "::/0")
+"""All networks."""
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host."""

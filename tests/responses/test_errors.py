@@ -65,9 +65,14 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
     ({"input": "x", "tools": [{"type": "time_travel"}]}, "tools[0].type", "unsupported_parameter"),
     ({"input": "x", "tools": [MCP]}, "tools[0].server_label", "mcp_server_not_found"),
     (
-        {"input": "x", "tools": [{**MCP, "server_url": "https://example.com/mcp"}]},
-        "tools[0].server_url",
-        "unsupported_parameter",
+        {"input": "x", "tools": [{**MCP, "server_url": "file:///etc/passwd"}]},
+        "tools[0].server_label",
+        "mcp_server_not_found",
+    ),
+    (
+        {"input": "x", "tools": [{**MCP, "require_approval": "maybe"}]},
+        "tools[0].require_approval",
+        "invalid_value",
     ),
     ({"input": "x", "tool_choice": "maybe"}, "tool_choice", "invalid_value"),
     (
@@ -80,7 +85,7 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
         "text.format.schema",
         "missing_required_parameter",
     ),
-    ({"input": "x", "background": True}, "background", "unsupported_parameter"),
+    ({"input": "x", "background": True, "store": False}, "background", "invalid_value"),
     ({"input": "x", "conversation": "conv_1"}, "conversation", "unsupported_parameter"),
     (
         {"input": "x", "previous_response_id": "resp_x"},

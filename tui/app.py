@@ -25,10 +25,14 @@ from tui.widgets.transcript import Transcript
 from tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from textual.widget import Widget
     from textual.widgets.markdown import Markdown
 
     from agent.turn import Turn
     from tools.base import Answer, Tool
+    from tools.questions import Elicitation, Elicited
     from tui.said import Said
     from tui.widgets.exchange import Exchange
 
@@ -217,7 +221,7 @@ class AgentApp(App[int]):
     async def _send(self, text: str) -> None:
         from tui.said import Said
 
-        self.turn = self.session.turn(text, self._approve)
+        self.turn = self.session.turn(text, self._approve, self._ask)
         self._said = Said(text, clock=self.clock)
         exchange = await self.chat.begin(self._said)
         self._pulse.resume()
@@ -258,12 +262,27 @@ class AgentApp(App[int]):
         prompt = self.prompt
         given = self._preview() or arguments
         card = Approval(tool.server, tool.name, given, lambda: time.monotonic() - prompt.pressed)
+        async with self._shown(card):
+            return await card.answer()
+
+    async def _ask(self, question: Elicitation) -> Elicited:
+        """What a tool's server wants to know."""
+        from tui.widgets.question import Question
+
+        card = Question(question)
+        async with self._shown(card):
+            return await card.answer()
+
+    @contextlib.asynccontextmanager
+    async def _shown(self, card: Widget) -> AsyncIterator[None]:
+        """Above the prompt, as long as it waits."""
         await self.mount(card, before=self.queued)
         self.bell()
         try:
-            return await card.answer()
+            yield
         finally:
-            prompt.focus()
+            for prompt in self.query(Prompt):  # none any more while the app leaves
+                prompt.focus()
             await card.remove()
 
     def _preview(self) -> str | None:

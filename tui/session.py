@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agent.store import Store
     from agent.turn import Options, Turn
     from tools.base import Approver
+    from tools.questions import OnElicitation
 
 log = logging.getLogger(__name__)
 COMPACT = "/compact"
@@ -117,12 +118,12 @@ class Session:
         """The model, and the tools settled. Raises EngineError."""
         await self.runtime.ready(progress)
 
-    def turn(self, prompt: str, approver: Approver) -> Turn:
-        """A turn that is about to start."""
+    def turn(self, prompt: str, approver: Approver, answerer: OnElicitation | None = None) -> Turn:
+        """A turn that is about to start; ``answerer`` is asked what tools' servers want to know."""
         from agent.conversation import User
         from agent.turn import Turn
 
-        options = replace(self.options, approver=approver)
+        options = replace(self.options, approver=approver, answerer=answerer)
         if prompt.strip() == COMPACT:
             return self.compact(options)
         turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")

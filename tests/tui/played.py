@@ -136,8 +136,8 @@ class Played(Session):
         self.progress = progress
         await self.loaded.wait()
 
-    def turn(self, prompt: str, approver: Any) -> Any:
-        self.approver = approver
+    def turn(self, prompt: str, approver: Any, answerer: Any = None) -> Any:
+        self.approver, self.answerer = approver, answerer
         self.turns.append(PlayedTurn(prompt).start())
         return self.turns[-1]
 

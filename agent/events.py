@@ -222,6 +222,10 @@ class Reasoning(Model):
     summary: str | None = None
 
 
+def _absent(value: object) -> bool:
+    return value is None
+
+
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
@@ -259,6 +263,10 @@ class Response(Model):
     usage: Usage | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    input_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
+    """Where the request has ``enable_response_messages``: the prompt, known at the end."""
+    output_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
+    """There too: everything after it, tools' results among it."""
 
 
 # --- official events ---

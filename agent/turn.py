@@ -34,6 +34,7 @@ from agent.items import Output, list_tools, new_id
 from agent.measures import Measures
 from agent.pieces import Pieces
 from agent.runtime import PATIENCE, Runtime
+from agent.transcript import of_entries, of_prompt
 from tools.base import Approver, Tool
 from tools.hands import conversation as current
 from tools.host import Host
@@ -72,6 +73,8 @@ class Options:
     """Messages carry their tokens' log probabilities, with so many alternatives."""
     hosted: Hosted = field(default_factory=Hosted)
     """How calls of ours are shown, where the client has other words for them."""
+    messages: bool = False
+    """The response tells all that the model saw and wrote, as messages."""
     approved: tuple[Approved, ...] = ()
     """Calls that waited for the client's word, and run first."""
     compact: bool = False
@@ -124,7 +127,7 @@ class Turn:
         self.exit_code = EXIT_FAILED
         self.generated: list[list[int]] = []
         self._prepared = self._client_is_next = False
-        self._mark = 0
+        self._mark = self._begun = 0
         self._stop = asyncio.Event()
         self._number = 0
         self._ended = False
@@ -171,6 +174,7 @@ class Turn:
             conversation.set_head(form, self._head())
             for message in self.prompt:
                 conversation.add(form, message)
+            self._begun = len(conversation.entries)
         return len(conversation.prompt(form))
 
     # --- events ---
@@ -254,6 +258,7 @@ class Turn:
                 "completed_at": int(time.time()) if status == "completed" else None,
                 "output": list(self.output.items),
                 "usage": self.measures.usage,
+                **self._messages(),
             }
         )
         match status:
@@ -264,6 +269,16 @@ class Turn:
             case _:
                 self.emit(ev.ResponseIncomplete(response=self.response))
         self._ended = True
+
+    def _messages(self) -> dict[str, object]:
+        if not (self.options.messages and self._prepared):
+            return {}
+        talk, form = self.conversation, self.runtime.format
+        before, after = talk.entries[: self._begun], talk.entries[self._begun :]
+        return {
+            "input_messages": of_prompt(form, talk.head_ids, before),
+            "output_messages": of_entries(form, after),
+        }
 
     async def _introduce(self) -> None:
         """The first lines; the tools are named in them, so servers that still start are awaited,

@@ -90,7 +90,9 @@ def fold(official: list[dict[str, Any]]) -> dict[str, Any]:
     terminal = official[-1]["response"]
     assert None not in output, "every item that was added is done"
     ends = ("status", "error", "incomplete_details", "completed_at", "usage")
-    return {**response, "output": output, **{key: terminal[key] for key in ends}}
+    told = ("input_messages", "output_messages")
+    ended = {key: terminal[key] for key in (*ends, *told) if key in ends or key in terminal}
+    return {**response, "output": output, **ended}
 
 
 def _check_items(official: list[dict[str, Any]]) -> None:

@@ -306,6 +306,7 @@ def _options(request: CreateResponse, base: Options, chosen: Offer, read: Histor
         logprobs=_logprobs(request),
         listed=tuple(name for name in chosen.servers if name not in read.listed),
         hosted=chosen.hosted,
+        messages=request.enable_response_messages is True,
         approved=tuple(read.approved),
         compact=request.truncation == "auto" or (base.compact and request.truncation is None),
     )

@@ -330,6 +330,7 @@ class CreateResponse(Wire):
     store: bool | None = None
     stream: bool | None = None
     background: bool | None = None
+    enable_response_messages: bool | None = None
     conversation: Any = None
     prompt: Any = None
     safety_identifier: str | None = None

@@ -152,6 +152,19 @@ async def test_the_seeds_request(serve: Serve) -> None:
     assert json.loads(run["arguments"]) == {"code": "print(123*456)"}
     assert run["output"].strip() == "56088" and run["error"] is None
     assert message["content"][0]["text"] == "56088"
+    system, *_, user = response["input_messages"]
+    assert system["role"] == "system" and "python" in system["content"][0]["text"]
+    assert user == {
+        "role": "user",
+        "name": None,
+        "content": [{"type": "text", "text": SEEDS["input"]}],
+    }
+    said, asked, told, answered = response["output_messages"]
+    assert (said["channel"], said["content"][0]["text"]) == ("analysis", "Compute.")
+    assert (asked["recipient"], asked["content_type"]) == ("python", "code")
+    assert (told["role"], told["name"], told["recipient"]) == ("tool", "python", "assistant")
+    assert told["content"][0]["text"].strip() == "56088"
+    assert (answered["role"], answered["channel"]) == ("assistant", "final")
     body = await served.client().responses.create(
         model="default",
         input="again",

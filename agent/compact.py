@@ -187,7 +187,7 @@ class _Work:
         if self._before - gone >= ENOUGH * self._runtime.context_length:
             return False
         for at, ids in shorter.items():
-            entries[at].short = ids
+            entries[at] = replace(entries[at], short=ids)  # others may have the same one
         self._tell(f"{_count(len(shorter), 'long result')} of tools shortened")
         return True
 

@@ -398,13 +398,16 @@ class Turn:
             if left <= 0:
                 return "length"
         options = self.options
+        # What is forced may need grammars that are still to be made.
+        following = self.constraints.following
+        guide = await asyncio.to_thread(following) if opening else following()
         request = Request(
             prompt,
             left,
             self.runtime.format.stop,
             options.sampling,
             logprobs=options.logprobs,
-            constraint=self.constraints.following(),
+            constraint=guide,
         )
         try:
             generation = self.runtime.generate(request)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,9 @@ WHITESPACE = r"( |\n[ \t]{0,32})?"
 """Between a JSON text's parts: none, a space, or a new line with its indent, but no endless run."""
 LONGEST = 100_000
 """Characters of a grammar; those of the worst kind then compile within a second."""
+SMALL = 16_000
+"""Characters of a JSON Schema up to which it cannot be so deep that it overflows a stack; longer ones
+are tried out in a process of their own first."""
 SYMBOLS = 50_000
 """Of a compiled grammar, for the same reason."""
 PATTERNS = 40
@@ -128,44 +132,47 @@ class Grammars:
         self._spelling = spelling
         self._thread = ThreadPoolExecutor(1, "grammars")
         self._compiled: OrderedDict[Grammar, Future[Compiled]] = OrderedDict()
+        self._lock = threading.Lock()
         self._tokenizer: Any = None
         self.size = 0
         """Ids in the vocabulary, once a grammar is compiled."""
 
     def compile(self, grammar: Grammar) -> Future[Compiled]:
         """Begin with it, or what came of it before: Compiled, or GrammarError."""
-        if (found := self._compiled.get(grammar)) is None:
-            found = self._compiled[grammar] = self._thread.submit(self._compile, grammar)
-            if len(self._compiled) > KEPT:
-                self._compiled.popitem(last=False)
-        self._compiled.move_to_end(grammar)
-        return found
+        with self._lock:  # turns and the engine's thread ask
+            if (found := self._compiled.get(grammar)) is None:
+                found = self._compiled[grammar] = self._thread.submit(self._compile, grammar)
+                if len(self._compiled) > KEPT:
+                    self._compiled.popitem(last=False)
+            self._compiled.move_to_end(grammar)
+            return found
 
     def _compile(self, grammar: Grammar) -> Compiled:
-        if len(grammar.text) > LONGEST:
+        if len(grammar.text) > LONGEST and not grammar.ours:
             raise GrammarError(f"it is longer than {LONGEST:,} characters")
         if '"allOf"' in grammar.text and grammar.text.count('"pattern"') > PATTERNS:
             raise GrammarError(f"it has allOf and more than {PATTERNS} patterns")
         self._build()
-        if grammar.syntax != "json":
-            lark = _lark(grammar)
-            if not grammar.ours and (why := vet(lark)):
-                raise GrammarError(_reason(why))
-            return self._begun(lark)
         try:
-            return self._begun(_json(grammar.text))
-        except GrammarError as error:
-            return self._relaxed(grammar.text, str(error))
+            if grammar.syntax != "json":
+                return self._begun(_lark(grammar), safe=grammar.ours)
+            safe = len(grammar.text) <= SMALL
+            try:
+                return self._begun(_json(grammar.text), safe=safe)
+            except GrammarError as error:
+                return self._relaxed(grammar.text, str(error), safe)
+        except RecursionError:
+            raise GrammarError("it is nested too deeply") from None
 
-    def _relaxed(self, schema: str, why: str) -> Compiled:
+    def _relaxed(self, schema: str, why: str, safe: bool) -> Compiled:
         """What can be enforced of a schema, at the least an object where it wants one."""
-        attempts = [_json(schema, lenient=True)]
+        attempts = [(_json(schema, lenient=True), safe)]
         value = json.loads(schema)
         if isinstance(value, dict) and value.get("type") == "object":
-            attempts.append(_json(ANY_OBJECT.text))
-        for lark in attempts:
+            attempts.append((_json(ANY_OBJECT.text), True))
+        for lark, safe in attempts:
             try:
-                return self._begun(lark, unenforced=why)
+                return self._begun(lark, unenforced=why, safe=safe)
             except GrammarError:
                 continue
         raise GrammarError(why)
@@ -182,8 +189,10 @@ class Grammars:
         wrapped: Any = _Wrapped(spelling)
         self._tokenizer = LLTokenizer(wrapped, slices=[])
 
-    def _begun(self, lark: str, unenforced: str | None = None) -> Compiled:
-        """Raises GrammarError."""
+    def _begun(self, lark: str, unenforced: str | None = None, *, safe: bool) -> Compiled:
+        """One that is not known to be safe is tried out first. Raises GrammarError."""
+        if not safe and (why := vet(lark)):
+            raise GrammarError(_reason(why))
         from llguidance import LLMatcher, LLParserLimits
 
         limits = LLParserLimits(max_grammar_size=SYMBOLS, verbose_errors=False)

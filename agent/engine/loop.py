@@ -39,8 +39,16 @@ class Loop:
 
     def turn(self) -> None:
         """One step of everyone who runs; waits while nobody does."""
+        self._receive(wait=not self._scheduler.jobs)
+        try:
+            self._advance()
+        except Exception as error:
+            for job in list(self._scheduler.running):  # the memory is in doubt: nobody can go on
+                self._break(job, error)
+            self._cache.forget()
+
+    def _advance(self) -> None:
         scheduler = self._scheduler
-        self._receive(wait=not scheduler.jobs)
         for job in scheduler.jobs:
             if job.stream.cancelled:
                 self._end(job, "cancelled")
@@ -49,15 +57,10 @@ class Loop:
         if not (shares := scheduler.plan()):
             return
         self.ahead = shares[0].job.request.idle
-        try:
-            if len(shares) == 1 and shares[0].job.left == 1 and not scheduler.waiting:
-                self._speak_on(shares[0].job)
-            else:
-                self._step(shares)
-        except Exception as error:
-            for job in list(scheduler.running):  # the memory is in doubt: nobody can go on
-                self._break(job, error)
-            self._cache.forget()
+        if len(shares) == 1 and shares[0].job.left == 1 and not scheduler.waiting:
+            self._speak_on(shares[0].job)
+        else:
+            self._step(shares)
 
     def close(self) -> None:
         """End everything that waits or runs."""

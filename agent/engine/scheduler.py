@@ -145,6 +145,7 @@ class Scheduler:
         return False
 
     def _start(self, job: Job) -> None:
+        self.running.append(job)
         place = self._cache.take(job.ids, job.request.idle)
         job.sequence = place.sequence
         job.saved = place.kept
@@ -154,7 +155,6 @@ class Scheduler:
         if not job.order:
             self._orders += 1
             job.order, job.cached = self._orders, place.kept
-        self.running.append(job)
         self._remember(job)
 
     def plan(self) -> list[Share]:

@@ -103,10 +103,12 @@ class Worker(threading.Thread):
             self.loaded.set_exception(error)
         else:
             self.loaded.set_result(None)
-            while not self._shut:
-                self._loop.turn()
-            self._loop.close()
-            self._model.close()
+            try:
+                while not self._shut:
+                    self._loop.turn()
+            finally:
+                self._loop.close()
+                self._model.close()
         atexit.unregister(self._exit)
 
     def _load(self) -> None:

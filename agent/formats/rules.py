@@ -13,7 +13,7 @@ from agent.formats.recipients import Recipients
 
 Held = Literal["choice", "answer", "arguments"]
 """Whether and what is called · the answer's form · the arguments of calls."""
-PATIENCE = 30
+PATIENCE = 10
 """Seconds that a generation waits for a grammar that is still being compiled."""
 
 

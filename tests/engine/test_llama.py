@@ -20,6 +20,7 @@ from agent.engine.base import (
     Tokens,
 )
 from agent.engine.batch import Piece
+from agent.engine.cache import Cache
 from agent.engine.llama import LlamaEngine
 from agent.engine.native import Model
 from agent.engine.placement import Placement
@@ -139,6 +140,24 @@ async def test_together_they_say_what_they_say_alone(engine: LlamaEngine, gguf: 
     for request, got in zip(requests, together, strict=True):
         assert len(got.ids) == 30
         likely(gguf, list(request.prompt), got.ids)
+
+
+async def test_a_failure_anywhere_ends_what_runs_and_not_the_engine(
+    engine: LlamaEngine, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Cache, "take", full)
+        with pytest.raises(EngineError, match="MemoryError"):
+            await read(engine.generate(greedy(prompt(20))))
+    with monkeypatch.context() as broken:
+        broken.setattr("agent.engine.loop.Sampler", full)
+        with pytest.raises(EngineError, match="MemoryError"):
+            await read(engine.generate(greedy(prompt(20))))
+    said = await read(engine.generate(greedy(prompt(20))))
+    likely(gguf, prompt(20), said.ids)
 
 
 async def test_the_same_seed_writes_the_same(engine: LlamaEngine) -> None:

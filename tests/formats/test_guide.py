@@ -209,7 +209,15 @@ def test_a_tool_s_own_grammar(
 DOUBLING = "\n".join(
     ["start: T0", *(f"T{i}: T{i + 1} T{i + 1}" for i in range(1000)), 'T1000: "a"']
 )
+DEEP = {
+    "$ref": "#/$defs/0",
+    "$defs": {
+        "1500": {"type": "string"},
+        **{str(i): {"allOf": [{"$ref": f"#/$defs/{i + 1}"}]} for i in range(1500)},
+    },
+}
 HOSTILE = [
+    Grammar.of_schema(DEEP),
     Grammar("lark", DOUBLING),
     Grammar("lark", "start: <[200012]>"),
     Grammar("lark", "start: a\na: b b\nb: a a"),

@@ -115,9 +115,13 @@ class MarkupGuide:
         self._matcher = None
         if self._json_calls and self._names:
             self._in_call = True
-            self._matcher = ready(self._grammars.compile(self._calls())).begin()
+            try:
+                calls = ready(self._grammars.compile(self._calls(self._rules.arguments)))
+            except GrammarError:  # all together are too much
+                calls = ready(self._grammars.compile(self._calls({})))
+            self._matcher = calls.begin()
 
-    def _calls(self) -> Grammar:
+    def _calls(self, arguments: Mapping[str, Grammar]) -> Grammar:
         """One of the declared tools, and its own arguments."""
         end = self._specials.get(CALL_END)
         ending = json.dumps(CALL_END) if end is None else f"<[{end}]>"
@@ -125,7 +129,7 @@ class MarkupGuide:
         lines = [_CALL.replace("CALLS", calls).replace("END", ending), _GAPS]
         for i, name in enumerate(self._names):
             quoted = json.dumps(json.dumps(name, ensure_ascii=False), ensure_ascii=False)
-            body = self._body(self._rules.arguments.get(name, ANY_OBJECT))
+            body = self._body(arguments.get(name, ANY_OBJECT))
             lines.append(f'call_{i}: {quoted} gap "," gap "\\"arguments\\"" gap ":" gap args_{i}')
             lines.append(f"args_{i}: {body}")
         return Grammar("lark", "\n".join(lines), ours=True)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent.models import Model
-from agent.responses import chat, compaction, stored
+from agent.responses import chat, compaction, openapi, stored
 from agent.responses.archive import Archive
 from agent.responses.errors import JSON, ApiError
 from agent.responses.guard import Guard
@@ -188,17 +188,18 @@ def create(
             allow_headers=["*"],
         )
         middleware.insert(0, cors)
+    routes = [
+        Route("/v1/responses", endpoint.create, methods=["POST"]),
+        Route("/v1/responses/input_tokens", endpoint.input_tokens, methods=["POST"]),
+        compaction.route(endpoint),
+        *stored.routes(endpoint),
+        chat.route(endpoint),
+        Route("/v1/models", endpoint.models, methods=["GET"]),
+        Route("/v1/models/{id:path}", endpoint.model, methods=["GET"]),
+        Route("/health", endpoint.health, methods=["GET"]),
+    ]
     app = Starlette(
-        routes=[
-            Route("/v1/responses", endpoint.create, methods=["POST"]),
-            Route("/v1/responses/input_tokens", endpoint.input_tokens, methods=["POST"]),
-            compaction.route(endpoint),
-            *stored.routes(endpoint),
-            chat.route(endpoint),
-            Route("/v1/models", endpoint.models, methods=["GET"]),
-            Route("/v1/models/{id:path}", endpoint.model, methods=["GET"]),
-            Route("/health", endpoint.health, methods=["GET"]),
-        ],
+        routes=[*routes, openapi.route(routes)],
         middleware=middleware,
         exception_handlers={
             ApiError: _refused,

@@ -237,10 +237,13 @@ class RequestMcp(Wire):
     require_approval: Literal["always", "never"] | ApprovalFilter | None = None
 
 
+_KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")
+
+
 class RequestOther(Wire):
     """A kind of tool that is known by its name only."""
 
-    type: str
+    type: str = Field(json_schema_extra={"not": {"enum": [*_KNOWN_TOOLS]}})
     container: Any = None
     external_web_access: bool | None = None
     search_context_size: Literal["low", "medium", "high"] | None = None
@@ -250,7 +253,7 @@ def _tool_kind(tool: object) -> str | None:
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     if not isinstance(kind, str):
         return "other" if isinstance(tool, dict) else None
-    return kind if kind in ("function", "custom", "namespace", "mcp") else "other"
+    return kind if kind in _KNOWN_TOOLS else "other"
 
 
 RequestTool = Annotated[

@@ -1,0 +1,136 @@
+"""GET /openapi.json: the endpoints as they are, and what their bodies may hold."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+from starlette.routing import Route
+
+from agent.events import Response
+from agent.responses.chat import ChatRequest
+from agent.responses.errors import JSON
+from agent.responses.requests import CreateResponse
+
+BODIES: dict[str, type[BaseModel]] = {
+    "/v1/responses": CreateResponse,
+    "/v1/responses/input_tokens": CreateResponse,
+    "/v1/responses/compact": CreateResponse,
+    "/v1/chat/completions": ChatRequest,
+}
+"""By the paths that are posted to."""
+ANSWERS = {"/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/cancel"}
+"""Those that answer with a response."""
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+
+
+def route(described: Sequence[Route]) -> Route:
+    """The document of these routes, which itself is one of them."""
+    made: list[dict[str, Any]] = []
+
+    async def openapi(request: Request) -> HttpResponse:
+        """This document."""
+        if not made:
+            made.append(_document([*described, own]))
+        return JSON(made[0])
+
+    own = Route("/openapi.json", openapi, methods=["GET"])
+    return own
+
+
+def _document(routes: Sequence[Route]) -> dict[str, Any]:
+    _, schemas = models_json_schema(
+        [
+            (CreateResponse, "validation"),
+            (ChatRequest, "validation"),
+            (Response, "serialization"),
+        ],
+        ref_template="#/components/schemas/{model}",
+    )
+    try:
+        number = version("agent-local")
+    except PackageNotFoundError:
+        number = "0"
+    paths: dict[str, dict[str, Any]] = {}
+    for one in routes:
+        path = re.sub(r":\w+}", "}", one.path)
+        for method in sorted((one.methods or set()) - {"HEAD"}):
+            paths.setdefault(path, {})[method.lower()] = _operation(one, path, method)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "agent", "version": number},
+        "paths": paths,
+        "components": {
+            "schemas": {**_open(schemas["$defs"]), "Error": _ERROR},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _open(schema: Any) -> Any:
+    """Unknown fields are ignored here, so that more than one alternative may fit."""
+    match schema:
+        case dict():
+            return {("anyOf" if key == "oneOf" else key): _open(one) for key, one in schema.items()}
+        case list():
+            return [_open(one) for one in schema]
+        case _:
+            return schema
+
+
+def _operation(one: Route, path: str, method: str) -> dict[str, Any]:
+    said = inspect.getdoc(one.endpoint) or one.name
+    summary = re.sub(r"^[A-Z]+ /\S+?:? ", "", said.partition("\n\n")[0].replace("\n", " "))
+    answers: dict[str, Any] = {"application/json": {"schema": {}}}
+    if path in ANSWERS and method != "DELETE":
+        answers["application/json"] = {"schema": _named(Response)}
+    if path in ("/v1/responses", "/v1/responses/{id}", "/v1/chat/completions"):
+        answers["text/event-stream"] = {"schema": {"type": "string"}}
+    operation: dict[str, Any] = {
+        "summary": summary,
+        "responses": {
+            "200": {"description": "Done.", "content": answers},
+            "4XX": {
+                "description": "What is wrong with the request.",
+                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+            },
+        },
+    }
+    if names := re.findall(r"{(\w+)}", path):
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    if method == "POST" and (body := BODIES.get(path)) is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _named(body)}},
+        }
+    return operation
+
+
+def _named(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}

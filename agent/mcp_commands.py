@@ -107,11 +107,12 @@ def login(
     name: NameArgument,
     browser: Annotated[bool, typer.Option(help="Open the page; else only print it.")] = True,
     root: RootOption = Path(),
+    trust_project: TrustOption = False,
 ) -> None:
     """Log in to a server over HTTP, in the browser; the tokens are kept for later runs."""
     from agent import mcp_servers
 
-    raise typer.Exit(mcp_servers.login(name, root, browser=browser))
+    raise typer.Exit(mcp_servers.login(name, root, trust_project, browser=browser))
 
 
 @mcp_app.command()

@@ -44,8 +44,8 @@ def _host(root: Path, trust: bool) -> Host:
 def _config(host: Host, name: str) -> ServerConfig:
     config = host.config(name)
     if config is None:
-        known = ", ".join(state.name for state in host.servers())
-        raise UserError(f"No server is called {name!r}; known: {known}.")
+        own = [s.name for s in host.servers() if (c := host.config(s.name)) and c.hand is None]
+        raise UserError(f"No server is called {name!r}; known: {', '.join(own) or 'none'}.")
     return config
 
 
@@ -215,7 +215,7 @@ def add(
     else:
         if headers or transport:
             raise UserError("--header and --transport are for URLs.")
-        words = shlex.split(command[0]) if len(command) == 1 else command
+        words = _words(command)
         entry = {"command": words[0], "args": words[1:], "env": _pairs(env, "=")}
         entry["cwd"] = str(cwd.absolute()) if cwd else None
     entry = {key: value for key, value in entry.items() if value}
@@ -225,6 +225,20 @@ def add(
     except ConfigError as error:
         raise UserError(f"{error}.") from error
     print(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
+
+
+def _words(command: list[str]) -> list[str]:
+    """A single word may be a whole line, unless there is a file of that name."""
+    if len(command) > 1 or Path(command[0]).is_file():
+        words = command
+    else:
+        try:
+            words = shlex.split(command[0])
+        except ValueError as error:
+            raise UserError(f"{command[0]!r} is no command: {str(error).lower()}.") from None
+    if not words or not words[0]:
+        raise UserError("The command is empty; write it after --.")
+    return words
 
 
 def _pairs(options: list[str], sign: str) -> dict[str, str]:
@@ -286,10 +300,13 @@ def _agreed(question: str) -> bool:
 # --- login ---
 
 
-def login(name: str, root: Path, *, browser: bool) -> int:
+def login(name: str, root: Path, trust: bool, *, browser: bool) -> int:
     from tools.oauth import LoginFailed, log_in
 
-    config = _config(_host(root, trust=False), name)
+    config = _config(_host(root, trust), name)
+    if config.problem or not config.enabled:
+        # Its headers may hold what only a server that somebody agreed to should see.
+        raise UserError(f"{name} {config.problem or 'is disabled'}.")
     if config.url is None:
         raise UserError(f"{name} is no server over HTTP: it needs no login.")
     try:

@@ -15,6 +15,8 @@ STEPS = 20_000
 """Keywords that are looked at; a schema whose branches multiply would go on for ever."""
 PATTERNS = ("pattern", "patternProperties")
 """Regular expressions that may run for ever; grammars enforce them."""
+BESIDE = ("unevaluatedProperties", "unevaluatedItems")
+"""These try the expressions of all schemas that they lie beside, too."""
 
 
 class _TooMuch(Exception):
@@ -56,10 +58,15 @@ def _validator(jsonschema: Any) -> Any:
 
         return checked
 
-    checks = {
-        keyword: counted(check)
-        for keyword, check in draft.VALIDATORS.items()
-        if keyword not in PATTERNS
-    }
-    ignored = dict.fromkeys(PATTERNS, counted(lambda *_: None))
+    def additional(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
+        if "patternProperties" in schema:
+            return None  # which are additional, only the expressions tell
+        found: Iterator[Any] = draft.VALIDATORS["additionalProperties"](
+            validator, value, instance, schema
+        )
+        return found
+
+    checks = {keyword: counted(check) for keyword, check in draft.VALIDATORS.items()}
+    ignored = dict.fromkeys(PATTERNS + BESIDE, counted(lambda *_: None))
+    checks["additionalProperties"] = counted(additional)
     return jsonschema.validators.extend(draft, checks | ignored)

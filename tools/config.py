@@ -59,6 +59,8 @@ class ServerConfig:
     only lie at a public address."""
     origin: str = ""
     """The command or address as it is written down, nothing expanded: what a person is shown."""
+    given: str = ""
+    """A digest of its environment and headers as they are written down, nothing expanded."""
     problem: str | None = None
     """Why it cannot even be tried."""
 

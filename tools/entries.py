@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -38,17 +39,26 @@ def read_entry(name: str, entry: Any, env: Mapping[str, str]) -> ServerConfig:
 
 
 def origin(entry: Mapping[str, Any]) -> str:
-    """Its command or address as it stands there."""
-    if url := entry.get("url") or entry.get("httpUrl"):
-        return str(url)
-    words = [entry.get("command", ""), *(entry.get("args") or ())]
+    """Its command or address as it stands there; of any entry, also one that is wrong."""
+    if not (command := entry.get("command")):
+        return str(entry.get("url") or entry.get("httpUrl") or "")
+    args = entry.get("args")
+    words = [command, *(args if isinstance(args, list) else ())]
     return shlex.join(str(word) for word in words)
 
 
-def digest_text(entry: Mapping[str, Any]) -> str:
-    """What of an entry decides what it runs; equal texts, equal servers."""
-    kept = ("command", "args", "env", "cwd", "url", "httpUrl", "type", "headers")
-    return json.dumps({key: entry.get(key) for key in kept}, sort_keys=True)
+def given(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Its environment and headers as they stand there, of any entry."""
+    tables = (entry.get("env"), entry.get("headers"))
+    return {k: v for table in tables if isinstance(table, dict) for k, v in table.items()}
+
+
+def _digest(entry: Mapping[str, Any]) -> str:
+    """Of what it is given, for that may be secret; empty where that is nothing."""
+    if not given(entry):
+        return ""
+    text = json.dumps([entry.get("env"), entry.get("headers")], sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _Entry:
@@ -57,6 +67,10 @@ class _Entry:
 
     def read(self) -> ServerConfig:
         entry = self._entry
+        ways = [key for key in ("command", "url", "httpUrl") if entry.get(key)]
+        if len(ways) > 1:
+            # Which of them counts would be a guess, of the person who is asked too.
+            raise ConfigError(f"has a {' and a '.join(ways)}; one of them must go")
         command, url = self._text("command"), self._text("url") or self._text("httpUrl")
         kind = entry.get("type", "stdio" if command else "")
         if kind and kind not in _TRANSPORTS:
@@ -82,6 +96,7 @@ class _Entry:
             disabled_tools=self._texts("disabled_tools") or (),
             rules=self._rules(bool(flags["trust"])),
             origin=origin(entry),
+            given=_digest(entry),
         )
         return self._with_tools(replace(server, **self._timeouts()))
 

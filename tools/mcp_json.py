@@ -9,7 +9,7 @@ from typing import Any
 
 from tools import private
 from tools.config import ConfigError, load, raw_servers
-from tools.entries import origin, read_entry
+from tools.entries import given, origin, read_entry
 
 
 def names(path: Path) -> set[str]:
@@ -42,7 +42,7 @@ def shown(entry: Any) -> str:
     """An entry in one line, without the values of its environment and headers."""
     if not isinstance(entry, dict):
         return "not an object"
-    kept = sorted([*(entry.get("env") or {}), *(entry.get("headers") or {})])
+    kept = sorted(given(entry))
     return origin(entry) + (f"  [{', '.join(kept)}]" if kept else "")
 
 

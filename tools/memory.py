@@ -31,6 +31,8 @@ def define(tool: Tool, config: ServerConfig) -> Definition:
         f"server: {tool.server}",
         f"runs: {config.origin or ('built in' if config.hand else config.url or config.command)}",
         f"environment: {', '.join(sorted(config.env)) or '-'}",
+        f"headers: {', '.join(sorted(config.headers)) or '-'}",
+        f"their values, digested: {config.given or '-'}",
         f"folder: {config.cwd or '-'}",
         f"tool: {tool.name}",
         f"only reads: {'yes' if tool.read_only else 'no'}",

@@ -47,10 +47,12 @@ class Results:
         return ToolResult(text, "execution" if failed else "none", content=content, whole=whole)
 
     def noted(self, result: ToolResult, notes: Sequence[str]) -> ToolResult:
-        """With what the model should know beside it."""
+        """With what the model should know beside it; the result gives way to that."""
         if not notes:
             return result
-        return replace(result, text="\n".join(filter(None, [result.text, *notes])))
+        beside = shorten(encodable("\n".join(notes)), self.limit // 2)
+        text = shorten(result.text, self.limit - len(beside) - 1, result.whole)
+        return replace(result, text="\n".join(filter(None, [text, beside])))
 
     def _shown(self, block: dict[str, Any]) -> str:
         """As the model reads it: what is no text is kept in a file and named."""

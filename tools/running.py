@@ -16,6 +16,8 @@ FREE_REPORTS, PAUSE = 100, 0.1
 """Reports of progress that are passed on as they come; after these, at most one in so many seconds."""
 MAX_OUTPUT = 256_000
 """Characters of partial output that are passed on."""
+MAX_QUESTIONS = 5
+"""To the person, in one call; more are declined unseen."""
 
 
 class Running:
@@ -32,6 +34,7 @@ class Running:
         self._reports = 0
         self._reported = 0.0
         self._room = MAX_OUTPUT
+        self._questions = 0
         self.notes: list[str] = []
         """What the model should know beside the result."""
 
@@ -69,6 +72,9 @@ class Running:
 
     async def elicit(self, question: Elicitation) -> Elicited:
         """The person's answer; declined where nobody is there, cancelled where the call ended."""
+        self._questions += 1
+        if self._questions > MAX_QUESTIONS:
+            return Elicited("decline")
         ask = self._caller.on_elicitation
         if ask is None:
             return self._declined(question, "nobody is there to answer it")

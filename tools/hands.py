@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -152,11 +154,19 @@ def forget(work: Path, key: str) -> None:
         shutil.rmtree(folder_of(work / name, key), ignore_errors=True)
 
 
-def prune(folder: Path, most: int) -> None:
-    """Only the newest of what hands keep by conversation stays."""
+def used(folder: Path) -> None:
+    """A conversation's folder is used now: it is not the oldest one any more."""
+    with contextlib.suppress(OSError):
+        os.utime(folder)
+
+
+def prune(folder: Path, most: int, keep: Collection[Path] = ()) -> None:
+    """Only what was used last of what hands keep by conversation stays, and ``keep``."""
     try:
         kept = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
     except OSError:
         return
+    names = {one.name for one in keep}
     for one in kept[most:]:
-        shutil.rmtree(one, ignore_errors=True)
+        if one.name not in names:
+            shutil.rmtree(one, ignore_errors=True)

@@ -27,6 +27,7 @@ from tools.browser import Browser, BrowserSettings, fetch
 from tools.browser.fetch import Fetched, Guard
 from tools.browser.page import of_matches, of_text
 from tools.hands import HandError, conversation
+from tools.sandbox import Isolation
 
 ARTICLE = """<!doctype html><html><head><title>On   foxes</title><script>alert(1)</script></head>
 <body><nav><a href="/">home</a></nav><article><h1>Foxes</h1>
@@ -53,6 +54,8 @@ class Site(http.server.BaseHTTPRequestHandler):
                 self.answer("<p>Größe</p>".encode("latin-1"), "text/html; charset=iso-8859-1")
             case "/data":
                 self.answer(b'{"a": [1, 2]}', "application/json")
+            case "/deep":
+                self.answer(b"[" * 900 + b"1," * 5000 + b"1" + b"]" * 900, "application/json")
             case "/paper.pdf":
                 self.answer(_pdf(), "application/pdf")
             case "/broken.pdf":
@@ -353,6 +356,36 @@ def test_hidden_characters_and_long_lines() -> None:
     assert page.title == "Title" and page.lines[0].startswith("ab[31m word")
     assert len(page.lines) > 4 and max(map(len, page.lines)) <= 100
     assert len(of_text("https://a.example/", "", "x\n" * 50_000).lines) < 21_000
+
+
+def test_no_text_takes_the_square_of_its_length() -> None:
+    for part in ("[", "[a](", "[a](<", '[a](b "', "\\[", "a", "[a](b(c)"):
+        page = of_text("https://a.example/", "", part * (300_000 // len(part)))
+        assert not page.links
+    page = of_text("https://a.example/", "", "[x](y) " * 300_000)
+    assert page.lines[-1] == "[the rest of the page is left out]" and len(page.links) > 200_000
+    linked = of_text("https://a.example/", "", r'[a \[b\]](<c> "d") ![e](f) \[g](h) [i](j_(k))')
+    assert linked.lines == [r"【0†a [b]】 [image: e] \[g](h) 【1†i】"]
+    assert linked.links[1].url == "https://a.example/j_(k)"
+
+
+async def test_what_is_read_of_a_page_is_bounded(
+    browser: Browsing, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = await browser("open", id=f"{site}/deep")
+    assert "the rest of the page is left out" not in deep and "[[[[" in deep
+    monkeypatch.setattr("tools.browser.hand.MAX_EXTRACT", 20)
+    assert "too much text" in await browser.fails("open", id=f"{site}/data")
+
+
+async def test_without_isolation_only_plain_text_is_read(site: str) -> None:
+    settings = BrowserSettings(allow_private=OWN)
+    browser = Browsing(Browser(settings, isolation=Isolation("none", "", False)))
+    for path in ("/list", "/paper.pdf"):
+        assert "no isolation works" in await browser.fails("open", id=site + path)
+    assert "<li>" in await browser("open", id=f"{site}/list", view_source=True)
+    assert 'L1:  "a": [' in await browser("open", id=f"{site}/data")
+    await browser.hand.close()
 
 
 def call(name: str, arguments: str) -> str:

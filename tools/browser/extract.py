@@ -1,6 +1,7 @@
 """The text of what was fetched; run in the sandbox, since nobody knows what a page holds.
 
-Reads from stdin a line of JSON (``{"url", "kind", "charset", "source": bool}``) and the bytes; writes
+Reads from stdin a line of JSON (``{"url", "kind", "charset", "source": bool, "confined": bool}``) and
+the bytes; what only a confined process may read is refused to any other. Writes
 ``{"title", "text"}`` or ``{"error"}`` as JSON. Links in the text are ``[text](address)``. Stands alone,
 imports nothing of ours.
 """
@@ -14,6 +15,9 @@ from typing import Any
 
 PAGES = 200
 """Of a PDF."""
+MAX_TEXT = 2_100_000
+"""Characters; more than a page is shown with."""
+UNCONFINED = "no isolation works on this machine, and HTML and PDF are read only within one"
 SHORT = 500
 """Characters: so little main text may mean that the page is none of one main text."""
 BLOCKS = (
@@ -28,24 +32,39 @@ def main() -> None:
         found = extract(about, sys.stdin.buffer.read())
     except Exception as error:
         found = {"error": f"{type(error).__name__}: {error}"[:300]}
-    sys.stdout.write(json.dumps(found))
+    found = {key: text[:MAX_TEXT] for key, text in found.items()}
+    sys.stdout.buffer.write(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def extract(about: dict[str, Any], data: bytes) -> dict[str, str]:
     kind = about["kind"]
     if kind == "application/pdf":
-        return pdf(data)
+        return pdf(data) if about["confined"] else {"error": UNCONFINED}
     text = decoded(data, about["charset"])
     if about["source"] or not (
         "html" in kind or text.lstrip()[:200].lower().startswith("<!doctype h")
     ):
         if "json" in kind and not about["source"]:
-            try:
-                text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
-            except ValueError:
-                pass
+            text = indented(text)
         return {"title": "", "text": text}
+    if not about["confined"]:
+        return {"error": UNCONFINED}
     return html(data if about["charset"] is None else text, about["url"])
+
+
+def indented(text: str) -> str:
+    """JSON in lines; as it is where it is none, or would become too large."""
+    parts: list[str] = []
+    size = 0
+    try:
+        for part in json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(json.loads(text)):
+            parts.append(part)
+            size += len(part)
+            if size > MAX_TEXT:
+                return text
+    except (ValueError, RecursionError):
+        return text
+    return "".join(parts)
 
 
 def decoded(data: bytes, charset: str | None) -> str:
@@ -61,10 +80,13 @@ def pdf(data: bytes) -> dict[str, str]:
     reader = pypdf.PdfReader(io.BytesIO(data))
     title = str((reader.metadata and reader.metadata.title) or "")
     count = len(reader.pages)
-    parts = [
-        f"[page {number} of {count}]\n{reader.pages[number - 1].extract_text()}"
-        for number in range(1, min(count, PAGES) + 1)
-    ]
+    parts: list[str] = []
+    size = 0
+    for number in range(1, min(count, PAGES) + 1):
+        parts.append(f"[page {number} of {count}]\n{reader.pages[number - 1].extract_text()}")
+        size += len(parts[-1])
+        if size > MAX_TEXT:
+            break
     return {"title": title, "text": "\n\n".join(parts)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import shutil
@@ -16,8 +17,8 @@ from urllib.parse import urlsplit
 from tools import sandbox
 from tools.base import Source, Tool
 from tools.browser.settings import BrowserSettings
-from tools.hands import HandError, conversation, folder_of, prune
-from tools.sandbox import Limits
+from tools.hands import HandError, conversation, folder_of, prune, used
+from tools.sandbox import Isolation, Limits
 
 if TYPE_CHECKING:
     from tools.browser.fetch import Fetched
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 EXTRACT = Path(__file__).with_name("extract.py")
 EXTRACT_SECONDS = 30.0
 EXTRACT_LIMITS = Limits(memory=3 << 30, cpu=60)
+MAX_EXTRACT = 16_000_000
+"""Bytes that what reads a page may answer; what it is made to answer by a page is not trusted."""
 FOLDERS = 100
 """Conversations whose pages are kept; the oldest go first."""
 MOST_RESULTS = 30
@@ -68,10 +71,16 @@ class Browser:
     short = "browser"
 
     def __init__(
-        self, settings: BrowserSettings | None = None, *, work: Path | None = None
+        self,
+        settings: BrowserSettings | None = None,
+        *,
+        work: Path | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
-        """``work``: where the pages of conversations are kept (None: a temporary folder)."""
+        """``work``: where the pages of conversations are kept (None: a temporary folder).
+        ``isolation``: None picks the best that works here; without one only plain text is read."""
         self.settings = settings or BrowserSettings()
+        self._isolation = isolation
         self._work = work
         self._temporary: Path | None = None
         self._tools: tuple[FindTool, CallTool] | None = None
@@ -183,23 +192,25 @@ class Browser:
 
     async def _fetch(self, url: str, view_source: bool) -> Page:
         from tools.browser.fetch import Guard, fetch
-        from tools.browser.page import of_text
 
         fetched = await fetch(url, Guard(self.settings.allow_private))
-        title, text = await _extracted(fetched, view_source)
-        return of_text(fetched.url, title, text, source=view_source)
+        way = self._isolation or await asyncio.to_thread(sandbox.isolation)
+        said = await _extracted(fetched, view_source, way)
+        return await asyncio.to_thread(_understood, said, fetched.url, view_source)
 
     def _folder(self) -> Path:
         if self._work is None:
             self._work = self._temporary = Path(tempfile.mkdtemp(prefix="agent-browser-"))
-        return folder_of(self._work, conversation.get())
+        folder = folder_of(self._work, conversation.get())
+        used(folder)
+        return folder
 
     def _add(self, page: Page) -> int:
         """Its cursor."""
         folder = self._folder()
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True)
-            prune(folder.parent, FOLDERS)
+            prune(folder.parent, FOLDERS, [folder])
         cursor = self._last(-1) + 1
         (folder / f"{cursor}.json").write_text(json.dumps(page.dump()), encoding="utf-8")
         return cursor
@@ -237,11 +248,11 @@ def _address(text: str) -> str:
     return text
 
 
-async def _extracted(fetched: Fetched, source: bool) -> tuple[str, str]:
-    """Title and text; what reads the page is confined, and can be killed."""
-    way = await asyncio.to_thread(sandbox.isolation)
+async def _extracted(fetched: Fetched, source: bool, way: Isolation) -> bytes:
+    """What extract.py says of it; it is confined, and can be killed."""
     home = Path(tempfile.mkdtemp(prefix="agent-page-")).resolve()
-    about = {"url": fetched.url, "kind": fetched.kind, "charset": fetched.charset, "source": source}
+    about = {"url": fetched.url, "kind": fetched.kind, "charset": fetched.charset}
+    about |= {"source": source, "confined": way.ok}
     try:
         process = await asyncio.create_subprocess_exec(
             *sandbox.command(way.name, EXTRACT, home, EXTRACT_LIMITS),
@@ -255,7 +266,7 @@ async def _extracted(fetched: Fetched, source: bool) -> tuple[str, str]:
         try:
             async with asyncio.timeout(EXTRACT_SECONDS):
                 sent = json.dumps(about).encode() + b"\n" + fetched.data
-                said, _ = await process.communicate(sent)
+                return await _answer(process, sent)
         except TimeoutError:
             raise HandError(f"Error: {fetched.url} took too long to read") from None
         finally:
@@ -264,10 +275,36 @@ async def _extracted(fetched: Fetched, source: bool) -> tuple[str, str]:
                 await process.wait()
     finally:
         await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+
+async def _answer(process: asyncio.subprocess.Process, sent: bytes) -> bytes:
+    """All that it writes when it is sent this. Raises HandError where that is too much."""
+    assert process.stdin is not None and process.stdout is not None
+
+    async def send(stdin: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):  # it has ended before it read all
+            stdin.write(sent)
+            await stdin.drain()
+        stdin.close()
+
+    sending = asyncio.create_task(send(process.stdin))
+    try:
+        await process.stdout.readexactly(MAX_EXTRACT + 1)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    finally:
+        sending.cancel()
+    raise HandError("Error: there is too much text in it")
+
+
+def _understood(said: bytes, url: str, source: bool) -> Page:
+    """The page that extract.py tells of. Raises HandError."""
+    from tools.browser.page import of_text
+
     try:
         found = json.loads(said)
-    except ValueError:
-        found = {"error": "its text could not be found in it"}
-    if "error" in found:
-        raise HandError(f"Error: {fetched.url} cannot be read: {found['error']}")
-    return str(found["title"]), str(found["text"])
+        if "error" in found:
+            raise HandError(f"Error: {url} cannot be read: {found['error']}")
+        return of_text(url, str(found["title"]), str(found["text"]), source=source)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise HandError(f"Error: {url} cannot be read: its text could not be found in it") from None

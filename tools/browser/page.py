@@ -13,6 +13,12 @@ from urllib.parse import urljoin, urlsplit
 WIDTH = 100
 """Characters of a line; what is longer goes on in the next."""
 MAX_LINES = 20_000
+MAX_TEXT = WIDTH * MAX_LINES
+"""Characters of a page."""
+MAX_TITLE = 500
+LEFT_OUT = "[the rest of the page is left out]"
+LONG = 50_000
+"""Characters of a line that are wrapped at a time."""
 VIEW = 6000
 """Characters of one view, where the model does not say how many lines."""
 VIEW_LINES = 400
@@ -20,9 +26,11 @@ MATCHES = 50
 AROUND = 2
 """Lines that are shown before and after a match."""
 
+# No part of it is tried again from every bracket that it contains, and each is bounded.
 _LINK = re.compile(
-    r"!?\[((?:\\.|[^\]\\])*)\]"
-    r"\((?:<([^>]*)>|([^()\s]*(?:\([^()\s]*\)[^()\s]*)*))(?:\s\"[^\"]*\")?\)"
+    r"!?(?<!\\)\[((?:\\.|[^\[\]\\]){0,500})\]"
+    r"\((?:<([^<>\n]{0,2000})>|([^()\s]{0,2000}(?:\([^()\s]{0,500}\)[^()\s]{0,500}){0,9}))"
+    r"(?:\s\"[^\"]{0,500}\")?\)"
 )
 
 
@@ -84,7 +92,8 @@ class Page:
 
 
 def of_text(url: str, title: str, text: str, *, source: bool = False) -> Page:
-    """A document; ``source``: its markup, in which links are only text."""
+    """A document; ``source``: its markup, in which links are only text. Takes up to a second of
+    a large one: not for the event loop."""
     links: list[Link] = []
 
     def numbered(match: re.Match[str]) -> str:
@@ -99,18 +108,22 @@ def of_text(url: str, title: str, text: str, *, source: bool = False) -> Page:
         where = "" if host == urlsplit(url).netloc else f"†{host}"
         return f"【{len(links) - 1}†{_plain(words)}{where}】"
 
-    text = clean(text)
+    cut = len(text) > MAX_TEXT
+    text = clean(text[:MAX_TEXT])
     if not source:
         # What stands in such brackets in the page is none of our marks.
         text = _LINK.sub(numbered, text.replace("【", "[").replace("】", "]"))
-    return Page(url, _plain(clean(title)), _wrapped(text.splitlines()), links)
+    lines = _wrapped(text.splitlines())
+    if cut and lines[-1] != LEFT_OUT:
+        lines.append(LEFT_OUT)
+    return Page(url, _plain(clean(title[:MAX_TITLE])), lines, links)
 
 
 def of_results(query: str, results: Sequence[tuple[str, str, str]]) -> Page:
     """Of a search: title, address, what is said there."""
     page = Page(f"search: {_plain(query)}", f"Results for: {_plain(query)}", [""])
     for title, url, said in results:
-        title = _plain(clean(title)) or url
+        title = _plain(clean(title[:MAX_TITLE])) or url
         page.cited.append(Cited(len(page.lines), url, title))
         page.lines.append(f"【{len(page.links)}†{title}†{urlsplit(url).netloc}】")
         page.links.append(Link(url))
@@ -151,11 +164,13 @@ def _wrapped(lines: Sequence[str]) -> list[str]:
     found: list[str] = []
     for line in lines:
         if len(found) > MAX_LINES:
-            found.append("[the rest of the page is left out]")
+            found.append(LEFT_OUT)
             break
         if len(line) <= WIDTH:
             found.append(line.rstrip())
-        else:
-            found += textwrap.wrap(line, WIDTH, break_long_words=len(line) > 20 * WIDTH,
+            continue
+        for start in range(0, len(line), LONG):  # wrapping takes the square of a line's length
+            found += textwrap.wrap(line[start : start + LONG], WIDTH,
+                                   break_long_words=len(line) > 20 * WIDTH,
                                    break_on_hyphens=False)  # fmt: skip
     return found or [""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable
@@ -74,7 +75,9 @@ class ToolSearch:
             return of_results(query, _results(_listed(json.loads(result.text)))[:most])
         except (ValueError, KeyError, TypeError):
             text = _ADDRESS.sub(lambda found: f"[{found[0]}](<{found[0]}>)", result.text)
-            return of_text(f"search: {query}", f"Results for: {query}", text)
+            return await asyncio.to_thread(
+                of_text, f"search: {query}", f"Results for: {query}", text
+            )
 
 
 def _listed(answer: Any) -> Any:

@@ -93,6 +93,8 @@ def diff(root: Root, changes: list[Change]) -> str:
                 break
         else:
             old, new = ((d or b"").decode(errors="replace") for d in (change.before, change.after))
+            if old != new and old.splitlines() == new.splitlines():
+                lines.append(f"only the ends of lines change in {name}")
             lines += difflib.unified_diff(
                 old.splitlines(),
                 new.splitlines(),
@@ -163,14 +165,20 @@ class Journal:
 
     def _remember(self, changes: list[Change]) -> None:
         entries = self._entries()
-        number = int(entries[-1].name) + 1 if entries else 0
-        folder = self._folder / str(number)
-        folder.mkdir(mode=0o700, parents=True)
-        for place, change in enumerate(changes):
-            if change.before is not None:
-                (folder / str(place)).write_bytes(change.before)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # One that was only half made, when the program was killed, has its number all the same.
+        numbers = [int(one.name) for one in self._folder.iterdir() if one.name.isdecimal()]
+        folder = self._folder / str(max(numbers, default=-1) + 1)
+        folder.mkdir(mode=0o700)
         kept = [{"path": str(one.path), "after": _digest(one.after)} for one in changes]
-        (folder / "files.json").write_text(json.dumps(kept))
+        try:
+            for place, change in enumerate(changes):
+                if change.before is not None:
+                    (folder / str(place)).write_bytes(change.before)
+            (folder / "files.json").write_text(json.dumps(kept))
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         for old in entries[: max(0, len(entries) + 1 - MAX_UNDO)]:
             shutil.rmtree(old, ignore_errors=True)
 

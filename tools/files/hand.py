@@ -15,7 +15,7 @@ from tools.files import changes
 from tools.files.changes import Change, Journal
 from tools.files.reading import Reading, Stop
 from tools.files.root import Root
-from tools.hands import HandError, conversation, folder_of, prune
+from tools.hands import HandError, conversation, folder_of, prune, used
 
 FOLDERS = 100
 """Conversations whose changes can be taken back; the oldest go first."""
@@ -137,5 +137,7 @@ class Files:
     def _journal(self) -> Journal:
         if self._work is None:
             self._work = self._temporary = Path(tempfile.mkdtemp(prefix="agent-files-"))
-        prune(self._work, FOLDERS - 1)
-        return Journal(folder_of(self._work, conversation.get()), self.root)
+        folder = folder_of(self._work, conversation.get())
+        used(folder)
+        prune(self._work, FOLDERS - 1, [folder])
+        return Journal(folder, self.root)

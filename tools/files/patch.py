@@ -6,8 +6,10 @@ line that stands before it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tools.hands import HandError
 
@@ -27,7 +29,8 @@ class Chunk:
     after: list[str] = field(default_factory=list)
     """Lines that stand before it, each below the one before."""
     old: list[str] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
+    new: list[str | int] = field(default_factory=list)
+    """A number: that line of ``old`` stays."""
     last: bool = False
     """It ends the file."""
 
@@ -98,10 +101,13 @@ def _body(line: str, number: int, found: list[FilePatch]) -> None:
         case "update" if line[:1] in ("", " ", "+", "-"):
             if not file.chunks:
                 file.chunks.append(Chunk())
-            if line[:1] != "+":
-                file.chunks[-1].old.append(line[1:])
-            if line[:1] != "-":
-                file.chunks[-1].new.append(line[1:])
+            chunk = file.chunks[-1]
+            if line[:1] == "+":
+                chunk.new.append(line[1:])
+            else:
+                if line[:1] != "-":
+                    chunk.new.append(len(chunk.old))
+                chunk.old.append(line[1:])
         case _:
             if line.strip():
                 raise HandError(
@@ -112,24 +118,37 @@ def _body(line: str, number: int, found: list[FilePatch]) -> None:
 def apply(patch: FilePatch, content: str) -> str:
     """The file's new content. Raises HandError where a chunk's lines are not found."""
     newline = "\r\n" if content.count("\r\n") * 2 > content.count("\n") else "\n"
-    lines = content.replace("\r\n", "\n").split("\n")
-    ended = lines[-1] == ""
-    if ended:
-        lines.pop()
+    whole = _LINES.findall(content)  # each with its own end
+    lines = [line.removesuffix("\n").removesuffix("\r") for line in whole]
     done: list[str] = []
     for chunk in patch.chunks:
         at, chunk = _place(chunk, lines, patch.path)
-        done += [*lines[:at], *_kept(chunk, lines[at : at + len(chunk.old)])]
-        lines = lines[at + len(chunk.old) :]
-    done += lines
-    text = "\n".join(done) + ("\n" if ended and done else "")
-    return text.replace("\n", newline)
+        stop = at + len(chunk.old)
+        done += whole[:at]
+        # What is kept stays as it stands in the file, not as the patch has it.
+        for line in chunk.new:
+            done.append(whole[at + line] if isinstance(line, int) else line + newline)
+        whole, lines = whole[stop:], lines[stop:]
+    done += whole
+    # Only the last line has no end, where the file had it so.
+    done = [line if line.endswith("\n") else line + newline for line in done]
+    if content and not content.endswith("\n"):
+        done[-1:] = [line.removesuffix("\n").removesuffix("\r") for line in done[-1:]]
+    return "".join(done)
 
 
-def _kept(chunk: Chunk, found: Sequence[str]) -> list[str]:
-    """The new lines; those that only keep what is there, as they stand in the file."""
-    known = dict(zip(chunk.old, found, strict=True))
-    return [known.get(line, line) for line in chunk.new]
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+def moved(text: str, folder: Path) -> str:
+    """The patch, its paths taken from this folder."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        for prefix in (ADD, DELETE, UPDATE, MOVE):
+            if line.startswith(prefix):
+                path = Path(line.removeprefix(prefix).strip()).expanduser()
+                lines[number] = f"{prefix}{folder / path}"
+    return "\n".join(lines)
 
 
 def _place(chunk: Chunk, lines: Sequence[str], path: str) -> tuple[int, Chunk]:
@@ -144,7 +163,7 @@ def _place(chunk: Chunk, lines: Sequence[str], path: str) -> tuple[int, Chunk]:
         return (start if chunk.after and not chunk.last else len(lines)), chunk
     # Models end a chunk with an empty line that is none of the file's.
     trimmed = Chunk(chunk.after, list(chunk.old), list(chunk.new), chunk.last)
-    while trimmed.old and trimmed.new and trimmed.old[-1] == trimmed.new[-1] == "":
+    while trimmed.old and trimmed.old[-1] == "" and trimmed.new[-1:] == [len(trimmed.old) - 1]:
         trimmed.old.pop()
         trimmed.new.pop()
     for one in (chunk, trimmed):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import os
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tools.files.root import MAX_TEXT, Root
@@ -81,12 +82,11 @@ class Reading:
         hidden = any(part.startswith(".") for part in parts)
         found: list[str] = []
         deadline = time.monotonic() + SEARCH_SECONDS
-        for one in folder.glob(str(Path(*parts))):
+        for one in _globbed(folder, parts, hidden):
             if (stop is not None and stop.is_set()) or time.monotonic() > deadline:
                 found.append(f"[stopped after {SEARCH_SECONDS:g} s; look in a smaller folder]")
                 break
-            below = one.relative_to(folder).parts
-            if not hidden and any(part.startswith(".") for part in below):
+            if one is None:
                 continue
             if not one.resolve().is_relative_to(self.root.path):
                 continue
@@ -189,6 +189,42 @@ class Reading:
         if len(data) > MAX_TEXT or b"\0" in data[:8192]:
             return
         yield from enumerate(data.decode("utf-8-sig", errors="replace").splitlines(), 1)
+
+
+def _globbed(folder: Path, parts: Sequence[str], hidden: bool) -> Iterator[Path | None]:
+    """What fits, once each; None after every folder, so that the caller can stop there."""
+    places = {(folder, 0)}
+    waiting = list(places)
+    seen: set[Path] = set()
+    while waiting:
+        at, depth = waiting.pop()
+        yield None
+        try:
+            with os.scandir(at) as entries:
+                names = [(entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries]
+        except OSError:
+            continue
+        for name, is_folder, is_link in names:
+            if name.startswith(".") and not hidden:
+                continue
+            one, rest = at / name, depth
+            further = set()
+            while rest < len(parts) and parts[rest] == "**":
+                if is_folder and not is_link:
+                    further.add(rest)
+                rest += 1
+            if rest == len(parts):
+                fits = is_folder
+            elif fits := fnmatch.fnmatchcase(name, parts[rest]):
+                further.add(rest + 1)
+                fits = all(part == "**" for part in parts[rest + 1 :])
+            if fits and one not in seen:
+                seen.add(one)
+                yield one
+            for step in further if is_folder else ():
+                if step < len(parts) and (one, step) not in places:
+                    places.add((one, step))
+                    waiting.append((one, step))
 
 
 def _stopped() -> str:

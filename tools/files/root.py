@@ -47,7 +47,7 @@ class Root:
         real = self.real(path.strip())
         if real == self.path or real.is_dir():
             raise HandError(f"Error: a folder, not a file: {path}")
-        if ".git" in real.relative_to(self.path).parts:
+        if ".git" in map(str.casefold, real.relative_to(self.path).parts):
             # What lies there is run by git, outside of any sandbox.
             raise HandError(f"Error: files of git itself are not changed: {path}")
         if real.exists() and not real.is_file():

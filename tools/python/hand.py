@@ -11,7 +11,7 @@ from typing import Any
 
 from tools import sandbox
 from tools.base import Tool
-from tools.hands import HandError, conversation, folder_of, prune
+from tools.hands import HandError, conversation, folder_of, prune, used
 from tools.python.session import Session
 from tools.sandbox import Isolation, Limits
 
@@ -118,6 +118,7 @@ class Python:
             folder = self._folder(key)
             session = Session(folder, self.isolation, self._limits, self._timeout)
         self._sessions[key] = session
+        used(session.work)
         if not session.alive:
             others = [one for one in self._sessions.values() if one.alive and not one.busy]
             living = sum(one.alive or one.busy for one in self._sessions.values())
@@ -148,5 +149,7 @@ class Python:
     def _folder(self, key: str) -> Path:
         if self._work is None:
             self._temporary = self._work = Path(tempfile.mkdtemp(prefix="agent-python-")).resolve()
-        prune(self._work, FOLDERS - 1)
-        return folder_of(self._work.resolve(), key)
+        folder = folder_of(self._work.resolve(), key)
+        live = [one.work for one in self._sessions.values() if one.alive or one.busy]
+        prune(self._work, FOLDERS - 1, [folder, *live])
+        return folder

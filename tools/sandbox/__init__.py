@@ -165,14 +165,18 @@ def shell(
     around: list[str] = []
     match name:
         case "bubblewrap":
-            around = _bubblewrap([*_readable(), *_SETTINGS], [work, root], start)
+            kept = [part for path in guarded(root) for part in ("--ro-bind", path, path)]
+            around = _bubblewrap([*_readable(), *_SETTINGS], [work, root], start, kept)
             spec["seccomp"] = "namespace"
         case "landlock":
             spec |= _landlock([*_readable(), *_SETTINGS], [work, root])
             spec["seccomp"] = "landlock"
         case "sandbox-exec":
             around = _sandbox_exec(
-                [work, root], [], "(allow process-fork) (allow signal (target same-sandbox))"
+                [work, root],
+                [],
+                "(allow process-fork) (allow signal (target same-sandbox))",
+                guarded(root),
             )
         case "none":
             pass
@@ -180,6 +184,23 @@ def shell(
             raise ValueError(name)
     bounds = json.dumps({"processes": limits.processes, "memory": limits.memory})
     return [*_python("supervise.py"), bounds, *around, *_confined(spec, *argv)]
+
+
+def guarded(root: Path) -> list[str]:
+    """What commands must not change though it lies below ``root``: what git of the person runs later,
+    outside of any sandbox, and this program and its Python."""
+    git = [root / ".git" / name for name in ("hooks", "config", "config.worktree", "info")]
+    own = {HERE.parent.parent.resolve() / name for name in ("tools", "agent")}
+    own |= {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
+    own = {path for path in own if path != root and path.is_relative_to(root)}
+    return sorted(str(path) for path in (*git, *own) if path.exists())
+
+
+def unguarded(name: str, root: Path) -> str | None:
+    """Why this isolation cannot keep commands below ``root`` from changing this program."""
+    if Path(sys.prefix).resolve().is_relative_to(root) and name == "landlock":
+        return f"cannot protect the Python that runs this program, which lies in {root}"
+    return None
 
 
 _SETTINGS = ("/etc/alternatives", "/etc/group", "/etc/nsswitch.conf", "/etc/gitconfig", "/opt")
@@ -235,7 +256,9 @@ def _readable() -> list[str]:
     return [path for path in [*system, *mine] if os.path.lexists(path)]
 
 
-def _sandbox_exec(writable: Sequence[Path], scripts: Sequence[Path], more: str = "") -> list[str]:
+def _sandbox_exec(
+    writable: Sequence[Path], scripts: Sequence[Path], more: str = "", kept: Sequence[str] = ()
+) -> list[str]:
     def quoted(path: str) -> str:
         return json.dumps(os.path.realpath(path), ensure_ascii=False)
 
@@ -245,6 +268,8 @@ def _sandbox_exec(writable: Sequence[Path], scripts: Sequence[Path], more: str =
     readable = " ".join([*(f"(subpath {quoted(path)})" for path in system), own])
     literal = [str(HERE / "confine.py"), "/", *map(str, scripts)]
     files = " ".join(f"(literal {quoted(path)})" for path in literal)
+    if kept:
+        more += f"\n(deny file-write* {' '.join(f'(subpath {quoted(path)})' for path in kept)})"
     profile = f"""(version 1)
 (deny default)
 (allow process-exec* {readable})

@@ -30,7 +30,9 @@ def main() -> None:
     if sys.platform == "linux":
         # PR_SET_CHILD_SUBREAPER: orphans of the command become children of this process.
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-    wake, waking = os.pipe2(os.O_NONBLOCK)
+    wake, waking = os.pipe()  # pipe2 is not everywhere
+    os.set_blocking(wake, False)
+    os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     child = os.fork()

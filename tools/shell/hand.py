@@ -18,6 +18,7 @@ from typing import Any
 from tools import sandbox
 from tools.base import OnOutput, Tool
 from tools.files import Files
+from tools.files.patch import moved
 from tools.hands import HandError, emit
 from tools.sandbox import Isolation, Limits
 
@@ -87,7 +88,7 @@ class Shell:
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
         if self._files and (patch := _patch(arguments["cmd"])):
-            return self._files.preview("apply_patch", {"input": patch})
+            return self._files.preview("apply_patch", self._patching(patch, arguments))
         line = shlex.join(str(word) for word in arguments["cmd"])
         return f"{self._folder(arguments.get('workdir') or '.')}$ {line}"
 
@@ -100,10 +101,11 @@ class Shell:
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
         if self._files and (patch := _patch(arguments["cmd"])):
-            return await self._files.call("apply_patch", {"input": patch})
+            return await self._files.call("apply_patch", self._patching(patch, arguments))
         await self.start()
         assert self._isolation is not None
-        if problem := self.problem():
+        problem = self.problem() or sandbox.unguarded(self._isolation.name, self.root)
+        if problem:
             raise HandError(f"Error: shell {problem}")
         words = arguments["cmd"]
         if not words or any("\0" in word for word in words):
@@ -123,6 +125,12 @@ class Shell:
             return await _run(line, folder, home, max(seconds, SHORTEST))
         finally:
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+    def _patching(self, patch: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """For the files hand, whose paths are taken from its own root."""
+        assert self._files is not None
+        folder = self._folder(arguments.get("workdir") or ".")
+        return {"input": moved(patch, folder) if folder != self._files.root.path else patch}
 
     def _folder(self, path: str) -> Path:
         folder = (self.root / path).resolve()

@@ -54,6 +54,8 @@ def applied(body: str, content: str) -> str:
         # What models get wrong: spaces at lines' ends and beginnings, an empty line too many.
         ("@@\n one\n-two\n+2", "one  \ntwo\n", "one  \n2\n"),
         ("@@\n one\n-two\n+2", "\tone\n\ttwo\n", "\tone\n2\n"),
+        ("@@\n x\n x\n-two\n+2", " x\n  x\ntwo\n", " x\n  x\n2\n"),
+        ("@@\n one\n-two\n+2", "one\r\ntwo\nthree\r\nfour\n", "one\r\n2\nthree\r\nfour\n"),
         ("@@\n-two\n+2\n\n", "one\ntwo\n", "one\n2\n"),
         ("@@\n one\n\n-two\n+2", "one\n\ntwo\n", "one\n\n2\n"),
     ],

@@ -85,6 +85,17 @@ async def test_it_works_below_the_root(shell: Commands) -> None:
     assert "File too large" in await shell("dd if=/dev/zero of=big bs=2M count=1")
 
 
+async def test_what_git_runs_later_stays_as_it_is(shell: Commands) -> None:
+    root = shell.hand.root
+    (root / ".git" / "hooks").mkdir(parents=True)
+    (root / ".git" / "config").write_text("[core]\n")
+    text = await shell("echo x > .git/hooks/pre-commit; echo x >> .git/config; echo x > .git/HEAD")
+    assert (root / ".git" / "HEAD").exists() and text.endswith("[exit code 0]")
+    if not text.startswith("[exit"):  # Landlock cannot take back a part of what it gives
+        assert (root / ".git" / "config").read_text() == "[core]\n"
+        assert not list((root / ".git" / "hooks").iterdir())
+
+
 async def test_output_streams_and_is_cut(shell: Commands) -> None:
     seen: list[tuple[str, str]] = []
     emit.set(lambda stream, text: seen.append((stream, text)))

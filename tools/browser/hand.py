@@ -194,8 +194,9 @@ class Browser:
         from tools.browser.fetch import Guard, fetch
 
         fetched = await fetch(url, Guard(self.settings.allow_private))
-        way = self._isolation or await asyncio.to_thread(sandbox.isolation)
-        said = await _extracted(fetched, view_source, way)
+        if self._isolation is None:
+            self._isolation = await asyncio.to_thread(sandbox.isolation)
+        said = await _extracted(fetched, view_source, self._isolation)
         return await asyncio.to_thread(_understood, said, fetched.url, view_source)
 
     def _folder(self) -> Path:
@@ -251,7 +252,11 @@ def _address(text: str) -> str:
 async def _extracted(fetched: Fetched, source: bool, way: Isolation) -> bytes:
     """What extract.py says of it; it is confined, and can be killed."""
     home = Path(tempfile.mkdtemp(prefix="agent-page-")).resolve()
-    about = {"url": fetched.url, "kind": fetched.kind, "charset": fetched.charset}
+    about: dict[str, object] = {
+        "url": fetched.url,
+        "kind": fetched.kind,
+        "charset": fetched.charset,
+    }
     about |= {"source": source, "confined": way.ok}
     try:
         process = await asyncio.create_subprocess_exec(

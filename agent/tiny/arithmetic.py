@@ -30,6 +30,8 @@ def request(rng: random.Random, split: Split) -> tuple[str, str]:
 
 
 def _request(rng: random.Random, split: Split) -> tuple[str, str]:
+    if split == "train" and rng.random() < 0.3:
+        return _repeating(rng)
     a, b = number(rng, split), number(rng, split)
     if rng.random() < 0.45:
         shape = rng.random()
@@ -63,6 +65,34 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
         a = str(int(a) * int(b))
     sentence = expand(rng, rng.choice(WORDS[op]), [a, b])
     return sentence, f"{a} {op[0] if op != '**' else '**'} {b}"
+
+
+def _repeating(rng: random.Random) -> tuple[str, str]:
+    """What is hardest to copy: numbers that come again or have parts in common."""
+    small = [str(rng.randint(1, 99)) for _ in range(2)]
+    near = [*small, *small, f"{small[0]}.{rng.randint(1, 99)}", number(rng, "train")]
+    near += [f"{rng.randint(100, 99999)}.{rng.randint(1, 99)}", str(rng.randint(1, 9))]
+    kind = rng.random()
+    if kind < 0.35:
+        values = rng.sample(near, rng.choice([3, 3, 4, 4]))
+        listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]
+        return expand(rng, rng.choice(MANY), [listed]), " + ".join(values)
+    gap = rng.choice(["", " ", " "])
+    if kind < 0.65:
+        code = f"{rng.randint(1, 99)}{gap}/{gap}{rng.choice([3, 6, 7, 9, 11, 12, 13, 15, 30])}"
+    else:
+        a, b, c = rng.sample(near, 3)
+        op, op2 = rng.choice("+-*/"), rng.choice("+-*/")
+        code = f"{a}{gap}{op}{gap}{b}"
+        if kind < 0.9:
+            code += f"{gap}{op2}{gap}{c}"
+        if kind < 0.75:
+            code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
+    if kind < 0.7 or rng.random() < 0.6 or "(" in code:
+        return expand(rng, rng.choice(SYMBOLS), [code]), code
+    a, b, op = near[0], near[4], rng.choice("+-*/")
+    word = "-from" if op == "-" and rng.random() < 0.4 else op
+    return expand(rng, rng.choice(WORDS[word]), [a, b]), f"{a} {op} {b}"
 
 
 def simple(rng: random.Random, split: Split) -> str:

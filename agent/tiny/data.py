@@ -77,6 +77,12 @@ def clean(ids: tuple[int, ...]) -> tuple[int, ...]:
     return ids
 
 
+def name_ids(name: str) -> tuple[int, ...]:
+    """A tool's name as the prefix has it, without the space before it."""
+    ids = clean(encode(" " + name))
+    return encode(name) if vocabulary.tokens()[ids[0]][:1] == b" " else ids
+
+
 @dataclass
 class Writer:
     """Collects a conversation's tokens with the weight of predicting each."""
@@ -145,7 +151,7 @@ def write_analysis(out: Writer, text: str) -> None:
     what, _, rest = text.partition(". ")
     ids = encode(f"{space}{what}.")
     out.put(ids[:3], 6.0)
-    out.put(ids[3:], 1.5)
+    out.put(ids[3:], 3.0 if ":" in what else 1.5)
     if rest.startswith("I call "):
         out.put(encode(" I call"), 0.3)
         out.put(encode(rest[6:-1]), 2.0, first=6.0)
@@ -173,7 +179,7 @@ def write_call(out: Writer, call: Call) -> None:
         out.put(encode("commentary"), 0.5, first=3.0)
         out.put(encode(" to=functions"), 0.2)
         out.put(encode("."), 0.2)
-        out.put(clean(encode(" " + call.tool.name)), 2.0, first=5.0)
+        out.put(name_ids(call.tool.name), 2.0, first=5.0)
         out.put(encode(" "), 1.5)
         out.put((CONSTRAIN, *encode("json"), MESSAGE), 0.1)
         if not call.arguments:
@@ -181,7 +187,7 @@ def write_call(out: Writer, call: Call) -> None:
         quoted = False
         for index, (name, kind, value) in enumerate(call.arguments):
             out.put(encode('{"' if index == 0 else ('","' if quoted else ',"')), 3.0)
-            out.put(encode(name), 2.0, first=4.0)
+            out.put(encode(name), 2.0, first=6.0)
             quoted = kind == "string"
             out.put(encode('":"' if quoted else '":'), 2.0)
             out.put(value, 1.5, first=5.0)

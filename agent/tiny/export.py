@@ -18,6 +18,8 @@ from agent.tiny.model import Layer, Shape, Tiny
 
 SHARPEN = 3.0
 """All logits are multiplied by this: one answer is right, so sampling at 1.0 should find it too."""
+ATTENTION = (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output"))
+"""A layer's attention matrices by their names here and in the file."""
 
 
 def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
@@ -38,7 +40,7 @@ def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
         assert isinstance(block, Layer)
         name = f"blk.{index}."
         out[name + "attn_norm.weight"] = array(block.attn_norm)
-        for key, long in (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output")):
+        for key, long in ATTENTION:
             out[f"{name}{long}.weight"] = array(getattr(block, key)).astype(np.float16)
             out[f"{name}{long}.bias"] = array(getattr(block, f"{key}_bias"))
         out[name + "attn_sinks.weight"] = array(block.sinks)

@@ -25,6 +25,10 @@ class Talker:
         self.rng, self.split, self.python, self.tools = rng, split, python, tools
         self.clean, self.encode = clean, encode
 
+    def rare(self, share: float) -> float:
+        """The share of something hard, which training shows more often than evaluation asks."""
+        return min(0.9, 1.7 * share) if self.split == "train" else share
+
     def quoted(self, value: str, share: float) -> str:
         """A value as typed: often in some quotation marks."""
         if self.rng.random() < share:
@@ -58,7 +62,7 @@ class Talker:
             case _:
                 return words.word(rng, split), 0.3
 
-    def finish(self, text: str, tool: Tool, values: list[str]) -> Request:
+    def finish(self, text: str, tool: Tool, values: list[str], named: bool = False) -> Request:
         """Binds a sentence's values to the tool's parameters, in order."""
         arguments = []
         start = 0
@@ -67,7 +71,7 @@ class Talker:
             arguments.append((param.name, param.kind, shown))
             start = text.find(value, start) + 1
         result = results.of(self.rng, self.split, tool, values)
-        return Request(text, Call(tool, values, result, arguments))
+        return Request(text, Call(tool, values, result, arguments), named)
 
     def of_python(self) -> Request:
         text, code = arithmetic.request(self.rng, self.split)
@@ -94,12 +98,12 @@ class Talker:
             shown = [self.quoted(value, share)]
         if family == "list" and rng.random() < 0.3:
             template, values, shown = "list_here", [], []
-        elif family == "read" and len(tool.params) > 1 and rng.random() < 0.1:
+        elif family == "read" and len(tool.params) > 1 and rng.random() < self.rare(0.1):
             low = rng.randint(1, 90)
             template = "read_lines"
             values += [str(low), str(low + rng.randint(1, 60))]
             shown += values[1:]
-        elif family == "search" and len(tool.params) > 1 and rng.random() < 0.12:
+        elif family == "search" and len(tool.params) > 1 and rng.random() < self.rare(0.12):
             template = "search_in"
             values.append(words.folder(rng, self.split))
             shown.append(values[1])
@@ -117,7 +121,8 @@ class Talker:
                 value = rng.choice([words.word, words.phrase, words.query])(rng, self.split)
                 shown.append(self.quoted(value, 0.5))
             values.append(value)
-        return self.finish(expand(rng, unseen_grammar(rng, tool), shown), tool, values)
+        grammar, named = unseen_grammar(rng, tool)
+        return self.finish(expand(rng, grammar, shown), tool, values, named)
 
     def request(self) -> Request | None:
         """Something that a declared tool can do."""
@@ -127,7 +132,8 @@ class Talker:
         ]
         new = [t for t in self.tools if t.family == "unseen"]
         # New tools need the most practice: they are the only thing that cannot be memorised.
-        choices += [(max(1.2, 0.5 * len(choices)) / len(new), t) for t in new]
+        share = self.rare(0.5)
+        choices += [(max(1.2, share * len(choices)) / len(new), t) for t in new]
         if self.python:
             choices.append((max(1.4, 0.4 * len(choices)), None))
         if not choices:
@@ -155,7 +161,7 @@ class Talker:
         absent += ["unseen"]
         topic = words.word(rng, self.split) if rng.random() < 0.5 else rng.choice(results.TOPICS)
         text = expand(rng, rng.choice(phrases.OTHER), [], topic)
-        if rng.random() < 0.18:
+        if rng.random() < self.rare(0.18):
             family = rng.choice(absent)
             if family == "python":
                 text = self.of_python().text
@@ -251,7 +257,7 @@ class Talker:
                 if r.call.tool is None:
                     requests.append(r)
                 else:
-                    again = self.finish(text, r.call.tool, r.call.values)
+                    again = self.finish(text, r.call.tool, r.call.values, r.named)
                     again.call.result = r.call.result
                     requests.append(again)
         thoughts = [
@@ -296,8 +302,8 @@ class Talker:
         return [self.single()]
 
 
-def unseen_grammar(rng: random.Random, tool: Tool) -> str:
-    """A sentence for a new tool: by its name, or by the words of its description."""
+def unseen_grammar(rng: random.Random, tool: Tool) -> tuple[str, bool]:
+    """A sentence for a new tool, and whether it has the tool's name or only its description."""
     verb, noun = tool.verb, tool.noun
     article = "an" if noun[0] in "aeiou" else "a"
     count = len(tool.params)
@@ -327,7 +333,7 @@ def unseen_grammar(rng: random.Random, tool: Tool) -> str:
             + link
             + args
             + phrases.END
-        )
+        ), True
     body = rng.choice(
         [
             f"{verb} the {noun}",
@@ -338,7 +344,7 @@ def unseen_grammar(rng: random.Random, tool: Tool) -> str:
         ]
     )
     if count == 0:
-        return phrases.ASK + body + phrases.END
+        return phrases.ASK + body + phrases.END, False
     if count == 1 and rng.random() < 0.7:
         tail = rng.choice(
             [
@@ -360,9 +366,9 @@ def unseen_grammar(rng: random.Random, tool: Tool) -> str:
                     f"i want to {verb} {article} {noun}, {{0}}",
                     f"i need {article} {noun} to {verb}: {{0}}",
                 ]
-            )
-        return phrases.ASK + body + tail + phrases.END
-    return phrases.ASK + body + link + args + phrases.END
+            ), False
+        return phrases.ASK + body + tail + phrases.END, False
+    return phrases.ASK + body + link + args + phrases.END, False
 
 
 def conversation(
@@ -371,13 +377,13 @@ def conversation(
     """One conversation of one to three turns; the last one is what is learned."""
     talker = Talker(rng, split, python, tools, clean, encode)
     kind = rng.random()
-    if kind < 0.09:
+    if kind < 0.07:
         turns = [talker.chat()]
-    elif kind < 0.18:
+    elif kind < 0.16:
         turns = [talker.declined()]
-    elif kind < 0.38:
+    elif kind < 0.40:
         turns = [talker.double()]
-    elif kind < 0.54:
+    elif kind < 0.56:
         turns = talker.follow()
     else:
         turns = [talker.single()]

@@ -23,7 +23,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from agent.tiny import rows, vocabulary
+from agent.tiny import rows, vocabulary, warm
 from agent.tiny.model import Pack, Shape, Tiny
 
 NEGATIVES = 768
@@ -41,19 +41,12 @@ def trained_rows(data: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]
         with np.load(path) as shard:
             for key in ("prefix", "segment"):
                 counts += np.bincount(shard[key], minlength=vocabulary.SIZE)
-    texts = vocabulary.tokens()
-    for index, text in enumerate(texts):
+    for index, text in enumerate(vocabulary.tokens()):
         if text.isdigit():
             counts[index] = 0
     order = np.argsort(-counts, kind="stable")[:TRAINED_ROWS]
     chosen = np.sort(order[counts[order] >= 20])
-    full = np.array(
-        [
-            i >= vocabulary.ORDINARY or not any(c > 127 or chr(c).isalnum() for c in texts[i])
-            for i in chosen
-        ]
-    )
-    return chosen, full
+    return chosen, warm.markup(chosen)
 
 
 def variants() -> tuple[Tensor, Tensor]:
@@ -109,9 +102,9 @@ def collate(shard: dict[str, Any], picks: list[int]) -> Pack:
     return Pack(*tensors)
 
 
-def batches(data: Path, rank: int, world: int, start: int, size: int) -> Iterator[tuple[int, Pack]]:
-    """(shard number, batch) without end; waits for shards that are still being written."""
-    number = start
+def batches(data: Path, first: int, stride: int, size: int) -> Iterator[tuple[int, Pack]]:
+    """(shard number, batch) without end, of every `stride`th shard, in rounds over what exists."""
+    number = first
     while True:
         path = data / f"shard{number:04}.npz"
         if not path.exists():
@@ -123,12 +116,9 @@ def batches(data: Path, rank: int, world: int, start: int, size: int) -> Iterato
         shard["segment_end"] = shard["segment_length"].cumsum()
         total = len(shard["prefix_length"])
         groups = [list(range(at, at + size)) for at in range(0, total - size + 1, size)]
-        # Neighbours have like shapes: the processes take neighbours, so that none waits long.
-        rounds = np.arange(len(groups) // world)
-        np.random.default_rng(number).shuffle(rounds)
-        for at in rounds:
-            yield number, collate(shard, groups[at * world + rank])
-        number += 1
+        for at in np.random.default_rng(number).permutation(len(groups)):
+            yield number, collate(shard, groups[at])
+        number += stride
 
 
 def orthogonal(x: Tensor) -> Tensor:
@@ -144,10 +134,9 @@ def orthogonal(x: Tensor) -> Tensor:
 
 
 class Optimiser:
-    """Muon for the layers' matrices, Adam for the rest; each process does its share of Muon."""
+    """Muon for the layers' matrices, Adam for the rest."""
 
-    def __init__(self, model: Tiny, rank: int, world: int) -> None:
-        self.rank, self.world = rank, world
+    def __init__(self, model: Tiny) -> None:
         names = dict(model.named_parameters())
         big = {"q", "k", "v", "o", "gate", "up", "down"}
         self.matrices = [p for n, p in names.items() if n.split(".")[-1] in big]
@@ -164,54 +153,32 @@ class Optimiser:
         )
         self.all = [*self.matrices, *(p for _, p in rest)]
 
-    def step(self, rate: float, control: float) -> float:
-        """One step at `rate` (1 … 0); returns rank 0's `control`, the same everywhere."""
-        flat = torch.cat(
-            [
-                p.grad.flatten() if p.grad is not None else torch.zeros_like(p).flatten()
-                for p in self.all
-            ]
-            + [self.all[0].new_tensor([control if self.rank == 0 else 0.0])]
-        )
-        if self.world > 1:
-            dist.all_reduce(flat)
-        control = float(flat[-1])
-        flat = flat[:-1] / self.world
-        flat *= min(1.0, 1.0 / (float(flat.norm()) + 1e-6))
-        at = 0
-        for p in self.all:
-            p.grad = flat[at : at + p.numel()].view_as(p)
-            at += p.numel()
+    def step(self, rate: float) -> None:
+        """One step at `rate` (1 … 0) of the full learning rates."""
+        grads = [p.grad for p in self.all if p.grad is not None]
+        size = float(torch.stack([g.norm() for g in grads]).norm())
+        torch._foreach_mul_(grads, min(1.0, 1.0 / (size + 1e-6)))
         shapes: dict[tuple[int, ...], list[int]] = {}
         for index, p in enumerate(self.matrices):
-            grad = p.grad
-            assert grad is not None
-            self.momentum[index].lerp_(grad, 0.05)
-            if index % self.world == self.rank:
-                shapes.setdefault(tuple(p.shape), []).append(index)
-        updates = (
-            [torch.zeros_like(p) for p in self.matrices] if self.world > 1 else list(self.momentum)
-        )
-        for indices in shapes.values():
+            assert p.grad is not None
+            self.momentum[index].lerp_(p.grad, 0.05)
+            shapes.setdefault(tuple(p.shape), []).append(index)
+        for shape, indices in shapes.items():
             nesterov = [torch.lerp(self.matrices[i].grad, self.momentum[i], 0.95) for i in indices]
-            for i, update in zip(indices, orthogonal(torch.stack(nesterov)), strict=True):
-                updates[i] = update
-        if self.world > 1:
-            flat = torch.cat([u.flatten() for u in updates])
-            dist.all_reduce(flat)
-            at = 0
-            for i, p in enumerate(self.matrices):
-                updates[i] = flat[at : at + p.numel()].view_as(p)
-                at += p.numel()
-        with torch.no_grad():
-            for p, update in zip(self.matrices, updates, strict=True):
-                p.add_(update, alpha=-0.02 * rate * max(1.0, p.shape[0] / p.shape[1]) ** 0.5)
+            gain = 0.02 * rate * max(1.0, shape[0] / shape[1]) ** 0.5
+            with torch.no_grad():
+                for i, update in zip(indices, orthogonal(torch.stack(nesterov)), strict=True):
+                    self.matrices[i].add_(update, alpha=-gain)
         for group in self.adam.param_groups:
             group["lr"] = group["base"] * rate
         self.adam.step()
         for p in self.all:
             p.grad = None
-        return control
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that training changes: parameters and both optimisers' moments."""
+        moments = [v for s in self.adam.state.values() for k, v in s.items() if k != "step"]
+        return [*(p.data for p in self.all), *self.momentum, *moments]
 
     def state(self) -> dict[str, Any]:
         return {"momentum": self.momentum, "adam": self.adam.state_dict()}
@@ -220,6 +187,36 @@ class Optimiser:
         for mine, saved in zip(self.momentum, state["momentum"], strict=True):
             mine.copy_(saved)
         self.adam.load_state_dict(state["adam"])
+
+
+class Exchange:
+    """Processes train by themselves and now and then go on from the mean of what they have.
+
+    Gradients are not exchanged: who is pre-empted would make the others wait at every step. The
+    mean is weighted by the steps done since the last one.
+    """
+
+    def __init__(self, every: float, world: int) -> None:
+        """`every` is in seconds; one process alone only looks at the clock."""
+        self.every, self.world, self.due, self.steps = every, world, every, 0
+
+    def after_step(self, optimiser: Optimiser, clock: float, rank: int) -> float | None:
+        """The first process's `clock` (seconds of the schedule) when there was an exchange."""
+        self.steps += 1
+        if self.world == 1:
+            return clock
+        if clock < self.due:
+            return None
+        tensors = optimiser.tensors()
+        flat = torch.cat([t.flatten() for t in tensors]) * self.steps
+        said = torch.tensor([float(self.steps), clock if rank == 0 else 0.0], dtype=torch.float64)
+        dist.all_reduce(flat)
+        dist.all_reduce(said)
+        flat /= float(said[0])
+        for mine, mean in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+            mine.copy_(mean.view_as(mine))
+        self.steps, self.due = 0, float(said[1]) + self.every
+        return float(said[1])
 
 
 class Loss:
@@ -276,6 +273,30 @@ def save(path: Path, **content: Any) -> None:
     path.with_suffix(".partial").replace(path)
 
 
+class Report:
+    """What the first process says every 25 steps."""
+
+    def __init__(self, world: int, clock: float) -> None:
+        self.world, self.clock = world, clock
+        self.steps = 0
+        self.sums = np.zeros(6)
+
+    def add(self, stats: Tensor, plain: Tensor, pack: Pack) -> None:
+        self.steps += 1
+        self.sums += [*stats.tolist(), float(plain), pack.prefix.numel() + pack.segments.numel()]
+
+    def tell(self, step: int, shard: int, clock: float, total: float) -> None:
+        right, count, decided, decisions, loss, tokens = self.sums
+        print(
+            f"step {step} shard {shard} time {clock / total:.3f} loss {loss / self.steps:.4f} "
+            f"right {right / count:.4f} decisions {decided / decisions:.4f} "
+            f"tok/s {tokens * self.world / (clock - self.clock):.0f}",
+            flush=True,
+        )
+        self.steps, self.clock = 0, clock
+        self.sums[:] = 0
+
+
 def work(rank: int, options: argparse.Namespace) -> None:
     world = options.processes
     device = torch.device(options.device)
@@ -286,53 +307,50 @@ def work(rank: int, options: argparse.Namespace) -> None:
         os.environ.setdefault("MASTER_PORT", "29611")
         dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(0)
-    rows_file = options.run / "rows.npz"
-    with np.load(rows_file) as chosen:
-        model = Tiny(Shape(), chosen["trained"], chosen["full"]).to(device)
-    optimiser = Optimiser(model, rank, world)
+    with np.load(options.run / "rows.npz") as chosen:
+        model = Tiny(Shape(), chosen["trained"], chosen["full"])
+    if options.init:
+        warm.fill(model, options.init)
+    model = model.to(device)
+    optimiser = Optimiser(model)
     checkpoint = options.run / "checkpoint.pt"
     step, spent, first = 0, 0.0, 0
     if checkpoint.exists():
         saved = torch.load(checkpoint, map_location=device, weights_only=True)
         model.load_state_dict(saved["model"])
         optimiser.load(saved["optimiser"])
-        step, spent, first = saved["step"], saved["spent"], saved["shard"] + 1
+        step, spent, first = saved["step"], saved["spent"], saved["shard"] + world
     torch.manual_seed(1000 * rank + step)
     loss_of = Loss(model, device)
-    begun = written = time.monotonic()
     total = options.minutes * 60.0
-    rate = 1.0
-    seen = np.zeros(8)
-    for shard, batch in batches(options.data, rank, world, first, options.batch):
+    begun = time.monotonic() - spent
+    written = spent
+    exchange = Exchange(options.exchange, world)
+    exchange.due += spent
+    report = Report(world, spent)
+    for shard, batch in batches(options.data, first + rank, world, options.batch):
+        left = max(0.0, 1.0 - (time.monotonic() - begun) / total)
         pack = batch.to(device)
-        loss, plain, stats = loss_of(pack, precise=rate < 0.3)
+        loss, plain, stats = loss_of(pack, precise=left < 0.3)
         loss.backward()
-        warm = min(1.0, (step + 1) / 30)
-        elapsed = optimiser.step(rate * warm, (spent + time.monotonic() - begun) / total)
-        rate = max(0.0, 1.0 - elapsed)
+        optimiser.step(options.peak * left * min(1.0, (step + 1) / 30))
         step += 1
-        seen += [*stats.tolist(), float(plain), pack.prefix.numel() + pack.segments.numel(), 1, 0]
-        if rank == 0 and (step % 25 == 0 or rate == 0):
-            now = time.monotonic()
-            speed = seen[5] * world / (now - begun - seen[7]) if seen[7] else 0.0
-            print(
-                f"step {step} shard {shard} time {elapsed:.3f} loss {seen[4] / seen[6]:.4f} "
-                f"right {seen[0] / seen[1]:.4f} decisions {seen[2] / seen[3]:.4f} tok/s {speed:.0f}",
-                flush=True,
+        agreed = exchange.after_step(optimiser, time.monotonic() - begun, rank)
+        report.add(stats, plain, pack)
+        over = agreed is not None and agreed >= total
+        if rank == 0 and (report.steps == 25 or over):
+            report.tell(step, shard, time.monotonic() - begun, total)
+        if rank == 0 and agreed is not None and (agreed - written > options.every or over):
+            save(
+                checkpoint,
+                model=model.state_dict(),
+                optimiser=optimiser.state(),
+                step=step,
+                shard=shard,
+                spent=agreed,
             )
-            seen[:] = 0
-            seen[7] = now - begun
-            if now - written > options.every or rate == 0:
-                save(
-                    checkpoint,
-                    model=model.state_dict(),
-                    optimiser=optimiser.state(),
-                    step=step,
-                    shard=shard,
-                    spent=spent + now - begun,
-                )
-                written = now
-        if rate == 0:
+            written = agreed
+        if over:
             break
     if world > 1:
         dist.destroy_process_group()
@@ -349,16 +367,22 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--batch", type=int, default=2, help="packs a step and process")
     parser.add_argument("--every", type=float, default=180.0, help="seconds between checkpoints")
+    parser.add_argument("--exchange", type=float, default=15.0, help="seconds between exchanges")
+    parser.add_argument("--init", type=Path, help="a core to start from, such as core.xz")
+    parser.add_argument("--peak", type=float, default=1.0, help="of the learning rates")
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
     # The children's allocator keeps freed blocks instead of mapping new ones every step.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(32 << 20))
     os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(8 << 30))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    rows_file = options.run / "rows.npz"
-    if not rows_file.exists():
-        trained, full = trained_rows(options.data)
-        np.savez(rows_file, trained=trained, full=full)
+    if not (options.run / "rows.npz").exists():
+        if options.init:
+            trained = warm.core_rows(options.init)
+            full = warm.markup(trained)
+        else:
+            trained, full = trained_rows(options.data)
+        np.savez(options.run / "rows.npz", trained=trained, full=full)
     if options.processes == 1:
         work(0, options)
     else:

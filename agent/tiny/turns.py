@@ -28,8 +28,10 @@ THOUGHTS = {
     "sum": "A sum is asked. I call {0}.",
     "note": "A note is to be added. I call {0}.",
     "define": "A word is to be defined. I call {0}.",
-    "unseen": "A special tool fits. I call {0}.",
+    "unseen": "A special tool fits: {1} {2}. I call {0}.",
 }
+"""By family; a new tool's says what is wanted first, so that the name is looked up from there."""
+NAMED = "A named tool is to be called. I call {0}."
 AGAIN = "The same again. I call {0}."
 
 
@@ -110,6 +112,10 @@ class Request:
 
     text: str
     call: Call
+    named: bool = False
+    """Whether the sentence says a new tool's name."""
 
     def thought(self) -> str:
-        return THOUGHTS[self.call.family].format(self.call.tool.name if self.call.tool else "")
+        tool = self.call.tool
+        form = NAMED if self.named else THOUGHTS[self.call.family]
+        return form.format(tool.name, tool.verb, tool.noun) if tool else form

@@ -187,7 +187,10 @@ def folder(rng: random.Random, split: Split) -> str:
             return known(rng, split, FOLDERS)
         return stem(rng, split) if kind > 0.8 else rng.choice(pool(split)[0])
 
-    return "/".join(one() for _ in range(rng.choice([1, 1, 1, 2])))
+    parts = [one() for _ in range(rng.choice([1, 1, 1, 2]))]
+    if split == "train" and rng.random() < 0.06:
+        parts = parts[:1] * 2
+    return "/".join(parts)
 
 
 def path(rng: random.Random, split: Split) -> str:

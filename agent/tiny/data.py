@@ -90,11 +90,19 @@ class Writer:
     ids: list[int] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     learn: bool = True
+    copies: list[int] = field(default_factory=list)
+    """Where the tokens are that were copied from earlier ones."""
 
     def put(
-        self, tokens: tuple[int, ...] | list[int], weight: float = 1.0, first: float = 0.0
+        self,
+        tokens: tuple[int, ...] | list[int],
+        weight: float = 1.0,
+        first: float = 0.0,
+        copy: bool = False,
     ) -> None:
         """Adds tokens; the first one is a decision and weighs `first` if that is given."""
+        if copy and self.learn:
+            self.copies.extend(range(len(self.ids), len(self.ids) + len(tokens)))
         for index, token in enumerate(tokens):
             self.ids.append(token)
             value = first if first and index == 0 else weight
@@ -172,7 +180,7 @@ def write_call(out: Writer, call: Call) -> None:
         out.put((MESSAGE,), 0.2)
         for index, token in enumerate(call.code_ids or encode(call.code)):
             operator = any(c in b"+-*/%()" for c in vocabulary.tokens()[token])
-            out.put((token,), 5.0 if operator or index == 0 else 2.0)
+            out.put((token,), 5.0 if operator or index == 0 else 2.0, copy=True)
         out.put((CALL,), 4.0)
         author, channel = "python", "analysis"
     else:
@@ -190,7 +198,7 @@ def write_call(out: Writer, call: Call) -> None:
             out.put(encode(name), 2.0, first=6.0)
             quoted = kind == "string"
             out.put(encode('":"' if quoted else '":'), 2.0)
-            out.put(value, 1.5, first=5.0)
+            out.put(value, 1.5, first=5.0, copy=True)
         if call.arguments:
             out.put(encode('"}' if quoted else "}"), 2.5)
         out.put((CALL,), 0.5)
@@ -209,7 +217,7 @@ def write_final(out: Writer, pieces: list[tuple[tuple[int, ...], ...]], last: bo
         if index:
             out.put(encode("\n\n"), 3.0)
         for number, part in enumerate(parts):
-            out.put(part, 1.3, first=4.0 if number == 0 else 3.0)
+            out.put(part, 1.3, first=4.0 if number == 0 else 3.0, copy=True)
     if last:
         out.put((RETURN,), 3.0)
     else:
@@ -275,6 +283,22 @@ def make_segments(rng: random.Random, prefix: Prefix, count: int) -> list[Writer
     return out
 
 
+def stress(prefix: list[int], out: Writer, weight: float = 5.0) -> None:
+    """Gives `weight` to copies at a fork: the two tokens before went on differently elsewhere.
+
+    Such places are one in a hundred and most of what goes wrong in copying.
+    """
+    ids = [*prefix, *out.ids]
+    found: dict[tuple[int, int], set[int]] = {}
+    copies = {at + len(prefix) for at in out.copies}
+    for at in range(2, len(ids)):
+        seen = found.setdefault((ids[at - 2], ids[at - 1]), set())
+        if at in copies and len(seen) > 1 and ids[at] in seen:
+            place = at - len(prefix)
+            out.weights[place] = max(out.weights[place], weight)
+        seen.add(ids[at])
+
+
 def write_shard(path: Path, number: int, prefixes: int, per_pack: int = 12) -> None:
     """One shard: packs as flat arrays with offsets, neighbours of like length in pairs."""
     rng = random.Random(f"tiny {number}")
@@ -284,6 +308,8 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int = 12) -> N
         if len(prefix.ids) > 640:
             continue
         segments = sorted(make_segments(rng, prefix, per_pack * PACKS), key=lambda w: len(w.ids))
+        for segment in segments:
+            stress(prefix.ids, segment)
         packs += [
             (prefix.ids, segments[at : at + per_pack]) for at in range(0, len(segments), per_pack)
         ]

@@ -132,7 +132,7 @@ class Talker:
         ]
         new = [t for t in self.tools if t.family == "unseen"]
         # New tools need the most practice: they are the only thing that cannot be memorised.
-        share = self.rare(0.5)
+        share = 1.1 if self.split == "train" else 0.5
         choices += [(max(1.2, share * len(choices)) / len(new), t) for t in new]
         if self.python:
             choices.append((max(1.4, 0.4 * len(choices)), None))

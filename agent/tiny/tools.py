@@ -175,7 +175,7 @@ def choose_tools(rng: random.Random, split: Split) -> list[Tool]:
         usual = 1.0 if rng.random() < (0.7 if split == "train" else 0.8) else 0.0
         tools += [fixed(rng, f, usual) for f in HANDS if usual or rng.random() < 0.7]
     extras = rng.choice([0, 1, 1, 2, 2, 3, 4, 5, 6])
-    own, new = (0.7, 0.72) if split == "train" else (0.85, 0.45)
+    own, new = (0.7, 0.8) if split == "train" else (0.85, 0.45)
     tools += [fixed(rng, f, own) for f in rng.sample(EXTRAS, extras)]
     if rng.random() < new:
         tools += [unseen(rng, split) for _ in range(rng.choice([1, 1, 2, 2, 3]))]

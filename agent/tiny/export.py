@@ -1,6 +1,6 @@
 """The shipped core from a checkpoint.
 
-python -m agent.tiny.export RUN [agent/tiny/core.xz]
+python -m agent.tiny.export RUN [agent/tiny/core.xz] [--blend FILE --share 0.3]
 """
 
 from __future__ import annotations
@@ -70,8 +70,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("core", type=Path, nargs="?", default=expand.CORE)
+    parser.add_argument("--blend", type=Path, help="a core that the run began with")
+    parser.add_argument("--share", type=float, default=0.3, help="of that core in every weight")
     options = parser.parse_args()
     model, saved = load(options.run)
+    if options.blend:
+        from agent.tiny import warm  # which needs this module
+
+        warm.blend(model, options.blend, options.share)
     expand.write_core(options.core, model.shape.as_dict(), tensors(model))
     print(f"{options.core} {options.core.stat().st_size} bytes, step {saved['step']}")
 

@@ -67,3 +67,12 @@ def fill(model: Tiny, core: Path) -> None:
             down = array(name + "ffn_down_exps.weight").transpose(0, 1).flatten(1)
             block.down.copy_(down)
             block.down_bias.copy_(array(name + "ffn_down_exps.bias"))
+
+
+def blend(model: Tiny, core: Path, share: float) -> None:
+    """Moves `model` towards a core: `share` (0 … 1) of every weight is the core's then."""
+    with torch.no_grad():
+        mine = [p.clone() for p in model.parameters()]
+        fill(model, core)
+        for p, own in zip(model.parameters(), mine, strict=True):
+            p.copy_((1 - share) * own + share * p)

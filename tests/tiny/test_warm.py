@@ -19,6 +19,7 @@ def test_a_model_filled_from_the_core_exports_the_core() -> None:
     rows = warm.core_rows(expand.CORE)
     model = Tiny(Shape(), rows, warm.markup(rows))
     warm.fill(model, expand.CORE)
+    warm.blend(model, expand.CORE, 0.5)  # with itself, which changes nothing
     again = export.tensors(model)
     assert again.keys() == shipped.keys()
     for name, data in shipped.items():

@@ -37,10 +37,8 @@ class Asking:
         config = turn.host.config(tool.server)
         if config is None:
             return "its server is gone"
-        if sampling:
-            # Being named to run does not include the use of the model.
-            config = replace(config, trusted=False)
-        verdict = policy.decide(tool, config)
+        # Being allowed to run does not include the use of the model.
+        verdict = policy.decide(tool, config, named=sampling)
         if verdict.decision == "allow":
             policy.note(tool, arguments, "allowed", "policy", why=verdict.why)
             return None
@@ -62,7 +60,8 @@ class Asking:
         if approver is None:
             policy.note(tool, arguments, "refused", "nobody", why=verdict.why)
             self._resolved("refused", "policy: nobody to ask; --approve allows it")
-            return "nobody is there to approve it"
+            name = config.hand.short if config.hand else config.name
+            return f"nobody is there to approve it (--approve {name}.{tool.name} allows it)"
         answer = await turn.until_stopped(approver(tool, arguments))
         try:
             policy.answered(tool, config, answer, arguments, "person")

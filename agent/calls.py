@@ -301,6 +301,10 @@ class Calls:
         call.failed, call.text = True, f"Error: {text}"
 
     def _unknown(self, recipient: str) -> str:
+        # As it would be called if it were there; its server's name stands before "." or "__".
+        name = recipient.removeprefix("mcp.").removeprefix("functions.")
+        if not self.turn.host.left_out.isdisjoint((name, name.replace(".", "__").split("__")[0])):
+            return f"the tool {name} is not among those that --tools chooses"
         nearest = self.recipients.nearest(recipient)
         known = f"; the nearest are {', '.join(nearest)}" if nearest else "; no tool is available"
         return f"there is no tool named {recipient}{known}"

@@ -28,6 +28,7 @@ class Shared:
     mcp: tuple[str, ...] = ()
     approve: str | None = None
     root: Path = Path()
-    trust_project: bool = False
+    trust_project: bool | str = False
+    """A text: the digest of the servers that a person was shown and agreed to."""
     system: str | None = None
     log_level: str = "warning"

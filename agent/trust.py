@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agent.shared import Shared
 
+MAX_SHOWN = 4000
+"""Characters; of more, a person would see only the end."""
+
 
 def asked(shared: Shared) -> Shared:
     """The options, with the person's answer in them; asks only where there is something to ask."""
@@ -26,16 +29,25 @@ def asked(shared: Shared) -> Shared:
     project = find(root.resolve())
     if project is None or not project.digest:
         return shared
-    if project.trusted(Memory(places().approvals, root.resolve())) or not project.commands():
+    if project.trusted(Memory(places().approvals, root.resolve())) or not project.possible:
         return shared
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return shared
+    commands = project.commands()
+    if sum(map(len, commands)) > MAX_SHOWN:
+        print(
+            f"{project.path} says more of its MCP servers than could be read here, so they are not "
+            "started; read it, and start them with --trust-project.",
+            file=sys.stderr,
+        )
+        return shared
     print(f"{project.path} wants to start these MCP servers on this machine:", file=sys.stderr)
-    for command in project.commands():
+    for command in commands:
         print(f"  {command}", file=sys.stderr)
     print(
         "Start them, now and later, as long as they stay the same? [y/N] ", end="", file=sys.stderr
     )
     sys.stderr.flush()
     answer = sys.stdin.readline().strip().lower()
-    return replace(shared, trust_project=answer in ("y", "yes"))
+    # What is there when they are started may be something else.
+    return replace(shared, trust_project=project.digest if answer in ("y", "yes") else False)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tools.audit import Audit
 from tools.base import Answer, Decision, Tool
 from tools.config import ConfigError, Rule, ServerConfig
 from tools.memory import Definition, Memory, define
+
+if TYPE_CHECKING:
+    from tools.sandbox import Isolation
 
 ASKS = "the policy asks before this tool runs"
 CHANGED = "this tool is not what you allowed: its definition has changed"
@@ -21,6 +25,18 @@ class Verdict:
     why: str = ""
     diff: str | None = None
     """Where a tool that was allowed has changed: from then to now."""
+
+
+@runtime_checkable
+class Isolating(Protocol):
+    """A hand whose calls are harmless where there is isolation."""
+
+    def isolation(self) -> Isolation: ...
+
+
+def _bare(config: ServerConfig) -> bool:
+    """Its calls may do anything, each another thing: an answer counts for one of them."""
+    return isinstance(config.hand, Isolating) and not config.hand.isolation().ok
 
 
 class Policy:
@@ -62,28 +78,35 @@ class Policy:
 
     # --- deciding ---
 
-    def decide(self, tool: Tool, config: ServerConfig) -> Verdict:
-        """Who answers a question, and what silence means, is the caller's affair."""
+    def decide(self, tool: Tool, config: ServerConfig, *, named: bool = False) -> Verdict:
+        """Who answers a question, and what silence means, is the caller's affair. ``named``: no rule
+        for the whole server allows it, only one for this very tool."""
         names = [config.name, *([config.hand.short] if config.hand else [])]
-        rule = self._rule(tool, config, names)
+        rule = self._rule(tool, config, names, named)
         if rule == "deny":
             return Verdict("deny", "the settings deny it")
-        if any(name in self.rules or f"{name}.{tool.name}" in self.rules for name in names):
+        allowing = [f"{name}.{tool.name}" for name in names] + ([] if named else names)
+        if not self.rules.isdisjoint(allowing):
             return Verdict("allow", "--approve")
         if rule == "allow" or (rule == "auto" and tool.read_only):
             return Verdict("allow", "the settings allow it")
-        if rule is None and self._harmless(tool, config):
+        if rule is None and not named and self._harmless(tool, config):
             return Verdict("allow", "it can do no harm" if config.hand else "it was named to run")
         return self._remembered(tool, config)
 
-    def _rule(self, tool: Tool, config: ServerConfig, names: Sequence[str]) -> Rule | None:
+    def _rule(
+        self, tool: Tool, config: ServerConfig, names: Sequence[str], named: bool
+    ) -> Rule | None:
         """Of the settings; the one for the tool itself comes first."""
-        keys = [*(f"{name}.{tool.name}" for name in names), *names]
-        found = [self._settings[key] for key in keys if key in self._settings]
+        exact = [f"{name}.{tool.name}" for name in names]
+        found = [self._settings[key] for key in (*exact, *names) if key in self._settings]
         if (own := config.rule(tool.name)) is not None:
             found.append(own)
         if "deny" in found:
             return "deny"
+        if named:
+            found = [self._settings[key] for key in exact if key in self._settings]
+            found += [config.rules[tool.name]] if tool.name in config.rules else []
         if config.project:
             # A folder cannot allow itself anything, nor take what was allowed to another's name.
             return "ask" if found else None
@@ -96,6 +119,8 @@ class Policy:
         return config.trusted or "all" in self.rules
 
     def _remembered(self, tool: Tool, config: ServerConfig) -> Verdict:
+        if _bare(config):
+            return Verdict("ask", ASKS)
         now = define(tool, config)
         allowed = self._session.get((tool.server, tool.name))
         if allowed is None and self._memory is not None:
@@ -116,6 +141,8 @@ class Policy:
     ) -> None:
         """Keep what was answered, as long as it is meant to count; raises OSError where an answer
         for good cannot be written (it counts for this process then)."""
+        if answer and _bare(config):
+            answer = Answer("once")
         decision = "allowed" if answer else "refused"
         self.note(tool, arguments, decision, by, choice=answer.choice, reason=answer.reason)
         if answer.choice in ("session", "always"):

@@ -15,7 +15,7 @@ from tools.host import Host
 from tools.memory import Memory
 from tools.project import admitted, find
 from tools.python import Python
-from tools.selection import select
+from tools.selection import left_out, select
 from tools.shell import Shell
 
 
@@ -43,7 +43,7 @@ def assemble(
     approvals: Path | None = None,
     calls: Path | None = None,
     tokens: Path | None = None,
-    trust_project: bool = False,
+    trust_project: bool | str = False,
 ) -> Toolbox:
     """``--tools --mcp-config --mcp --approve --root --trust-project``, as given. Starts nothing.
 
@@ -76,7 +76,9 @@ def assemble(
         taken = {one.name for one in servers} | {hand.short for hand in hands}
         brought = admitted(find(folder), memory, trust=trust_project)
         servers += [one for one in brought if one.name not in taken]
-    host = Host(select(tools, servers), limit=limit, results=results, roots=[folder], tokens=tokens)
+    chosen = select(tools, servers)
+    host = Host(chosen, limit=limit, results=results, roots=[folder], tokens=tokens)
+    host.left_out = left_out(servers, chosen)
     browsing.search_with(host.tool, host.call)
     policy = Policy.parse(
         approve,

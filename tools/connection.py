@@ -302,7 +302,12 @@ class Connection:
 
     def _asked_by(self) -> Running | None:
         """The call that a request of the server's belongs to: older versions do not say."""
-        return _running.get() or (self._running[-1] if self._running else None)
+        if (running := _running.get()) in self._running:
+            return running
+        # A guess must not show one conversation's question in another.
+        if len({running.conversation for running in self._running}) != 1:
+            return None
+        return self._running[-1]
 
     async def _heard(self, message: Any) -> None:
         if isinstance(message, T.ToolListChangedNotification | T.ResourceListChangedNotification):

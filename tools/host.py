@@ -65,6 +65,7 @@ class Host:
         self._tokens = Tokens(tokens)
         around = Around(self._results, tuple(roots), self._tokens)
         self._servers = {config.name: _Server(config, around) for config in servers}
+        self.left_out: frozenset[str] = frozenset()
         self._others: Collection[str] = ()
         self._named: tuple[Tool, ...] = ()
         self._named_from: list[Tool] | None = None
@@ -72,6 +73,7 @@ class Host:
     def joined(self, guests: Sequence[ServerConfig]) -> Host:
         """These servers and some more, which end when what this returns is closed."""
         host = Host()
+        host.left_out = self.left_out
         host._results, host._others = self._results, frozenset(self._servers)
         around = Around(self._results, (), self._tokens)
         host._servers = self._servers | {one.name: _Server(one, around) for one in guests}

@@ -24,7 +24,7 @@ def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     depends on the order in which servers come up.
     """
     keys = list(dict.fromkeys(tools))
-    plain = {key: f"{_word(key[0])}__{_word(key[1])}" for key in keys}
+    plain = {key: f"{word(key[0])}__{word(key[1])}" for key in keys}
     # Function names are compared without case by some clients and confused by models.
     times = Counter(name.lower() for name in plain.values())
     return {
@@ -35,8 +35,13 @@ def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
 
 def clean(text: str) -> str:
     """A description without characters that hide or reorder what a person would see."""
-    kept = "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _HIDDEN).strip()
+    kept = visible(text).strip()
     return kept if len(kept) <= MAX_DESCRIPTION else f"{kept[: MAX_DESCRIPTION - 1]}…"
+
+
+def visible(text: str) -> str:
+    """All of it but those characters."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _HIDDEN)
 
 
 def clean_schema(schema: Any, depth: int = 0) -> Any:
@@ -62,10 +67,11 @@ def clean_schema(schema: Any, depth: int = 0) -> Any:
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
-def _word(name: str) -> str:
+def word(name: str) -> str:
+    """A name of letters, digits and ``_`` for it, never empty."""
     ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    word = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only).strip("_")
-    return word or f"x{_hash(name)}"
+    found = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only).strip("_")
+    return found or f"x{_hash(name)}"
 
 
 def _marked(name: str, key: tuple[str, str]) -> str:

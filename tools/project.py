@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.config import ConfigError, ServerConfig, read_file
-from tools.entries import origin
+from tools.entries import given, origin
 from tools.memory import Memory
-from tools.naming import clean
+from tools.naming import visible
 
 UNTRUSTED = "is not started, for nobody has agreed to this folder's servers (--trust-project does)"
 FILES = (".mcp.json", "mcp.json")
@@ -30,17 +30,23 @@ class Project:
 
     def commands(self) -> list[str]:
         """What would run, as it is written there, and what of this machine's it would be given: one
-        line a server."""
+        line a server, with nothing left out. What is wrong is said: once it is not, it would run."""
         lines = []
         for one in self.servers:
             entry = self.entries.get(one.name)
             if not one.enabled or not isinstance(entry, dict):
                 continue
-            given = {**(entry.get("env") or {}), **(entry.get("headers") or {})}
-            more = "".join(f"  [{key}: {value}]" for key, value in given.items())
+            more = "".join(f"  [{key}: {value}]" for key, value in given(entry).items())
             where = f"  (in {entry['cwd']})" if entry.get("cwd") else ""
-            lines.append(clean(f"{one.name}: {origin(entry)}{where}{more}").replace("\n", "\\n"))
+            wrong = f"  ({one.problem})" if one.problem else ""
+            line = f"{one.name}: {origin(entry)}{where}{more}{wrong}"
+            lines.append(visible(line).replace("\n", "\\n"))
         return lines
+
+    @property
+    def possible(self) -> bool:
+        """Some of it could be started now."""
+        return any(one.enabled and not one.problem for one in self.servers)
 
     def trusted(self, memory: Memory) -> bool:
         return memory.trusts(self.digest)
@@ -62,17 +68,26 @@ def find(root: Path, env: Mapping[str, str] = os.environ) -> Project | None:
         entries = file.entries()
         text = json.dumps(entries, sort_keys=True)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        return Project(path, [replace(one, project=True) for one in file.servers], digest, entries)
+        return Project(path, [_brought(one, path) for one in file.servers], digest, entries)
     return None
 
 
-def admitted(project: Project | None, memory: Memory, *, trust: bool) -> list[ServerConfig]:
+def _brought(one: ServerConfig, path: Path) -> ServerConfig:
+    problem = one.problem
+    if "." in one.name:  # it would read like a tool of another server's in a rule
+        problem = f"{path}: server {one.name!r}: a folder's server may have no dot in its name"
+    return replace(one, project=True, problem=problem)
+
+
+def admitted(project: Project | None, memory: Memory, *, trust: bool | str) -> list[ServerConfig]:
     """Its servers; where nobody has agreed to start them, each says so instead of starting.
 
-    ``trust``: the person has just said so.
+    ``trust``: the person has just said so; a text: of the servers with this digest, which need not
+    be those that are there by now.
     """
     if project is None:
         return []
+    trust = trust is True or (bool(trust) and trust == project.digest)
     if trust and not project.trusted(memory):
         try:
             memory.trust(project.digest)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Iterator
 from typing import TypeVar
 
+from tools.hands import conversation
 from tools.questions import Caller, Elicitation, Elicited, Sampled, Sampling
 from tools.results import encodable
 
@@ -26,6 +27,7 @@ class Running:
     def __init__(self, caller: Caller, timeout: float | None) -> None:
         """``timeout``: seconds, in which time that a person takes to answer is not counted."""
         self._caller = caller
+        self.conversation = conversation.get()
         self._timeout = asyncio.timeout(timeout)
         self._waits = 0
         self._left: float | None = None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tools.config import ConfigError, ServerConfig
+from tools.naming import word
 
 
 def select(option: str, servers: Sequence[ServerConfig]) -> list[ServerConfig]:
@@ -24,6 +25,19 @@ def select(option: str, servers: Sequence[ServerConfig]) -> list[ServerConfig]:
             before = chosen.get(server.name, set())
             chosen[server.name] = None if tools is None or before is None else before | tools
     return [_only(server, chosen[server.name]) for server in servers if server.name in chosen]
+
+
+def left_out(servers: Sequence[ServerConfig], chosen: Sequence[ServerConfig]) -> frozenset[str]:
+    """What ``select`` did not choose, in the model's words: names of tools, or what those of a whole
+    server begin with."""
+    kept = {server.name: server for server in chosen}
+    found = {word(server.name) for server in servers if server.name not in kept}
+    for server in servers:
+        own = kept.get(server.name)
+        for tool in server.hand.tools if server.hand else ():
+            if own is None or not own.offers(tool.name):
+                found.add(tool.model_name or f"{word(server.name)}__{tool.name}")
+    return frozenset(found)
 
 
 def _all(servers: Sequence[ServerConfig]) -> Iterator[tuple[ServerConfig, set[str] | None]]:

@@ -185,7 +185,7 @@ async def test_the_embedded_model_writes_for_a_server(
     from agent.items import McpCallWriter
     from tools.questions import Sampling
 
-    runtime = await make_runtime(tools="plain", approve="plain", **own)
+    runtime = await make_runtime(tools="plain", approve="plain.sampling", **own)
     turn = Turn(runtime, Conversation("c"), [User("hello")], Options())
     asking = Asking(turn, McpCallWriter(turn.output, "plain", "write"))
     wrote = await asking.sample(Sampling("plain", (("user", "What is 12*34?"),), 50))

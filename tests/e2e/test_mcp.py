@@ -17,6 +17,7 @@ from tests.conftest import ROOT, Agent
 from tests.e2e.test_run import FINAL, function
 from tests.e2e.test_servers import calls
 from tests.invariants import check
+from tools.project import find
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +125,10 @@ def test_the_persons_servers_take_part_and_ask(agent: Agent, home: Path, script:
     engine = script(function("plain.echo", '{"text":"hi"}'), FINAL)
     refused = agent("run", "go", "--json-events", "--engine", engine)
     (call,) = calls(check(refused.events))
-    assert "nobody is there to approve it" in call["error"]["message"]
+    assert "(--approve plain.echo allows it)" in call["error"]["message"]
+    missed = agent("run", "go", "--json-events", "--engine", engine, "--tools", "python")
+    (call,) = calls(check(missed.events))
+    assert "not among those that --tools chooses" in call["error"]["message"]
     asked = next(e for e in refused.events if e["type"] == "agent.approval.requested")
     assert (asked["server"], asked["tool"]) == ("plain", "echo")
     allowed = agent("run", "go", "--json-events", "--engine", engine, "--approve", "plain.echo")
@@ -195,4 +199,5 @@ def test_before_the_app_starts_the_person_is_asked(home: Path, tmp_path: Path) -
     out, _ = process.communicate(timeout=30)
     os.close(ours)
     os.close(theirs)
-    assert out.strip() == b"True"
+    project = find(tmp_path / "work")
+    assert project is not None and out.decode().strip() == project.digest

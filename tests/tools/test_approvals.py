@@ -13,6 +13,8 @@ from tools.audit import Audit
 from tools.base import Answer, Tool
 from tools.config import Rule, ServerConfig
 from tools.memory import Memory
+from tools.python import Python
+from tools.sandbox import Isolation
 
 GIT = ServerConfig("git", command="x", origin="x")
 PUSH = Tool("git", "push", "Push commits.", {"type": "object"})
@@ -50,6 +52,31 @@ def test_a_folder_cannot_allow_itself_anything() -> None:
     assert decide(Policy(settings={"git": "allow"}), PUSH, brought) == "ask"
     assert decide(Policy(), PUSH, replace(brought, rules={"push": "deny"})) == "deny"
     assert decide(Policy(["git"]), PUSH, brought) == "allow"
+
+
+def test_the_use_of_the_model_is_allowed_by_name_only() -> None:
+    wish = Tool("git", "sampling", "", {})
+    trusted = replace(GIT, trusted=True, rules={"": "allow"})
+    sweeping = Policy(["git", "all"], settings={"git": "allow"})
+    assert sweeping.decide(wish, trusted).decision == "allow"
+    assert sweeping.decide(wish, trusted, named=True).decision == "ask"
+    for policy, config in (
+        (Policy(["git.sampling"]), GIT),
+        (Policy(settings={"git.sampling": "allow"}), GIT),
+        (Policy(), replace(GIT, rules={"sampling": "allow"})),
+    ):
+        assert policy.decide(wish, config, named=True).decision == "allow"
+    denied = Policy(["git.sampling"], settings={"git": "deny"})
+    assert denied.decide(wish, GIT, named=True).decision == "deny"
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_without_isolation_an_answer_counts_once(isolated: bool) -> None:
+    python = Python(isolation=Isolation("x", "", isolated), allow_unsandboxed=True)
+    policy, config, tool = Policy(), ServerConfig(python.name, hand=python), python.tools[0]
+    for choice in ("session", "always"):
+        policy.answered(tool, config, Answer(choice), "{}", "person")  # type: ignore[arg-type]
+        assert decide(policy, tool, config) == ("allow" if isolated else "ask")
 
 
 def test_an_answer_counts_as_long_as_it_was_meant(tmp_path: Path) -> None:

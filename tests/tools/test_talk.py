@@ -9,6 +9,7 @@ import pytest
 
 from tests.tools.conftest import Hosting, server, tool, until
 from tools.base import ToolResult
+from tools.hands import conversation
 from tools.host import Host
 from tools.questions import Caller, Elicitation, Elicited, Sampled, Sampling
 from tools.results import Results
@@ -47,6 +48,26 @@ async def test_a_question_goes_to_whoever_made_the_call(plain: Host) -> None:
 async def test_a_question_that_nobody_answers_is_declined_and_the_model_told(plain: Host) -> None:
     said = await plain.call(tool(plain, "plain__ask"), {})
     assert said.text.startswith("decline -\n[The server asked the user: 'Who are you?'; nobody")
+
+
+@pytest.mark.parametrize("other", ["a", "b"])
+async def test_a_question_never_gets_into_another_conversation(plain: Host, other: str) -> None:
+    async def answer(question: Elicitation) -> Elicited:
+        return Elicited("accept", {"name": "Ada"})
+
+    async def call(name: str, whose: str) -> str:
+        conversation.set(whose)
+        result = await plain.call(tool(plain, f"plain__{name}"), {}, on_elicitation=answer)
+        return result.text
+
+    waiting = asyncio.create_task(call("meet", "a"))
+    connection = plain._servers["plain"]._connection
+    assert connection is not None
+    await until(lambda: connection._running)
+    said = await asyncio.create_task(call("ask", other))
+    known = other == "a" or plain.servers()[0].protocol > "2026"
+    assert said == ("accept Ada" if known else "decline -")
+    waiting.cancel()
 
 
 @pytest.mark.slow

@@ -113,7 +113,7 @@ async def test_a_model_in_use_is_not_unloaded(make: Make) -> None:
 async def test_without_a_limit_it_stays(make: Make) -> None:
     runtime = await make()
     await say(runtime)
-    assert runtime.loaded and len(runtime._timers) == 1, "only the probe waits for quiet"
+    assert runtime.loaded and len(runtime._timers) == 2, "grammars and the probe wait for quiet"
 
 
 @pytest.mark.slow

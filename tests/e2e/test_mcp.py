@@ -186,7 +186,7 @@ def test_before_the_app_starts_the_person_is_asked(home: Path, tmp_path: Path) -
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=tmp_path / "work",
-        env={**os.environ, "AGENT_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "AGENT_HOME": str(home), "PYTHONPATH": str(ROOT), "SECRET": "s"},
         stdin=theirs,
         stderr=theirs,
         stdout=subprocess.PIPE,

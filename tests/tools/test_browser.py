@@ -429,7 +429,7 @@ def test_it_is_offered_only_when_it_is_named_or_configured(
     wrong = agent("run", "go", env={"AGENT_SEARXNG": "localhost:8888"})
     assert wrong.code == 2 and "browser.searxng is an http address" in wrong.err
     ran = agent("run", "go", "--engine", engine, "--json-events")
-    assert "no tool named browser.open" in check(ran.events)["output"][0]["error"]["message"]
+    assert "not among those that --tools" in check(ran.events)["output"][0]["error"]["message"]
     ran = agent("run", "go", "--engine", engine, "--json-events", "--tools", "browser")
     error = check(ran.events)["output"][0]["error"]
     assert "127.0.0.1 is not a public address" in error["content"][0]["text"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from openai_harmony import HarmonyEncoding
 
@@ -185,6 +185,8 @@ json_values = st.recursive(
 )
 
 
+@example(schema={"type": "object", "default": float("inf")})
+@example(schema={"type": "object", "default": 10**400})
 @given(schema=json_values)
 def test_any_schema_is_rendered(renderer: Renderer, schema: Any) -> None:
     assert renderer.developer(None, [FunctionTool("f", "", schema)])

@@ -22,6 +22,7 @@ LARGEST = 2_000
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _PLAIN = re.compile(r'[^"\\]*')
+_HUGE = 1e300
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 
@@ -185,7 +186,8 @@ def _texts(schema: Schema, out: Schema) -> None:
             out[key] = text
     default = schema.get("default")
     if isinstance(default, bool | int | float):
-        out["default"] = default
+        if abs(default) < _HUGE:  # JSON has no word for infinity, nor for what is not a number
+            out["default"] = default
     elif isinstance(default, str):
         out["default"] = line(default)
     if isinstance(examples := schema.get("examples"), list):

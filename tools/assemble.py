@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tools.approvals import Policy
 from tools.audit import Audit
+from tools.base import Tool, ToolResult
 from tools.browser import Browser, BrowserSettings
 from tools.config import ServerConfig, merge, parse_server, read_file, read_servers
 from tools.files import Files
+from tools.hands import HandError
 from tools.host import Host
 from tools.memory import Memory
 from tools.project import admitted, find
@@ -79,7 +84,6 @@ def assemble(
     chosen = select(tools, servers)
     host = Host(chosen, limit=limit, results=results, roots=[folder], tokens=tokens)
     host.left_out = left_out(servers, chosen)
-    browsing.search_with(host.tool, host.call)
     policy = Policy.parse(
         approve,
         servers,
@@ -87,4 +91,19 @@ def assemble(
         memory=memory,
         audit=Audit(calls),
     )
+    browsing.search_with(host.tool, partial(_search, Toolbox(host, policy)))
     return Toolbox(host, policy)
+
+
+async def _search(toolbox: Toolbox, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+    """With the tool that the person named to search with: that answers what the rules would ask,
+    but not for a folder's server, and never what they deny. Raises HandError."""
+    host, policy = toolbox.host, toolbox.policy
+    config = host.config(tool.server)
+    decision = policy.decide(tool, config).decision if config else "deny"
+    said = json.dumps(arguments, ensure_ascii=False)
+    if config is None or decision == "deny" or (decision == "ask" and config.project):
+        policy.note(tool, said, "refused", "policy", why="searching with it is not allowed")
+        raise HandError(f"Error: searching with {tool.server}.{tool.name} is not allowed")
+    policy.note(tool, said, "allowed", "policy", why="it is named to search with")
+    return await host.call(tool, arguments)

@@ -28,6 +28,15 @@ class HandError(Exception):
     """The tool failed; the model reads the message."""
 
 
+def flat_schema(required: list[str], **properties: Any) -> dict[str, Any]:
+    """Of an object with these properties, by their JSON types."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {key: {"type": kind} for key, kind in properties.items()},
+    }
+    return schema | ({"required": required} if required else {})
+
+
 class Hand(Protocol):
     """A tool server of our own. Its definitions are plain data: listing them imports nothing."""
 

@@ -330,6 +330,27 @@ async def test_a_tool_of_a_server_can_search() -> None:
         await box.host.close()
 
 
+async def test_a_search_goes_by_the_rules(tmp_path: Path) -> None:
+    config = server("finder")
+    rules = tmp_path / "mcp.json"
+    rules.write_text('{"mcpServers": {}, "approve": {"finder": "deny"}}')
+    box = assemble(
+        tools="all",
+        mcp=[f"finder={config.command} {' '.join(config.args)}"],
+        user=rules,
+        browser=BrowserSettings(search="finder.lookup"),
+    )
+    try:
+        await box.host.start()
+        await box.host.settled()
+        search = box.host.tool("browser.search")
+        assert search is not None
+        refused = await box.host.call(search, {"query": "words"})
+        assert refused.failure == "execution" and "is not allowed" in refused.text
+    finally:
+        await box.host.close()
+
+
 def test_citations_are_found() -> None:
     page = of_text("https://a.example/x", "A page", "one\ntwo")
     matches = of_matches("two", page)

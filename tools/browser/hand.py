@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from tools import sandbox
 from tools.base import Source, Tool
 from tools.browser.settings import BrowserSettings
-from tools.hands import HandError, conversation, folder_of, prune, used
+from tools.hands import HandError, conversation, flat_schema, folder_of, prune, used
 from tools.sandbox import Isolation, Limits
 
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ MOST_RESULTS = 30
 
 def _tool(name: str, description: str, required: list[str], **properties: Any) -> Tool:
     """gpt-oss itself is told of them in the words of its training; these are for other models."""
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {key: {"type": kind} for key, kind in properties.items()},
-    }
-    if required:
-        schema["required"] = required
+    schema = flat_schema(required, **properties)
     return Tool("browser", name, description, schema, f"browser.{name}", read_only=True)
 
 

@@ -15,19 +15,14 @@ from tools.files import changes
 from tools.files.changes import Change, Journal
 from tools.files.reading import Reading, Stop
 from tools.files.root import Root
-from tools.hands import HandError, conversation, folder_of, prune, used
+from tools.hands import HandError, conversation, flat_schema, folder_of, prune, used
 
 FOLDERS = 100
 """Conversations whose changes can be taken back; the oldest go first."""
 
 
 def _tool(name: str, description: str, required: list[str], **properties: str) -> Tool:
-    schema: dict[str, Any] = {
-        "type": "object",
-        "properties": {key: {"type": kind} for key, kind in properties.items()},
-    }
-    if required:
-        schema["required"] = required
+    schema = flat_schema(required, **properties)
     return Tool("files", name, description, schema, read_only=name in READING)
 
 

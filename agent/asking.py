@@ -115,7 +115,8 @@ class Asking:
     async def sample(self, wanted: Sampling) -> Sampled | None:
         """What the model writes for a server, in a conversation of its own; None: refused."""
         from agent.items import new_id
-        from agent.turn import Options, Turn
+        from agent.turn import Turn
+        from agent.turn_options import Options
 
         self._samplings += 1
         tool = Tool(wanted.server, SAMPLING, "Have this model write something.", {})

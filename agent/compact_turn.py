@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from agent.compact import NotCompacted, compact, told
 from agent.summary import NoSummary, summarise
-from agent.turn import EXIT_FAILED, Refused, Turn
+from agent.turn import Turn
+from agent.turn_end import EXIT_FAILED, Refused
 
 
 class CompactTurn(Turn):

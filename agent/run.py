@@ -24,7 +24,9 @@ from agent.events import AgentNotice, Event, MessageItem, Response
 from agent.items import new_id
 from agent.shared import Shared
 from agent.store import Store, StoreError
-from agent.turn import EXIT_FAILED, Options, Turn
+from agent.turn import Turn
+from agent.turn_end import EXIT_FAILED
+from agent.turn_options import Options
 
 if TYPE_CHECKING:
     from agent.runtime import Runtime

@@ -16,7 +16,7 @@ from agent.loading import Loading
 from agent.models import Model
 from agent.runtime import Runtime
 from agent.shared import Shared
-from agent.turn import Options
+from agent.turn_options import Options
 from tools.assemble import assemble
 from tools.config import ConfigError
 

@@ -9,13 +9,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from agent import events as ev
-from agent.calls import PYTHON, Calls
+from agent.calls import Calls
 from agent.compact import NotCompacted, make_room
-from agent.constraints import AnswerForm, Constraints, Unenforceable
+from agent.constraints import Constraints, Unenforceable
 from agent.conversation import Conversation, Message
 from agent.engine.base import (
     Busy,
@@ -24,77 +23,31 @@ from agent.engine.base import (
     Finished,
     Prefill,
     Request,
-    Sampling,
     Tokens,
 )
-from agent.formats.base import FunctionTool, Head
-from agent.hosted import Approved, Hosted
 from agent.hub import Log
-from agent.items import Output, list_tools, new_id
+from agent.items import Output, list_tools
 from agent.measures import Measures
 from agent.pieces import Pieces
 from agent.runtime import PATIENCE, Runtime
 from agent.transcript import of_entries, of_prompt
-from tools.base import Approver, Tool
+from agent.turn_end import (
+    EXIT_CUT,
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_STOPPED,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    Refused,
+    Stopped,
+    StopReason,
+)
+from agent.turn_options import Options
 from tools.hands import conversation as current
 from tools.host import Host
-from tools.questions import OnElicitation
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-StopReason = Literal["cancelled", "timeout"]
-
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_CUT, EXIT_STOPPED = 0, 1, 2, 3, 4, 130
-"""How a command that ran one turn exits."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What one turn may be told; None leaves the model's default."""
-
-    instructions: str | None = None
-    effort: Literal["low", "medium", "high"] = "medium"
-    sampling: Sampling = field(default_factory=Sampling)
-    max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
-    functions: tuple[FunctionTool, ...] = ()
-    """Tools that the client runs; a call of one ends the turn."""
-    tools: tuple[Tool, ...] | None = None
-    """Of the host's tools, those that this turn may use; None: all."""
-    calls: Literal["may", "must", "none"] = "may"
-    """must: the turn begins with a call of a tool; the model may think before it."""
-    exact: bool = False
-    """No tool is called but those that are declared."""
-    answer: AnswerForm | None = None
-    """What the answer has to be."""
-    listed: tuple[str, ...] = ()
-    """Servers whose tools are listed as items first (a request's mcp tools)."""
-    logprobs: int | None = None
-    """Messages carry their tokens' log probabilities, with so many alternatives."""
-    hosted: Hosted = field(default_factory=Hosted)
-    """How calls of ours are shown, where the client has other words for them."""
-    messages: bool = False
-    """The response tells all that the model saw and wrote, as messages."""
-    approved: tuple[Approved, ...] = ()
-    """Calls that waited for the client's word, and run first."""
-    compact: bool = False
-    """Where the context is nearly full, the oldest turns are summarised (`compact.py`)."""
-    approver: Approver | None = None
-    """Asked where the policy says ask; without one (nobody is there) such a call is refused."""
-    answerer: OnElicitation | None = None
-    """Asked what a tool's server wants to know meanwhile; without one that is declined."""
-
-
-class Stopped(Exception):
-    """The turn was asked to end."""
-
-
-class Refused(Exception):
-    """The turn cannot go on; carries the terminal error and the exit code of a command."""
-
-    def __init__(self, code: str, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.code, self.exit_code = code, exit_code
 
 
 class Turn:
@@ -121,7 +74,7 @@ class Turn:
         self.host = host or runtime.host
         self.log = Log()
         self.output = Output(self.emit, self.host.source)
-        self.response = response or self._blank()
+        self.response = response or options.response(runtime.model.name)
         self.measures = Measures()
         self.stopped: StopReason | None = None
         self.exit_code = EXIT_FAILED
@@ -171,7 +124,7 @@ class Turn:
             self._mark = len(conversation.entries)
             self.calls = Calls(self)
             self.constraints = Constraints(self)
-            conversation.set_head(form, self._head())
+            conversation.set_head(form, self.options.head(self.calls.tools.values()))
             for message in self.prompt:
                 conversation.add(form, message)
             self._begun = len(conversation.entries)
@@ -186,20 +139,6 @@ class Turn:
             event.sequence_number = self._number
             self._number += 1
         self.log.append(event)
-
-    def _blank(self) -> ev.Response:
-        options = self.options
-        return ev.Response(
-            id=new_id("resp"),
-            created_at=int(time.time()),
-            model=self.runtime.model.name,
-            instructions=options.instructions,
-            reasoning=ev.Reasoning(effort=options.effort),
-            temperature=options.sampling.temperature,
-            top_p=options.sampling.top_p,
-            max_output_tokens=options.max_output_tokens,
-            max_tool_calls=options.max_tool_calls,
-        )
 
     def _snapshot(self) -> ev.Response:
         return self.response.model_copy()
@@ -368,25 +307,6 @@ class Turn:
             message = "Stopped while it was compacted: the conversation stays as it was."
             self.emit(ev.AgentNotice(level="warning", message=message))
             raise
-
-    def _head(self) -> Head:
-        # Python is not declared as a function: the model was trained on a text of its own for it.
-        tools = [
-            FunctionTool(tool.model_name, tool.description, tool.parameters)
-            for tool in self.calls.tools.values()
-            if tool.model_name != PYTHON
-        ]
-        return Head(
-            date=time.strftime("%Y-%m-%d"),
-            effort=self.options.effort,
-            instructions=self.options.instructions,
-            functions=(
-                *(replace(f, name=f.model_name, namespace=None) for f in self.options.functions),
-                *(tool for tool in tools if "." not in tool.name),
-            ),
-            own=tuple(tool for tool in tools if "." in tool.name),
-            python=any(tool.model_name == PYTHON for tool in self.calls.tools.values()),
-        )
 
     async def _generate(self) -> str:
         """One generation, parsed as it comes; why it ended."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from agent.runtime import Runtime
     from agent.shared import Shared
     from agent.store import Store
-    from agent.turn import Options, Turn
+    from agent.turn import Turn
+    from agent.turn_options import Options
     from tools.base import Approver
     from tools.questions import OnElicitation
 

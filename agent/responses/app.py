@@ -25,7 +25,8 @@ from agent.responses.plan import Exposed, Plan, named_model, plan
 from agent.responses.requests import CreateResponse, parse, read_body
 from agent.responses.stream import Body, EventStream, Wire
 from agent.runtime import Runtime
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 
 log = logging.getLogger(__name__)
 

@@ -32,7 +32,8 @@ from agent.responses.requests import (
 from agent.responses.resume import packed
 from agent.responses.stored import listed
 from agent.runtime import Runtime
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tools.base import Tool
 from tools.host import Host
 

@@ -24,7 +24,8 @@ from agent.responses.guard import is_loopback
 from agent.responses.stream import OPEN_RESPONSES, Wire
 from agent.runtime import Runtime
 from agent.shared import Shared
-from agent.turn import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, Options
+from agent.turn_end import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE
+from agent.turn_options import Options
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from agent.conversation import Conversation, User
 from agent.engine.base import Busy, Finished, Generation, Request
 from agent.runtime import Runtime
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tests.agent.conftest import MakeRuntime
 
 

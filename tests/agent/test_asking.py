@@ -11,7 +11,8 @@ import pytest
 
 from agent.conversation import Conversation, User
 from agent.runtime import Runtime
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tests.agent.conftest import MakeRuntime
 from tests.agent.test_turn import FINAL, script, seen
 from tests.conftest import ROOT

@@ -8,7 +8,8 @@ from agent.conversation import Conversation, User
 from agent.engine.base import Sampling
 from agent.formats.text import alike
 from agent.runtime import Runtime
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tests.agent.conftest import MakeRuntime
 
 GREEDY = Options(sampling=Sampling(temperature=0))

@@ -18,7 +18,8 @@ from agent.formats.base import Head
 from agent.models import Model
 from agent.runtime import Runtime
 from agent.store import Store
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tests.agent.conftest import MakeRuntime
 from tests.invariants import check
 

@@ -13,7 +13,9 @@ import pytest
 from agent.constraints import AnswerForm
 from agent.conversation import Conversation, User
 from agent.engine.base import Sampling
-from agent.turn import EXIT_FAILED, EXIT_USAGE, Options, Turn
+from agent.turn import Turn
+from agent.turn_end import EXIT_FAILED, EXIT_USAGE
+from agent.turn_options import Options
 from agent.validation import problem
 from tests.agent.conftest import MakeRuntime
 from tests.agent.test_turn import FINAL, play, script, seen

@@ -23,7 +23,8 @@ from agent.events import AgentStart, Event, Response
 from agent.loading import EMBEDDED_TYPES
 from agent.models import Model
 from agent.runtime import Runtime
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tools.assemble import assemble
 
 Make = Callable[..., Awaitable[Runtime]]

@@ -14,7 +14,8 @@ from agent.engine.base import EngineError, Finished, Prefill, Request, Sampling,
 from agent.events import Event
 from agent.formats.base import FunctionTool
 from agent.runtime import Runtime
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tests.agent.conftest import MakeRuntime
 from tests.conftest import ROOT
 from tests.invariants import check

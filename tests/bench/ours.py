@@ -31,7 +31,8 @@ from agent.loading import Loading, Report
 from agent.responses.serve import listen, serve_in
 from agent.run import JsonLines
 from agent.runtime import Runtime
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tests.bench import CACHE
 from tests.bench.client import Answer, read
 from tests.bench.peer import threads

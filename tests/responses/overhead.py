@@ -13,7 +13,8 @@ from agent import setup
 from agent.conversation import Conversation, User
 from agent.responses.serve import Face, Server, address, listen
 from agent.shared import Shared
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 
 TOKENS = 20_000
 

@@ -11,7 +11,8 @@ import pytest
 from agent.errors import UserError
 from agent.responses.guard import is_loopback
 from agent.responses.serve import address, listen, serve_in
-from agent.turn import Options, Turn
+from agent.turn import Turn
+from agent.turn_options import Options
 from tests.invariants import check
 from tests.responses.conftest import Serve, Served, events_of
 from tests.responses.scripts import HELLO, LONG, final, python, thought

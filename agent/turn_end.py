@@ -1,0 +1,21 @@
+"""How a turn ends that does not end by itself, and how a command exits that ran one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+StopReason = Literal["cancelled", "timeout"]
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_CUT, EXIT_STOPPED = 0, 1, 2, 3, 4, 130
+
+
+class Stopped(Exception):
+    """The turn was asked to end."""
+
+
+class Refused(Exception):
+    """The turn cannot go on; carries the terminal error and the exit code of a command."""
+
+    def __init__(self, code: str, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.code, self.exit_code = code, exit_code

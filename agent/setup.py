@@ -77,7 +77,7 @@ def options(shared: Shared, model: Model, *, compact: bool = False) -> Options:
         if (value := getattr(shared, field.name, None)) is not None
     }
     return Options(
-        instructions=_text(shared.system),
+        instructions=shared.system and text_of(shared.system, "--system"),
         effort=shared.effort,
         sampling=replace(model.sampling, **given),
         max_output_tokens=shared.max_output_tokens,
@@ -139,11 +139,11 @@ def utf8(argument: str) -> str:
     return os.fsencode(argument).decode("utf-8", errors="replace")
 
 
-def _text(option: str | None) -> str | None:
-    """TEXT, or @FILE."""
-    if option is None or not option.startswith("@"):
-        return option if option is None else utf8(option)
+def text_of(given: str, option: str) -> str:
+    """TEXT, or the text of @FILE. Raises UserError, which names the option."""
+    if not given.startswith("@"):
+        return utf8(given)
     try:
-        return Path(option[1:]).expanduser().read_text(encoding="utf-8")
+        return Path(given[1:]).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--system: cannot read {option[1:]}: {error}") from error
+        raise UserError(f"{option}: cannot read {given[1:]}: {error}") from error

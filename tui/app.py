@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 from tui import theme
 from tui.history import History
 from tui.session import Session
+from tui.talk import Talk
 from tui.widgets.prompt import Prompt
 from tui.widgets.queued import Queued
 from tui.widgets.status_line import StatusLine
@@ -68,10 +69,9 @@ class AgentApp(App[int]):
         self.clock = time.monotonic
         self.trouble: str | None = None
         """One sentence for the terminal, once the app is gone."""
-        self.turn: Turn | None = None
-        """The person's own turn that runs."""
-        self._said: Said | None = None
-        self._begun = False
+        self.talk = Talk(self)
+        self.begun = False
+        """The session is there: conversation, store, settings."""
         self._loading = "starting"
         self._watched: set[Turn] = set()
         self._asked_to_leave = -AGAIN
@@ -93,7 +93,7 @@ class AgentApp(App[int]):
 
     def on_mount(self) -> None:
         self.prompt.focus()
-        self._pulse = self.set_interval(PULSE, self._beat, pause=True)
+        self.pulse = self.set_interval(PULSE, self._beat, pause=True)
         self.call_after_refresh(self.run_worker, self._begin())
 
     # --- parts of the screen ---
@@ -113,6 +113,11 @@ class AgentApp(App[int]):
     @property
     def served(self) -> Transcript:
         return self.query_one("#served", Transcript)
+
+    @property
+    def turn(self) -> Turn | None:
+        """The person's own turn that runs."""
+        return self.talk.turn
 
     @property
     def looking_at(self) -> Transcript:
@@ -135,8 +140,8 @@ class AgentApp(App[int]):
         if self.session.serving is not None:
             self.run_worker(self._serve())
         self.run_worker(self._load())
-        self._begun = True
-        await self._next()
+        self.begun = True
+        await self.talk.next()
 
     async def _recall(self) -> None:
         from tui.said import Said
@@ -158,7 +163,7 @@ class AgentApp(App[int]):
         status.model, status.context_length = model.name, runtime.context_length
         if self.session.serving is not None:
             status.address = self.session.serving.address
-        self._show_status()
+        self.show_status()
 
     async def _load(self) -> None:
         """The model into memory, while the person already writes."""
@@ -166,10 +171,10 @@ class AgentApp(App[int]):
 
         def progress(fraction: float) -> None:
             self._loading = f"loading the model {fraction:.0%}"
-            self._show_status()
+            self.show_status()
 
         self._loading = "loading the model"
-        self._show_status()
+        self.show_status()
         try:
             await self.session.load(progress)
         except EngineError as error:
@@ -179,7 +184,7 @@ class AgentApp(App[int]):
         self.query_one(StatusLine).status.context_length = length
         self._loading = ""
         self._tell_servers()
-        self._show_status()
+        self.show_status()
 
     def _tell_servers(self) -> None:
         """A server that is not there is never silent."""
@@ -198,64 +203,35 @@ class AgentApp(App[int]):
             why = str(error) if isinstance(error, OSError) else "the address is in use"
             self.chat.say(f"Not serving on {self.session.serving.address}: {why}", error=True)
             self.query_one(StatusLine).status.address = "not serving"
-            self._show_status()
+            self.show_status()
+
+    async def show_conversation(self) -> None:
+        """The session's, instead of the one before."""
+        await self.chat.clear()
+        self.talk.said = None
+        await self._recall()
+        self.show_status()
 
     # --- the person's turns ---
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         self._look_at(self.chat)
-        if self._begun and self.turn is None:
-            await self._send(message.text)
-        else:
-            self.queued.add(message.text)
+        await self.talk.take(message.text)
 
     def on_prompt_recalled(self) -> None:
         if (text := self.queued.latest()) is not None:
             self.prompt.replace_with(text)
 
-    async def _next(self) -> None:
-        """Send the prompt that waits longest."""
-        if (text := self.queued.first()) is not None:
-            await self._send(text)
-
-    async def _send(self, text: str) -> None:
-        from tui.said import Said
-
-        self.turn = self.session.turn(text, self._approve, self._ask)
-        self._said = Said(text, clock=self.clock)
-        exchange = await self.chat.begin(self._said)
-        self._pulse.resume()
-        self.run_worker(self._answer(self.turn, self._said, exchange))
-
-    async def _answer(self, turn: Turn, said: Said, exchange: Exchange) -> None:
-        await self._follow(turn, said, exchange)
-        await self.session.finish(turn)
-        said.context_used = self.session.context_used() or said.context_used
-        self.turn = None
-        if self.session.unkept:
-            self.chat.say(self.session.unkept, error=True)
-            self.session.unkept = None
-        self._pulse.pause()
-        self._show_status()
-        await self._next()
-
-    def _stop(self, turn: Turn) -> None:
-        """Whoever stops has something else in mind than what they queued before; what they send
-        after that, while the turn still ends, is meant."""
-        turn.stop()
-        if waiting := self.queued.all():
-            self.prompt.replace_with("\n\n".join(filter(None, [waiting, self.prompt.text])))
-
-    async def _follow(self, turn: Turn, said: Said, exchange: Exchange) -> None:
+    async def follow(self, turn: Turn, said: Said, exchange: Exchange) -> None:
         async for batch in turn.log.follow():
             for event in batch:
                 said.take(event)
             with self.batch_update():
                 exchange.follow()
-                self._show_status()
+                self.show_status()
             await asyncio.sleep(TICK)
 
-    async def _approve(self, tool: Tool, arguments: str) -> Answer:
+    async def approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask the person."""
         from tui.widgets.approval import Approval
 
@@ -265,7 +241,7 @@ class AgentApp(App[int]):
         async with self._shown(card):
             return await card.answer()
 
-    async def _ask(self, question: Elicitation) -> Elicited:
+    async def ask(self, question: Elicitation) -> Elicited:
         """What a tool's server wants to know."""
         from tui.widgets.question import Question
 
@@ -314,10 +290,10 @@ class AgentApp(App[int]):
         self.run_worker(self._watch_to_end(turn, said, exchange))
 
     async def _watch_to_end(self, turn: Turn, said: Said, exchange: Exchange) -> None:
-        await self._follow(turn, said, exchange)
+        await self.follow(turn, said, exchange)
         self._watched.discard(turn)
         self._show_tabs()
-        self._show_status()
+        self.show_status()
 
     def _look_at(self, transcript: Transcript) -> None:
         if transcript is not self.looking_at:
@@ -334,14 +310,14 @@ class AgentApp(App[int]):
     def _beat(self) -> None:
         if self.chat.newest is not None:
             self.chat.newest.follow()
-        self._show_status()
+        self.show_status()
 
-    def _show_status(self) -> None:
+    def show_status(self) -> None:
         for line in self.query(StatusLine):  # none any more while the app leaves
             line.status.watched = len(self._watched)
-            if self._begun:
+            if self.begun:
                 line.status.count_servers(self.session.runtime.host.servers())
-            line.follow(self._said, running=self.turn is not None, loading=self._loading)
+            line.follow(self.talk.said, running=self.turn is not None, loading=self._loading)
 
     # --- what the person does ---
 
@@ -358,8 +334,7 @@ class AgentApp(App[int]):
             self.notify(event.href, title="Not opened: no web address", markup=False)
 
     def action_stop(self) -> None:
-        if self.turn is not None:
-            self._stop(self.turn)
+        self.talk.stop()
 
     async def action_leave(self) -> None:
         self.exit(0)
@@ -371,7 +346,7 @@ class AgentApp(App[int]):
             self.copy_to_clipboard(chosen)
             self.notify("Copied.")
         elif self.turn is not None:
-            self._stop(self.turn)
+            self.talk.stop()
         elif self.prompt.text:
             self.prompt.clear()
         elif now - self._asked_to_leave < AGAIN:
@@ -381,7 +356,8 @@ class AgentApp(App[int]):
             self.notify("Ctrl-C once more leaves.", timeout=AGAIN)
 
     def action_copy_answer(self) -> None:
-        answer = self._said.answer if self._said else ""
+        said = self.talk.said
+        answer = said.answer if said else ""
         if answer:
             self.copy_to_clipboard(answer)
         self.notify("The answer is copied." if answer else "There is no answer to copy yet.")

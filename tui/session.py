@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tools.questions import OnElicitation
 
 log = logging.getLogger(__name__)
-COMPACT = "/compact"
-"""Sent as a prompt, it compacts the conversation."""
 CLOSING = 5.0
 """Seconds that ending a turn, or the tools and the engine, may take when the app is left."""
 
@@ -125,20 +123,42 @@ class Session:
         from agent.turn import Turn
 
         options = replace(self.options, approver=approver, answerer=answerer)
-        if prompt.strip() == COMPACT:
-            return self.compact(options)
         turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
         self._keep(lambda store: store.begin(self.conversation, prompt, turn.response))
         return turn.start()
 
-    def compact(self, options: Options | None = None) -> Turn:
+    def compact(self) -> Turn:
         """A turn that only compacts the conversation."""
         from agent.compact_turn import CompactTurn
 
-        turn = CompactTurn(
-            self.runtime, self.conversation, [], options or self.options, source="app"
-        )
+        turn = CompactTurn(self.runtime, self.conversation, [], self.options, source="app")
         return turn.start()
+
+    def new(self) -> None:
+        """Go on with a conversation of which nothing is said yet."""
+        from agent.conversation import Conversation
+        from agent.items import new_id
+
+        self.conversation = Conversation(new_id("conv"))
+
+    def open(self, conversation_id: str) -> None:
+        """Go on with a kept one, by its id or the beginning of it. Raises UserError."""
+        from agent.errors import UserError
+        from agent.store import StoreError
+
+        try:
+            self.conversation = self.store.load(conversation_id)
+        except StoreError as error:
+            raise UserError(str(error)) from error
+
+    @property
+    def store(self) -> Store:
+        """Where conversations are kept. Raises UserError where that is not possible."""
+        from agent.errors import UserError
+
+        if self._store is None:
+            raise UserError("Conversations are not kept: the store cannot be written.")
+        return self._store
 
     async def finish(self, turn: Turn) -> None:
         """Once its events are read: keep what was said."""

@@ -201,7 +201,7 @@ async def person(
     app = app_of(session)
     async with app.run_test(size=size, notifications=True) as pilot:
         someone = Person(app, session, pilot)
-        await someone.see(lambda: app._begun)
+        await someone.see(lambda: app.begun)
         yield someone
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from agent.events import AgentNotice, Response
 from agent.shared import Shared
+from agent.turn import Turn
 from tests.responses.conftest import own_logging  # noqa: F401
-from tui.session import COMPACT, Session
+from tui.session import Session
 
 OK = {"markup": "<|channel|>final<|message|>ok<|return|>"}
 SUMMARY = {"markup": "<|channel|>final<|message|>Three numbers were named.<|return|>"}
@@ -38,7 +39,10 @@ async def ask(session: Session, text: str) -> tuple[Response, list[str]]:
     async def approver(*_: object) -> bool:
         return False
 
-    turn = session.turn(text, approver)
+    return await ended(session, session.turn(text, approver))
+
+
+async def ended(session: Session, turn: Turn) -> tuple[Response, list[str]]:
     await session.finish(turn)
     assert session.unkept is None
     notices = [event.message for event in turn.log.events if isinstance(event, AgentNotice)]
@@ -51,7 +55,7 @@ async def test_a_person_asks_for_room(open_session: Open) -> None:
     for number in range(4):
         await ask(session, f"The number is {number}." + " So it is." * 20)
     before = session.context_used()
-    response, notices = await ask(session, f" {COMPACT}\n")
+    response, notices = await ended(session, session.compact())
     after = session.context_used()
     assert response.status == "completed" and "3 earlier turns summarised" in notices[-1]
     assert (
@@ -73,7 +77,7 @@ async def test_a_person_asks_for_room(open_session: Open) -> None:
 async def test_there_may_be_nothing_to_compact(open_session: Open) -> None:
     session = open_session()
     await session.begin()
-    response, _ = await ask(session, COMPACT)
+    response, _ = await ended(session, session.compact())
     assert response.error and "nothing to compact" in response.error.message
     await session.close()
 

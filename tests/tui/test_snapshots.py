@@ -148,7 +148,7 @@ def test_it_looks_as_before(snap_compare: Any, scene: Scene, size: tuple[int, in
 
     async def play(pilot: Any) -> None:
         someone = Person(app, session, pilot)
-        await someone.see(lambda: app._begun)
+        await someone.see(lambda: app.begun)
         app.prompt.cursor_blink = False
         await scene(someone)
         await pilot.pause()

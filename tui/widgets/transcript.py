@@ -55,6 +55,11 @@ class Transcript(VerticalScroll, can_focus=False):
         self._exchanges += made
         await self.mount(*made)
 
+    async def clear(self) -> None:
+        """Show nothing of it any more."""
+        self._exchanges.clear()
+        await self.remove_children()
+
     async def switch(self) -> None:
         """Panes become the record, the record panes."""
         self.panes = not self.panes

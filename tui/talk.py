@@ -1,0 +1,98 @@
+"""What the person sends, when its turn comes, and the turn that answers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tui.commands.registry import Commands, known, parse
+
+if TYPE_CHECKING:
+    from agent.turn import Turn
+    from tui.app import AgentApp
+    from tui.said import Said
+
+
+class Talk:
+    """One turn at a time; what is sent meanwhile waits above the prompt."""
+
+    def __init__(self, app: AgentApp) -> None:
+        self._app = app
+        self.turn: Turn | None = None
+        """The person's own turn that runs."""
+        self.said: Said | None = None
+        """The exchange that runs, or that ran last."""
+        self.commands: Commands = known()
+
+    @property
+    def free(self) -> bool:
+        """What is sent now is answered now."""
+        return self._app.begun and self.turn is None
+
+    async def take(self, text: str) -> None:
+        """The person sent it."""
+        asked = parse(text)
+        if asked is not None and (command := self.commands.find(asked[0])) is None:
+            self._app.prompt.replace_with(text)
+            self._app.notify(self.commands.unknown(asked[0]), severity="warning", markup=False)
+        elif self.free or (asked and command and not command.idle and self._app.begun):
+            await self._begin(text)
+        else:
+            self._app.queued.add(text)
+
+    async def next(self) -> None:
+        """What waits longest, where nothing runs; commands as many as there are."""
+        while self.free and (text := self._app.queued.first()) is not None:
+            await self._begin(text)
+
+    async def _begin(self, text: str) -> None:
+        from agent.errors import UserError
+
+        app = self._app
+        asked = parse(text)
+        command = self.commands.find(asked[0]) if asked else None
+        if asked is None or command is None:
+            await self.follow(text, app.session.turn(text, app.approve, app.ask))
+            return
+        try:
+            await command.run(app, asked[1])
+        except UserError as error:
+            app.chat.say(str(error), error=True)
+
+    async def follow(self, prompt: str, turn: Turn) -> None:
+        """Show the turn that was begun, and let it be the one that runs."""
+        from tui.said import Said
+
+        app = self._app
+        self.turn = turn
+        self.said = Said(prompt, clock=app.clock)
+        exchange = await app.chat.begin(self.said)
+        app.pulse.resume()
+
+        async def answer() -> None:
+            await app.follow(turn, said, exchange)
+            await self._finish(turn, said)
+
+        said = self.said
+        app.run_worker(answer())
+
+    async def _finish(self, turn: Turn, said: Said) -> None:
+        app = self._app
+        await app.session.finish(turn)
+        said.context_used = app.session.context_used() or said.context_used
+        self.turn = None
+        if app.session.unkept:
+            app.chat.say(app.session.unkept, error=True)
+            app.session.unkept = None
+        app.pulse.pause()
+        app.show_status()
+        await self.next()
+
+    def stop(self) -> None:
+        """Whoever stops has something else in mind than what they queued before; what they send
+        after that, while the turn still ends, is meant."""
+        if self.turn is None:
+            return
+        self.turn.stop()
+        prompt = self._app.prompt
+        if waiting := self._app.queued.all():
+            prompt.replace_with("\n\n".join(filter(None, [waiting, prompt.text])))

@@ -27,6 +27,19 @@ class CompactTurn(Turn):
             self.runtime.lay_ahead(self.conversation.ids())
 
 
+class WarmTurn(Turn):
+    """A client tells beforehand what it will go on from: nothing is said yet."""
+
+    async def _converse(self) -> bool:
+        self.prepare()
+        self._client_is_next = True
+        return False
+
+    def _leave(self) -> None:
+        super()._leave()
+        self.runtime.lay_ahead(self.conversation.ids())
+
+
 class SummaryTurn(Turn):
     """A client asks for a summary of all that it sent; the conversation stays as it is."""
 

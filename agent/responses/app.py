@@ -13,12 +13,12 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from agent.models import Model
-from agent.responses import chat, compaction, openapi, stored
+from agent.responses import chat, compaction, openapi, socket, stored
 from agent.responses.archive import Archive
-from agent.responses.errors import JSON, ApiError
+from agent.responses.errors import JSON, ApiError, broken
 from agent.responses.guard import Guard
 from agent.responses.memory import Memo, Memory
 from agent.responses.plan import Exposed, Plan, named_model, plan
@@ -53,6 +53,8 @@ class Endpoint:
         self.runtime, self.base, self.wire, self.max_body = runtime, base, wire, max_body
         self.memory, self.memo = Memory(archive), Memo()
         self.running: dict[Turn, Plan] = {}
+        self.ending = False
+        """Nothing new is begun."""
         self._background: set[asyncio.Task[None]] = set()
         self.began = int(time.time())
         self._exposed = Exposed(runtime, expose_tools, private_urls)
@@ -67,6 +69,11 @@ class Endpoint:
         while self._background:
             await asyncio.wait(self._background)
 
+    def awaited(self, work: asyncio.Task[None]) -> None:
+        """The server does not end before this does."""
+        self._background.add(work)
+        work.add_done_callback(self._background.discard)
+
     async def create(self, request: Request) -> Response:
         """POST /v1/responses"""
         wanted = parse(await read_body(request, self.max_body))
@@ -76,22 +83,27 @@ class Endpoint:
             return EventStream(turn, self.ended, self.wire, stays=stays)
         return stored.shown(stored.now(turn)) if stays else Body(turn, self.ended)
 
-    async def begin(self, wanted: CreateResponse, kind: type[Turn] = Turn) -> Turn:
-        """The turn that answers, started; whoever shows it calls `ended`. Raises ApiError."""
+    async def begin(
+        self, wanted: CreateResponse, kind: type[Turn] = Turn, memory: Memory | None = None
+    ) -> Turn:
+        """The turn that answers, started; whoever shows it calls `ended`. Raises ApiError.
+
+        ``memory``: of the responses that it may go on from, where that is not everybody's.
+        """
+        if self.ending:
+            raise ApiError(503, "This server is about to end.", code="server_error")
         if len(self.running) >= MAX_RUNNING:
             message = "Too many responses are running; try again later."
             raise ApiError(429, message, code="rate_limit_exceeded", headers={"retry-after": "5"})
         made = await plan(
-            wanted, self.runtime, self.base, self._exposed, self.memory, self.memo, kind
+            wanted, self.runtime, self.base, self._exposed, memory or self.memory, self.memo, kind
         )
         turn = made.turn.start()
         self.running[turn] = made
         if made.store:
             self.memory.begin(made.kept())
         if made.background:
-            work = asyncio.create_task(self._until_ended(turn))
-            self._background.add(work)
-            work.add_done_callback(self._background.discard)
+            self.awaited(asyncio.create_task(self._until_ended(turn)))
         return turn
 
     async def _until_ended(self, turn: Turn) -> None:
@@ -120,9 +132,7 @@ class Endpoint:
     def _leave(self, made: Plan) -> None:
         """The servers that the request brought end with it."""
         if made.turn.host is not self.runtime.host:
-            work = asyncio.create_task(made.turn.host.close())
-            self._background.add(work)
-            work.add_done_callback(self._background.discard)
+            self.awaited(asyncio.create_task(made.turn.host.close()))
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
@@ -189,8 +199,9 @@ def create(
             allow_headers=["*"],
         )
         middleware.insert(0, cors)
-    routes = [
+    routes: list[Route | WebSocketRoute] = [
         Route("/v1/responses", endpoint.create, methods=["POST"]),
+        socket.route(endpoint),
         Route("/v1/responses/input_tokens", endpoint.input_tokens, methods=["POST"]),
         compaction.route(endpoint),
         *stored.routes(endpoint),
@@ -237,5 +248,4 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _broke(request: Request, error: Exception) -> Response:
-    message = "Something went wrong inside this server; its log file has the details."
-    return ApiError(500, message, code="server_error").response()
+    return broken().response()

@@ -36,9 +36,12 @@ class ApiError(Exception):
             case _:
                 return "invalid_request_error"
 
+    @property
+    def told(self) -> dict[str, str | None]:
+        return {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
+
     def response(self) -> Response:
-        error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
-        return JSON({"error": error}, self.status, self.headers)
+        return JSON({"error": self.told}, self.status, self.headers)
 
 
 class JSON(Response):
@@ -62,6 +65,16 @@ def unsupported(param: str, what: str) -> ApiError:
 
 def invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
     return ApiError(400, message, code=code, param=param)
+
+
+def too_long(most: int) -> ApiError:
+    message = f"The body of the request is longer than {most:,} bytes."
+    return ApiError(413, message, code="request_too_large")
+
+
+def broken() -> ApiError:
+    message = "Something went wrong inside this server; its log file has the details."
+    return ApiError(500, message, code="server_error")
 
 
 # --- from pydantic's findings to one sentence ---

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from agent.events import Response
 from agent.responses.chat import ChatRequest
@@ -46,7 +46,13 @@ _ERROR = {
 }
 
 
-def route(described: Sequence[Route]) -> Route:
+_WRONG = {
+    "description": "What is wrong with the request.",
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+}
+
+
+def route(described: Sequence[Route | WebSocketRoute]) -> Route:
     """The document of these routes, which itself is one of them."""
     made: list[dict[str, Any]] = []
 
@@ -60,7 +66,7 @@ def route(described: Sequence[Route]) -> Route:
     return own
 
 
-def _document(routes: Sequence[Route]) -> dict[str, Any]:
+def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
     _, schemas = models_json_schema(
         [
             (CreateResponse, "validation"),
@@ -76,6 +82,9 @@ def _document(routes: Sequence[Route]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for one in routes:
         path = re.sub(r":\w+}", "}", one.path)
+        if isinstance(one, WebSocketRoute):
+            paths.setdefault(path, {})["get"] = _connection(one)
+            continue
         for method in sorted((one.methods or set()) - {"HEAD"}):
             paths.setdefault(path, {})[method.lower()] = _operation(one, path, method)
     return {
@@ -101,22 +110,36 @@ def _open(schema: Any) -> Any:
             return schema
 
 
+def _summary(one: Route | WebSocketRoute) -> str:
+    said = inspect.getdoc(one.endpoint) or one.name or ""
+    return re.sub(r"^[A-Z]+ /\S+?:? ", "", said.partition("\n\n")[0].replace("\n", " "))
+
+
+def _connection(one: WebSocketRoute) -> dict[str, Any]:
+    """OpenAPI has no word for what is sent over a WebSocket."""
+    return {
+        "summary": _summary(one),
+        "description": (
+            'A message holds the fields of a CreateResponse and `"type": "response.create"`.'
+            ' `"generate": false` prepares a response to go on from; requests of different'
+            " `stream_id` run side by side. What is wrong is told by a message of type"
+            ' "error" with `status` and the `error` of an Error.'
+        ),
+        "responses": {"101": {"description": "The connection is a WebSocket now."}, "4XX": _WRONG},
+    }
+
+
 def _operation(one: Route, path: str, method: str) -> dict[str, Any]:
-    said = inspect.getdoc(one.endpoint) or one.name
-    summary = re.sub(r"^[A-Z]+ /\S+?:? ", "", said.partition("\n\n")[0].replace("\n", " "))
     answers: dict[str, Any] = {"application/json": {"schema": {}}}
     if path in ANSWERS and method != "DELETE":
         answers["application/json"] = {"schema": _named(Response)}
     if path in ("/v1/responses", "/v1/responses/{id}", "/v1/chat/completions"):
         answers["text/event-stream"] = {"schema": {"type": "string"}}
     operation: dict[str, Any] = {
-        "summary": summary,
+        "summary": _summary(one),
         "responses": {
             "200": {"description": "Done.", "content": answers},
-            "4XX": {
-                "description": "What is wrong with the request.",
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-            },
+            "4XX": _WRONG,
         },
     }
     if names := re.findall(r"{(\w+)}", path):

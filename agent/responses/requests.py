@@ -17,7 +17,7 @@ from pydantic import (
 )
 from starlette.requests import Request
 
-from agent.responses.errors import ApiError, from_validation
+from agent.responses.errors import ApiError, from_validation, too_long
 
 W = TypeVar("W", bound="Wire")
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
@@ -363,28 +363,30 @@ _TAGS = frozenset(
 
 async def read_body(request: Request, most: int) -> bytes:
     """The body, if it is not too long. Raises ApiError."""
-    message = f"The body of the request is longer than {most:,} bytes."
-    too_long = ApiError(413, message, code="request_too_large")
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > 2 * most:
-        raise too_long
+        raise too_long(most)
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size <= most:
             chunks.append(chunk)
         elif size > 2 * most:  # a little more is read and dropped: who still sends hears no answer
-            raise too_long
+            raise too_long(most)
     if size > most:
-        raise too_long
+        raise too_long(most)
     return b"".join(chunks)
 
 
 def parse(body: bytes) -> CreateResponse:
     """Read a body. Raises ApiError: 400, with the place of what is wrong."""
-    value = json_object(body)
+    return asked(json_object(body), len(body))
+
+
+def asked(value: dict[str, Any], size: int) -> CreateResponse:
+    """``size``: bytes that the value was read from. Raises ApiError."""
     request = validate(CreateResponse, value)
-    request._sent, request._sent_bytes = value.get("input") or "", len(body)
+    request._sent, request._sent_bytes = value.get("input") or "", size
     return request
 
 

@@ -18,7 +18,7 @@ from agent import setup
 from agent.config import settings
 from agent.engine.base import EngineError
 from agent.errors import UserError
-from agent.responses.app import Endpoint, create
+from agent.responses.app import MAX_BODY, Endpoint, create
 from agent.responses.archive import DAYS, MOST, Archive
 from agent.responses.guard import is_loopback
 from agent.responses.stream import OPEN_RESPONSES, Wire
@@ -195,10 +195,12 @@ class Server:
             access_log=False,
             server_header=False,
             lifespan="off",
-            ws="none",
+            ws="websockets-sansio",
+            ws_max_size=2 * MAX_BODY,  # what is a little too long is told so, as over HTTP
+            ws_per_message_deflate=False,
             timeout_graceful_shutdown=int(DRAIN_SECONDS + CLOSE_SECONDS),
         )
-        self._uvicorn = _Uvicorn(config)
+        self._uvicorn = _Uvicorn(config, self.endpoint)
 
     async def run(self) -> None:
         try:
@@ -216,7 +218,7 @@ class Server:
         if self.ending:
             self.endpoint.stop_all()
             return
-        self.ending = True
+        self.ending = self.endpoint.ending = True
         self._asked.set()
         self._uvicorn.should_exit = True
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.endpoint.stop_all)
@@ -233,7 +235,18 @@ def _archive(runtime: Runtime) -> Archive:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Signals belong to the program around it."""
+    """Signals belong to the program around it; connections stay until their responses have ended."""
+
+    def __init__(self, config: uvicorn.Config, endpoint: Endpoint) -> None:
+        super().__init__(config)
+        self._endpoint = endpoint
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        with contextlib.suppress(TimeoutError):  # a WebSocket would be closed at once
+            await asyncio.wait_for(self._endpoint.drained(), DRAIN_SECONDS + CLOSE_SECONDS)
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

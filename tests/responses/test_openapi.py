@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 from agent.responses.app import create
 from tests.responses.conftest import Serve
@@ -29,8 +29,8 @@ async def test_it_names_every_route(serve: Serve) -> None:
     routes = {
         (re.sub(r":\w+}", "}", route.path), method)
         for route in create(served.runtime).routes
-        if isinstance(route, Route)
-        for method in (route.methods or set()) - {"HEAD"}
+        if isinstance(route, Route | WebSocketRoute)
+        for method in (getattr(route, "methods", None) or {"GET"}) - {"HEAD"}
     }
     told = {(path, name.upper()) for path, item in found["paths"].items() for name in item}
     assert told == routes and ("/openapi.json", "GET") in told

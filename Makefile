@@ -26,8 +26,9 @@ $(READY): pyproject.toml $(NODE_SERVERS)/package.json
 demo: $(READY)
 	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."
 
+# A process per core, a file in one of them: much of it waits for other processes.
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test-fast: $(READY)
 	$(BIN)/pytest -m "not slow"

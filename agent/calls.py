@@ -183,6 +183,11 @@ class Calls:
         """A pending call is the client's to run."""
         return any(call.client for call in self.pending)
 
+    @property
+    def untold(self) -> list[str]:
+        """Recipients of pending calls whose results the model has not got yet."""
+        return [call.recipient for call in self.pending if not call.client]
+
     async def run(self) -> bool:
         """Run the pending calls; true when the turn is over with them.
 

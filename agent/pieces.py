@@ -34,6 +34,11 @@ class Pieces:
         self._kind = Kind.FINAL
         self._writer: ReasoningWriter | MessageWriter | Call | None = None
 
+    @property
+    def open(self) -> Kind | None:
+        """What is being written right now."""
+        return self._kind if self._writer is not None else None
+
     def feed(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None = None) -> None:
         """The next ids; those that come after the stop do not count.
 

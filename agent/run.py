@@ -22,6 +22,7 @@ from agent.conversation import Conversation, User
 from agent.errors import UserError
 from agent.events import AgentNotice, Event, MessageItem, Response
 from agent.items import new_id
+from agent.journal import Journal
 from agent.shared import Shared
 from agent.store import Store, StoreError
 from agent.turn import Turn
@@ -112,6 +113,7 @@ async def _run(
         if store is not None and not _kept(store.begin, conversation, prompt, turn.response):
             store = None
         turn.start()
+        journal = Journal(store, turn) if store is not None else None
         try:
             async for batch in turn.log.follow():
                 for event in batch:
@@ -124,8 +126,8 @@ async def _run(
             turn.stop()
             unwritten = True
         response = await turn.done()
-        if store is not None:
-            _kept(store.finish, conversation, response)
+        if journal is not None:
+            _kept(journal.finish, response)
     finally:
         await runtime.close()
     _write_files(job, turn, response)

@@ -76,6 +76,16 @@ create index items_of on response_items(response);
 """
 """Responses of the endpoint. A message's ids are kept once, however many responses go on from it."""
 
+JOURNAL = """
+create table journal (
+    number integer primary key, turn text not null references turns(id) on delete cascade,
+    note text not null
+);
+create index journal_of on journal(turn);
+alter table turns add column events blob
+"""
+"""What is known of turns that run (`journal.py`), and the events of those that have ended."""
+
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""
 
@@ -177,6 +187,10 @@ def _responses(db: sqlite3.Connection) -> None:
     _run(db, RESPONSES)
 
 
+def _journal(db: sqlite3.Connection) -> None:
+    _run(db, JOURNAL)
+
+
 def _run(db: sqlite3.Connection, statements: str) -> None:
     """Within the transaction (``executescript`` would end it)."""
     for statement in statements.split(";"):
@@ -184,4 +198,4 @@ def _run(db: sqlite3.Connection, statements: str) -> None:
             db.execute(statement)
 
 
-STEPS: list[Callable[[sqlite3.Connection], None]] = [_first, _branches, _responses]
+STEPS: list[Callable[[sqlite3.Connection], None]] = [_first, _branches, _responses, _journal]

@@ -16,6 +16,7 @@ from pathlib import Path
 from agent.conversation import Compacted, Conversation, Entry
 from agent.events import Response
 from agent.items import new_id
+from agent.journal import Timed, recover, unpacked
 from agent.schema import blob, connect, ids_of, mark_lost
 
 PATH = """
@@ -63,6 +64,7 @@ class Store:
         try:
             self._db = connect(path)
             mark_lost(self._db, "turns")
+            recover(self._db)
         except (OSError, ValueError, sqlite3.Error) as error:
             raise StoreError(f"The store {path} cannot be used: {error}.") from error
 
@@ -77,22 +79,32 @@ class Store:
             self._db.execute("begin immediate")
             self._add(conversation, prompt, response.model)
             self._db.execute(
-                "insert into turns values (?,?,?,?,?,?,?,?)",
+                "insert into turns values (?,?,?,?,?,?,?,?,null)",
                 (response.id, conversation.id, prompt, "in_progress", response.model_dump_json(),
                  os.getpid(), time.time(), len(conversation.entries)),
             )  # fmt: skip
 
-    def finish(self, conversation: Conversation, response: Response) -> None:
-        """A turn ended: its final response, and the conversation as it is now.
+    def note(self, response_id: str, note: str) -> None:
+        """Something of a turn that runs. It outlives this process; the machine's end it may not, for
+        the disk is not waited for."""
+        self._db.execute("pragma synchronous = normal")
+        self._db.execute("insert into journal values (null,?,?)", (response_id, note))
+        self._db.execute("pragma synchronous = full")
+
+    def finish(
+        self, conversation: Conversation, response: Response, events: bytes | None = None
+    ) -> None:
+        """A turn ended: its final response, its events (packed), and the conversation as it is now.
 
         Where another process went on with the conversation meanwhile, it becomes a branch of that one.
         """
         with self._db:
             self._db.execute("begin immediate")
             self._db.execute(
-                "update turns set status = ?, response = ? where id = ?",
-                (response.status, response.model_dump_json(), response.id),
+                "update turns set status = ?, response = ?, events = ? where id = ?",
+                (response.status, response.model_dump_json(), events, response.id),
             )
+            self._db.execute("delete from journal where turn = ?", (response.id,))
             if conversation.entries or conversation.revision:
                 self._part(conversation, response)
                 self._write(conversation)
@@ -110,6 +122,11 @@ class Store:
             self._write(branch)
         return branch
 
+    def rename(self, conversation_id: str, title: str) -> None:
+        self._db.execute(
+            "update conversations set title = ? where id = ?", (_title(title), conversation_id)
+        )
+
     def delete(self, conversation_id: str) -> None:
         """Forget it; what branches of it share with it stays theirs."""
         with self._db:
@@ -120,7 +137,7 @@ class Store:
 
     def _add(self, conversation: Conversation, prompt: str, model: str) -> None:
         """The conversation's row; a branch's parent is the one whose own entries it still shares."""
-        now, title = time.time(), (prompt.strip().splitlines() or [""])[0].strip()[:80]
+        now, title = time.time(), _title(prompt)
         known = self._db.execute(
             "select revision from conversations where id = ? and not hidden", (conversation.id,)
         ).fetchone()
@@ -302,6 +319,11 @@ class Store:
         """What was asked, and the response, in order."""
         return [(turn.prompt, turn.response) for turn in self.turns(conversation_id)]
 
+    def events(self, response_id: str) -> list[Timed]:
+        """Of a turn, as they came; none where they were not kept."""
+        row = self._db.execute("select events from turns where id = ?", (response_id,)).fetchone()
+        return unpacked(row[0]) if row and row[0] else []
+
     def alternatives(self, conversation_id: str, start: int) -> list[str]:
         """The conversations that say something else at an entry (itself among them), oldest first.
 
@@ -323,3 +345,8 @@ class Store:
             "select parent, shared from conversations where id = ?", (conversation_id,)
         ).fetchone()
         return parent, shared
+
+
+def _title(text: str) -> str:
+    """Its first line."""
+    return (text.strip().splitlines() or [""])[0].strip()[:80]

@@ -79,7 +79,9 @@ class Turn:
         self.stopped: StopReason | None = None
         self.exit_code = EXIT_FAILED
         self.generated: list[list[int]] = []
-        self._prepared = self._client_is_next = False
+        self.prepared = self._client_is_next = False
+        self.writing: Pieces | None = None
+        """The generation that comes right now."""
         self._mark = self._begun = 0
         self._stop = asyncio.Event()
         self._number = 0
@@ -111,7 +113,7 @@ class Turn:
         Needs a runtime that is ready. The turn does it by itself where nobody did before.
         """
         form, conversation = self.runtime.format, self.conversation
-        if not self._prepared:
+        if not self.prepared:
             vocabulary = self.runtime.vocabulary
             if conversation.vocabulary not in (None, vocabulary):
                 refusal = (
@@ -120,7 +122,7 @@ class Turn:
                 )
                 raise Refused("invalid_prompt", refusal, EXIT_USAGE)
             conversation.vocabulary = vocabulary
-            self._prepared = True
+            self.prepared = True
             self._mark = len(conversation.entries)
             self.calls = Calls(self)
             self.constraints = Constraints(self)
@@ -157,7 +159,7 @@ class Turn:
             self.exit_code = EXIT_CUT if self.stopped == "timeout" else EXIT_STOPPED
             self._end("cancelled")
         except Refused as error:
-            if self._prepared and not self.generated:
+            if self.prepared and not self.generated:
                 # What could not be asked would stand in the way of all that follows.
                 self.conversation.forget(self._mark)
             self.exit_code = error.exit_code
@@ -183,7 +185,7 @@ class Turn:
                 self.runtime.lay_ahead(self.conversation.ids())
 
     def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
-        if self._prepared:
+        if self.prepared:
             self.calls.abandon("the turn ended before it ran")
         self.emit(self.measures.stats())
         details = (
@@ -210,7 +212,7 @@ class Turn:
         self._ended = True
 
     def _messages(self) -> dict[str, object]:
-        if not (self.options.messages and self._prepared):
+        if not (self.options.messages and self.prepared):
             return {}
         talk, form = self.conversation, self.runtime.format
         before, after = talk.entries[: self._begun], talk.entries[self._begun :]
@@ -339,6 +341,7 @@ class Turn:
             raise Refused("rate_limit_exceeded", str(error), EXIT_UNAVAILABLE) from error
         pieces = Pieces(self, self.runtime.format.parser(self.calls.recipients))
         self.generated.append(pieces.ids)
+        self.writing = pieces
         pieces.feed(opening)
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
         end: Finished | None = None
@@ -360,6 +363,7 @@ class Turn:
             # Also where the engine failed: what was said is kept, and every item closed.
             pieces.finish()
             self.conversation.add_generated(self.runtime.format, pieces.ids, pieces.spans)
+            self.writing = None
         assert end is not None, "a generation that does not fail finishes"
         self.measures.generated(end, len(pieces.ids) - len(opening), pieces.reasoning_tokens)
         if pieces.stopped:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agent.conversation import Conversation
     from agent.events import Response
+    from agent.journal import Journal
     from agent.runtime import Runtime
     from agent.shared import Shared
     from agent.store import Store
@@ -56,6 +57,8 @@ class Session:
         self.shared, self.serving = shared, serving
         self._go_on, self._resume = go_on, resume
         self._store: Store | None = None
+        self._journal: Journal | None = None
+        """Of the turn that runs."""
         self._began = False
         self.unkept: str | None = None
         """Why nothing is written to the store any more."""
@@ -120,12 +123,15 @@ class Session:
     def turn(self, prompt: str, approver: Approver, answerer: OnElicitation | None = None) -> Turn:
         """A turn that is about to start; ``answerer`` is asked what tools' servers want to know."""
         from agent.conversation import User
+        from agent.journal import Journal
         from agent.turn import Turn
 
         options = replace(self.options, approver=approver, answerer=answerer)
         turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
         self._keep(lambda store: store.begin(self.conversation, prompt, turn.response))
-        return turn.start()
+        turn.start()
+        self._journal = Journal(self._store, turn) if self._store is not None else None
+        return turn
 
     def compact(self) -> Turn:
         """A turn that only compacts the conversation."""
@@ -163,7 +169,11 @@ class Session:
     async def finish(self, turn: Turn) -> None:
         """Once its events are read: keep what was said."""
         response = await turn.done()
-        self._keep(lambda store: store.finish(self.conversation, response))
+        if (journal := self._journal) is not None:
+            self._journal = None
+            self._keep(lambda store: journal.finish(response))
+        else:
+            self._keep(lambda store: store.finish(self.conversation, response))
 
     def _keep(self, write: Callable[[Store], None]) -> None:
         """Write to the store; one that fails (a full disk) ends the keeping, not the conversation."""

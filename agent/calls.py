@@ -63,7 +63,7 @@ class Call:
         if self.tool is not None:
             if hosted.shows_code(label, opened.raw_recipient):
                 container = turn.conversation.id
-                return CodeWriter(turn.output, name, container, outputs=hosted.outputs)
+                return CodeWriter(turn.output, name, container)
             if hosted.shows_search(label):
                 return SearchWriter(turn.output, name)
         if (label, name) in hosted.held and not asked:

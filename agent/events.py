@@ -156,7 +156,8 @@ class CodeInterpreterCallItem(Model):
     container_id: str
     code: str = ""
     outputs: list[dict[str, Any]] | None = None
-    """What it printed, where the request includes ``code_interpreter_call.outputs``."""
+    """What it printed, also where a request does not include it: a client that sends its items back
+    would lose it otherwise."""
     status: Literal["in_progress", "completed", "incomplete", "interpreting", "failed"] = (
         "in_progress"
     )

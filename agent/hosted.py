@@ -23,8 +23,6 @@ class Hosted:
     """Which of OpenAI's tools a request has, that hands of ours stand for."""
 
     code: bool = False
-    outputs: bool = False
-    """A code_interpreter_call shows what was printed."""
     search: bool = False
     held: frozenset[tuple[str, str]] = frozenset()
     """Servers' tools whose calls wait for the client's word."""
@@ -73,9 +71,9 @@ class Writer(Protocol):
 class CodeWriter:
     """Code streams as itself; what the model wrote as JSON is shown once it is whole."""
 
-    def __init__(self, output: Output, name: str, container: str, *, outputs: bool) -> None:
-        """``container``: whose variables the code sees. ``outputs``: what is printed is shown."""
-        self._output, self._container, self._outputs = output, container, outputs
+    def __init__(self, output: Output, name: str, container: str) -> None:
+        """``container``: whose variables the code sees."""
+        self._output, self._container = output, container
         self.server, self.name, self.arguments = "code_interpreter", name, "{}"
         self.id, self._code = new_id("ci"), ""
         self._index = output.open(self._item("in_progress"))
@@ -87,12 +85,11 @@ class CodeWriter:
         status: Literal["in_progress", "completed", "incomplete", "failed"],
         logs: str | None = None,
     ) -> ev.CodeInterpreterCallItem:
-        shown = None if logs is None or not self._outputs else [{"type": "logs", "logs": logs}]
         return ev.CodeInterpreterCallItem(
             id=self.id,
             container_id=self._container,
             code=self._code,
-            outputs=shown,
+            outputs=None if logs is None else [{"type": "logs", "logs": logs}],
             status=status,
         )
 

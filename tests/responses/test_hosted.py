@@ -84,8 +84,7 @@ async def test_code_interpreter(serve: Serve) -> None:
         thought("Compute.") + python("print(6*7)"), final("42"), python("1/0"), final("No."),
         tools="python",
     )  # fmt: skip
-    include = ["code_interpreter_call.outputs"]
-    response = check(await served.stream(input="x", tools=[CONTAINER], include=include))
+    response = check(await served.stream(input="x", tools=[CONTAINER]))
     _, run, message = response["output"]
     assert (run["type"], run["code"], run["status"]) == (
         "code_interpreter_call",
@@ -100,8 +99,8 @@ async def test_code_interpreter(serve: Serve) -> None:
         tools=[{"type": "code_interpreter", "container": {"type": "auto"}}],
     )
     item: Any = made.output[0]
-    assert item.status == "completed" and item.outputs is None and item.code == "1/0"
-    assert "ZeroDivisionError" in seen(served)
+    assert item.status == "completed" and item.code == "1/0"
+    assert "ZeroDivisionError" in item.outputs[0].logs and "ZeroDivisionError" in seen(served)
     resent = [
         {"role": "user", "content": "x"},
         *response["output"],
@@ -109,6 +108,7 @@ async def test_code_interpreter(serve: Serve) -> None:
     ]
     check(await served.stream(input=resent, tools=[CONTAINER], store=False))
     assert "to=python code<|message|>print(6*7)<|call|>" in seen(served)
+    assert "<|start|>python to=assistant<|channel|>analysis<|message|>42<|end|>" in seen(served)
 
 
 async def test_code_interpreter_beside_the_mcp_one(serve: Serve) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from textual.widget import Widget
-    from textual.widgets.markdown import Markdown
 
     from agent.turn import Turn
     from tools.base import Answer, Tool
@@ -80,15 +79,19 @@ class AgentApp(App[int]):
             self.register_theme(made)
         self.theme = theme.DARK.name
 
+        # Held here: while the app leaves they are on no screen any more.
+        self.chat, self.served = Transcript(id="chat"), Transcript(id="served")
+        self.queued = Queued()
+        self.prompt = Prompt(self._history, lambda: bool(self.queued.prompts))
+
     def compose(self) -> ComposeResult:
         yield Tabs()
-        with Transcript(id="chat"):
+        with self.chat:
             yield Welcome()
-        served = Transcript(id="served")
-        served.display = False
-        yield served
-        yield Queued()
-        yield Prompt(self._history, lambda: bool(self.queued.prompts))
+        self.served.display = False
+        yield self.served
+        yield self.queued
+        yield self.prompt
         yield StatusLine()
 
     def on_mount(self) -> None:
@@ -97,22 +100,6 @@ class AgentApp(App[int]):
         self.call_after_refresh(self.run_worker, self._begin())
 
     # --- parts of the screen ---
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.query_one(Prompt)
-
-    @property
-    def queued(self) -> Queued:
-        return self.query_one(Queued)
-
-    @property
-    def chat(self) -> Transcript:
-        return self.query_one("#chat", Transcript)
-
-    @property
-    def served(self) -> Transcript:
-        return self.query_one("#served", Transcript)
 
     @property
     def turn(self) -> Turn | None:
@@ -327,11 +314,11 @@ class AgentApp(App[int]):
             self.prompt.focus()
             self.prompt.insert(event.character)
 
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
-        if event.href.startswith(("http://", "https://")):
-            self.open_url(event.href)
+    def action_link(self, address: str) -> None:
+        if address.startswith(("http://", "https://")):
+            self.open_url(address)
         else:
-            self.notify(event.href, title="Not opened: no web address", markup=False)
+            self.notify(address, title="Not opened: no web address", markup=False)
 
     def action_stop(self) -> None:
         self.talk.stop()

@@ -8,9 +8,14 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-_markdown = MarkdownIt("gfm-like")
+_markdown = MarkdownIt("gfm-like", {"html": False})
 LINE_IS_CLEAR = 8
 """After so many characters a line shows what it is: more of a list, a new block."""
+
+
+def parse(text: str) -> list[Token]:
+    """Markdown as this app reads it: GitHub's, tags shown as the text that they are."""
+    return _markdown.parse(text)
 
 
 class Blocks:
@@ -29,8 +34,9 @@ class Blocks:
         after = self.open[blank + 2 :]
         if blank < self._looked or ("\n" not in after and len(after) < LINE_IS_CLEAR):
             return ""
-        self._looked = blank + 1
-        starts = sorted({t.map[0] for t in _markdown.parse(self.open) if t.map and t.level == 0})
+        # The longer it is, the less often.
+        self._looked = blank + 1 + len(self.open) // 10
+        starts = sorted({t.map[0] for t in parse(self.open) if t.map and t.level == 0})
         if len(starts) < 2:
             return ""
         lines = self.open.split("\n")
@@ -42,8 +48,8 @@ class Blocks:
 
 def same(pieces: Sequence[str], whole: str) -> bool:
     """Whether the pieces, each rendered for itself, come out as the whole does."""
-    apart = (token for piece in pieces for token in _markdown.parse(piece))
-    return list(_marks(apart)) == list(_marks(_markdown.parse(whole)))
+    apart = (token for piece in pieces for token in parse(piece))
+    return list(_marks(apart)) == list(_marks(parse(whole)))
 
 
 def _marks(tokens: Iterable[Token]) -> Iterator[tuple[Any, ...]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+from rich.cells import cell_len, chop_cells
+
 # Terminal sequences that are whole: colours of a tool's output, titles, links.
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 # Whatever is left that a terminal may act on, and what turns the direction of reading.
@@ -47,3 +49,19 @@ def count(value: int) -> str:
     if value < 1000:
         return str(value)
     return f"{value / 1000:.1f}k" if value < 9950 else f"{value / 1000:.0f}k"
+
+
+def wrap(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
+    """Where the rows of one line start and end, broken at blanks where there are some."""
+    rows: list[tuple[int, int]] = []
+    while True:
+        rest = text[start : start + width + 1]
+        if len(text) - start <= width and cell_len(rest) <= width:
+            return [*rows, (start, len(text))]
+        fits = max(1, len(chop_cells(rest, width)[0]))
+        blank = text.rfind(" ", start + 1, start + fits + 1)
+        end = blank + 1 if blank > start else start + fits
+        rows.append((start, end))
+        if end >= len(text):
+            return rows
+        start = end

@@ -20,6 +20,7 @@ from tests.tui.played import (
     thinks,
 )
 from tui.widgets.approval import Approval
+from tui.widgets.message import Message
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 CODE = '{"code":"a = 123\\nb = 456\\nprint(a * b)"}'
@@ -97,7 +98,7 @@ async def answered(someone: Person) -> None:
     says(turn, ANSWER).close(True)
     turn.end()
     await someone.see(lambda: someone.app.turn is None)
-    await someone.see(lambda: not someone.app.query(".open-block"))
+    await someone.see(lambda: all(message.settled for message in someone.app.query(Message)))
 
 
 async def conversation(someone: Person) -> None:

@@ -13,8 +13,7 @@ from agent import events as ev
 from tui.blocks import Blocks
 from tui.history import KEPT, History
 from tui.said import Said
-from tui.widgets.stream import wrap
-from tui.words import arguments, count, seconds, shown
+from tui.words import arguments, count, seconds, shown, wrap
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 40])

@@ -1,98 +1,171 @@
-"""What the model says to the person: Markdown, its closed blocks rendered while the rest comes."""
+"""What the model says to the person: Markdown, rendered while it comes."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import ClassVar
 
-from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.widget import AwaitMount
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.geometry import Size
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
 
-from tui.blocks import Blocks, same
+from tui.blocks import same
+from tui.growing import Growing
+from tui.markdown import PARTS
 from tui.said import Part
-from tui.widgets.markdown import Group, Text
-from tui.widgets.stream import Stream
 
-FREEZE = 0.25
-"""Seconds between two renderings of what is closed: each costs a layout of all that stands above."""
-GROUP = 16
-"""So many renderings share a container: a layout looks at containers, not into those unchanged."""
+SHARE = 0.1
+"""Of the time, so much at most goes into rendering again a long block that grows."""
 
 
-class Message(Vertical):
-    """One message. What is rendered is not touched again; only where references defined later or some
-    nested list come out differently in one piece, all is rendered once more at the end."""
+class Message(Widget):
+    """One message: a single widget, however long it is. Where references defined later or some nested
+    list come out differently in one piece, all is rendered once more at the end."""
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"message--{part}" for part in PARTS}
     DEFAULT_CSS = """
     Message {
         height: auto;
-        Markdown { padding: 0; background: transparent; }
-        &.-commentary Markdown { color: $text-muted; }
+        &.-commentary { color: $text-muted; }
+        & > .message--heading { color: $primary; text-style: bold; }
+        & > .message--code { color: $accent; }
+        & > .message--block { background: $surface; }
+        & > .message--quote, & > .message--comment { color: $text-muted; }
+        & > .message--rule { color: $rule; }
+        & > .message--link { color: $primary; text-style: underline; }
+        & > .message--keyword { color: $secondary; }
+        & > .message--string { color: $success; }
+        & > .message--number { color: $warning; }
+        & > .message--function { color: $primary; }
     }
     """
 
     def __init__(self, part: Part) -> None:
         super().__init__(classes=f"-{part.kind}")
         self.part = part
+        self._text = Growing()
         self._seen = 0
-        self._blocks = Blocks()
-        self._to_freeze = ""
-        """Blocks that nothing can change any more, but that are not rendered yet."""
-        self._pieces: list[str] = []
-        self._froze = 0.0
-        self._group: Group | None = None
-        self._open = Stream(grows=True, classes="open-block")
-        self._settled = self._ready = False
+        self._finished = self._checked = False
+        self._aside = False
+        """Something is being rendered in a thread."""
+        self._again = 0.0
+        """When it is worth it to render again what grows."""
 
-    def compose(self) -> ComposeResult:
-        yield self._open
+    @property
+    def settled(self) -> bool:
+        """All of it is rendered."""
+        return self._finished and not self._aside and self._text.next() is None
 
     def on_mount(self) -> None:
-        self._ready = True
         self.follow()
 
     def follow(self) -> None:
         """Show what came since the last call."""
-        if self._settled or not self._ready:
+        part = self.part
+        if self._finished or not self.is_attached:
             return
-        if self.part.settled:
-            self._settled = True
-            self.run_worker(self._settle(self.part.whole or str(self.part.text)))
-            return
-        new = self.part.text.after(self._seen)
-        self._seen = len(self.part.text)
-        self._to_freeze += self._blocks.feed(new)
-        if self._to_freeze and time.monotonic() - self._froze > FREEZE:
-            self._freeze(self._to_freeze)
-            self._open.cut()
-            self._open.write(self._blocks.open)
-            self._to_freeze = ""
+        new = part.text.after(self._seen)
+        if part.settled:
+            self._finished = True
+            # What comes from the store never streamed.
+            self._text.finish(new or ("" if self._seen else self._whole))
         else:
-            self._open.write(new)
+            self._text.feed(new)
+        self._seen = len(part.text)
+        before = len(self._text.rows)
+        self._render_some()
+        self.refresh(layout=len(self._text.rows) != before)
 
-    def _freeze(self, piece: str) -> AwaitMount:
-        self._froze = time.monotonic()
-        self._pieces.append(piece)
-        if self._group is None or len(self._pieces) % GROUP == 1:
-            self._group = Group()
-            self.mount(self._group, before=self._open)
-        return self._group.mount(Text(piece))
+    # --- rendering ---
 
-    async def _settle(self, text: str) -> None:
-        """The end: the rest is rendered too, or all once more where that makes a difference."""
-        rest = self._to_freeze + self._blocks.open + self.part.text.after(self._seen)
-        pieces = [*self._pieces, rest]
-        unchanged: bool = bool(self._pieces) and await asyncio.to_thread(same, pieces, text)
-        if unchanged:
-            await self._freeze(rest)
-            await self._open.remove()
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        if width > 0:
+            self._lay(width)
+        return len(self._text.rows)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        if self._text.laid:  # the theme may have changed
+            self.call_next(self._lay, self._text.laid[0])
+
+    def _lay(self, width: int) -> None:
+        look = {
+            part: self.get_component_rich_style(f"message--{part}", partial=True) for part in PARTS
+        }
+        if (width, look) != self._text.laid:
+            self._text.lay(width, look)
+            self._render_some()
+            self.refresh()
+
+    def _render_some(self) -> None:
+        """Little at once, much in a thread."""
+        if self._aside:
             return
-        whole = Text("")
-        whole.display = False
-        await self.mount(whole)
-        await whole.update(text)
-        with self.app.batch_update():
-            whole.display = True
-            for child in [c for c in self.children if c is not whole]:
-                await child.remove()
+        job = self._text.next()
+        if job is not None and job.small:
+            self._text.take(job, job.run())
+            job = None
+        now = time.monotonic()
+        if self._unchecked or (job is not None and (job.closed or now >= self._again)):
+            self._aside = True
+            self.run_worker(self._render_aside())
+
+    async def _render_aside(self) -> None:
+        while self._aside:
+            began = time.monotonic()
+            if (job := self._text.next()) is not None:
+                self._text.take(job, await asyncio.to_thread(job.run))
+                self._aside = bool(job.closed)
+            elif self._unchecked:
+                self._checked = True
+                if not await asyncio.to_thread(same, list(self._text.pieces), self._whole):
+                    self._text.replace(self._whole)
+            else:
+                self._aside = False
+        now = time.monotonic()
+        self._again = now + (now - began) / SHARE
+        self.refresh(layout=True)
+
+    @property
+    def _unchecked(self) -> bool:
+        """The pieces may say something else than the whole does."""
+        return self._finished and not self._checked and self._text.pieces != [self._whole]
+
+    @property
+    def _whole(self) -> str:
+        return self.part.whole or str(self.part.text)
+
+    # --- painting ---
+
+    def render_line(self, y: int) -> Strip:
+        width, rows, style = self.size.width, self._text.rows, self.rich_style
+        if y >= len(rows):
+            return Strip.blank(width, style)
+        strip = rows[y].strip
+        if (selection := self.text_selection) and (span := selection.get_span(y)):
+            text = strip.text
+            start, end = span[0], len(text) if span[1] == -1 else span[1]
+            cuts = [cell_len(text[:start]), cell_len(text[:end]), strip.cell_length]
+            before, chosen, after = strip.divide(cuts)
+            marked = self.screen.get_component_rich_style("screen--selection")
+            strip = Strip.join([before, Strip(Segment.apply_style(chosen, None, marked)), after])
+        strip = strip.apply_style(style).adjust_cell_length(width, style)
+        return strip.apply_offsets(0, y)
+
+    # --- selecting: what was wrapped is one line again ---
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        text = ""
+        for y, row in enumerate(self._text.rows):
+            if (span := selection.get_span(y)) is None:
+                continue
+            part = row.strip.text[span[0] : None if span[1] == -1 else span[1]]
+            text += (part.strip() if text and not text.endswith("\n") else part.rstrip()) + row.end
+        return text.rstrip("\n"), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()

@@ -12,7 +12,7 @@ from tui.widgets.thought import Thought
 
 class Record(Vertical):
     DEFAULT_CSS = """
-    Record { height: auto; max-width: 120; & > Thought, & > Call { margin-bottom: 1; } }
+    Record { height: auto; max-width: 120; & > * { margin-bottom: 1; } }
     """
 
     def __init__(self, said: Said) -> None:

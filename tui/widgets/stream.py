@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
+
+from tui.words import wrap
 
 
 @dataclass(slots=True)
@@ -162,19 +163,3 @@ class Stream(ScrollView, can_focus=True):
 
     def selection_updated(self, selection: Selection | None) -> None:
         self.refresh()
-
-
-def wrap(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
-    """Where the rows of one line start and end, broken at blanks where there are some."""
-    rows: list[tuple[int, int]] = []
-    while True:
-        rest = text[start : start + width + 1]
-        if len(text) - start <= width and cell_len(rest) <= width:
-            return [*rows, (start, len(text))]
-        fits = max(1, len(chop_cells(rest, width)[0]))
-        blank = text.rfind(" ", start + 1, start + fits + 1)
-        end = blank + 1 if blank > start else start + fits
-        rows.append((start, end))
-        if end >= len(text):
-            return rows
-        start = end

@@ -1,0 +1,183 @@
+"""Markdown as rows of cells: one pass over the text, where a widget for each block, item and cell
+would cost the screen twenty times as much."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import (
+    CodeBlock,
+    Heading,
+    Markdown,
+    MarkdownElement,
+    Paragraph,
+    TableElement,
+)
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import ANSISyntaxTheme, Syntax
+from rich.table import Table
+from rich.text import Text
+from rich.theme import Theme
+from textual.strip import Strip
+
+from tui.blocks import parse
+from tui.words import shown, wrap
+
+Look = Mapping[str, Style]
+"""How the parts of a text look: a style for each of PARTS."""
+PARTS = (
+    "heading", "code", "block", "quote", "rule", "link", "keyword", "string", "number", "comment",
+    "function",
+)  # fmt: skip
+_TOKENS = {
+    ("Comment",): "comment",
+    ("Keyword",): "keyword",
+    ("Literal",): "number",
+    ("Literal", "String"): "string",
+    ("Name", "Builtin"): "function",
+    ("Name", "Class"): "function",
+    ("Name", "Decorator"): "function",
+    ("Name", "Function"): "function",
+}
+"""Of Pygments' kinds of tokens, those that are told apart."""
+_GOES_ON, _GOES_ON_AFTER_A_BLANK = (Style.from_meta({"joined": by}) for by in ("", " "))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the screen."""
+
+    strip: Strip
+    end: str = "\n"
+    """What stands between it and the next one in the text: nothing or a blank where it was wrapped."""
+
+
+def plain(text: str, width: int) -> list[Row]:
+    """The text as it is, wrapped."""
+    rows = []
+    for line in text.split("\n"):
+        *wrapped, (start, end) = wrap(line, width)
+        rows += [Row(Strip([Segment(line[a:b])]), _end(line[a:b])) for a, b in wrapped]
+        rows.append(Row(Strip([Segment(line[start:end])])))
+    return rows
+
+
+def rendered(text: str, width: int, look: Look) -> list[Row]:
+    """Markdown, without blank rows around it; safe in any thread."""
+    styles = {
+        "markdown.code": look["code"],
+        "markdown.block_quote": look["quote"],
+        "markdown.hr": look["rule"],
+        "markdown.table.border": look["rule"],
+        "markdown.table.header": Style(bold=True),
+        "markdown.link_url": look["link"],
+        "markdown.item.bullet": look["quote"],
+        "markdown.item.number": look["quote"],
+        "markdown.paragraph": Style.null(),
+        **{f"markdown.h{level}": look["heading"] for level in range(1, 7)},
+    }
+    console = Console(file=io.StringIO(), width=width, theme=Theme(styles), force_terminal=True)
+    lines = console.render_lines(_Document(text, look), pad=False)
+    rows = [_row(line) for line in lines]
+    filled = [number for number, row in enumerate(rows) if row.strip.text.strip()]
+    return rows[filled[0] : filled[-1] + 1] if filled else []
+
+
+def _row(line: Sequence[Segment]) -> Row:
+    end, segments = "\n", []
+    for text, style, _ in line:
+        if style is not None and style._meta is not None:
+            end = style.meta.get("joined", end)
+        if style is not None and style.link:
+            # Opened by the app, which asks where it leads; the terminal learns nothing of it.
+            action = Style.from_meta({"@click": ("app.link", (style.link,))})
+            style = style.update_link(None) + action
+        # An entity can stand for what would turn the text around.
+        segments.append(Segment(text if text.isprintable() else shown(text), style))
+    return Row(Strip(segments), end)
+
+
+def _wrapped(text: Text, width: int) -> Iterator[Text]:
+    """Rows of a text that know how they go on."""
+    for line in text.split("\n", allow_blank=True):
+        line.end = ""
+        *wrapped, (start, end) = wrap(line.plain, width)
+        for a, b in wrapped:
+            row = line[a:b]
+            row.stylize(_GOES_ON_AFTER_A_BLANK if _end(row.plain) else _GOES_ON)
+            yield row
+        yield line[start:end]
+
+
+def _end(row: str) -> str:
+    return " " if row.endswith(" ") else ""
+
+
+class _Paragraph(Paragraph):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from _wrapped(self.text, options.max_width)
+
+
+class _Heading(Heading):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from _wrapped(self.text, options.max_width)
+
+
+class _Code(CodeBlock):
+    look: Look
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: object) -> _Code:
+        assert isinstance(markdown, _Document)
+        made = cls((getattr(token, "info", "") or "text").split(" ")[0], "")
+        made.look = markdown.look
+        return made
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        look, width = self.look, max(1, options.max_width - 2)
+        theme = ANSISyntaxTheme({kind: look[part] for kind, part in _TOKENS.items()})
+        code = str(self.text).rstrip()
+        highlighted = Syntax("", self.lexer_name, theme=theme).highlight(code)
+        highlighted.rstrip()
+        for row in _wrapped(highlighted, width):
+            row.style = ""
+            row.pad_left(1)
+            row.pad_right(options.max_width - row.cell_len)
+            row.stylize_before(look["block"])
+            yield row
+
+
+class _Table(TableElement):
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, style="markdown.table.border"
+        )
+        if self.header is not None and self.header.row is not None:
+            for column in self.header.row.cells:
+                column.content.stylize("markdown.table.header")
+                table.add_column(column.content)
+        for row in self.body.rows if self.body is not None else ():
+            table.add_row(*(cell.content for cell in row.cells))
+        yield table
+
+
+class _Document(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "paragraph_open": _Paragraph,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+        "table_open": _Table,
+    }
+
+    def __init__(self, text: str, look: Look) -> None:
+        super().__init__("")
+        self.look = look
+        self.parsed = parse(text)

@@ -63,11 +63,19 @@ class Returned:
     text: str
 
 
-Message = User | Developer | Assistant | Thought | Called | Returned
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """What the user said in the middle of a turn."""
+
+    text: str
 
 
-Role = Literal["user", "developer", "assistant", "result", "part"]
-"""Who wrote an entry; a ``part`` goes on with the message of the entry before."""
+Message = User | Steering | Developer | Assistant | Thought | Called | Returned
+
+
+Role = Literal["user", "developer", "assistant", "result", "part", "steering"]
+"""Who wrote an entry; a ``part`` goes on with the message of the entry before. ``steering``: the user,
+in the middle of a turn."""
 
 
 @dataclass(slots=True)
@@ -194,7 +202,7 @@ class Conversation:
     def add(self, form: Format, message: Message) -> None:
         """A message that the model did not write here."""
         match message:
-            case User(text):
+            case User(text) | Steering(text):
                 ids = form.user(text)
             case Assistant(text, phase):
                 ids = form.said(text, phase=phase)
@@ -295,6 +303,8 @@ def _role(message: Message) -> Role:
     match message:
         case User():
             return "user"
+        case Steering():
+            return "steering"
         case Developer():
             return "developer"
         case Returned():

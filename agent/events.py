@@ -585,6 +585,14 @@ class AgentRepair(Model):
     text: str
 
 
+class AgentSteered(Model):
+    """What the person said in the middle of the turn; the next generation reads it. It comes after the
+    results of the calls before it."""
+
+    type: Literal["agent.steered"] = "agent.steered"
+    text: str
+
+
 class AgentNotice(Model):
     type: Literal["agent.notice"] = "agent.notice"
     level: Literal["info", "warning", "error"]
@@ -617,6 +625,7 @@ AgentEvent = (
     | AgentElicitationRequested
     | AgentElicitationResolved
     | AgentRepair
+    | AgentSteered
     | AgentNotice
     | AgentStats
 )

@@ -105,6 +105,7 @@ def as_json(record: Record) -> str:
             {
                 "prompt": turn.prompt,
                 "entry": turn.start,
+                **({"steered": turn.steered} if turn.steered else {}),
                 "response": turn.response.model_dump(mode="json"),
             }
             for turn in record.turns
@@ -144,8 +145,11 @@ def _blocks(record: Record) -> Iterator[Block]:
             yield Block("Compacted: for the model, this stands for all above", compacted.text)
             compacted = None
         yield Block("You", turn.prompt)
-        for item in turn.response.output:
-            yield from _item(item)
+        for one in turn.said():
+            if isinstance(one, str):
+                yield Block("You, meanwhile", one)
+            else:
+                yield from _item(one)
         match turn.response.status:
             case "completed":
                 pass

@@ -153,6 +153,18 @@ def unpacked(packed: bytes) -> list[Timed]:
     return [_read(line) for line in zlib.decompress(packed).decode().split("\n") if line]
 
 
+def steered(packed: bytes | None) -> tuple[tuple[int, str], ...]:
+    """What the user said in the middle of a turn: after how many items, and the text."""
+    items, found = 0, []
+    for line in zlib.decompress(packed).decode().split("\n") if packed else ():
+        _, _, event = line.partition(" ")
+        if event.startswith('{"type":"response.output_item.added"'):
+            items += 1
+        elif event.startswith('{"type":"agent.steered"'):
+            found.append((items, str(json.loads(event)["text"])))
+    return tuple(found)
+
+
 def _read(line: str) -> Timed:
     passed, text = line.split(" ", 1)
     value = json.loads(text)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.conversation import Compacted, Conversation, Entry
-from agent.events import Response
+from agent.events import Item, Response
 from agent.items import new_id
-from agent.journal import Timed, recover, unpacked
+from agent.journal import Timed, recover, steered, unpacked
 from agent.schema import blob, connect, ids_of, mark_lost
 
 PATH = """
@@ -56,6 +57,17 @@ class KeptTurn:
     prompt: str
     response: Response
     start: int | None
+    steered: tuple[tuple[int, str], ...] = ()
+    """What the user said in its middle: after how many items, and the text."""
+
+    def said(self) -> Iterator[Item | str]:
+        """The response's items, and between them what the user said meanwhile."""
+        steered = list(self.steered)
+        for at, item in enumerate(self.response.output):
+            while steered and steered[0][0] <= at:
+                yield steered.pop(0)[1]
+            yield item
+        yield from (text for _, text in steered)
 
 
 class Store:
@@ -306,13 +318,13 @@ class Store:
     def turns(self, conversation_id: str) -> list[KeptTurn]:
         """The turns of a conversation, those before its branching included, in order."""
         rows = self._db.execute(
-            f"{PATH} select prompt, response, start from path join turns t"
+            f"{PATH} select prompt, response, start, events from path join turns t"
             " on t.conversation = path.id and coalesce(start, 0) < upto order by t.created",
             (conversation_id,),
         )
         return [
-            KeptTurn(prompt, Response.model_validate_json(text), start)
-            for prompt, text, start in rows
+            KeptTurn(prompt, Response.model_validate_json(text), start, steered(events))
+            for prompt, text, start, events in rows
         ]
 
     def responses(self, conversation_id: str) -> list[tuple[str, Response]]:

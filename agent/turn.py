@@ -15,7 +15,7 @@ from agent import events as ev
 from agent.calls import Calls
 from agent.compact import NotCompacted, make_room
 from agent.constraints import Constraints, Unenforceable
-from agent.conversation import Conversation, Message
+from agent.conversation import Conversation, Message, Steering
 from agent.engine.base import (
     Busy,
     ContextOverflow,
@@ -77,6 +77,8 @@ class Turn:
         self.response = response or options.response(runtime.model.name)
         self.measures = Measures()
         self.stopped: StopReason | None = None
+        self.steering: list[str] = []
+        """What was said meanwhile, that no generation has read yet."""
         self.exit_code = EXIT_FAILED
         self.generated: list[list[int]] = []
         self.prepared = self._client_is_next = False
@@ -100,6 +102,11 @@ class Turn:
         """Ask it to end; it does at the next token, or at once while a tool runs."""
         self.stopped = self.stopped or reason
         self._stop.set()
+
+    def steer(self, text: str) -> None:
+        """Say something in the middle of the turn: the next generation reads it. What comes too late
+        for that stays in ``steering``."""
+        self.steering.append(text)
 
     async def done(self) -> ev.Response:
         """Wait for the end; the final response."""
@@ -282,6 +289,7 @@ class Turn:
         if await self.calls.run():
             return False
         while True:
+            self._take_steering()
             await self._make_room()
             end = await self._generate()
             if self.stopped:
@@ -296,6 +304,12 @@ class Turn:
             self._client_is_next = self.calls.client_is_next
             if await self.calls.run():
                 return False  # the client's turn to run its functions, or the calls led nowhere
+
+    def _take_steering(self) -> None:
+        while self.steering and not self.stopped:
+            text = self.steering.pop(0)
+            self.conversation.add(self.runtime.format, Steering(text))
+            self.emit(ev.AgentSteered(text=text))
 
     async def _make_room(self) -> None:
         if not self.options.compact:

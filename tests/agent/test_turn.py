@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 
+from agent import events as ev
+from agent.compact import starts
 from agent.conversation import Conversation, User
 from agent.engine.base import EngineError, Finished, Prefill, Request, Sampling, Tokens
 from agent.events import Event
 from agent.formats.base import FunctionTool
+from agent.journal import Journal
 from agent.runtime import Runtime
+from agent.store import Store
 from agent.turn import Turn
 from agent.turn_options import Options
 from tests.agent.conftest import MakeRuntime
@@ -119,6 +123,39 @@ async def test_a_follow_up_costs_only_its_own_tokens(make_runtime: MakeRuntime) 
         background = runtime._background
         assert background is not None
         await background
+
+
+async def test_what_is_said_in_the_middle_is_read_by_the_next_generation(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    call = {"markup": "<|channel|>commentary to=functions.look<|message|>{}<|call|>"}
+    runtime = await make_runtime(script(tmp_path / "s.jsonl", call, {"markup": FINAL}))
+    store, talk = Store(tmp_path / "store.sqlite"), Conversation("c")
+    turn = Turn(runtime, talk, [User("go")], Options())
+    store.begin(talk, "go", turn.response)
+    journal = Journal(store, turn.start())
+    events = []
+    async for batch in turn.log.follow():
+        for event in batch:
+            events.append(json.loads(event.model_dump_json()))
+            match event:
+                case ev.OutputItemAdded(item=ev.McpCallItem()):
+                    turn.steer("To the left.")
+                case ev.OutputItemAdded(item=ev.MessageItem()):
+                    turn.steer("Too late.")
+    check(events)
+    kinds = [event["type"] for event in events]
+    assert kinds.index("agent.steered") > kinds.index("response.mcp_call.failed")
+    roles = [entry.role for entry in talk.entries]
+    assert roles == ["user", "assistant", "result", "steering", "assistant"]
+    assert starts(runtime.format, talk.entries) == [0], "it is one turn"
+    assert turn.steering == ["Too late."]
+    journal.finish(turn.response)
+    (kept,) = store.turns("c")
+    assert [one if isinstance(one, str) else one.type for one in kept.said()] == [
+        "mcp_call", "To the left.", "message",
+    ]  # fmt: skip
+    assert store.load("c").entries[3].role == "steering"
 
 
 async def test_a_listener_that_comes_late_sees_the_whole_turn(

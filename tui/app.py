@@ -58,6 +58,7 @@ class AgentApp(App[int]):
         Binding("f2", "view", "Panes or conversation"),
         Binding("f3", "served", "Watch turns of other programs"),
         Binding("f4", "light", "Light or dark"),
+        Binding("ctrl+s", "steer", "Say it now, to the turn that runs", priority=True),
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
 
@@ -82,7 +83,7 @@ class AgentApp(App[int]):
         # Held here: while the app leaves they are on no screen any more.
         self.chat, self.served = Transcript(id="chat"), Transcript(id="served")
         self.queued = Queued()
-        self.prompt = Prompt(self._history, lambda: bool(self.queued.prompts))
+        self.prompt = Prompt(self._history, lambda: not self.queued.empty)
 
     def compose(self) -> ComposeResult:
         yield Tabs()
@@ -135,7 +136,7 @@ class AgentApp(App[int]):
 
         earlier = self.session.earlier()
         if earlier:
-            await self.chat.recall([Said.from_response(p, r, clock=self.clock) for p, r in earlier])
+            await self.chat.recall([Said.from_turn(turn, clock=self.clock) for turn in earlier])
 
     def _introduce(self) -> None:
         runtime = self.session.runtime
@@ -206,7 +207,7 @@ class AgentApp(App[int]):
         await self.talk.take(message.text)
 
     def on_prompt_recalled(self) -> None:
-        if (text := self.queued.latest()) is not None:
+        if (text := self.talk.recall()) is not None:
             self.prompt.replace_with(text)
 
     async def follow(self, turn: Turn, said: Said, exchange: Exchange) -> None:
@@ -215,6 +216,7 @@ class AgentApp(App[int]):
                 said.take(event)
             with self.batch_update():
                 exchange.follow()
+                self.queued.show()
                 self.show_status()
             await asyncio.sleep(TICK)
 
@@ -319,6 +321,9 @@ class AgentApp(App[int]):
             self.open_url(address)
         else:
             self.notify(address, title="Not opened: no web address", markup=False)
+
+    async def action_steer(self) -> None:
+        await self.talk.steer(self.prompt.take())
 
     def action_stop(self) -> None:
         self.talk.stop()

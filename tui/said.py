@@ -10,13 +10,16 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from agent import events as ev
 from tui.words import seconds, shown
 
+if TYPE_CHECKING:
+    from agent.store import KeptTurn
+
 Clock = Callable[[], float]
-Kind = Literal["reasoning", "call", "commentary", "answer"]
+Kind = Literal["reasoning", "call", "commentary", "answer", "interjection"]
 
 
 class Growing:
@@ -157,10 +160,16 @@ class Said:
             case ev.AgentApprovalResolved(item_id=key):
                 self._by_id[key].state = "running"
                 self._doing_runs(key)
+            case ev.AgentSteered(text=text):
+                self._interject(text)
             case ev.AgentNotice(message=message):
                 self.notices.append(shown(message))
             case _:
                 pass
+
+    def _interject(self, text: str) -> None:
+        now = self.clock()
+        self.parts.append(Part("interjection", "", now, ended=now, whole=shown(text)))
 
     def _doing_runs(self, key: str) -> None:
         self.doing = f"running {self._by_id[key].title.rpartition(' · ')[2]}"
@@ -211,16 +220,17 @@ class Said:
                 self.ending = "Cut off: the limit of output tokens, or the context, is used up."
 
     @classmethod
-    def from_response(
-        cls, prompt: str, response: ev.Response, *, clock: Clock = time.monotonic
-    ) -> Said:
+    def from_turn(cls, turn: KeptTurn, *, clock: Clock = time.monotonic) -> Said:
         """An exchange of the store, as it ended; when its parts came is not known any more."""
-        said = cls(prompt, clock=clock)
-        said.model = shown(response.model)
-        for item in response.output:
-            said._open(item)
-            said._close(item)
-        said._end(response)
+        said = cls(turn.prompt, clock=clock)
+        said.model = shown(turn.response.model)
+        for one in turn.said():
+            if isinstance(one, str):
+                said._interject(one)
+            else:
+                said._open(one)
+                said._close(one)
+        said._end(turn.response)
         return said
 
 

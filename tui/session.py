@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.conversation import Conversation
-    from agent.events import Response
     from agent.journal import Journal
     from agent.runtime import Runtime
     from agent.shared import Shared
-    from agent.store import Store
+    from agent.store import KeptTurn, Store
     from agent.turn import Turn
     from agent.turn_options import Options
     from tools.base import Approver
@@ -99,9 +98,9 @@ class Session:
             log.warning("%s", error)
             self.conversation = Conversation(new_id("conv"))
 
-    def earlier(self) -> list[tuple[str, Response]]:
-        """What was said in this conversation before: prompts and responses."""
-        return self._store.responses(self.conversation.id) if self._store else []
+    def earlier(self) -> list[KeptTurn]:
+        """What was said in this conversation before."""
+        return self._store.turns(self.conversation.id) if self._store else []
 
     @property
     def kept(self) -> bool:

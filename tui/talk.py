@@ -39,6 +39,25 @@ class Talk:
         else:
             self._app.queued.add(text)
 
+    async def steer(self, text: str) -> None:
+        """To the turn that runs: it reads it before it goes on. Nothing written: what waits longest."""
+        text = text or self._app.queued.first() or ""
+        if not text:
+            return
+        if self.turn is None or parse(text):
+            await self.take(text)
+        else:
+            self.turn.steer(text)
+            self._app.queued.show()
+
+    def recall(self) -> str | None:
+        """Take back what was sent last and still waits."""
+        text = self._app.queued.latest()
+        if text is None and self.turn is not None and self.turn.steering:
+            text = self.turn.steering.pop()
+            self._app.queued.show()
+        return text
+
     async def next(self) -> None:
         """What waits longest, where nothing runs; commands as many as there are."""
         while self.free and (text := self._app.queued.first()) is not None:
@@ -63,7 +82,7 @@ class Talk:
         from tui.said import Said
 
         app = self._app
-        self.turn = turn
+        self.turn, app.queued.steering = turn, turn.steering
         self.said = Said(prompt, clock=app.clock)
         exchange = await app.chat.begin(self.said)
         app.pulse.resume()
@@ -80,6 +99,8 @@ class Talk:
         await app.session.finish(turn)
         said.context_used = app.session.context_used() or said.context_used
         self.turn = None
+        # It ended before it read them.
+        app.queued.prompts[:0], app.queued.steering = turn.steering, ()
         if app.session.unkept:
             app.chat.say(app.session.unkept, error=True)
             app.session.unkept = None
@@ -93,6 +114,7 @@ class Talk:
         if self.turn is None:
             return
         self.turn.stop()
-        prompt = self._app.prompt
-        if waiting := self._app.queued.all():
-            prompt.replace_with("\n\n".join(filter(None, [waiting, prompt.text])))
+        prompt, waiting = self._app.prompt, [*self.turn.steering, *self._app.queued.all()]
+        self.turn.steering.clear()
+        if waiting:
+            prompt.replace_with("\n\n".join(filter(None, [*waiting, prompt.text])))

@@ -41,6 +41,7 @@ class PlayedTurn:
         self.log = Log()
         self.output = Output(self.log.append)
         self.stopped: str | None = None
+        self.steering: list[str] = []
         self.response = ev.Response(id="resp_1", created_at=0, model="tiny")
 
     def emit(self, *events: ev.Event) -> None:
@@ -57,6 +58,9 @@ class PlayedTurn:
             ev.AgentPrefill(done=512, total=512, cached=0),
         )  # fmt: skip
         return self
+
+    def steer(self, text: str) -> None:
+        self.steering.append(text)
 
     def stop(self, reason: str = "cancelled") -> None:
         self.stopped = reason

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent import events as ev
+from agent.store import KeptTurn
 from tests.tui.played import Played, PlayedTurn, calls, person, says, screen_text, thinks
 from tools.base import ServerState
 from tui.widgets.approval import Approval
@@ -126,6 +127,22 @@ async def test_up_takes_the_queued_prompt_back_and_then_what_was_sent_before() -
         await someone.pilot.press("up", "up")
         await someone.see(lambda: someone.app.prompt.text == "first")
         turn.end()
+
+
+async def test_a_message_for_the_turn_that_runs_is_read_in_its_middle() -> None:
+    async with person() as someone:
+        turn = await someone.ask("first")
+        await someone.pilot.press(*"later", "enter", *"to the left", "ctrl+s")
+        await someone.sees("now: to the left")
+        assert turn.steering == ["to the left"]
+        turn.emit(ev.AgentSteered(text=turn.steering.pop()))
+        await someone.sees("❯ to the left")
+        await someone.see(lambda: "now:" not in screen_text(someone.app))
+        await someone.pilot.press(*"too late", "ctrl+s")
+        turn.end()
+        await someone.see(lambda: len(someone.session.turns) == 2)
+        assert someone.session.turns[1].prompt[0].text == "too late"
+        await someone.sees("next: later")
 
 
 async def test_stopping_gives_the_queued_prompts_back_instead_of_sending_them() -> None:
@@ -339,7 +356,7 @@ async def test_a_conversation_is_there_again_when_it_goes_on(tmp_path: Path) -> 
     terminal = turn.log.events[-1]
     assert isinstance(terminal, ev.ResponseCompleted)
     session = Played()
-    session.earlier = lambda: [("earlier question", terminal.response)]  # type: ignore[method-assign]
+    session.earlier = lambda: [KeptTurn("earlier question", terminal.response, 0)]  # type: ignore[method-assign]
     async with person(session, size=(80, 50)) as someone:
         await someone.sees("earlier answer")
         text = screen_text(someone.app)

@@ -65,7 +65,7 @@ async def test_a_person_asks_for_room(open_session: Open) -> None:
     await session.close()
     again = open_session(resume=session.conversation.id)
     await again.begin()
-    assert [prompt[:15] for prompt, _ in again.earlier()] == [
+    assert [turn.prompt[:15] for turn in again.earlier()] == [
         f"The number is {n}" for n in range(4)
     ]
     await ask(again, "And now?")

@@ -6,6 +6,7 @@ from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 
 from tui.said import Part, Said, duration
+from tui.widgets.interjection import Interjection
 from tui.widgets.message import Message
 from tui.widgets.pane import Pane
 from tui.widgets.stream import Stream
@@ -37,7 +38,7 @@ class Panes(Grid):
         self.said = said
         self._reasoning, self._arguments, self._results = Stream(), Stream(), Stream()
         self._answer = Answer()
-        self._messages: dict[Part, Message] = {}
+        self._messages: dict[Part, Message | Interjection] = {}
         self._shown: dict[Part, int] = {}
         self._marks: dict[tuple[Part, Stream], int] = {}
         self._finished: set[Part] = set()
@@ -113,8 +114,9 @@ class Panes(Grid):
 
     def _say(self, part: Part) -> None:
         if part not in self._messages:
-            self._messages[part] = Message(part)
-            self._answer.mount(self._messages[part])
+            made = Interjection(part) if part.kind == "interjection" else Message(part)
+            self._messages[part] = made
+            self._answer.mount(made)
         self._messages[part].follow()
         self._answer.follow()
 

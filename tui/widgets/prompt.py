@@ -74,11 +74,17 @@ class Prompt(TextArea):
         self.scroll_cursor_visible()
 
     def action_send(self) -> None:
-        text = self.text
-        if text.strip():
-            self.sent_before.add(text)
-            self.clear()
+        if text := self.take():
             self.post_message(self.Sent(text))
+
+    def take(self) -> str:
+        """What was written, which is sent now; empty where there is nothing to send."""
+        text = self.text
+        if not text.strip():
+            return ""
+        self.sent_before.add(text)
+        self.clear()
+        return text
 
     def replace_with(self, text: str) -> None:
         self.load_text(text)

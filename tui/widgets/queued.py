@@ -1,9 +1,13 @@
-"""The prompts that wait for the turn that runs."""
+"""What was sent while a turn runs: for that turn, and for after it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 from textual.widgets import Static
+
+from tui.attachments import folded
 
 LINES = 3
 """So many of them are shown."""
@@ -20,6 +24,9 @@ class Queued(Static):
     def __init__(self) -> None:
         super().__init__("", markup=False)
         self.prompts: list[str] = []
+        self.steering: Sequence[str] = ()
+        """What the turn that runs will read."""
+        self._shown: list[str] = []
 
     def add(self, text: str) -> None:
         self.prompts.append(text)
@@ -37,15 +44,26 @@ class Queued(Static):
         self.show()
         return text
 
-    def all(self) -> str:
-        """Take all back, as one text."""
-        text, self.prompts = "\n\n".join(self.prompts), []
+    def all(self) -> list[str]:
+        """Take all back."""
+        texts, self.prompts = self.prompts, []
         self.show()
-        return text
+        return texts
+
+    @property
+    def empty(self) -> bool:
+        return not (self.prompts or self.steering)
 
     def show(self) -> None:
-        lines = [f"next: {' '.join(text.split())[:200]}" for text in self.prompts[:LINES]]
-        if (rest := len(self.prompts) - LINES) > 0:
+        waiting = [("now", text) for text in self.steering] + [
+            ("next", text) for text in self.prompts
+        ]
+        lines = [
+            f"{when}: {' '.join(folded(text).split())[:200]}" for when, text in waiting[:LINES]
+        ]
+        if (rest := len(waiting) - LINES) > 0:
             lines.append(f"… and {rest} more")
-        self.update(Content("\n".join(lines)))
-        self.set_class(bool(lines), "-shown")
+        if lines != self._shown:
+            self._shown = lines
+            self.update(Content("\n".join(lines)))
+            self.set_class(bool(lines), "-shown")

@@ -6,6 +6,7 @@ from textual.containers import Vertical
 
 from tui.said import Part, Said
 from tui.widgets.call import Call
+from tui.widgets.interjection import Interjection
 from tui.widgets.message import Message
 from tui.widgets.thought import Thought
 
@@ -18,7 +19,7 @@ class Record(Vertical):
     def __init__(self, said: Said) -> None:
         super().__init__()
         self.said = said
-        self._widgets: dict[Part, Thought | Call | Message] = {}
+        self._widgets: dict[Part, Thought | Call | Message | Interjection] = {}
         self._finished: set[Part] = set()
         self._ready = False
 
@@ -45,8 +46,10 @@ class Record(Vertical):
                 self._finished.add(part)
 
 
-def _widget(part: Part) -> Thought | Call | Message:
+def _widget(part: Part) -> Thought | Call | Message | Interjection:
     match part.kind:
+        case "interjection":
+            return Interjection(part)
         case "reasoning":
             return Thought(part)
         case "call":

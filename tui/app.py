@@ -76,7 +76,6 @@ class AgentApp(App[int]):
         self._watched: set[Turn] = set()
         self._asked_to_leave = -AGAIN
         self._history = History(history)
-        self.queued = Queued()
         for made in (theme.DARK, theme.LIGHT):
             self.register_theme(made)
         self.theme = theme.DARK.name

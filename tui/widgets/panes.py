@@ -152,4 +152,5 @@ class Panes(Grid):
         self._head("answer", "", live is not None and live.kind in ("answer", "commentary"))
 
     def _head(self, pane: str, state: str, active: bool) -> None:
-        self.query_one(f"#{pane}", Pane).head(state, active=active)
+        for found in self.query(f"#{pane}").results(Pane):  # none any more while the app leaves
+            found.head(state, active=active)

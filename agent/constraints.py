@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -69,13 +68,10 @@ class Constraints:
     # --- before and while it generates ----------------------------------------------------------
 
     async def ready(self) -> None:
-        """What has to be enforced can be. Raises Unenforceable."""
+        """What has to be enforced can be. Raises Unenforceable, Busy."""
         if self._scripted:
             return
         options = self._options
-        if self._form is not None and (options.exact or options.calls != "may"):
-            # The tokenizer is there before the engine's thread would have to wait for it.
-            await asyncio.wrap_future(self._form.grammars.compile(ANY_OBJECT))
         if (answer := options.answer) is not None:
             self._lack = "this model's family cannot be held to one"
             if "answer" in self._holds:
@@ -95,8 +91,9 @@ class Constraints:
         """A grammar that can be used, and why it is not all that was asked for."""
         assert self._form is not None
         try:
-            compiled = self._form.grammars.compile(grammar())
-            return compiled, (await asyncio.wrap_future(compiled)).unenforced
+            wanted = grammar()
+            compiled = await self._form.grammars.compiled(wanted)
+            return self._form.grammars.compile(wanted), compiled.unenforced
         except GrammarError as error:
             return None, str(error)
 

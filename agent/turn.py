@@ -284,6 +284,8 @@ class Turn:
             await self.until_stopped(self.constraints.ready())
         except Unenforceable as error:
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
+        except Busy as error:
+            raise Refused("rate_limit_exceeded", str(error), EXIT_UNAVAILABLE) from error
         self.constraints.announce()
         self.calls.resume(self.options.approved)
         if await self.calls.run():

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import numpy as np
     import numpy.typing as npt
 
@@ -74,16 +76,18 @@ class Logprob:
 class Constraint(Protocol):
     """What a generation may say. Asked in the engine's thread, one token after the other."""
 
-    def allows(self, token: int) -> bool:
-        """May this token come next? Cheap: asked of every sampled token."""
+    @property
+    def pending(self) -> Future[Any] | None:
+        """Before that is done, the answer to what comes next would be waited for."""
         ...
 
-    def mask(self) -> npt.NDArray[np.bool_] | None:
-        """Which tokens may come next, (vocabulary,); None: all. Asked after a reject only."""
+    def accept(self, token: int) -> bool:
+        """The token comes next, if it may; else nothing has changed. Cheap: asked of every sampled
+        token."""
         ...
 
-    def accept(self, token: int) -> None:
-        """The token was said; it is always one that is allowed."""
+    def allowed(self) -> npt.NDArray[np.intp]:
+        """The ids that may come next. Asked after a reject only."""
         ...
 
 

@@ -7,18 +7,21 @@ length is limited here, the work that it causes by llguidance.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from agent.engine.base import Busy
 from agent.engine.vet import vet
 
 WHITESPACE = r"( |\n[ \t]{0,32})?"
@@ -34,8 +37,12 @@ PATTERNS = 40
 """Where ``allOf`` can combine them: llguidance's limits do not count that work, which explodes."""
 KEPT = 512
 """Compiled grammars that are remembered."""
+FEW = 64
+"""So few bytes of a mask are looked at alone."""
+WAITING = 64
+"""Grammars that turns may wait for at once; one may take a second."""
 
-Allowed = npt.NDArray[np.bool_]
+Ids = npt.NDArray[np.intp]
 
 
 class GrammarError(Exception):
@@ -85,6 +92,7 @@ class Matcher:
     """One text as it is written under a grammar."""
 
     def __init__(self, matcher: Any, size: int, never: int) -> None:
+        """`never`: the end, of which the text's surroundings decide."""
         self._matcher, self._size, self._never = matcher, size, never
 
     @property
@@ -92,20 +100,22 @@ class Matcher:
         """The text may end here."""
         return bool(self._matcher.is_accepting())
 
-    def allows(self, token: int) -> bool:
-        return bool(self._matcher.validate_tokens([token]) == 1)
+    def accept(self, token: int) -> bool:
+        """The token comes next, if it may; else nothing has changed."""
+        return bool(self._matcher.try_consume_tokens([token]))
 
-    def mask(self) -> Allowed:
-        """Exactly the tokens that it allows, (vocabulary,). Nothing, where work became too much."""
+    def allowed(self) -> Ids:
+        """Exactly the ids that may come next, ascending. None, where work became too much."""
         if self._matcher.is_stopped():
-            return np.zeros(self._size, np.bool_)
+            return np.empty(0, np.intp)
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        allowed = np.unpackbits(bits, bitorder="little")[: self._size].view(np.bool_)
-        allowed[self._never] = False  # the end, of which the text's surroundings decide
-        return allowed
-
-    def accept(self, token: int) -> None:
-        self._matcher.consume_token(token)
+        some = (bits != 0).nonzero()[0]
+        if len(some) > FEW:
+            ids: Ids = np.unpackbits(bits, bitorder="little").view(np.bool_).nonzero()[0]
+        else:
+            found = np.unpackbits(bits[some], bitorder="little").nonzero()[0]
+            ids = (some << 3)[found >> 3] + (found & 7)
+        return ids[ids != self._never] if self.complete else ids
 
 
 class Compiled:
@@ -133,19 +143,61 @@ class Grammars:
         self._thread = ThreadPoolExecutor(1, "grammars")
         self._compiled: OrderedDict[Grammar, Future[Compiled]] = OrderedDict()
         self._lock = threading.Lock()
+        self._awaited = 0
         self._tokenizer: Any = None
-        self.size = 0
-        """Ids in the vocabulary, once a grammar is compiled."""
+        self._size = 0
 
     def compile(self, grammar: Grammar) -> Future[Compiled]:
         """Begin with it, or what came of it before: Compiled, or GrammarError."""
         with self._lock:  # turns and the engine's thread ask
             if (found := self._compiled.get(grammar)) is None:
-                found = self._compiled[grammar] = self._thread.submit(self._compile, grammar)
-                if len(self._compiled) > KEPT:
-                    self._compiled.popitem(last=False)
+                found = self._thread.submit(self._compile, grammar)
+                self._remember(grammar, found)
             self._compiled.move_to_end(grammar)
             return found
+
+    async def compiled(self, grammar: Grammar) -> Compiled:
+        """The same, waited for. Raises GrammarError, or Busy where too many wait already."""
+        with self._lock:
+            if self._awaited >= WAITING and grammar not in self._compiled:
+                raise Busy("Too many JSON Schemas are being compiled: try again later.")
+            self._awaited += 1
+        found = self.compile(grammar)
+        found.add_done_callback(self._came)  # also where nobody waits for it any more
+        return await asyncio.shield(asyncio.wrap_future(found))
+
+    def _came(self, _: Future[Compiled]) -> None:
+        with self._lock:
+            self._awaited -= 1
+
+    def first(self, *made: Callable[[], Grammar]) -> Future[Compiled]:
+        """The first of these that can be used. They are made in the background, when all that was
+        asked for before is done."""
+        return self._thread.submit(self._first, made)
+
+    def _first(self, made: Sequence[Callable[[], Grammar]]) -> Compiled:
+        *others, last = made
+        for make in others:
+            with suppress(GrammarError):
+                return self._now(make())
+        return self._now(last())
+
+    def _now(self, grammar: Grammar) -> Compiled:
+        """In the grammars' thread; nobody else asks for such a grammar."""
+        if (found := self._compiled.get(grammar)) is None:
+            found = Future()
+            try:
+                found.set_result(self._compile(grammar))
+            except GrammarError as error:
+                found.set_exception(error)
+            with self._lock:
+                self._remember(grammar, found)
+        return found.result()
+
+    def _remember(self, grammar: Grammar, found: Future[Compiled]) -> None:
+        self._compiled[grammar] = found
+        if len(self._compiled) > KEPT:
+            self._compiled.popitem(last=False)
 
     def _compile(self, grammar: Grammar) -> Compiled:
         if len(grammar.text) > LONGEST and not grammar.ours:
@@ -183,7 +235,7 @@ class Grammars:
         from llguidance import LLTokenizer
 
         spelling = self._spelling()
-        self.size = len(spelling.tokens)
+        self._size = len(spelling.tokens)
         # Slices would make some masks faster; a mask is needed after a reject only, and they double
         # the time that the building holds the interpreter.
         wrapped: Any = _Wrapped(spelling)
@@ -203,9 +255,9 @@ class Grammars:
             raise GrammarError(_reason(matcher.get_error()))
         never = self._tokenizer.eos_token
         body = lark.removeprefix(_ANY_TOKENS).removeprefix("start: ")
-        compiled = Compiled(matcher, self.size, never, body, unenforced)
+        compiled = Compiled(matcher, self._size, never, body, unenforced)
         first = compiled.begin()
-        if not (first.complete or first.mask().any()):
+        if not (first.complete or len(first.allowed())):
             raise GrammarError("no text can satisfy it")
         return compiled
 

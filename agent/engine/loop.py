@@ -38,8 +38,10 @@ class Loop:
         """What is being computed is work ahead, to be interrupted for everything else."""
 
     def turn(self) -> None:
-        """One step of everyone who runs; waits while nobody does."""
-        self._receive(wait=not self._scheduler.jobs)
+        """One step of everyone who runs; waits while nobody can."""
+        running = self._scheduler.running
+        held = bool(running) and all(job.held for job in running)
+        self._receive(wait=held or not self._scheduler.jobs)
         try:
             self._advance()
         except Exception as error:
@@ -93,6 +95,12 @@ class Loop:
         job.sampler = job.sampler or Sampler(job.request, self._model.vocabulary)
         if not job.said:
             job.stream.push(Prefill(job.at, job.prompt, job.cached))
+        self._watch(job)
+
+    def _watch(self, job: Job) -> None:
+        """A grammar that the job needs next wakes the loop when it is compiled."""
+        if (constraint := job.request.constraint) and (grammar := constraint.pending):
+            grammar.add_done_callback(lambda _: self._inbox.put(None))
 
     # --- a step ---
 
@@ -116,7 +124,11 @@ class Loop:
 
     def _speak_on(self, job: Job) -> None:
         """The only one speaks until something else happens: with little around each token."""
-        while (sequence := job.sequence) and self._inbox.empty() and not job.stream.cancelled:
+        while (
+            (sequence := job.sequence)
+            and self._inbox.empty()
+            and not (job.stream.cancelled or job.held)
+        ):
             at = len(sequence.ids)
             token = job.ids[at:]
             if not self._feed([Piece(sequence.number, token, at)]):
@@ -150,6 +162,7 @@ class Loop:
             job.stream.token(token, job.sampler.logprob)
             job.ids.append(token)
             job.said += 1
+            self._watch(job)
             if token in job.request.stop:
                 self._end(job, "stop")
                 return

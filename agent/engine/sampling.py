@@ -27,6 +27,7 @@ NEAR = 6.0
 """Nats below the best token within which most distributions have what top_p asks for."""
 FEW = 1024
 """So few scores are sorted; more are halved first."""
+_NOTHING = "The answer's grammar allows nothing any more: simplify it."
 
 
 class Sampler:
@@ -62,24 +63,25 @@ class Sampler:
         """What the constraint rejects is drawn again, among what it allows: that is exact, and
         mostly costs a check only."""
         token = self._choose(logits)
-        if (constraint := self._constraint) is None:
+        if (constraint := self._constraint) is None or constraint.accept(token):
             return token
-        if not constraint.allows(token) and (mask := constraint.mask()) is not None:
-            token = self._choose_within(logits, np.flatnonzero(mask))
-        constraint.accept(token)
+        token = self._choose_within(logits, constraint.allowed())
+        if not constraint.accept(token):
+            raise EngineError(_NOTHING)
         return token
 
     def _choose_within(self, logits: Logits, allowed: npt.NDArray[np.intp]) -> int:
         """One of the allowed that the truncations leave; where they leave none, they are of the
         allowed alone."""
         if not len(allowed):
-            raise EngineError("The answer's grammar allows nothing any more: simplify it.")
+            raise EngineError(_NOTHING)
         peak = float(logits.max())
         if not self._greedy:
             left = allowed[logits[allowed] >= self.floor(logits, peak)]
             if len(left):
                 return int(left[self._draw_from(logits[left], -math.inf)])
-        return int(allowed[self._choose(logits[allowed])])
+        scores = logits[allowed]
+        return int(allowed[scores.argmax() if self._greedy else self._choose(scores)])
 
     def _choose(self, logits: Logits) -> int:
         """The index of one of these scores."""

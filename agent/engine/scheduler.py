@@ -71,6 +71,14 @@ class Job:
         """Tokens that are not in memory yet; a job with one is about to speak."""
         return len(self.ids) - self.at
 
+    @property
+    def held(self) -> bool:
+        """It is about to speak under a grammar that is still being compiled."""
+        constraint = self.request.constraint
+        if constraint is None or (grammar := constraint.pending) is None:
+            return False
+        return self.left == 1 and not grammar.done()
+
 
 class Share(NamedTuple):
     """How many tokens a job feeds in a step."""
@@ -159,7 +167,7 @@ class Scheduler:
 
     def plan(self) -> list[Share]:
         """The next step: a token of everyone who speaks, and a chunk of those who read, in turn."""
-        shares = [Share(job, 1) for job in self.running if job.left == 1]
+        shares = [Share(job, 1) for job in self.running if job.left == 1 and not job.held]
         if len(shares) < len(self.running):
             room = self._step - len(shares)
             if shares:

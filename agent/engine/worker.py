@@ -82,8 +82,7 @@ class Worker(threading.Thread):
         """Stop the native call that works for `stream`, which has been cancelled."""
         if stream.taken:
             self._model.stop()
-        else:
-            self._inbox.put(None)
+        self._inbox.put(None)
 
     def shut(self) -> None:
         """Cancel what is queued and running, stop loading, free everything and end."""

@@ -7,14 +7,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from agent.engine.base import Constraint, EngineError
+from agent.engine.base import Constraint
 from agent.engine.constrain import Compiled, Grammar, Grammars
 from agent.formats.recipients import Recipients
 
 Held = Literal["choice", "answer", "arguments"]
 """Whether and what is called · the answer's form · the arguments of calls."""
-PATIENCE = 10
-"""Seconds that a generation waits for a grammar that is still being compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +44,3 @@ class Guided(Protocol):
     def guide(self, rules: Rules, recipients: Recipients) -> Constraint:
         """For one generation that begins behind `open_assistant`."""
         ...
-
-
-def ready(compiled: Future[Compiled]) -> Compiled:
-    """Raises GrammarError, EngineError."""
-    try:
-        return compiled.result(PATIENCE)
-    except TimeoutError:
-        raise EngineError("A grammar took too long to compile: simplify the schema.") from None

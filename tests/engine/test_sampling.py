@@ -255,18 +255,18 @@ class Only:
     """Allows some tokens, always the same."""
 
     def __init__(self, allowed: npt.NDArray[np.bool_]) -> None:
-        self.allowed, self.said, self.masks = allowed, list[int](), 0
+        self._allowed, self.said, self.asked = allowed, list[int](), 0
 
-    def allows(self, token: int) -> bool:
-        return bool(self.allowed[token])
+    pending = None
 
-    def mask(self) -> npt.NDArray[np.bool_] | None:
-        self.masks += 1
-        return self.allowed
+    def accept(self, token: int) -> bool:
+        if self._allowed[token]:
+            self.said.append(token)
+        return bool(self._allowed[token])
 
-    def accept(self, token: int) -> None:
-        assert self.allowed[token]
-        self.said.append(token)
+    def allowed(self) -> npt.NDArray[np.intp]:
+        self.asked += 1
+        return np.flatnonzero(self._allowed)
 
 
 @pytest.mark.parametrize("s", SETTINGS, ids=name)
@@ -294,10 +294,10 @@ def test_greedy_takes_the_best_of_what_is_allowed() -> None:
     assert picked == [100 + int(logits[100:200].argmax())] == constraint.said
 
 
-def test_what_is_allowed_asks_for_no_mask() -> None:
+def test_what_is_accepted_asks_for_nothing_else() -> None:
     constraint = Only(np.ones(1000, np.bool_))
     picks(replace(greedy(), constraint=constraint), [scores(1000, 3.0)] * 5)
-    assert len(constraint.said) == 5 and not constraint.masks
+    assert len(constraint.said) == 5 and not constraint.asked
 
 
 def test_nothing_allowed_is_an_error() -> None:

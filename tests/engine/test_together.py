@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.conversation import Conversation, User
-from agent.engine.base import Request, Sampling
+from agent.engine import constrain
+from agent.engine.base import Busy, Request, Sampling
+from agent.engine.constrain import Grammar
 from agent.engine.llama import LlamaEngine
 from agent.engine.placement import Placement
 from agent.engine.threads import Threads
 from agent.formats.base import FunctionTool, Head
 from agent.formats.harmony.format import HarmonyFormat
+from agent.formats.recipients import Recipients
+from agent.formats.rules import Rules
 from tests.engine.conftest import read
 
 if TYPE_CHECKING:
@@ -88,3 +94,47 @@ async def test_what_was_prepared_costs_no_time_when_it_is_asked(
         assert (await read(tiny.generate(draft))).finished.reason == "length"
     got = await read(tiny.generate(asked))
     assert got.finished.cached_tokens == len(asked.prompt) - 10
+
+
+@pytest.fixture
+def gate(encoding: HarmonyEncoding) -> Iterator[threading.Event]:
+    """No grammar is compiled before it is open."""
+    gate = threading.Event()
+    HarmonyFormat(encoding).grammars._thread.submit(gate.wait)
+    yield gate
+    gate.set()
+
+
+async def test_who_waits_for_a_grammar_keeps_nobody_from_speaking(
+    tiny: LlamaEngine, requests: list[Request], encoding: HarmonyEncoding, gate: threading.Event
+) -> None:
+    form = HarmonyFormat(encoding)
+    # A grammar of its own: one that another test had compiled would be there at once.
+    rules = Rules("must", {"functions.get_weather": Grammar("lark", 'start: "{}"', ours=True)})
+
+    def held() -> Request:
+        guide = form.guide(rules, Recipients(["functions.get_weather", "functions.at_the_gate"]))
+        return replace(requests[1], constraint=guide)
+
+    cancelled, held_back = tiny.generate(held()), asyncio.create_task(read(tiny.generate(held())))
+    assert (await read(tiny.generate(requests[0]))).ids
+    cancelled.cancel()
+    assert not (await read(cancelled)).ids and not held_back.done()
+    gate.set()
+    written = encoding.decode((await held_back).ids)
+    assert "to=functions." in written and written.endswith("{}<|call|>")
+
+
+async def test_who_stops_waiting_for_a_grammar_takes_it_from_nobody(
+    encoding: HarmonyEncoding, gate: threading.Event
+) -> None:
+    grammars = HarmonyFormat(encoding).grammars
+    wanted = [Grammar("lark", f'start: "{i}"', ours=True) for i in range(constrain.WAITING - 1)]
+    first, *others = (asyncio.create_task(grammars.compiled(each)) for each in (wanted[0], *wanted))
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(Busy):
+        await grammars.compiled(Grammar("lark", 'start: "more"', ours=True))
+    gate.set()
+    await asyncio.gather(*others)
+    await grammars.compiled(Grammar("lark", 'start: "more"', ours=True))

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jsonschema
-import numpy as np
 import pytest
 from openai_harmony import HarmonyEncoding
 
@@ -51,13 +50,11 @@ def drawn(guide: Constraint, seed: int, form: HarmonyFormat, most: int = 80) -> 
     marks = [200_002, 200_003, 200_005, 200_006, 200_007, 200_008, 200_012]
     while len(ids) < most:
         wanted = draw.choice([*marks, draw.randrange(201_088)])
-        if not guide.allows(wanted):
-            mask = guide.mask()
-            assert mask is not None and mask.any() and not mask[wanted]
-            choices = np.flatnonzero(mask)
+        if not guide.accept(wanted):
+            choices = guide.allowed()
+            assert len(choices) and wanted not in choices
             wanted = int(choices[draw.randrange(len(choices))])
-            assert guide.allows(wanted)
-        guide.accept(wanted)
+            assert guide.accept(wanted)
         ids.append(wanted)
         if wanted in form.stop:
             break
@@ -123,8 +120,7 @@ def test_what_models_write_passes(
 ) -> None:
     constraint = guide(form, exact=exact)
     for token in encoding.encode(markup, allowed_special="all"):
-        assert constraint.allows(token)
-        constraint.accept(token)
+        assert constraint.accept(token)
 
 
 REJECTED = [
@@ -147,23 +143,26 @@ def test_arguments_are_held_under_any_header_that_is_understood(
     """Headers are free where nothing else is asked."""
     constraint = guide(form)
     for token in encoding.encode(before, allowed_special="all"):
-        assert constraint.allows(token)
-        constraint.accept(token)
+        assert constraint.accept(token)
     (token, *_) = encoding.encode(after, allowed_special="all")
-    mask = constraint.mask()
-    assert not constraint.allows(token) and mask is not None and not mask[token]
+    assert token not in constraint.allowed() and not constraint.accept(token)
 
 
-def test_mask_and_check_agree_everywhere(form: HarmonyFormat, encoding: HarmonyEncoding) -> None:
+def test_what_is_allowed_is_what_is_accepted(
+    form: HarmonyFormat, encoding: HarmonyEncoding
+) -> None:
+    written = encoding.encode(WRITTEN[1], allowed_special="all")
     constraint = guide(form, exact=True)
     draw = random.Random(1)
-    for token in encoding.encode(WRITTEN[1], allowed_special="all"):
-        assert constraint.allows(token)
-        mask = constraint.mask()
-        assert mask is not None and mask.shape == (201_088,)
+    for at, token in enumerate(written):
+        allowed = constraint.allowed().tolist()
+        assert token in allowed and allowed[-1] < 201_088 and len(set(allowed)) == len(allowed)
         some = [draw.randrange(201_088) for _ in range(500)] + list(range(199_998, 200_020))
-        assert all(bool(mask[one]) == constraint.allows(one) for one in some)
-        constraint.accept(token)
+        assert not any(constraint.accept(one) for one in set(some) - set(allowed))
+        for one in (allowed[0], allowed[-1], draw.choice(allowed)):
+            again = guide(form, exact=True)
+            assert all(again.accept(before) for before in written[:at]) and again.accept(one)
+        assert constraint.accept(token)
 
 
 def test_without_a_grammar_everything_is_free(
@@ -172,8 +171,7 @@ def test_without_a_grammar_everything_is_free(
     constraint = guide(form)
     odd = "<|channel|>fnal<|message|>x<|channel|><|start|>user"
     for token in encoding.encode(odd, allowed_special="all"):
-        assert constraint.allows(token) and constraint.mask() is None
-        constraint.accept(token)
+        assert constraint.accept(token)
 
 
 LARK = """
@@ -198,12 +196,11 @@ def test_a_tool_s_own_grammar(
     constraint = form.guide(rules, Recipients(NAMES, ALIASES))
     header = "<|channel|>commentary to=functions.add code<|message|>"
     for token in encoding.encode(header + text, allowed_special="all"):
-        assert constraint.allows(token)
-        constraint.accept(token)
+        assert constraint.accept(token)
     (odd,) = encoding.encode(wrong)
-    mask = constraint.mask()
-    assert mask is not None and not mask[odd] and not constraint.allows(odd)
-    assert mask[CALL] and constraint.allows(CALL) and not constraint.allows(END)
+    allowed = constraint.allowed()
+    assert odd not in allowed and not constraint.accept(odd)
+    assert CALL in allowed and not constraint.accept(END) and constraint.accept(CALL)
 
 
 DOUBLING = "\n".join(

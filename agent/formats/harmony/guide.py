@@ -11,11 +11,11 @@ from openai_harmony import HarmonyEncoding
 
 from agent.engine.constrain import (
     ANY_OBJECT,
-    Allowed,
     Compiled,
     Grammar,
     GrammarError,
     Grammars,
+    Ids,
     Matcher,
 )
 from agent.formats.base import Kind, Opened
@@ -33,9 +33,11 @@ from agent.formats.harmony.vocabulary import (
     START,
 )
 from agent.formats.recipients import Recipients
-from agent.formats.rules import Rules, ready
+from agent.formats.rules import Rules
 
 NOTHING: frozenset[int] = frozenset()
+UNREAD = 64
+"""Tokens after which the parser reads on in any case, so that no message costs much at its end."""
 _ENDS = {Kind.REASONING: END, Kind.PREAMBLE: END, Kind.FINAL: RETURN}
 
 
@@ -52,47 +54,50 @@ class HarmonyGuide:
         self._said: set[Kind] = set()
         self._free = not self._exact
         """Anything may come."""
+        self.pending: Future[Compiled] | None = None
+        """The grammar of what comes next, where it is not there yet."""
         self._matcher: Matcher | None = None
         self._ends = NOTHING
         """Ids that may end the body, once its grammar is satisfied."""
         self._in_body = False
-        self._first = self._exact
-        """The first header's grammar is still to come, when the engine's thread asks."""
-
-    # --- what may come --------------------------------------------------------------------------
-
-    def allows(self, token: int) -> bool:
-        if self._free:
-            return True
-        if self._first:
+        self._unread: list[int] = []
+        """What the parser has not seen yet: only special ids change what may come."""
+        if self._exact:
             self._begin_header(started=True)
+
+    # --- what comes -----------------------------------------------------------------------------
+
+    def accept(self, token: int) -> bool:
+        if not (self._free or self._may_come(token)):
+            return False
+        self._unread.append(token)
+        if token >= ORDINARY or len(self._unread) == UNREAD:
+            self._parser.feed(self._unread)
+            self._unread.clear()
+            if token >= ORDINARY:
+                self._mark(token)
+        return True
+
+    def _may_come(self, token: int) -> bool:
+        """The matcher takes it where it does."""
+        if self.pending is not None:
+            self._take(self.pending)
         if token in self._ends:
             return self._matcher is None or self._matcher.complete
         if self._in_body and token >= ORDINARY:
             return False
-        return self._matcher is None or self._matcher.allows(token)
+        return self._matcher is None or self._matcher.accept(token)
 
-    def mask(self) -> Allowed | None:
-        if self._free:
-            return None
-        if self._first:
-            self._begin_header(started=True)
+    def allowed(self) -> Ids:
+        if self.pending is not None:
+            self._take(self.pending)
         matcher = self._matcher
-        allowed = np.ones(LAST, np.bool_) if matcher is None else matcher.mask()
+        ids = np.arange(LAST) if matcher is None else matcher.allowed()
         if self._in_body:
-            allowed[ORDINARY:] = False
+            ids = ids[: ids.searchsorted(ORDINARY)]
             if matcher is None or matcher.complete:
-                allowed[list(self._ends)] = True
-        return allowed
-
-    # --- what came ------------------------------------------------------------------------------
-
-    def accept(self, token: int) -> None:
-        if self._matcher is not None and token not in self._ends:
-            self._matcher.accept(token)
-        self._parser.feed((token,))
-        if token >= ORDINARY:
-            self._mark(token)
+                ids = np.append(ids, list(self._ends))
+        return ids
 
     def _mark(self, token: int) -> None:
         opened = self._parser.within
@@ -107,32 +112,40 @@ class HarmonyGuide:
 
     def _begin_header(self, *, started: bool) -> None:
         """``started``: ``<|start|>assistant`` stands there already."""
-        self._first = False
-        self._matcher = ready(self._headers.compiled(started, self._said)).begin()
+        self._hold(self._headers.compiled(started, self._said))
 
     def _begin_body(self, opened: Opened) -> None:
         self._in_body = True
         self._said.add(opened.kind)
-        grammar = self._grammar(opened)
-        self._matcher = None if grammar is None else grammar.begin()
         self._ends = frozenset({_ENDS.get(opened.kind, CALL)})
+        grammar = self._grammar(opened)
         self._free = grammar is None and not self._exact
+        self._hold(grammar)
 
-    def _grammar(self, opened: Opened) -> Compiled | None:
+    def _hold(self, grammar: Future[Compiled] | None) -> None:
+        self._matcher, self.pending = None, grammar
+        if grammar is not None and grammar.done():
+            self._take(grammar)
+
+    def _take(self, grammar: Future[Compiled]) -> None:
+        self.pending = None
+        try:
+            self._matcher = grammar.result().begin()
+        except GrammarError:  # of arguments: the call's own check finds what is wrong
+            self._matcher = self._grammars.compile(ANY_OBJECT).result().begin()
+
+    def _grammar(self, opened: Opened) -> Future[Compiled] | None:
         match opened.kind:
-            case Kind.FINAL if self._rules.answer is not None:
-                return ready(self._rules.answer)
+            case Kind.FINAL:
+                return self._rules.answer
             case Kind.TOOL if opened.json or opened.recipient != "python":
                 wanted = self._rules.arguments.get(opened.recipient or "")
-                return None if wanted is None else self._arguments(wanted)
+                if wanted is None:
+                    return None
+                self._grammars.compile(ANY_OBJECT)  # if the other fails, this one is there by then
+                return self._grammars.compile(wanted)
             case _:
                 return None
-
-    def _arguments(self, wanted: Grammar) -> Compiled:
-        try:
-            return ready(self._grammars.compile(wanted))
-        except GrammarError:  # the call's own check finds what is wrong
-            return ready(self._grammars.compile(ANY_OBJECT))
 
 
 class _Headers:

@@ -183,6 +183,7 @@ class MarkupFormat:
             self.grammars,
             self._vocabulary.specials,
             self.stop,
+            self._vocabulary.size,
             thinking=self._thinking,
             json_calls="arguments" in self.holds,
         )

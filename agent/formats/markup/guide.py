@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 
-from agent.engine.constrain import ANY_OBJECT, Allowed, Grammar, GrammarError, Grammars, Matcher
+from agent.engine.constrain import ANY_OBJECT, Compiled, Grammar, Grammars, Ids, Matcher
 from agent.formats.markup.families import CALL, CALL_END, THINK, THINK_END
-from agent.formats.rules import Rules, ready
+from agent.formats.rules import Rules
 
 _GAPS = """
 gap: GAP?
@@ -35,6 +36,7 @@ class MarkupGuide:
         grammars: Grammars,
         specials: Mapping[str, int],
         stop: frozenset[int],
+        size: int,
         *,
         thinking: bool,
         json_calls: bool,
@@ -42,49 +44,51 @@ class MarkupGuide:
         """``names``: of the declared tools. ``thinking``: the prompt ended with ``<think>``; a tag
         within thoughts is no call. ``json_calls``: they are written so."""
         self._rules, self._names, self._grammars = rules, names, grammars
-        self._specials, self._stop = specials, stop
+        self._specials, self._stop, self._size = specials, stop, size
         self._call = specials.get(CALL)
         self._think, self._thought = specials.get(THINK), specials.get(THINK_END)
         self._thinking, self._json_calls = thinking, json_calls
         self._matcher: Matcher | None = None
         self._in_call = self._called = False
-        self._answer_is_next = rules.answer is not None and not thinking
-
-    def allows(self, token: int) -> bool:
-        if self._answer_is_next:
+        self.pending: Future[Compiled] | None = None
+        """The grammar of what comes next, where it is not there yet."""
+        if not thinking:
             self._begin_answer()
+
+    def accept(self, token: int) -> bool:
+        self._take()
         if token in self._stop:
             return self._may_stop()
         if self._matcher is not None:
-            return self._matcher.allows(token)
-        return token != self._call or self._rules.calls != "none"
-
-    def mask(self) -> Allowed | None:
-        if self._answer_is_next:
-            self._begin_answer()
-        if self._matcher is not None:
-            allowed = self._matcher.mask()
-        else:
-            ready(self._grammars.compile(ANY_OBJECT))  # or the size is not known
-            allowed = np.ones(self._grammars.size, np.bool_)
-            if self._rules.calls == "none" and self._call is not None:
-                allowed[self._call] = False
-        allowed[list(self._stop)] = self._may_stop()
-        return allowed
-
-    def accept(self, token: int) -> None:
-        if token in self._stop:
-            return
-        if self._matcher is not None:
-            self._matcher.accept(token)
+            if not self._matcher.accept(token):
+                return False
+        elif token == self._call and self._rules.calls == "none":
+            return False
         if token == self._call and not self._thinking and not self._in_call:
             self._begin_call()
         elif token in (self._think, self._thought) and not self._in_call:
             self._thinking, self._matcher = token == self._think, None
-            self._answer_is_next = self._rules.answer is not None and not self._thinking
+            if not self._thinking:
+                self._begin_answer()
         elif self._in_call and self._matcher is not None and self._matcher.complete:
             self._in_call, self._called, self._matcher = False, True, None
-            self._answer_is_next = self._rules.answer is not None
+            self._begin_answer()
+        return True
+
+    def allowed(self) -> Ids:
+        self._take()
+        stops = list(self._stop)
+        if self._matcher is not None:
+            ids = self._matcher.allowed()
+        else:
+            no_call = [self._call] if self._call and self._rules.calls == "none" else []
+            ids = np.setdiff1d(np.arange(self._size), no_call + stops)
+        return np.append(ids, stops) if self._may_stop() else ids
+
+    def _take(self) -> None:
+        if self.pending is not None:
+            grammar, self.pending = self.pending, None
+            self._matcher = grammar.result().begin()
 
     def _may_stop(self) -> bool:
         if self._rules.answer is None:
@@ -97,8 +101,8 @@ class MarkupGuide:
 
     def _begin_answer(self) -> None:
         """A thought, a call or the answer; behind a call another one, until its result is there."""
-        self._answer_is_next = False
-        assert self._rules.answer is not None
+        if (answer := self._rules.answer) is None:
+            return
         call = self._call if self._json_calls and self._names else None
         marks = [
             None if self._called else self._think,
@@ -107,35 +111,33 @@ class MarkupGuide:
         choices = [f"<[{mark}]>" for mark in marks if mark is not None]
         if not self._called:
             choices.append("answer")
-        lark = f"start: /[ \n]{{0,4}}/ ({' | '.join(choices)})\n"
-        lark += f"answer: {ready(self._rules.answer).body}\n"
-        self._matcher = ready(self._grammars.compile(Grammar("lark", lark, ours=True))).begin()
+        start = f"start: /[ \n]{{0,4}}/ ({' | '.join(choices)})\n"
+        self.pending = self._grammars.first(
+            lambda: Grammar("lark", f"{start}answer: {answer.result().body}\n", ours=True)
+        )
 
     def _begin_call(self) -> None:
         self._matcher = None
         if self._json_calls and self._names:
             self._in_call = True
-            try:
-                calls = ready(self._grammars.compile(self._calls(self._rules.arguments)))
-            except GrammarError:  # all together are too much
-                calls = ready(self._grammars.compile(self._calls({})))
-            self._matcher = calls.begin()
+            any_object = self._grammars.compile(ANY_OBJECT)
+            none: list[Future[Compiled]] = [any_object] * len(self._names)
+            wanted = self._rules.arguments
+            of = [self._grammars.compile(wanted.get(name, ANY_OBJECT)) for name in self._names]
+            self.pending = self._grammars.first(
+                lambda: self._calls(of, any_object), lambda: self._calls(none, any_object)
+            )
 
-    def _calls(self, arguments: Mapping[str, Grammar]) -> Grammar:
-        """One of the declared tools, and its own arguments."""
+    def _calls(self, arguments: Sequence[Future[Compiled]], otherwise: Future[Compiled]) -> Grammar:
+        """One of the declared tools, and its own arguments, all of which are done."""
         end = self._specials.get(CALL_END)
         ending = json.dumps(CALL_END) if end is None else f"<[{end}]>"
         calls = " | ".join(f"call_{i}" for i in range(len(self._names)))
         lines = [_CALL.replace("CALLS", calls).replace("END", ending), _GAPS]
-        for i, name in enumerate(self._names):
+        for i, (name, compiled) in enumerate(zip(self._names, arguments, strict=True)):
             quoted = json.dumps(json.dumps(name, ensure_ascii=False), ensure_ascii=False)
-            body = self._body(arguments.get(name, ANY_OBJECT))
+            # What cannot be used is found by the call's own check.
+            body = (otherwise if compiled.exception() else compiled).result().body
             lines.append(f'call_{i}: {quoted} gap "," gap "\\"arguments\\"" gap ":" gap args_{i}')
             lines.append(f"args_{i}: {body}")
         return Grammar("lark", "\n".join(lines), ours=True)
-
-    def _body(self, grammar: Grammar) -> str:
-        try:
-            return ready(self._grammars.compile(grammar)).body
-        except GrammarError:  # the call's own check finds what is wrong
-            return ready(self._grammars.compile(ANY_OBJECT)).body

@@ -48,6 +48,7 @@ class SummaryTurn(Turn):
 
     async def _converse(self) -> bool:
         self.prepare()
+        self.admitted.set()
         form, conversation = self.runtime.format, self.conversation
         work = summarise(
             self.runtime,

@@ -38,6 +38,7 @@ from agent.turn_end import (
     EXIT_STOPPED,
     EXIT_UNAVAILABLE,
     EXIT_USAGE,
+    RATE_LIMIT,
     Refused,
     Stopped,
     StopReason,
@@ -86,6 +87,8 @@ class Turn:
         """The generation that comes right now."""
         self._mark = self._begun = 0
         self._stop = asyncio.Event()
+        self.admitted = asyncio.Event()
+        """It has a place among those that generate, did something else already, or has ended."""
         self._number = 0
         self._ended = False
         self._task: asyncio.Task[None] | None = None
@@ -172,12 +175,14 @@ class Turn:
             self.exit_code = error.exit_code
             self._end("failed", ev.ResponseError(code=error.code, message=str(error)))
         except EngineError as error:
-            self._end("failed", ev.ResponseError(code="server_error", message=str(error)))
+            code = RATE_LIMIT if isinstance(error, Busy) else "server_error"
+            self._end("failed", ev.ResponseError(code=code, message=str(error)))
         except Exception:
             log.exception("the turn broke")
             message = "Something went wrong inside this program; the log file has the details."
             self._end("failed", ev.ResponseError(code="server_error", message=message))
         finally:
+            self.admitted.set()
             self.runtime.end_turn()
             try:
                 self._leave()
@@ -288,6 +293,8 @@ class Turn:
             raise Refused("rate_limit_exceeded", str(error), EXIT_UNAVAILABLE) from error
         self.constraints.announce()
         self.calls.resume(self.options.approved)
+        if self.calls.pending or self.options.compact:
+            self.admitted.set()
         if await self.calls.run():
             return False
         while True:
@@ -346,6 +353,7 @@ class Turn:
             options.sampling,
             logprobs=options.logprobs,
             constraint=guide,
+            follows=bool(self.generated),
         )
         try:
             generation = self.runtime.generate(request)
@@ -354,7 +362,8 @@ class Turn:
                 return "context"
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
         except Busy as error:
-            raise Refused("rate_limit_exceeded", str(error), EXIT_UNAVAILABLE) from error
+            raise Refused(RATE_LIMIT, str(error), EXIT_UNAVAILABLE) from error
+        self.admitted.set()
         pieces = Pieces(self, self.runtime.format.parser(self.calls.recipients))
         self.generated.append(pieces.ids)
         self.writing = pieces

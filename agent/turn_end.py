@@ -8,6 +8,9 @@ StopReason = Literal["cancelled", "timeout"]
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_CUT, EXIT_STOPPED = 0, 1, 2, 3, 4, 130
 
+RATE_LIMIT = "rate_limit_exceeded"
+"""The code of a turn for which the engine had no place."""
+
 
 class Stopped(Exception):
     """The turn was asked to end."""

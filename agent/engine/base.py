@@ -137,6 +137,8 @@ class Request:
     """Report each token's log probability with so many alternatives (0…20)."""
     constraint: Constraint | None = None
     """Made for this generation alone."""
+    follows: bool = False
+    """It goes on with what the engine let in before: it is not refused, however many wait."""
     idle: bool = False
     """Work done ahead: it gives way to every other request and takes no place in the queue."""
 

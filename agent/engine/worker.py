@@ -71,7 +71,7 @@ class Worker(threading.Thread):
         """Queue a request; its stream gets everything that comes of it. Raises Busy."""
         if not request.idle:
             with self._counting:
-                if self._unfinished >= self._most:
+                if self._unfinished >= self._most and not request.follows:
                     raise Busy(f"{self._unfinished} requests are being served: try again later.")
                 self._unfinished += 1
             if self._loop.ahead:

@@ -18,7 +18,7 @@ from starlette.routing import Route, WebSocketRoute
 from agent.models import Model
 from agent.responses import chat, compaction, openapi, socket, stored
 from agent.responses.archive import Archive
-from agent.responses.errors import JSON, ApiError, broken
+from agent.responses.errors import JSON, ApiError, broken, too_many
 from agent.responses.guard import Guard
 from agent.responses.memory import Memo, Memory
 from agent.responses.plan import Exposed, Plan, named_model, plan
@@ -26,6 +26,7 @@ from agent.responses.requests import CreateResponse, parse, read_body
 from agent.responses.stream import Body, EventStream, Wire
 from agent.runtime import Runtime
 from agent.turn import Turn
+from agent.turn_end import RATE_LIMIT
 from agent.turn_options import Options
 
 log = logging.getLogger(__name__)
@@ -93,18 +94,31 @@ class Endpoint:
         if self.ending:
             raise ApiError(503, "This server is about to end.", code="server_error")
         if len(self.running) >= MAX_RUNNING:
-            message = "Too many responses are running; try again later."
-            raise ApiError(429, message, code="rate_limit_exceeded", headers={"retry-after": "5"})
+            raise too_many()
         made = await plan(
             wanted, self.runtime, self.base, self._exposed, memory or self.memory, self.memo, kind
         )
         turn = made.turn.start()
         self.running[turn] = made
+        await self._admitted(turn)
         if made.store:
             self.memory.begin(made.kept())
         if made.background:
             self.awaited(asyncio.create_task(self._until_ended(turn)))
         return turn
+
+    async def _admitted(self, turn: Turn) -> None:
+        """The engine has a place for it. Raises ApiError."""
+        try:
+            await turn.admitted.wait()
+        except BaseException:
+            turn.stop()
+            self.awaited(asyncio.create_task(self._until_ended(turn)))
+            raise
+        error = turn.response.error
+        if error is not None and error.code == RATE_LIMIT:
+            self._leave(self.running.pop(turn))
+            raise too_many(error.message)
 
     async def _until_ended(self, turn: Turn) -> None:
         await turn.done()

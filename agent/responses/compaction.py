@@ -14,11 +14,12 @@ from agent import events as ev
 from agent.compact import LATEST
 from agent.compact_turn import SummaryTurn
 from agent.items import new_id
-from agent.responses.errors import JSON, ApiError
+from agent.responses.errors import JSON, ApiError, too_many
 from agent.responses.packed import packed
 from agent.responses.requests import parse, read_body
 from agent.responses.stored import listed
 from agent.responses.stream import Body
+from agent.turn_end import RATE_LIMIT
 
 if TYPE_CHECKING:
     from agent.responses.app import Endpoint
@@ -53,9 +54,11 @@ def _asked(endpoint: Endpoint, previous: str | None) -> Iterator[dict[str, Any]]
 
 def _shown(turn: SummaryTurn, response: ev.Response, asked: list[dict[str, Any]]) -> Response:
     if response.error is not None:
-        code = response.error.code
+        code, message = response.error.code, response.error.message
+        if code == RATE_LIMIT:
+            return too_many(message).response()
         status = 400 if code == "invalid_prompt" else 500
-        return ApiError(status, response.error.message, code=code).response()
+        return ApiError(status, message, code=code).response()
     if response.status != "completed" or response.usage is None:
         return ApiError(499, "The compaction was stopped.", code="cancelled").response()
     summary = {"id": new_id("cmp"), "type": "compaction", "encrypted_content": packed(turn.text)}

@@ -10,6 +10,11 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from starlette.responses import Response
 
+from agent.turn_end import RATE_LIMIT
+
+RETRY_SECONDS = "5"
+"""After which who was told that too many wait may ask again."""
+
 
 class ApiError(Exception):
     """Refuses a request; becomes its whole answer."""
@@ -70,6 +75,10 @@ def invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
 def too_long(most: int) -> ApiError:
     message = f"The body of the request is longer than {most:,} bytes."
     return ApiError(413, message, code="request_too_large")
+
+
+def too_many(message: str = "Too many responses are running: try again later.") -> ApiError:
+    return ApiError(429, message, code=RATE_LIMIT, headers={"retry-after": RETRY_SECONDS})
 
 
 def broken() -> ApiError:

@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agent import events as ev
 from agent.compact_turn import WarmTurn
-from agent.responses.errors import ApiError, broken, invalid, too_long
+from agent.responses.errors import ApiError, broken, invalid, too_long, too_many
 from agent.responses.kept import Kept
 from agent.responses.memory import Memory
 from agent.responses.requests import InputItem, asked, json_object
@@ -93,8 +93,7 @@ class Connection:
             value = json_object(body)
             stream = _stream(value)
             if len(self._work) >= MOST_WAITING:
-                message = f"{MOST_WAITING} requests of this connection are waiting already."
-                raise ApiError(429, message, code="rate_limit_exceeded")
+                raise too_many(f"{MOST_WAITING} requests of this connection are waiting already.")
         except ApiError as error:
             await self._refuse(error, stream)
             return

@@ -24,6 +24,11 @@ from agent.turn import Turn
 KEY = "a-key"
 
 
+def plain_http() -> httpx2.AsyncClient:
+    """Reading the certificates for a connection without TLS would take most of a test's time."""
+    return httpx2.AsyncClient(timeout=60, verify=False)
+
+
 @dataclass
 class Served:
     """A running server, and what stands behind it."""
@@ -56,6 +61,7 @@ class Served:
             base_url=self.url,
             api_key=KEY,
             max_retries=0,
+            http_client=plain_http(),
             _strict_response_validation=True,
             **options,
         )
@@ -65,15 +71,15 @@ class Served:
             base_url=self.url, api_key=KEY, max_retries=0, _strict_response_validation=True
         )
 
-    async def post(self, body: Any = None, **options: Any) -> httpx2.Response:
-        """POST /v1/responses, raw."""
-        async with httpx2.AsyncClient(timeout=60) as http:
+    async def post(self, body: Any = None, path: str = "", **options: Any) -> httpx2.Response:
+        """POST /v1/responses, raw; ``path``: under it."""
+        async with plain_http() as http:
             if "content" not in options:
                 options["json"] = body
-            return await http.post(f"{self.url}/responses", **options)
+            return await http.post(f"{self.url}/responses{path}", **options)
 
     async def get(self, path: str, **options: Any) -> httpx2.Response:
-        async with httpx2.AsyncClient(timeout=60) as http:
+        async with plain_http() as http:
             return await http.get(f"{self.root}{path}", **options)
 
     async def stream(self, **body: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,51 @@
+"""As many responses as the engine takes, and one more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+
+from agent.engine.worker import QUEUE
+from agent.formats.harmony.vocabulary import CALL, ENDOFTEXT, RETURN
+from tests.responses.conftest import Serve
+from tests.responses.test_errors import error_of
+from tests.responses.test_socket import answer, socket
+from tests.responses.test_socket import error_of as told
+
+ENDLESS = {"logit_bias": {str(token): -100 for token in (RETURN, CALL, ENDOFTEXT)}}
+
+
+@pytest.mark.slow
+async def test_one_more_is_told_to_come_back(serve: Serve) -> None:
+    served = await serve(temperature=0)
+    await served.runtime.ready()
+    most = served.runtime.engine.placement.sequences + QUEUE  # type: ignore[attr-defined]
+    body = {"input": "x", "background": True, **ENDLESS}
+    answers = await asyncio.gather(*(served.post(body) for _ in range(most + 1)))
+    names = [made.json()["id"] for made in answers if made.is_success]
+    async with socket(served) as client:
+        chat: Any = {"model": "default", "messages": [{"role": "user", "content": "x"}]}
+        completions = served.client().chat.completions
+        *refused, over_socket, one, other = await asyncio.gather(
+            served.post({"input": "x"}),
+            served.post({"input": "x", "stream": True}),
+            served.post({"input": "x"}, path="/compact"),
+            answer(client, input="x"),
+            completions.create(**chat),
+            completions.create(**chat, stream=True),
+            return_exceptions=True,
+        )
+    for got in [*refused, *(made for made in answers if not made.is_success)]:
+        error = error_of(got, 429)
+        assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limit_exceeded")
+        assert got.headers["retry-after"] == "5"  # type: ignore[union-attr]
+    assert isinstance(one, openai.RateLimitError) and isinstance(other, openai.RateLimitError)
+    assert told(over_socket, 429)["headers"] == {"retry-after": "5"}  # type: ignore[arg-type]
+    assert {turn.response.id for turn in served.endpoint.running} == set(names)
+    assert len(names) == most
+    served.endpoint.stop_all()
+    await served.endpoint.drained()
+    assert (await served.post({"input": "x", "max_output_tokens": 3})).status_code == 200

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agent import trust
+from agent.__main__ import told
 from agent.mcp_commands import mcp_app
 from agent.options import (
     HOST,
@@ -321,36 +322,11 @@ def doctor(
 
 
 def main() -> None:
-    """The entry point: everything that people did wrong is one sentence."""
-    from agent.engine.base import EngineError
-    from agent.errors import UserError
-
+    """Any command; without one, the app."""
     arguments = sys.argv[1:]
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("--help", "-h")):
         arguments = ["chat", *arguments]
-    try:
-        app(arguments, prog_name="agent")
-    except UserError as error:
-        print(f"agent: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except EngineError as error:
-        print(f"agent: {error}", file=sys.stderr)
-        sys.exit(1)
-    except BrokenPipeError:
-        # Whoever read our output is gone; nothing more can be said to them.
-        sys.stderr.close()
-        sys.exit(1)
-    except Exception:
-        import logging
-
-        from agent.config import places
-
-        logging.getLogger(__name__).exception("the program broke")
-        message = f"something went wrong inside this program; {places().log} has the details."
-        print(f"agent: {message}", file=sys.stderr)
-        sys.exit(1)
+    told(lambda: app(arguments, prog_name="agent"))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -91,6 +90,8 @@ def settings(where: Places) -> Settings:
     path = where.config / "config.toml"
     given: dict[str, Any]
     try:
+        import tomllib
+
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         given = {}

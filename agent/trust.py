@@ -15,7 +15,7 @@ MAX_SHOWN = 4000
 
 def asked(shared: Shared) -> Shared:
     """The options, with the person's answer in them; asks only where there is something to ask."""
-    from tools.project import FILES  # light; what reads the file comes where there is one
+    from tools.project_files import FILES
 
     root = shared.root.expanduser()
     if shared.trust_project or shared.tools == "none":

@@ -14,10 +14,9 @@ from tools.config import ConfigError, ServerConfig, read_file
 from tools.entries import given, origin
 from tools.memory import Memory
 from tools.naming import visible
+from tools.project_files import FILES
 
 UNTRUSTED = "is not started, for nobody has agreed to this folder's servers (--trust-project does)"
-FILES = (".mcp.json", "mcp.json")
-"""In the folder that is worked in; the first that is there counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -54,6 +53,8 @@ class History:
         return entries[self._at] if self._at < len(entries) else self._draft
 
     def _read(self) -> list[str]:
+        import json
+
         if self._path is None:
             return []
         try:
@@ -71,6 +72,8 @@ class History:
         return entries
 
     def _append(self, text: str) -> None:
+        import json
+
         self._write("a", json.dumps(text) + "\n")
 
     def _write(self, mode: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tui.commands.registry import Commands, known, parse
@@ -21,7 +22,10 @@ class Talk:
         """The person's own turn that runs."""
         self.said: Said | None = None
         """The exchange that runs, or that ran last."""
-        self.commands: Commands = known()
+
+    @cached_property
+    def commands(self) -> Commands:
+        return known()
 
     @property
     def free(self) -> bool:

@@ -1,0 +1,67 @@
+"""The entry point. The app without options starts without what reads options: its first paint is what
+people wait for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case []:
+            told(_app)
+        case ["-c" | "--continue"]:
+            told(lambda: _app(go_on=True))
+        case _:
+            from agent import cli
+
+            cli.main()
+
+
+def _app(*, go_on: bool = False) -> None:
+    from agent import trust
+    from agent.shared import Shared
+
+    shared = trust.asked(Shared())
+    from tui.main import main
+
+    sys.exit(main(shared, go_on=go_on))
+
+
+def told(run: Callable[[], object]) -> None:
+    """Run the program: everything that people did wrong is one sentence, with an exit code."""
+    try:
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output is gone; nothing more can be said to them.
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        sentence, code = _told(error)
+        print(f"agent: {sentence}", file=sys.stderr)
+        sys.exit(code)
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    from agent.engine.base import EngineError
+    from agent.errors import UserError
+
+    match error:
+        case UserError():
+            return str(error), 2
+        case EngineError():
+            return str(error), 1
+        case _:
+            import logging
+
+            from agent.config import places
+
+            logging.getLogger(__name__).exception("the program broke")
+            return f"something went wrong inside this program; {places().log} has the details.", 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What the first paint waits for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from agent import __main__ as entry
+from agent import cli
+from agent.shared import Shared
+
+
+def test_nothing_heavy_is_imported_before_the_first_paint() -> None:
+    heavy = "typer pydantic mcp numpy llama_cpp openai_harmony starlette markdown_it pygments"
+    code = (
+        "import sys, agent.__main__, agent.trust, agent.shared, agent.config, tui.main;"
+        "from tools.project_files import FILES; from tui.app import AgentApp; "
+        "from tui.session import Session; AgentApp(Session(agent.shared.Shared()));"
+        f"print(*sorted(set({heavy!r}.split()) & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.returncode) == ("", 0), done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["-c"], ["--continue"]])
+def test_without_options_the_app_is_what_the_command_would_be(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    started: list[tuple[Shared, dict[str, Any]]] = []
+
+    def main(shared: Shared, *, go_on: bool, **rest: Any) -> int:
+        started.append((shared, {"go_on": go_on, **{k: v for k, v in rest.items() if v}}))
+        return 0
+
+    monkeypatch.setattr("tui.main.main", main)
+    monkeypatch.setattr(sys, "argv", ["agent", *arguments])
+    for start in (entry.main, cli.main):
+        with pytest.raises(SystemExit):
+            start()
+    assert started[0] == started[1]

@@ -65,7 +65,7 @@ class Call:
                 container = turn.conversation.id
                 return CodeWriter(turn.output, name, container)
             if hosted.shows_search(label):
-                return SearchWriter(turn.output, name)
+                return SearchWriter(turn.output, name, sources=hosted.sources)
         if (label, name) in hosted.held and not asked:
             return HeldWriter(turn.output, label, name)
         return McpCallWriter(turn.output, label, name, asked=asked)
@@ -262,6 +262,7 @@ class Calls:
         turn, item = self.turn, call.id
         assert call.tool is not None
         began = time.monotonic()
+        call.ours.begins()
 
         def on_progress(progress: float, total: float | None, message: str | None) -> None:
             turn.emit(

@@ -7,6 +7,7 @@ Each takes what an MCP call's writer takes (`items.McpCallWriter`) and shows it 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ class Hosted:
 
     code: bool = False
     search: bool = False
+    sources: bool = False
+    """A web_search_call shows what a search found."""
     held: frozenset[tuple[str, str]] = frozenset()
     """Servers' tools whose calls wait for the client's word."""
     labels: frozenset[str] = frozenset()
@@ -62,6 +65,10 @@ class Writer(Protocol):
         ...
 
     def arguments_done(self, arguments: str) -> None: ...
+
+    def begins(self) -> None:
+        """It is run now; not every call is."""
+        ...
 
     def completed(self, output: str) -> None: ...
 
@@ -106,6 +113,8 @@ class CodeWriter:
         if not self._code and isinstance(code, str) and code:
             self.code(code)
         self._output.emit(ev.CodeInterpreterCallCodeDone(**self._at, code=self._code))
+
+    def begins(self) -> None:
         self._output.emit(ev.CodeInterpreterCallInterpreting(**self._at))
 
     def completed(self, output: str) -> None:
@@ -125,12 +134,18 @@ class CodeWriter:
                 self._output.close(self._index, self._item("failed", message))
 
 
+_CURSOR = re.compile(r"\[(\d{1,9})\] ")
+_RESULT = re.compile(r"^L(\d{1,9}): 【\d+†", re.MULTILINE)
+"""How a page of the browser begins, and the lines of a search's page that name what was found."""
+
+
 class SearchWriter:
     """The item opens once it is known what is looked for."""
 
-    def __init__(self, output: Output, name: str) -> None:
+    def __init__(self, output: Output, name: str, *, sources: bool = False) -> None:
+        """``sources``: what a search found is shown."""
         self._output, self.server, self.name = output, "browser", name
-        self.id, self.arguments = new_id("ws"), "{}"
+        self.id, self.arguments, self._sources = new_id("ws"), "{}", sources
 
     def delta(self, text: str) -> None:
         """Nothing is shown of it."""
@@ -141,13 +156,17 @@ class SearchWriter:
         self._index = self._output.open(ev.WebSearchCallItem(id=self.id, action=self._action))
         self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
         self._output.emit(ev.WebSearchCallInProgress(**self._at))
+
+    def begins(self) -> None:
         self._output.emit(ev.WebSearchCallSearching(**self._at))
 
-    def _done(self, asked: dict[str, Any]) -> dict[str, Any]:
-        cursor = asked.get("cursor")
+    def _url(self, cursor: object, line: int = 0) -> str | None:
         source = self._output.source
-        page = source(cursor, 0) if source is not None and isinstance(cursor, int) else None
-        url = page.url if page is not None else None
+        page = source(cursor, line) if source is not None and isinstance(cursor, int) else None
+        return page.url if page is not None else None
+
+    def _done(self, asked: dict[str, Any]) -> dict[str, Any]:
+        url = self._url(asked.get("cursor"))
         match self.name:
             case "search":
                 query = str(asked.get("query", ""))
@@ -162,8 +181,19 @@ class SearchWriter:
                 return {"type": "open_page", "url": url}
 
     def completed(self, output: str) -> None:
+        if shown := _CURSOR.match(output):
+            self._found(int(shown[1]), output)
         self._output.emit(ev.WebSearchCallCompleted(**self._at))
         self._close("completed")
+
+    def _found(self, cursor: int, output: str) -> None:
+        """What the page that is shown now tells of: where it lies, or what a search found."""
+        if self._action["type"] != "search":
+            self._action |= {"url": self._url(cursor) or self._action["url"]}
+        elif self._sources:
+            lines = (int(line) for line in _RESULT.findall(output))
+            found = dict.fromkeys(url for line in lines if (url := self._url(cursor, line)))
+            self._action |= {"sources": [{"type": "url", "url": url} for url in found]}
 
     def failed(self, error: ev.McpError) -> None:
         self._close("failed")
@@ -198,6 +228,9 @@ class HeldWriter:
         self._call = McpCallWriter(self._output, self.server, self.name)
         self._call.delta(arguments)
         self._call.arguments_done(arguments)
+
+    def begins(self) -> None:
+        """It has begun when it is shown."""
 
     def completed(self, output: str) -> None:
         assert self._call is not None

@@ -225,6 +225,9 @@ class McpCallWriter:
         self.arguments = arguments
         self._output.emit(ev.McpCallArgumentsDone(**self._at, arguments=arguments))
 
+    def begins(self) -> None:
+        """It has begun when it is shown."""
+
     def completed(self, output: str) -> None:
         self._output.emit(ev.McpCallCompleted(**self._at))
         self._close("completed", output=output)

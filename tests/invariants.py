@@ -47,12 +47,12 @@ ORDER = {
         "code_interpreter_call.in_progress",
         "code_interpreter_call_code.delta*",
         "code_interpreter_call_code.done",
-        "code_interpreter_call.interpreting",
+        "code_interpreter_call.interpreting*",
         "code_interpreter_call.completed*",
     ],
     "web_search_call": [
         "web_search_call.in_progress",
-        "web_search_call.searching",
+        "web_search_call.searching*",
         "web_search_call.completed*",
     ],
 }
@@ -157,6 +157,8 @@ def _check_texts(between: list[dict[str, Any]], item: dict[str, Any]) -> None:
     if item["type"] in ("code_interpreter_call", "web_search_call"):
         completed = [e for e in between if e["type"].endswith("call.completed")]
         assert len(completed) == (item["status"] == "completed")
+        running = [e for e in between if e["type"].endswith(("interpreting", "searching"))]
+        assert len(completed) <= len(running) <= 1, "only what is run has begun"
     if item["type"] == "mcp_call":
         ran = item["status"] == "completed"
         assert (item["output"] is not None) == ran and (item["error"] is None) == ran

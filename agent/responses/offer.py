@@ -95,7 +95,8 @@ def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]
                 raise unsupported(f"{param}.type", f"A tool of type {kind[:40]!r}")
         echo.append(_echo(tool))
     _unique([f.model_name for f in functions] + [one.model_name for one in ours])
-    shown = Hosted(held=frozenset(held), labels=frozenset(labels), **hosted)
+    sources = "web_search_call.action.sources" in (request.include or ())
+    shown = Hosted(sources=sources, held=frozenset(held), labels=frozenset(labels), **hosted)
     return Offer(tuple(functions), tuple(ours), tuple(labels), echo, hosted=shown)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +18,13 @@ from tests.responses.test_tools import CODE, seen
 
 PATCH = {"type": "custom", "name": "apply_patch", "description": "Edit files."}
 CONTAINER = {"type": "code_interpreter", "container": {"type": "auto"}}
+
+
+INTERPRETING = "response.code_interpreter_call.interpreting"
+
+
+def names(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events]
 
 
 def custom(body: str) -> str:
@@ -134,11 +145,13 @@ async def test_code_as_json_and_calls_that_cannot_run(serve: Serve) -> None:
     served = await serve(as_json, final("3"), tools="python", max_tool_calls=1)
     response = check(await served.stream(input="x", tools=[CONTAINER]))
     assert response["output"][0]["code"] == "print(3)"
-    none = check(await served.stream(input="x", tools=[CONTAINER], max_tool_calls=0))
-    assert none["output"][0]["status"] == "failed"
+    events = await served.stream(input="x", tools=[CONTAINER], max_tool_calls=0)
+    assert check(events)["output"][0]["status"] == "failed" and INTERPRETING not in names(events)
     cut = await serve({"markup": python("print(1)\n" * 50)}, tools="python")
-    response = check(await cut.stream(input="x", tools=[CONTAINER], max_output_tokens=20))
+    events = await cut.stream(input="x", tools=[CONTAINER], max_output_tokens=20)
+    response = check(events)
     assert response["output"][0]["status"] == "incomplete" == response["status"]
+    assert INTERPRETING not in names(events), "it never ran"
     refused = await (await serve(HELLO)).post({"input": "x", "tools": [CONTAINER]})
     assert refused.status_code == 400 and "--tools python" in refused.text
 
@@ -158,6 +171,73 @@ async def test_web_search(serve: Serve) -> None:
     assert search["type"] == "web_search_call" and search["status"] == "failed"
     assert search["action"] == {"type": "open_page", "url": "http://127.0.0.1:9/secret"}
     assert "not a public address" in seen(served)
+    none = await served.stream(input="x", tools=[{"type": "web_search"}], max_tool_calls=0)
+    assert check(none)["output"][0]["status"] == "failed"
+    assert "response.web_search_call.searching" not in names(none)
     offline = {"type": "web_search", "external_web_access": False}
     response = check(await served.stream(input="x", tools=[offline]))
     assert response["output"][0]["type"] == "mcp_call", "what was not offered is unknown"
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """A SearXNG, and the pages that it finds."""
+
+    def do_GET(self) -> None:
+        root = f"http://{self.headers['host']}"
+        kind, body = "text/plain", "Foxes live in the north.\nThey sleep in dens."
+        if self.path.startswith("/search?q=fox&format=json"):
+            found = [
+                {"title": "On foxes", "url": f"{root}/fox", "content": "Where they live."},
+                {"title": "On dens", "url": f"{root}/dens", "content": "Where they sleep."},
+            ]
+            kind, body = "application/json", json.dumps({"results": found})
+        self.send_response(200)
+        self.send_header("content-type", kind)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    """Its address, where the operator's settings name it."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{serving.server_address[1]}"
+        config = tmp_path / "home" / "config" / "config.toml"
+        config.parent.mkdir(parents=True)
+        settings = f'searxng = "{address}"\nallow_private = ["127.0.0.1/32"]\n'
+        config.write_text(f"[browser]\n{settings}")
+        yield address
+        serving.shutdown()
+
+
+async def test_a_search_that_finds(serve: Serve, site: str) -> None:
+    answer = "In the north 【1†L0-L1】, in dens 【0†L4】."
+    served = await serve(
+        browse("search", query="fox"), browse("open", id=0), browse("find", pattern="dens"),
+        final(answer), tools="browser",
+    )  # fmt: skip
+    asked: dict[str, Any] = {"input": "Where do foxes live?", "tools": [{"type": "web_search"}]}
+    events = await served.stream(**asked, include=["web_search_call.action.sources"])
+    *calls, message = check(events)["output"]
+    sources = [{"type": "url", "url": f"{site}/{name}"} for name in ("fox", "dens")]
+    assert [call["action"] for call in calls] == [
+        {"type": "search", "query": "fox", "queries": ["fox"], "sources": sources},
+        {"type": "open_page", "url": f"{site}/fox"},
+        {"type": "find_in_page", "pattern": "dens", "url": f"{site}/fox"},
+    ]
+    assert [call["status"] for call in calls] == ["completed"] * 3
+    assert names(events).count("response.web_search_call.searching") == 3
+    cited = message["content"][0]["annotations"]
+    assert [(one["title"], one["url"]) for one in cited] == [
+        (f"{site}/fox", f"{site}/fox"),
+        ("On dens", f"{site}/dens"),
+    ]
+    body = await served.client().responses.create(model="default", **asked)
+    search: Any = body.output[0]
+    assert search.action.type == "search" and search.action.sources is None
+    resent = [{"role": "user", "content": "x"}, *calls, message, {"role": "user", "content": "y"}]
+    assert (await served.post({"input": resent, "store": False})).status_code == 200

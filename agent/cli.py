@@ -321,11 +321,22 @@ def doctor(
     raise typer.Exit(main(model, bench=bench))
 
 
+def _picking(arguments: list[str]) -> list[str]:
+    """``--resume`` without an id is one with an empty id: the app lets choose."""
+    following = [*arguments[1:], "-"]
+    pairs = zip(arguments, following, strict=True)
+    return [
+        f"{one}=" if one == "--resume" and after.startswith("-") else one for one, after in pairs
+    ]
+
+
 def main() -> None:
     """Any command; without one, the app."""
     arguments = sys.argv[1:]
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("--help", "-h")):
         arguments = ["chat", *arguments]
+    if arguments[0] == "chat":
+        arguments = _picking(arguments)
     told(lambda: app(arguments, prog_name="agent"))
 
 

@@ -73,7 +73,8 @@ SystemOption = Annotated[
     typer.Option("--system", metavar="TEXT|@FILE", help="Instructions for the model."),
 ]
 ResumeOption = Annotated[
-    str | None, typer.Option(metavar="ID", help="Go on with this conversation.")
+    str | None,
+    typer.Option(metavar="ID", help="Go on with this conversation (app: [ID], to pick)."),
 ]
 HOST, PORT = "127.0.0.1", 8080
 HostOption = Annotated[str, typer.Option(help="Beyond loopback only with --api-key.")]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agent.store import Store
 
 app = typer.Typer(
-    help="The conversations that are kept: list, show, delete, fork, export.",
+    help="The conversations that are kept: list, show, replay, rename, delete, fork, export.",
     epilog="IDs may be shortened, as the list shows them. Example: agent sessions show 3bc06fe5",
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -117,10 +117,8 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Forget conversations. What branches of them share with them stays theirs."""
-    from agent.config import places
     from agent.errors import UserError
     from agent.show import plain
-    from tools.hands import forget
 
     store = _store()
     records = [_record(store, session).summary for session in sessions]
@@ -132,8 +130,25 @@ def delete(
         if not typer.confirm("Delete for good?"):
             raise typer.Exit(1)
     for name in {one.id for one in records}:
-        store.delete(name)
-        forget(places().cache, name)
+        forget(store, name)
+
+
+def forget(store: Store, name: str) -> None:
+    """Delete a conversation, and what tools keep of it."""
+    from agent.config import places
+    from tools import hands
+
+    store.delete(name)
+    hands.forget(places().cache, name)
+
+
+@app.command()
+def rename(
+    session: Id, title: Annotated[str, typer.Argument(metavar="TITLE", help="One line.")]
+) -> None:
+    """Give a conversation another title than its first prompt."""
+    store = _store()
+    store.rename(_record(store, session).summary.id, title)
 
 
 def _store() -> Store:

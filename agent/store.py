@@ -8,6 +8,7 @@ keeps its own entries and turns, and reads its parent's before them.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -306,6 +307,29 @@ class Store:
             " where not c.hidden order by c.updated desc"
         )
         return [Summary(*(*row, self._count(row[0]))) for row in rows.fetchall()]
+
+    def search(self, text: str) -> set[str]:
+        """Ids of the conversations that have this in their title or in what was said in them, also
+        before they branched. Small and capital letters are the same (ASCII)."""
+        escaped = re.sub(r"([\\%_])", r"\\\1", text)
+        like = f"%{escaped}%"
+        # As JSON a text is spelled otherwise: its own quotes and line breaks are not found.
+        rows = self._db.execute(
+            """
+            with recursive said(id, start) as (
+                select conversation, coalesce(start, 0) from turns
+                where prompt like ?1 escape '\\' or (response like ?1 escape '\\' and exists (
+                    select 1 from json_tree(response, '$.output') where type = 'text'
+                    and key in ('text', 'arguments', 'output', 'input') and value like ?1 escape '\\'))
+                union select b.id, start from said join conversations b on b.parent = said.id
+                where start < b.shared
+            )
+            select id from said union
+            select id from conversations where title like ?1 escape '\\'
+            """,
+            (like,),
+        )
+        return {row[0] for row in rows}
 
     def _count(self, conversation_id: str) -> int:
         number: int = self._db.execute(

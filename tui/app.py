@@ -16,6 +16,7 @@ from textual.binding import Binding, BindingType
 
 from tui import theme
 from tui.history import History
+from tui.rooms import Rooms
 from tui.session import Session
 from tui.talk import Talk
 from tui.widgets.prompt import Prompt
@@ -59,6 +60,8 @@ class AgentApp(App[int]):
         Binding("f3", "served", "Watch turns of other programs"),
         Binding("f4", "light", "Light or dark"),
         Binding("ctrl+s", "steer", "Say it now, to the turn that runs", priority=True),
+        # At once: what is typed behind it is meant for the room.
+        Binding("f5", "room('sessions')", "Conversations", priority=True),
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
 
@@ -70,6 +73,7 @@ class AgentApp(App[int]):
         self.trouble: str | None = None
         """One sentence for the terminal, once the app is gone."""
         self.talk = Talk(self)
+        self.rooms = Rooms(self)
         self.begun = False
         """The session is there: conversation, store, settings."""
         self._loading = "starting"
@@ -129,6 +133,8 @@ class AgentApp(App[int]):
             self.run_worker(self._serve())
         self.run_worker(self._load())
         self.begun = True
+        if self.session.picks:
+            await self.rooms.enter("sessions")
         await self.talk.next()
 
     async def _recall(self) -> None:
@@ -241,8 +247,10 @@ class AgentApp(App[int]):
     @contextlib.asynccontextmanager
     async def _shown(self, card: Widget) -> AsyncIterator[None]:
         """Above the prompt, as long as it waits."""
-        await self.mount(card, before=self.queued)
+        await self.default_screen.mount(card, before=self.queued)
         self.bell()
+        if self.screen is not self.default_screen:
+            self.notify("A call waits for your answer: Esc goes back to it.")
         try:
             yield
         finally:
@@ -312,6 +320,8 @@ class AgentApp(App[int]):
 
     def on_key(self, event: events.Key) -> None:
         """Whoever writes, writes into the prompt, wherever the focus is."""
+        if self.screen is not self.default_screen:
+            return
         if event.is_printable and event.character and not self.prompt.has_focus:
             self.prompt.focus()
             self.prompt.insert(event.character)
@@ -361,6 +371,9 @@ class AgentApp(App[int]):
 
     async def action_view(self) -> None:
         await self.looking_at.switch()
+
+    async def action_room(self, name: str) -> None:
+        await self.rooms.enter(name)
 
     def action_served(self) -> None:
         self._look_at(self.chat if self.served.display else self.served)

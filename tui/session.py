@@ -52,9 +52,11 @@ class Session:
         resume: str | None = None,
         serving: Serving | None = None,
     ) -> None:
-        """``go_on``: the latest conversation; ``resume``: the one with this id."""
+        """``go_on``: the latest conversation; ``resume``: the one with this id, empty: to be picked."""
         self.shared, self.serving = shared, serving
         self._go_on, self._resume = go_on, resume
+        self.picks = resume == ""
+        """The person wants to choose a conversation first."""
         self._store: Store | None = None
         self._journal: Journal | None = None
         """Of the turn that runs."""
@@ -85,7 +87,7 @@ class Session:
         from agent.items import new_id
         from agent.store import Store, StoreError
 
-        resumed = self._go_on or self._resume is not None
+        resumed = self._go_on or bool(self._resume)
         try:
             self._store = Store(self.runtime.where.store)
             if resumed:

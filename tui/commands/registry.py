@@ -71,9 +71,11 @@ class Commands:
 
 def known() -> Commands:
     """All commands of the app."""
-    from tui.commands import conversation, program, settings
+    from tui.commands import conversation, program, rooms, settings
 
-    return Commands([*conversation.COMMANDS, *settings.COMMANDS, *program.COMMANDS])
+    return Commands(
+        [*conversation.COMMANDS, *settings.COMMANDS, *rooms.COMMANDS, *program.COMMANDS]
+    )
 
 
 def parse(text: str) -> tuple[str, str] | None:

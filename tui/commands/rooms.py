@@ -1,0 +1,37 @@
+"""Commands that lead to other conversations, models and servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tui.commands.registry import Choice, Command
+
+if TYPE_CHECKING:
+    from tui.app import AgentApp
+
+SHORT = 8
+"""Characters of an id, as lists show it."""
+
+
+async def sessions(app: AgentApp, _: str) -> None:
+    await app.rooms.sessions()
+
+
+async def resume(app: AgentApp, wanted: str) -> None:
+    if not wanted:
+        await app.rooms.sessions()
+        return
+    app.session.open(wanted)
+    await app.show_conversation()
+
+
+def conversations(app: AgentApp, _: str) -> Iterable[Choice]:
+    for one in app.session.store.summaries():
+        yield Choice(one.id.removeprefix("conv_")[:SHORT], one.title)
+
+
+COMMANDS = (
+    Command("sessions", "all conversations: search, open, rename, fork, delete", sessions),
+    Command("resume", "go on with another conversation", resume, "[ID]", conversations, idle=True),
+)

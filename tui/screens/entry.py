@@ -1,0 +1,40 @@
+"""One line that is asked for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+
+class Entry(ModalScreen[str | None]):
+    """Its result: what was written; None where nothing was, or it was left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", show=False)]
+    DEFAULT_CSS = """
+    Entry {
+        align: center middle;
+        & > Input {
+            width: 70; max-width: 100%; padding: 0 1; border: round $accent;
+            background: $background; border-title-color: $accent;
+            border-subtitle-color: $text-muted;
+            &:focus { border: round $accent; }
+        }
+    }
+    """
+
+    def __init__(self, title: str, value: str = "") -> None:
+        super().__init__()
+        self._title, self._value = title, value
+
+    def compose(self) -> ComposeResult:
+        entry = Input(self._value, select_on_focus=False)
+        entry.border_title, entry.border_subtitle = self._title, "Enter keeps it · Esc goes back"
+        yield entry
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.dismiss(event.value.strip() or None)

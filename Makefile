@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env test test-fast lint bench fuzz tiny-eval clean
+.PHONY: demo env peer test test-fast lint bench fuzz tiny-eval clean
 
 env: $(READY)
 
@@ -22,6 +22,10 @@ $(READY): pyproject.toml $(NODE_SERVERS)/package.json
 			|| echo "They could not be installed; their tests are skipped."; \
 	else echo "No npm here; the tests of its MCP servers are skipped."; fi
 	@touch $(READY)
+
+# llama-server, from the source of the installed bindings: for make bench, and for tests that speak to one.
+peer: $(READY)
+	$(BIN)/python -m tests.bench.build
 
 demo: $(READY)
 	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.config import Places
+from agent.engine.address import LOCAL, Address
 from agent.engine.base import Engine, EngineError
 from agent.engine.placement import Placement
 from agent.formats.base import Format
@@ -41,6 +43,18 @@ class Loading:
     context: int | None = None
     """Tokens that --context asked for."""
 
+    @property
+    def engine(self) -> str:
+        """The engine's name."""
+        if self.script is not None:
+            return "script"
+        return self.model.address.engine if self.model.address else LOCAL
+
+    @property
+    def here(self) -> bool:
+        """The model lies in this machine's memory."""
+        return self.engine == LOCAL
+
     def file(self, report: Report) -> Path:
         """The model's GGUF; the embedded one is expanded first. Raises EngineError."""
         if self.model.path is not None:
@@ -60,7 +74,7 @@ class Loading:
 
         ``failed``: so many tries ran out of memory. Raises TooLarge.
         """
-        if self.script is not None or self.model.embedded or self.model.path is None:
+        if not self.here or self.model.embedded or self.model.path is None:
             return None
         from agent.engine import fit, probe, sizes
         from agent.engine.devices import devices, free_memory
@@ -82,7 +96,7 @@ class Loading:
     async def check(self) -> None:
         """After a process that died while it loaded, see what llama.cpp can do here. Raises EngineError
         when that is nothing."""
-        if self.script is None:
+        if self.here:
             from agent.engine.attempt import after_a_death
 
             await after_a_death(self.where)
@@ -90,7 +104,7 @@ class Loading:
     @contextmanager
     def attempt(self, choice: Choice | None) -> Iterator[None]:
         """A note that it is being loaded, for who comes after a death."""
-        if self.script is not None:
+        if not self.here:
             yield
             return
         from agent.engine.attempt import attempt
@@ -114,9 +128,11 @@ class Loading:
         """What was chosen; of the embedded model, which fits anywhere, as it is."""
         if choice is not None:
             return choice.placement
+        context = self.context or self.model.context
+        if not self.here:
+            return Placement(context)
         from agent.engine import probe
 
-        context = self.context or self.model.context
         return Placement(context, extra_buffers=probe.repack(self.where, EMBEDDED_TYPES))
 
     def prepare(self, placement: Placement, report: Report) -> tuple[Engine, Format]:
@@ -125,6 +141,8 @@ class Loading:
         from agent.engine.script import ScriptEngine
         from agent.formats import choose
 
+        if self.script is None and self.model.address is not None:
+            return self._remote(self.model.address)
         speaks_harmony = self.model.embedded or self.model.format == choose.HARMONY
         here = self.script is None or self.model.installed
         if speaks_harmony:
@@ -140,6 +158,24 @@ class Loading:
         path = self.file(report)
         form = other or self._harmony(None if self.model.embedded else path)
         return LlamaEngine(path, placement=placement), form
+
+    def _remote(self, address: Address) -> tuple[Engine, Format]:
+        """A server's model: GPT-OSS, or what the GGUF with its vocabulary tells."""
+        from agent.engine.remote import RemoteEngine
+        from agent.formats import choose
+
+        model, other = self.model, None
+        if model.path is not None:
+            other = choose.of_file(model.path, model.format)
+        elif model.format not in (choose.AUTO, choose.HARMONY):
+            raise EngineError(
+                f"The entry [{model.name}] of models.toml needs path, a GGUF that has its vocabulary"
+                f" and chat template, to speak {model.format}."
+            )
+        form = other or self._harmony(None)
+        key = os.environ.get(address.key_env) if address.key_env else None
+        context = self.context or model.wanted.context
+        return RemoteEngine(address, form, key=key, context=context), form
 
     def _harmony(self, path: Path | None) -> Format:
         from agent.formats.harmony.format import HarmonyFormat

@@ -45,6 +45,9 @@ class Machine:
         if model is None or loading is None:
             yield "chosen model", False, problem
             return
+        if model.address is not None:
+            yield "chosen model", *asyncio.run(_asked(loading))
+            return
         yield "chosen model", True, f"{model.name}, {model.path or 'a part of this program'}"
         if refused is not None:
             yield "placement", False, refused
@@ -86,6 +89,20 @@ class Machine:
         types = choice.types if choice else EMBEDDED_TYPES
         found = None if self.bench else probe.recall(self.where, types)
         return found or asyncio.run(probe.run(self.where, types))
+
+
+async def _asked(loading: Loading) -> tuple[bool, str]:
+    """What the server says that runs the model."""
+    address = loading.model.address
+    assert address is not None
+    try:
+        engine, _ = loading.prepare(loading.placement(None), lambda done: None)
+        await engine.load()
+    except EngineError as error:
+        return False, str(error)
+    await engine.close()
+    text = f"{loading.model.name}, {address.engine} at {address.url}"
+    return True, f"{text}: {engine.context_length:,} tokens of context, its vocabulary is ours"
 
 
 def _processor(result: Result) -> Iterator[Check]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from agent.config import Places, settings
+from agent.engine.address import LOCAL, REMOTE, Address
 from agent.engine.base import EngineError, Sampling
 from agent.engine.fit import Wanted
 from agent.engine.placement import KvType
@@ -22,6 +23,7 @@ _PLACEMENT = ("gpu_layers", "cpu_experts", "flash_attention", "extra_buffers", "
 _KEYS = {
     *("source", "description", "path", "repo", "file", "format", "context", "sampling"),
     *("aliases", "keep_alive", "kv_type", *_PLACEMENT),
+    *("engine", "url", "key_env", "model"),
 }
 
 
@@ -44,6 +46,8 @@ class Model:
     """How it shall be laid out in memory."""
     keep_alive: float | None = None
     """Seconds without a turn after which it is unloaded; None: as config.toml says."""
+    address: Address | None = None
+    """The server that runs it; None: it runs here."""
 
     @property
     def context(self) -> int:
@@ -57,14 +61,16 @@ class Model:
 
     @property
     def installed(self) -> bool:
-        if self.embedded or self.path is None:
-            return self.embedded
+        if self.embedded or self.address is not None:
+            return True
+        if self.path is None:
+            return False
         return all(part.exists() for part in parts(self.path))
 
     @property
     def size(self) -> int | None:
         """Bytes of its files; None while they are not here."""
-        if self.path is None or not self.installed:
+        if self.path is None or self.address is not None or not self.installed:
             return None
         return sum(part.stat().st_size for part in parts(self.path))
 
@@ -101,7 +107,25 @@ def _model(name: str, entry: dict[str, Any], where: Places) -> Model:
         aliases=tuple(entry.get("aliases", ())),
         wanted=_wanted(entry),
         keep_alive=float(entry["keep_alive"]) if "keep_alive" in entry else None,
+        address=_address(entry),
     )
+
+
+def _address(entry: dict[str, Any]) -> Address | None:
+    engine, url = entry.get("engine", LOCAL), entry.get("url")
+    if engine == LOCAL:
+        if url is not None:
+            raise ValueError(f"url needs engine = {' or '.join(map(repr, REMOTE))}")
+        return None
+    if engine not in REMOTE:
+        raise ValueError(f"engine is one of {', '.join((LOCAL, *REMOTE))}")
+    if not isinstance(url, str) or not re.match(r"https?://[^/]", url):
+        raise ValueError("url is where its server is, as in http://127.0.0.1:8000")
+    for key in ("key_env", "model"):
+        if not isinstance(entry.get(key, ""), str):
+            raise ValueError(f"{key} is a text")
+    url = url.rstrip("/").removesuffix("/v1")
+    return Address(engine, url, entry.get("key_env"), entry.get("model"))
 
 
 def _wanted(entry: dict[str, Any]) -> Wanted:

@@ -34,7 +34,7 @@ QUIET = 20.0
 PAUSE = 1.0
 """Seconds without a turn after which what the next may need is made."""
 PATIENCE = 5.0
-"""Seconds that a server which nobody requires may hold up somebody who sits there."""
+"""Seconds that a server may hold up somebody who sits there, as long as it can be done without."""
 
 
 class Runtime:
@@ -64,7 +64,6 @@ class Runtime:
         self.choice: Choice | None = None
         """Where the model lies and why; None before that, and where there was nothing to choose."""
         self.keep_alive = keep_alive
-        self.engine_name = "script" if script else "llama.cpp"
         self.engine: Engine
         self.format: Format
         self.loaded = False
@@ -85,6 +84,10 @@ class Runtime:
     @property
     def model(self) -> Model:
         return self.loading.model
+
+    @property
+    def engine_name(self) -> str:
+        return self.loading.engine
 
     @property
     def script(self) -> Path | None:
@@ -170,7 +173,9 @@ class Runtime:
         if self.keep_alive is not None:
             self._timers.append(later(self.keep_alive, self._go))
         if self.script is None:
-            self._timers += [later(QUIET, self._learn), later(PAUSE, self._get_grammars)]
+            self._timers.append(later(PAUSE, self._get_grammars))
+        if self.loading.here:
+            self._timers.append(later(QUIET, self._learn))
 
     def _go(self) -> None:
         self._unloading = asyncio.create_task(self.unload())
@@ -190,6 +195,11 @@ class Runtime:
         """Choose where the model goes: then its context's length is known. Never fails: `ready` says
         what does not fit."""
         if self._placed or self.loaded or self._lock.locked():
+            return
+        if self.loading.model.address and not self.script:
+            with suppress(EngineError, TimeoutError):  # only its server knows
+                async with asyncio.timeout(PATIENCE):
+                    await self.load()
             return
         async with self._lock:
             with suppress(EngineError):
@@ -220,7 +230,7 @@ class Runtime:
     async def _choose(self, failed: int = 0) -> None:
         self.choice = await asyncio.to_thread(self.loading.choice, failed)
         self._placed = True
-        if self.script is None:
+        if self.loading.here:
             self.context_length = self.loading.placement(self.choice).context
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:

@@ -66,7 +66,12 @@ def list_(
         print(f"{star} {row.name:{width}}  {size:>8}  {where or row.source:13}  {row.description}")
 
 
-_WHERE = {"pulled": "installed", "file": "installed", "hub": "can be pulled"}
+_WHERE = {
+    "pulled": "installed",
+    "file": "installed",
+    "hub": "can be pulled",
+    "server": "on a server",
+}
 
 
 def listed(where: Places) -> list[Row]:
@@ -87,7 +92,7 @@ def listed(where: Places) -> list[Row]:
             usable=model.installed,
             size=model.size,
             source=_source(model, where),
-            path=str(model.path) if model.path and model.installed else None,
+            path=_place(model),
             description=model.description,
         )
         for model in known.values()
@@ -109,9 +114,17 @@ def listed(where: Places) -> list[Row]:
     return rows
 
 
+def _place(model: Model) -> str | None:
+    if model.address is not None:
+        return model.address.url
+    return str(model.path) if model.path and model.installed else None
+
+
 def _source(model: Model, where: Places) -> str:
     if model.embedded:
         return "embedded"
+    if model.address is not None:
+        return "server"
     if not model.installed:
         return "hub" if model.repo else "missing"
     return "pulled" if _ours(model, where) else "file"
@@ -223,7 +236,7 @@ def remove(name: Name, yes: Yes = False) -> None:
     if own is None or not own.is_dir() or own.is_symlink():
         if model.installed:
             raise UserError(
-                f"{model.name} lies at {model.path}, which was not pulled by this program: delete it"
+                f"{model.name} lies at {_place(model)}, which was not pulled by this program: delete it"
                 " there, or take its entry out of models.toml."
             )
         raise UserError(f"{model.name} is not installed.")

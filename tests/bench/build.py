@@ -28,16 +28,25 @@ OPTIONS = (
 )
 
 
+def folder() -> Path:
+    """Where they are built."""
+    return CACHE / f"llama.cpp-{importlib.metadata.version('llama-cpp-python')}"
+
+
+def ready() -> bool:
+    """They have been built."""
+    return all((folder() / "bin" / name).is_file() for name in PROGRAMS)
+
+
 @functools.cache
 def program(name: str) -> Path:
     """The path of one of PROGRAMS, built now if it is not there. Raises Skipped."""
-    version = importlib.metadata.version("llama-cpp-python")
-    built = CACHE / f"llama.cpp-{version}"
-    if not all((built / "bin" / name).is_file() for name in PROGRAMS):
+    built = folder()
+    if not ready():
         if not shutil.which("cmake") or not (shutil.which("c++") or shutil.which("clang++")):
             raise Skipped("llama-server is not built, and there is no cmake or no C++ compiler.")
         print(f"building llama-server in {built} (once, many minutes) …", file=sys.stderr)
-        _build(_source(version), built)
+        _build(_source(importlib.metadata.version("llama-cpp-python")), built)
     return built / "bin" / name
 
 

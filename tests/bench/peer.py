@@ -53,9 +53,11 @@ def threads(path: Path) -> Threads:
 class LlamaServer:
     """``with LlamaServer(path) as server``: a running one."""
 
-    def __init__(self, path: Path, *, context: int = 4096, streams: int = 1) -> None:
-        """`context`: tokens of each of the `streams`."""
-        chosen = threads(path)
+    def __init__(
+        self, path: Path, *, context: int = 4096, streams: int = 1, chosen: Threads | None = None
+    ) -> None:
+        """`context`: tokens of each of the `streams`. `chosen`: threads; None: those of all sides."""
+        chosen = chosen or threads(path)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -86,6 +88,10 @@ class LlamaServer:
     ) -> None:
         self._process.terminate()
         self._process.wait()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
 
     def _healthy(self) -> bool:
         try:

@@ -1,0 +1,23 @@
+"""Where a model runs that does not run here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LOCAL = "llama.cpp"
+REMOTE = ("llama-server", "vllm")
+"""What ``engine =`` in models.toml may say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the model runs."""
+
+    engine: str
+    """Which kind of server: one of REMOTE."""
+    url: str
+    """Without /v1."""
+    key_env: str | None = None
+    """The environment variable that holds its API key."""
+    model: str | None = None
+    """The model's name there, where it serves several."""

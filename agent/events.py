@@ -515,6 +515,14 @@ class AgentPrefill(Model):
     cached: int
 
 
+class AgentReasoning(Model):
+    """A reasoning item is whole: how many tokens it took, without markup; before its text's done."""
+
+    type: Literal["agent.reasoning"] = "agent.reasoning"
+    item_id: str
+    tokens: int
+
+
 class AgentToolProgress(Model):
     type: Literal["agent.tool_progress"] = "agent.tool_progress"
     item_id: str
@@ -618,6 +626,7 @@ AgentEvent = (
     AgentStart
     | AgentLoad
     | AgentPrefill
+    | AgentReasoning
     | AgentToolProgress
     | AgentToolOutputDelta
     | AgentApprovalRequested

@@ -77,9 +77,11 @@ class Pieces:
                 self._writer = self._open(piece)
             case Closed(complete, start, end, tokens):
                 assert self._writer is not None
+                if self._kind is Kind.REASONING:
+                    self.turn.emit(ev.AgentReasoning(item_id=self._writer.id, tokens=tokens))
+                    self.reasoning_tokens += tokens
                 self._writer.close(complete)
                 self.cut = not complete
-                self.reasoning_tokens += tokens if self._kind is Kind.REASONING else 0
                 self.spans.append(Span(start, end, self._kind, complete, self._writer.id))
                 self._writer = None
             case Repair(rule, at, text):

@@ -220,6 +220,7 @@ class AgentApp(App[int]):
         async for batch in turn.log.follow():
             for event in batch:
                 said.take(event)
+            said.count(sum(map(len, turn.generated)))
             with self.batch_update():
                 exchange.follow()
                 self.queued.show()
@@ -231,8 +232,10 @@ class AgentApp(App[int]):
         from tui.widgets.approval import Approval
 
         prompt = self.prompt
-        given = self._preview() or arguments
-        card = Approval(tool.server, tool.name, given, lambda: time.monotonic() - prompt.pressed)
+        card = Approval(
+            tool.server, tool.name, arguments, lambda: time.monotonic() - prompt.pressed,
+            change=self._change(),
+        )  # fmt: skip
         async with self._shown(card):
             return await card.answer()
 
@@ -258,7 +261,7 @@ class AgentApp(App[int]):
                 prompt.focus()
             await card.remove()
 
-    def _preview(self) -> str | None:
+    def _change(self) -> str | None:
         from agent.events import AgentApprovalRequested
         from tui.widgets.approval import change
 

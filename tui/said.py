@@ -6,68 +6,18 @@ two ticks of the screen costs one update.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from agent import events as ev
-from tui.words import seconds, shown
+from tui.part import Part, part_of, settle
+from tui.words import shown
 
 if TYPE_CHECKING:
     from agent.store import KeptTurn
 
 Clock = Callable[[], float]
-Kind = Literal["reasoning", "call", "commentary", "answer", "interjection"]
-
-
-class Growing:
-    """Text that only grows; read from any place on."""
-
-    def __init__(self) -> None:
-        self._chunks: list[str] = []
-
-    def add(self, text: str) -> None:
-        if text:
-            self._chunks.append(shown(text))
-
-    def __len__(self) -> int:
-        return len(self._chunks)
-
-    def after(self, seen: int) -> str:
-        return "".join(self._chunks[seen:])
-
-    def __str__(self) -> str:
-        return self.after(0)
-
-
-@dataclass(eq=False)
-class Part:
-    """One item of the response."""
-
-    kind: Kind
-    id: str
-    began: float
-    ended: float | None = None
-    text: Growing = field(default_factory=Growing)
-    """The reasoning, the message, or a call's arguments, as they were decoded."""
-    whole: str | None = None
-    """The text once it is settled; a call's arguments may have been mended by then."""
-    cut: bool = False
-    """It ended before it was whole."""
-
-    # of calls
-    title: str = ""
-    state: Literal["writing", "waiting", "running", "done", "failed"] = "writing"
-    output: Growing = field(default_factory=Growing)
-    """What a running tool has printed so far."""
-    result: str | None = None
-    progress: str = ""
-
-    @property
-    def settled(self) -> bool:
-        return self.ended is not None
 
 
 class Said:
@@ -90,8 +40,9 @@ class Said:
         self.speed = 0.0
         self.tokens = 0
         self._by_id: dict[str, Part] = {}
-        self._counted = 0
-        self._first: float | None = None
+        self._read = self._before = 0
+        self._first: tuple[float, int] | None = None
+        """When tokens of this generation were first seen, and how many there were by then."""
 
     ended: float | None
 
@@ -119,16 +70,18 @@ class Said:
                 | ev.OutputTextDelta(item_id=key, delta=delta)
                 | ev.McpCallArgumentsDelta(item_id=key, delta=delta)
                 | ev.FunctionCallArgumentsDelta(item_id=key, delta=delta)
+                | ev.CustomToolCallInputDelta(item_id=key, delta=delta)
+                | ev.CodeInterpreterCallCodeDelta(item_id=key, delta=delta)
             ):
-                self._grow(key, delta)
+                self._by_id[key].grow(delta)
             case ev.OutputItemAdded(item=item):
                 self._open(item)
             case ev.OutputItemDone(item=item):
                 self._close(item)
             case ev.McpCallArgumentsDone(item_id=key, arguments=text):
-                self._by_id[key].whole = shown(text)
-                self._by_id[key].state = "running"
-                self._doing_runs(key)
+                self._run(key, text)
+            case ev.CodeInterpreterCallCodeDone(item_id=key, code=text):
+                self._run(key, text)
             case ev.ResponseCompleted() | ev.ResponseIncomplete() | ev.ResponseFailed():
                 self._end(event.response)
             case ev.AgentStats(tokens_per_second=speed, output_tokens=tokens):
@@ -146,9 +99,11 @@ class Said:
             case ev.AgentLoad(done=done, total=total):
                 self.doing = f"loading the model {100 * done // max(total, 1)} %"
             case ev.AgentPrefill(done=done, total=total):
-                self.context_used, self._first = done, None
-                self._counted = 0
+                self.context_used, self._read = done, done
+                self._before, self._first = self.tokens, None
                 self.doing = f"reading {done:,}/{total:,} tokens" if done < total else "thinking"
+            case ev.AgentReasoning(item_id=key, tokens=tokens):
+                self._by_id[key].tokens = tokens
             case ev.AgentToolOutputDelta(item_id=key, delta=delta):
                 self._by_id[key].output.add(delta)
             case ev.AgentToolProgress(item_id=key, progress=done, total=total, message=message):
@@ -158,8 +113,7 @@ class Said:
                 self._by_id[key].state = "waiting"
                 self.doing = "waiting for you"
             case ev.AgentApprovalResolved(item_id=key):
-                self._by_id[key].state = "running"
-                self._doing_runs(key)
+                self._run(key)
             case ev.AgentSteered(text=text):
                 self._interject(text)
             case ev.AgentNotice(message=message):
@@ -171,24 +125,26 @@ class Said:
         now = self.clock()
         self.parts.append(Part("interjection", "", now, ended=now, whole=shown(text)))
 
-    def _doing_runs(self, key: str) -> None:
-        self.doing = f"running {self._by_id[key].title.rpartition(' · ')[2]}"
+    def _run(self, key: str, arguments: str | None = None) -> None:
+        part = self._by_id[key]
+        part.whole = part.whole if arguments is None else shown(arguments)
+        part.state, part.ran = "running", self.clock()
+        self.doing = f"running {part.title.rpartition(' · ')[2]}"
 
-    def _grow(self, key: str, delta: str) -> None:
-        self._by_id[key].text.add(delta)
-        now = self.clock()
-        if self._first is None:
-            self._first = now
-        # About one delta a token; the exact numbers come with the end of the turn.
-        self._counted += 1
-        self.tokens += 1
+    def count(self, written: int) -> None:
+        """``written``: tokens that the model has generated in this turn until now."""
+        if not self.running or written <= self.tokens:
+            return
+        self.tokens, now = written, self.clock()
         if self.context_used is not None:
-            self.context_used += 1
-        if (passed := now - self._first) > 0.2:
-            self.speed = (self._counted - 1) / passed
+            self.context_used = self._read + written - self._before
+        if self._first is None:
+            self._first = (now, written)
+        elif (passed := now - self._first[0]) > 0.2:
+            self.speed = (written - self._first[1]) / passed
 
     def _open(self, item: ev.Item) -> None:
-        part = _part(item, self.clock())
+        part = part_of(item, self.clock())
         self.parts.append(part)
         self._by_id[item.id] = part
         match part.kind:
@@ -202,7 +158,7 @@ class Said:
     def _close(self, item: ev.Item) -> None:
         part = self._by_id[item.id]
         part.ended = self.clock()
-        _settle(part, item)
+        settle(part, item)
         self.doing = "thinking"
 
     def _end(self, response: ev.Response) -> None:
@@ -232,78 +188,3 @@ class Said:
                 said._close(one)
         said._end(turn.response)
         return said
-
-
-def _part(item: ev.Item, now: float) -> Part:
-    match item:
-        case ev.ReasoningItem():
-            return Part("reasoning", item.id, now)
-        case ev.MessageItem(phase=phase):
-            return Part("commentary" if phase == "commentary" else "answer", item.id, now)
-        case ev.McpCallItem(server_label=server, name=name):
-            return Part("call", item.id, now, title=shown(f"{server} · {name}"))
-        case ev.FunctionCallItem(name=name):
-            return Part("call", item.id, now, title=shown(name))
-        case ev.McpListToolsItem(server_label=server):
-            return Part("call", item.id, now, title=shown(f"{server} · tools"))
-        case ev.McpApprovalRequestItem(server_label=server, name=name):
-            return Part("call", item.id, now, title=shown(f"{server} · {name}"))
-        case ev.CustomToolCallItem(name=name):
-            return Part("call", item.id, now, title=shown(name))
-        case ev.CodeInterpreterCallItem():
-            return Part("call", item.id, now, title="code_interpreter · python")
-        case ev.WebSearchCallItem():
-            return Part("call", item.id, now, title="browser")
-
-
-def _settle(part: Part, item: ev.Item) -> None:
-    part.cut = getattr(item, "status", None) == "incomplete"
-    match item:
-        case ev.ReasoningItem(content=content):
-            part.whole = shown("".join(piece.text for piece in content))
-        case ev.MessageItem(content=texts):
-            part.whole = shown("".join(piece.text for piece in texts))
-        case ev.McpCallItem(arguments=arguments, output=output, error=error):
-            part.whole = shown(arguments)
-            part.state = "failed" if error else "done"
-            part.result = shown(failure(error) if error else output or "")
-        case ev.FunctionCallItem(arguments=arguments):
-            part.whole = shown(arguments)
-            part.state, part.result = "done", "handed to the client"
-        case ev.McpListToolsItem(tools=tools):
-            part.whole = "{}"
-            part.state, part.result = "done", shown(", ".join(tool.name for tool in tools))
-        case ev.McpApprovalRequestItem(arguments=arguments):
-            part.whole = shown(arguments)
-            part.state, part.result = "done", "waits for the client's approval"
-        case ev.CustomToolCallItem(input=text):
-            part.whole = shown(text)
-            part.state, part.result = "done", "handed to the client"
-        case ev.CodeInterpreterCallItem(code=code, outputs=outputs, status=status):
-            part.whole = shown(code)
-            part.state = "done" if status == "completed" else "failed"
-            part.result = shown("".join(str(one.get("logs", "")) for one in outputs or ()))
-        case ev.WebSearchCallItem(action=action, status=status):
-            part.whole = shown(json.dumps(action, ensure_ascii=False))
-            part.state = "done" if status == "completed" else "failed"
-
-
-def failure(error: ev.McpError) -> str:
-    """What a person reads of a call that failed."""
-    match error:
-        case ev.McpToolExecutionError(content=content):
-            return "\n".join(str(block.get("text") or json.dumps(block)) for block in content)
-        case _:
-            return error.message
-
-
-def duration(part: Part) -> str:
-    """How long it took; empty where that is not known (an exchange of the store)."""
-    if part.ended is None or part.ended - part.began < 0.05:
-        return ""
-    return seconds(part.ended - part.began)
-
-
-def thought(parts: Sequence[Part]) -> float:
-    """Seconds of reasoning in all."""
-    return sum((p.ended or p.began) - p.began for p in parts if p.kind == "reasoning")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from rich.cells import cell_len, chop_cells
@@ -10,7 +9,7 @@ from rich.cells import cell_len, chop_cells
 # Terminal sequences that are whole: colours of a tool's output, titles, links.
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 # Whatever is left that a terminal may act on, and what turns the direction of reading.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def shown(text: str) -> str:
@@ -19,20 +18,6 @@ def shown(text: str) -> str:
         return text
     text = _SEQUENCES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text).expandtabs(4)
-
-
-def arguments(text: str, width: int = 60) -> str:
-    """A call's whole arguments for reading: code as code, longer objects over several lines."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    if not isinstance(value, dict):
-        return text
-    if len(value) == 1 and isinstance(code := next(iter(value.values())), str) and "\n" in code:
-        return code.rstrip("\n")
-    line = json.dumps(value, ensure_ascii=False)
-    return line if len(line) <= width else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def seconds(value: float) -> str:

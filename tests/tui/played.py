@@ -44,6 +44,11 @@ class PlayedTurn:
         self.steering: list[str] = []
         self.response = ev.Response(id="resp_1", created_at=0, model="tiny")
 
+    @property
+    def generated(self) -> list[list[int]]:
+        """As many tokens as there were deltas."""
+        return [[0 for event in self.log.events if getattr(event, "delta", None)]]
+
     def emit(self, *events: ev.Event) -> None:
         for event in events:
             self.log.append(event)

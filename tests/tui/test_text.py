@@ -11,9 +11,10 @@ from rich.cells import cell_len
 
 from agent import events as ev
 from tui.blocks import Blocks
+from tui.code import Written, arguments
 from tui.history import KEPT, History
 from tui.said import Said
-from tui.words import arguments, count, seconds, shown, wrap
+from tui.words import count, seconds, shown, wrap
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 40])
@@ -87,11 +88,31 @@ def test_nothing_that_steers_a_terminal_is_shown() -> None:
     assert shown("\x1b[31mred\x1b[0m") == "red"
 
 
+def read(text: str, tool: str = "") -> str:
+    return "".join(piece for piece, _ in arguments(text, tool))
+
+
 def test_arguments_are_shown_as_what_they_are() -> None:
-    assert arguments('{"code":"a = 1\\nprint(a)\\n"}') == "a = 1\nprint(a)"
-    assert arguments('{"expression":"2+2"}') == '{"expression": "2+2"}'
-    assert arguments('{"half') == '{"half'
-    assert json.loads(arguments(json.dumps({"long": "x" * 80}))) == {"long": "x" * 80}
+    assert read('{"code":"a = 1\\nprint(a)\\n"}', "x · python") == "a = 1\nprint(a)"
+    assert ("print", "name") in arguments('{"code":"print(1)"}', "code_interpreter · python")
+    assert read('{"expression":"2+2"}') == '{"expression": "2+2"}'
+    assert read('{"half') == '{"half'
+    assert json.loads(read(json.dumps({"long": "x" * 80}))) == {"long": "x" * 80}
+    assert "\x1b" not in read('{"code":"\\u001b[2J\\n"}')
+    assert ("+new\n", "added") in arguments('{"input":"*** Begin Patch\\n+new\\n-old"}')
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 100])
+def test_code_is_code_while_it_comes(step: int) -> None:
+    code = 'print("a\\n")\n\t# é🙂 \\ "'
+    for text, expected in (
+        (json.dumps({"code": code}), code),
+        (json.dumps({"code": code}, ensure_ascii=False, separators=(",", ":")), code),
+        ('{"path": "a\\n"}', '{"path": "a\\n"}'),
+    ):
+        written = Written()
+        pieces = [written.feed(text[at : at + step]) for at in range(0, len(text), step)]
+        assert "".join(pieces) == expected
 
 
 def test_nothing_comes_after_the_end_of_a_turn() -> None:

@@ -13,8 +13,9 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
+from tui.code import arguments, changes
 from tui.widgets.stream import Stream
-from tui.words import arguments, shown
+from tui.words import shown
 
 if TYPE_CHECKING:
     from agent.events import AgentApprovalRequested
@@ -27,6 +28,7 @@ ANSWERS: dict[str, Literal["once", "session", "always", "no"]] = {
     "n": "no",
 }
 REASON = "r"
+KEYS = "y once · a this session · A always here · n no · r no, because …"
 GRACE = 0.5
 """After so many seconds without a key it takes the focus: what is being typed is not meant for it."""
 
@@ -41,40 +43,67 @@ def change(asked: AgentApprovalRequested) -> str | None:
 class Approval(Vertical, can_focus=True):
     """``await answer()``; shown as long as it waits."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", show=False),
+        *(
+            Binding(key, f"read('{how}')", show=False)
+            for key, how in (
+                ("up", "up"), ("down", "down"), ("pageup", "page_up"), ("pagedown", "page_down"),
+                ("home", "home"), ("end", "end"),
+            )
+        ),
+    ]  # fmt: skip
     DEFAULT_CSS = """
     Approval {
-        height: auto; max-height: 14; padding: 0 1; border: round $warning;
-        border-title-color: $text-warning;
-        & > Stream { max-height: 9; }
-        & > .keys { height: 1; color: $text-muted; }
+        height: auto; max-height: 60%; padding: 0 1; border: round $warning;
+        border-title-color: $text-warning; border-subtitle-color: $text-muted;
+        & > Stream { max-height: 100%; scrollbar-size-vertical: 1; }
+        & > .keys { height: auto; dock: bottom; color: $text-muted; background: $background; }
+        & > Input { dock: bottom; }
         &:focus { border: heavy $warning; }
         &:focus > .keys { color: $text-warning; }
     }
     """
 
-    def __init__(self, server: str, tool: str, given: str, quiet: Callable[[], float]) -> None:
-        """``quiet``: for how many seconds the person has pressed no key."""
+    def __init__(
+        self,
+        server: str,
+        tool: str,
+        given: str,
+        quiet: Callable[[], float],
+        *,
+        change: str | None = None,
+    ) -> None:
+        """``given``: the arguments; ``change``: what is shown in their place.
+        ``quiet``: for how many seconds the person has pressed no key."""
         super().__init__()
-        self.border_title = Content(f"Run {shown(server)} · {shown(tool)}?")
-        self._given = arguments(shown(given))
+        title = f"{shown(server)} · {shown(tool)}"
+        self.border_title = Content(f"Run {title}?")
+        self._given = changes(change) if change else arguments(shown(given), title)
         self._quiet = quiet
-        self._stream = Stream(grows=True)
+        self._stream = Stream(grows=True, follows=False)
         self._decided: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def compose(self) -> ComposeResult:
         yield self._stream
-        keys = "y once · a this session · A always here · n no · r no, because …"
-        yield Static(keys, classes="keys", markup=False)
+        yield Static(KEYS, classes="keys", markup=False)
 
     def on_mount(self) -> None:
-        self._stream.write(self._given)
+        self._stream.write_runs(self._given)
         self._stream.can_focus = False
-        self.set_timer(GRACE, self._take_focus)
+        self.set_timer(GRACE, self.take_focus)
 
-    def _take_focus(self) -> None:
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._tell_more)
+
+    def _tell_more(self) -> None:
+        more = self._stream.max_scroll_y
+        self.border_subtitle = f"{more} more lines: ↑ ↓" if more else ""
+
+    def take_focus(self) -> None:
+        """As soon as no key was pressed for long enough."""
         if (left := GRACE - self._quiet()) > 0:
-            self.set_timer(left, self._take_focus)
+            self.set_timer(left, self.take_focus)
         else:
             self.focus()
 
@@ -108,6 +137,9 @@ class Approval(Vertical, can_focus=True):
         """To the other answers; where no reason is being written, Esc stops the turn as always."""
         await self.query(Input).remove()
         self.focus()
+
+    def action_read(self, how: str) -> None:
+        getattr(self._stream, f"scroll_{how}")(animate=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -1,4 +1,4 @@
-"""A tool call in the conversation: who is called, with what, and what came back."""
+"""A tool call in the conversation, as a card: who is called, with what, and what came back."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.said import Part, duration
+from tui.code import arguments
+from tui.part import Part, duration
 from tui.widgets.stream import Stream
-from tui.words import arguments
 
 FOLDED = 12
-"""So many lines of a result are shown until it is opened."""
+"""So many lines of a result are shown until it is opened: the first; of a failure the last."""
 MARKS = {"writing": "○", "waiting": "?", "running": "◐", "done": "●", "failed": "✗"}
+STATES = {"waiting": "waits for you", "done": ""}
+SHADES = {"waiting": "$text-warning", "done": "$text-success", "failed": "$text-error"}
 
 
 class Call(Vertical):
     DEFAULT_CSS = """
     Call {
-        height: auto;
-        & > .head { height: 1; color: $accent; }
-        & > .arguments { color: $text; margin-left: 2; }
-        & > .result {
-            color: $text-muted; margin-left: 2; padding-left: 1; border-left: solid $rule;
-        }
-        &.-failed > .head { color: $text-error; }
+        height: auto; padding: 0 1; background: $surface; border-left: outer $rule;
+        & > .head { height: 1; color: $text-muted; }
+        & > Stream { margin-left: 2; }
+        & > .result { color: $text-muted; display: none; }
+        &.-ran > .result { display: block; border-top: solid $rule; }
     }
     """
 
@@ -57,32 +57,43 @@ class Call(Vertical):
         if self._settled:
             self._show_result()
 
-    def follow(self) -> None:
-        """Show what came since the last call."""
+    def follow(self, now: float | None = None) -> None:
+        """Show what came since the last call; ``now``: for how long it goes on."""
         part = self.part
-        beside = duration(part) if part.state in ("done", "failed") else part.progress
-        words = [f"{MARKS[part.state]} {part.title}", "" if part.state == "done" else part.state]
-        self._head.update(Content("  ".join(filter(None, [*words, beside]))), layout=False)
-        self.set_class(part.state == "failed", "-failed")
+        self._show_head(duration(part, now))
         if part.whole is None:
             self._arguments.write(part.text.after(self._seen))
             self._seen = len(part.text)
         elif not self._whole:
             self._whole = True
             self._arguments.cut()
-            self._arguments.write(arguments(part.whole))
-        if part.result is None:
+            self._arguments.write_runs(arguments(part.whole, part.title))
+        if part.result is None and len(part.output) > self._seen_output:
+            self.add_class("-ran")
             self._result.write(part.output.after(self._seen_output))
             self._seen_output = len(part.output)
-        elif not self._settled:
+        elif part.result is not None and not self._settled:
             self._settled = True
+            self.add_class("-ran")
             self._show_result()
+
+    def _show_head(self, spent: str) -> None:
+        part = self.part
+        shade = SHADES.get(part.state, "$accent")
+        state = STATES.get(part.state, part.state)
+        words = [state, part.progress if part.state == "running" else "", spent]
+        beside = "".join(f" · {word}" for word in words if word)
+        mark, title = (f"{MARKS[part.state]} ", shade), (part.title, "bold $text")
+        self._head.update(Content.assemble(mark, title, beside), layout=False)
 
     def _show_result(self) -> None:
         lines = (self.part.result or "").strip("\n").split("\n")
-        hidden = 0 if self._open else max(0, len(lines) - FOLDED)
-        shown = lines[: len(lines) - hidden] if lines != [""] else ["(no output)"]
+        failed, hidden = self.part.state == "failed", max(0, len(lines) - FOLDED)
+        if self._open:
+            hidden = 0
+        shown = lines[hidden:] if failed else lines[: len(lines) - hidden]
+        told = [(f"… {hidden} more lines (Ctrl-O opens)", "faint")] if hidden else []
+        text = [("\n".join(shown) if lines != [""] else "(no output)", "error" if failed else "")]
         self._result.cut()
-        self._result.write("\n".join(shown), "error" if self.part.state == "failed" else "")
-        if hidden:
-            self._result.line(f"… {hidden} more lines (Ctrl-O opens)", "faint")
+        for run in told + text if failed else text + told:
+            self._result.line(*run)

@@ -7,7 +7,8 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.said import Said, thought
+from tui.part import thought
+from tui.said import Said
 from tui.widgets.panes import Panes
 from tui.widgets.record import Record
 from tui.words import count, seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.said import Part
+from tui.part import Part
 
 
 class Interjection(Static):

@@ -16,7 +16,7 @@ from textual.widget import Widget
 from tui.blocks import same
 from tui.growing import Growing
 from tui.markdown import PARTS
-from tui.said import Part
+from tui.part import Part
 
 SHARE = 0.1
 """Of the time, so much at most goes into rendering again a long block that grows."""
@@ -137,7 +137,7 @@ class Message(Widget):
 
     @property
     def _whole(self) -> str:
-        return self.part.whole or str(self.part.text)
+        return self.part.rendered or self.part.whole or str(self.part.text)
 
     # --- painting ---
 

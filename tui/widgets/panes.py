@@ -5,12 +5,14 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 
-from tui.said import Part, Said, duration
+from tui.code import arguments
+from tui.part import Part, duration
+from tui.said import Said
 from tui.widgets.interjection import Interjection
 from tui.widgets.message import Message
 from tui.widgets.pane import Pane
 from tui.widgets.stream import Stream
-from tui.words import arguments, seconds
+from tui.words import count, seconds
 
 
 class Answer(VerticalScroll):
@@ -96,7 +98,7 @@ class Panes(Grid):
         if (mark := self._marks.pop((part, self._arguments), None)) is not None:
             self._shown[part] = len(part.text)
             self._arguments.cut(mark)
-            self._arguments.line(arguments(part.whole))
+            self._arguments.lines(arguments(part.whole, part.title))
             self._results.line(part.title, "head")
             self._marks[part, self._results] = self._results.mark()
             self._shown_output = 0
@@ -130,9 +132,13 @@ class Panes(Grid):
         spent = sum(
             (p.ended or said.clock()) - p.began for p in said.parts if p.kind == "reasoning"
         )
+        thought = sum(part.tokens or 0 for part in said.parts)
+        words = [
+            seconds(spent) if spent >= 0.05 else "", f"{count(thought)} tokens" if thought else "",
+        ]  # fmt: skip
         self._head(
             "reasoning",
-            seconds(spent) if spent >= 0.05 else "",
+            " · ".join(filter(None, words)),
             live is not None and live.kind == "reasoning",
         )
         writing = live is not None and live.kind == "call" and live.state == "writing"

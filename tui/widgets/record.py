@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from textual.containers import Vertical
 
-from tui.said import Part, Said
+from tui.part import Part
+from tui.said import Said
 from tui.widgets.call import Call
 from tui.widgets.interjection import Interjection
 from tui.widgets.message import Message
@@ -38,7 +39,7 @@ class Record(Vertical):
             if widget is None:
                 widget = self._widgets[part] = _widget(part)
                 self.mount(widget)
-            if isinstance(widget, Thought):
+            if isinstance(widget, Thought | Call):
                 widget.follow(self.said.clock())
             else:
                 widget.follow()

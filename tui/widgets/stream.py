@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -13,17 +17,37 @@ from textual.strip import Strip
 
 from tui.words import wrap
 
+STYLES = (
+    "head", "faint", "error", "keyword", "name", "string", "number", "comment", "added", "removed",
+    "mark", "repair",
+)  # fmt: skip
+"""What a piece of text may be; the looks of each are the theme's."""
+
 
 @dataclass(slots=True)
 class Line:
-    text: str
-    style: str
+    text: str = ""
+    styles: list[tuple[int, str]] = field(default_factory=list)
+    """From which character on which style holds."""
+
+    def add(self, text: str, style: str) -> None:
+        if text and (not self.styles or self.styles[-1][1] != style):
+            self.styles.append((len(self.text), style))
+        self.text += text
+
+    def runs(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
+        """Where, between two characters, which style starts and ends."""
+        at = max(0, bisect_right(self.styles, start, key=lambda style: style[0]) - 1)
+        following = [place for place, _ in self.styles[at + 1 :] if place < end]
+        for (_, style), upto in zip(self.styles[at:], [*following, end], strict=False):
+            yield start, upto, style
+            start = upto
 
 
 class Stream(ScrollView, can_focus=True):
     """Costs what was added, not what is there: rows once wrapped stay as they are."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"stream--head", "stream--faint", "stream--error"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"stream--{style}" for style in STYLES}
     DEFAULT_CSS = """
     Stream {
         height: 1fr; overflow-x: hidden; overflow-y: auto;
@@ -32,18 +56,22 @@ class Stream(ScrollView, can_focus=True):
     }
     """
 
-    def __init__(self, *, grows: bool = False, classes: str | None = None) -> None:
-        """``grows``: as high as its text (max-height still holds), else as high as its place."""
+    def __init__(
+        self, *, grows: bool = False, follows: bool = True, classes: str | None = None
+    ) -> None:
+        """``grows``: as high as its text (max-height still holds), else as high as its place.
+        ``follows``: stays at the end, unless the person scrolls away from it."""
         super().__init__(classes=classes)
         self.set_class(grows, "-grows")
-        self._grows = grows
+        self._grows, self._follows = grows, follows
         self._lines: list[Line] = []
         self._rows: list[tuple[int, int, int]] = []
         """Of each row on the screen: its line, and where in it the row starts and ends."""
         self._wrapped = 0
 
     def on_mount(self) -> None:
-        self.anchor()  # stays at the end, unless the person scrolls away from it
+        if self._follows:
+            self.anchor()
 
     # --- writing ---
 
@@ -52,35 +80,41 @@ class Stream(ScrollView, can_focus=True):
         return "\n".join(line.text for line in self._lines)
 
     def write(self, text: str, style: str = "") -> None:
-        """Text that goes on where the last ended. ``style``: head, faint, error or none."""
-        if not text:
-            return
-        first, *more = text.split("\n")
-        if not self._lines:
-            self._lines.append(Line(first, style))
-        elif self._lines[-1].text:
-            self._lines[-1].text += first
-        else:
-            self._lines[-1] = Line(first, style)
-        self._lines += [Line(line, style) for line in more]
-        self._show(len(self._lines) - len(more) - 1)
+        """Text that goes on where the last ended. ``style``: one of STYLES, or none."""
+        self.write_runs([(text, style)])
+
+    def write_runs(self, runs: Iterable[tuple[str, str]]) -> None:
+        """Texts, each with its style, one behind the other."""
+        changed = max(0, len(self._lines) - 1)
+        for text, style in runs:
+            first, *more = text.split("\n")
+            if not self._lines:
+                self._lines.append(Line())
+            self._lines[-1].add(first, style)
+            for line in more:
+                self._lines.append(Line())
+                self._lines[-1].add(line, style)
+        self._show(changed)
 
     def line(self, text: str, style: str = "") -> None:
         """Text on lines of its own."""
-        if self._lines and self._lines[-1].text:
-            self._lines.append(Line("", style))
-        self.write(text + "\n", style)
+        self.lines([(text, style)])
+
+    def lines(self, runs: Iterable[tuple[str, str]]) -> None:
+        """The same, of several styles."""
+        self.mark()
+        self.write_runs([*runs, ("\n", "")])
 
     def mark(self) -> int:
         """A place between lines, to ``cut`` back to."""
         if self._lines and self._lines[-1].text:
-            self._lines.append(Line("", ""))
+            self._lines.append(Line())
         return max(0, len(self._lines) - 1)
 
     def cut(self, mark: int = 0) -> None:
         """Take back what was written after the mark."""
         del self._lines[mark:]
-        self._lines += [Line("", "")] if mark else []
+        self._lines += [Line()] if mark else []
         self._show(mark)
 
     # --- wrapping ---
@@ -139,22 +173,27 @@ class Stream(ScrollView, can_focus=True):
         if at >= len(self._rows):
             return Strip.blank(width, self.rich_style)
         number, start, end = self._rows[at]
-        line = self._lines[number]
-        style = self.rich_style
-        if line.style:
-            style = self.get_component_rich_style(f"stream--{line.style}")
-        segments = [Segment(line.text[start:end], style)]
-        if (selection := self.text_selection) and (span := selection.get_span(number)):
-            first, last = max(span[0], start), end if span[1] == -1 else min(span[1], end)
-            if first < last:
-                chosen = style + self.screen.get_component_rich_style("screen--selection")
-                segments = [
-                    Segment(line.text[start:first], style),
-                    Segment(line.text[first:last], chosen),
-                    Segment(line.text[last:end], style),
-                ]
+        line, plain = self._lines[number], self.rich_style
+        low, high = self._selected(number, end)
+        segments = []
+        for first, last, style in line.runs(start, end):
+            shade = self.get_component_rich_style(f"stream--{style}") if style else plain
+            places = {first, last, min(max(low, first), last), min(max(high, first), last)}
+            for a, b in pairwise(sorted(places)):
+                segments.append(Segment(line.text[a:b], self._chosen(shade, low <= a < high)))
         strip = Strip(segments).adjust_cell_length(width, self.rich_style)
         return strip.apply_offsets(start, number)
+
+    def _selected(self, number: int, end: int) -> tuple[int, int]:
+        """From where to where a line is selected."""
+        if (selection := self.text_selection) and (span := selection.get_span(number)):
+            return span[0], end if span[1] == -1 else span[1]
+        return 0, 0
+
+    def _chosen(self, style: Style, selected: bool) -> Style:
+        if not selected:
+            return style
+        return style + self.screen.get_component_rich_style("screen--selection")
 
     # --- selecting: in lines as they were written, not as they are wrapped ---
 

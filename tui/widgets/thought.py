@@ -10,9 +10,9 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.said import Part, duration
+from tui.part import Part, duration
 from tui.widgets.stream import Stream
-from tui.words import seconds
+from tui.words import count, seconds
 
 
 class Fold(Static, can_focus=True):
@@ -86,8 +86,12 @@ class Thought(Vertical):
         if not self.part.settled:
             spent = seconds(max(0.0, self._clock - self.part.began)) if self._clock else ""
             line = f"{arrow} Thinking {spent}"
-        elif spent := duration(self.part):
-            line = f"{arrow} Thought for {spent}"
         else:
-            line = f"{arrow} Thought"
-        self._fold.update(Content(line + (" · cut off" if self.part.cut else "")), layout=False)
+            spent, tokens = duration(self.part), self.part.tokens
+            words = [
+                f"Thought for {spent}" if spent else "Thought",
+                f"{count(tokens)} tokens" if tokens else "",
+                "cut off" if self.part.cut else "",
+            ]
+            line = f"{arrow} {' · '.join(filter(None, words))}"
+        self._fold.update(Content(line), layout=False)

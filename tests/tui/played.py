@@ -19,6 +19,7 @@ from agent.shared import Shared
 from tools.base import ServerState
 from tui.app import AgentApp
 from tui.session import Serving, Session
+from tui.widgets.message import Message
 
 TINY = Model("tiny", "embedded demonstration model (a few million parameters)", embedded=True)
 
@@ -174,6 +175,13 @@ class Person:
     async def sees(self, text: str) -> None:
         await self.see(lambda: text in screen_text(self.app))
 
+    async def resizes(self, columns: int, rows: int) -> None:
+        """They make the window larger or smaller; until all is painted for it."""
+        await self.pilot.resize_terminal(columns, rows)
+        messages = self.app.query(Message)
+        await self.see(lambda: all(message.settled for message in messages if message.part.settled))
+        await self.pilot.pause()
+
     async def ask(self, text: str) -> PlayedTurn:
         before = len(self.session.turns)
         await self.pilot.press(*text, "enter")
@@ -220,7 +228,12 @@ async def person(
 def thinks(turn: PlayedTurn, text: str) -> Any:
     from agent.items import ReasoningWriter
 
-    writer = ReasoningWriter(turn.output)
+    class Writer(ReasoningWriter):
+        def close(self, complete: bool) -> None:
+            turn.emit(ev.AgentReasoning(item_id=self.id, tokens=len(text.split())))
+            super().close(complete)
+
+    writer = Writer(turn.output)
     for word in text.split(" "):
         writer.delta(word + " ")
     return writer

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from pytest_textual_snapshot import SVGImageExtension
+from syrupy import SnapshotAssertion
 
+from agent import events as ev
 from tests.tui.played import (
     Person,
     Played,
     PlayedTurn,
-    app_of,
     calls,
+    person,
     says,
     screen_text,
     thinks,
@@ -22,7 +24,7 @@ from tests.tui.played import (
 from tui.widgets.approval import Approval
 from tui.widgets.message import Message
 
-SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+SIZES = [(80, 24), (120, 40), (200, 50)]
 CODE = '{"code":"a = 123\\nb = 456\\nprint(a * b)"}'
 ANSWER = """# The product
 
@@ -76,6 +78,11 @@ async def waiting(someone: Person) -> None:
     turn = await someone.ask("Write it down.")
     call = calls(turn, "files", "write", '{"path":"sum.txt","text":"56088"}')
     call.arguments_done(call_arguments := '{"path":"sum.txt","text":"56088"}')
+    turn.emit(
+        ev.AgentApprovalRequested(
+            item_id=call.id, server="files", tool="write", arguments=call_arguments, reason=""
+        )
+    )
     tool = SimpleNamespace(server="files", name="write")
     asked = asyncio.ensure_future(someone.session.approver(tool, call_arguments))
     someone.app.asked = asked  # type: ignore[attr-defined]
@@ -141,17 +148,25 @@ SCENES: list[Scene] = [
 ]  # fmt: skip
 
 
-@SIZES
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_it_looks_as_before(snap_compare: Any, scene: Scene, size: tuple[int, int]) -> None:
-    session = Played(loads=scene is not loading)
-    app = app_of(session)
-
-    async def play(pilot: Any) -> None:
-        someone = Person(app, session, pilot)
-        await someone.see(lambda: app.begun)
-        app.prompt.cursor_blink = False
+async def test_it_looks_as_before(snapshot: SnapshotAssertion, scene: Scene) -> None:
+    pictures = snapshot.use_extension(SVGImageExtension)
+    async with person(Played(loads=scene is not loading), size=SIZES[0]) as someone:
+        someone.app.prompt.cursor_blink = False
         await scene(someone)
-        await pilot.pause()
+        changed = []
+        for size in SIZES:
+            await someone.resizes(*size)
+            name = "{}x{}".format(*size)
+            if someone.app.export_screenshot() != pictures(name=name):
+                changed.append(name)
+        told = "look at them: pytest --snapshot-update, then git diff"
+        assert not changed, f"{scene.__name__} looks different at {', '.join(changed)}; {told}"
 
-    assert snap_compare(app, terminal_size=size, run_before=play)
+
+async def test_on_a_small_screen_nothing_that_is_needed_is_missing() -> None:
+    async with person(size=(60, 15)) as someone:
+        await waiting(someone)
+        text = screen_text(someone.app)
+        assert "Run files · write?" in text and "sum.txt" in text
+        assert "y once" in text and "r no" in text and "MCP" in text

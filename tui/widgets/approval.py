@@ -55,11 +55,10 @@ class Approval(Vertical, can_focus=True):
     ]  # fmt: skip
     DEFAULT_CSS = """
     Approval {
-        height: auto; max-height: 60%; padding: 0 1; border: round $warning;
+        height: auto; padding: 0 1; border: round $warning;
         border-title-color: $text-warning; border-subtitle-color: $text-muted;
-        & > Stream { max-height: 100%; scrollbar-size-vertical: 1; }
-        & > .keys { height: auto; dock: bottom; color: $text-muted; background: $background; }
-        & > Input { dock: bottom; }
+        & > Stream { max-height: 40vh; }
+        & > .keys { height: auto; color: $text-muted; }
         &:focus { border: heavy $warning; }
         &:focus > .keys { color: $text-warning; }
     }

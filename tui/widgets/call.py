@@ -14,7 +14,6 @@ from tui.widgets.stream import Stream
 FOLDED = 12
 """So many lines of a result are shown until it is opened: the first; of a failure the last."""
 MARKS = {"writing": "○", "waiting": "?", "running": "◐", "done": "●", "failed": "✗"}
-STATES = {"waiting": "waits for you", "done": ""}
 SHADES = {"waiting": "$text-warning", "done": "$text-success", "failed": "$text-error"}
 
 
@@ -80,7 +79,7 @@ class Call(Vertical):
     def _show_head(self, spent: str) -> None:
         part = self.part
         shade = SHADES.get(part.state, "$accent")
-        state = STATES.get(part.state, part.state)
+        state = "waits for you" if part.state == "waiting" else part.state
         words = [state, part.progress if part.state == "running" else "", spent]
         beside = "".join(f" · {word}" for word in words if word)
         mark, title = (f"{MARKS[part.state]} ", shade), (part.title, "bold $text")

@@ -98,7 +98,7 @@ def _prompt(said: Said) -> Content:
         rest = len(lines) - PROMPT_LINES + 1
         lines = [*lines[: PROMPT_LINES - 1], f"… {rest} more lines"]
     mark = "❯" if said.source == "app" else f"{said.source} ❯"
-    return Content(f"{mark} " + "\n  ".join(lines))
+    return Content.assemble((f"{mark} ", "$accent"), "\n  ".join(lines))
 
 
 def _numbers(said: Said) -> str:

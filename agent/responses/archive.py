@@ -52,6 +52,7 @@ class Archive:
         told = {
             "instructions": known.instructions,
             "calls": known.calls,
+            "unanswered": known.unanswered,
             "listed": sorted(known.listed),
             "asked": [astuple(one) for one in known.asked.values()],
         }
@@ -120,6 +121,7 @@ class Archive:
                 told["calls"],
                 set(told["listed"]),
                 {one[0]: Approved(*one) for one in told["asked"]},
+                unanswered=told.get("unanswered", {}),
             ),
             input_items(response.output),
             tuple(json.loads(row[4])),

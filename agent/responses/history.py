@@ -67,6 +67,8 @@ class History:
     """Calls that wait for the client's word, by the ids of their requests."""
     approved: list[Approved] = field(default_factory=list)
     """Those that may run now."""
+    unanswered: dict[str, str] = field(default_factory=dict)
+    """call_id → the function, of calls whose results the client has not sent yet."""
 
 
 def read(
@@ -89,14 +91,16 @@ def read(
         dict(earlier.calls),
         set(earlier.listed),
         dict(earlier.asked),
+        unanswered=dict(earlier.unanswered),
     )
-    if isinstance(items, str):
-        history.messages.append(User(items))
-        return history
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     reader = _Reader(history, names, find, leading=first)
+    if isinstance(items, str):
+        history.messages.append(User(items))
+        items = ()
     for place, item in enumerate(items):
         reader.take(item, f"input[{place}]")
+    reader.close_calls()
     history.messages = _without_old_thoughts(_with_phases(history.messages))
     return history
 
@@ -141,6 +145,28 @@ class _Reader:
         leading: bool,
     ) -> None:
         self.history, self._names, self._find, self._leading = history, names, find, leading
+        self._called_here: dict[str, Called] = {}
+        """Calls of this input that somebody has to answer."""
+
+    def close_calls(self) -> None:
+        """Of calls that nobody answered it is said so: the model never sees one without a result."""
+        history = self.history
+        asked = {
+            name: self._written(one.server, one.name, one.arguments).tool
+            for name, one in history.asked.items()
+        }
+        for name, tool in reversed([*history.unanswered.items(), *asked.items()]):
+            why = "nobody said that it may" if name in asked else "there is no result"
+            returned = Returned(tool, f"Error: the call was not run: {why}")
+            call = self._called_here.get(name)
+            same = (place for place, one in enumerate(history.messages, 1) if one is call)
+            history.messages.insert(next(same, 0), returned)
+        history.asked.clear()
+        history.unanswered.clear()
+
+    def _calls(self, name: str, call: Called) -> None:
+        self._called_here[name] = call
+        self.history.messages.append(call)
 
     def take(self, item: InputItem, param: str) -> None:
         history, add = self.history, self.history.messages.append
@@ -163,12 +189,12 @@ class _Reader:
                     add(Thought(text))
             case InputFunctionCall():
                 name = f"{item.namespace}__{item.name}" if item.namespace else item.name
-                history.calls[item.call_id] = name
-                add(Called(name, item.arguments))
+                history.calls[item.call_id] = history.unanswered[item.call_id] = name
+                self._calls(item.call_id, Called(name, item.arguments))
             case InputCustomToolCall():
                 name = f"{item.namespace}__{item.name}" if item.namespace else item.name
-                history.calls[item.call_id] = name
-                add(Called(name, item.input, json=False))
+                history.calls[item.call_id] = history.unanswered[item.call_id] = name
+                self._calls(item.call_id, Called(name, item.input, json=False))
             case InputFunctionCallOutput():
                 add(
                     Returned(
@@ -180,7 +206,7 @@ class _Reader:
             case InputApprovalRequest():
                 asked = Approved(item.id, item.server_label, item.name, item.arguments)
                 history.asked[item.id] = asked
-                add(self._written(item.server_label, item.name, item.arguments))
+                self._calls(item.id, self._written(item.server_label, item.name, item.arguments))
             case InputApprovalResponse():
                 self._answered(item, param)
             case InputMcpListTools():
@@ -203,6 +229,7 @@ class _Reader:
         if name is None:
             message = f"No tool call found for function call output with call_id {call_id[:80]}."
             raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
+        self.history.unanswered.pop(call_id, None)
         return name
 
     def _ours(self, item: InputMcpCall | InputCodeInterpreterCall) -> list[Message]:

@@ -99,6 +99,7 @@ class Plan:
                 for item in response.output
                 if isinstance(item, ev.McpApprovalRequestItem)
             },
+            unanswered=calls_of(response) if response.status == "completed" else {},
             listed=known.listed | {
                 item.server_label
                 for item in response.output

@@ -154,6 +154,30 @@ async def test_a_refusal_is_told_to_the_model(serve: Serve, plain: str) -> None:
     assert "the user refused the call: not now" in seen(served)
 
 
+@pytest.mark.parametrize("resent", [False, True])
+async def test_a_question_that_nobody_answers(serve: Serve, plain: str, resent: bool) -> None:
+    """The client goes on with something else: the call has not run, and the model is told so."""
+    served = await serve(ECHO, final("Well."), final("Bye."), face=PRIVATE)
+    tool = far(plain, require_approval="always")
+    first, item = await asked(served, tool)
+    user = {"role": "user", "content": "never mind"}
+    body: dict[str, Any] = {"input": [user], "previous_response_id": first["id"]}
+    if resent:
+        body = {"input": [{"role": "user", "content": "x"}, *first["output"], user]}
+    second = check(await served.stream(tools=[tool], **body))
+    told = (
+        '{"text": "hi"}<|call|><|start|>functions.far__echo to=assistant<|channel|>commentary'
+        "<|message|>Error: the call was not run: nobody said that it may<|end|>"
+        "<|start|>user<|message|>never mind<|end|>"
+    )
+    assert told in seen(served)
+    late = {"input": [answer(item, True)], "previous_response_id": second["id"], "tools": [tool]}
+    refused = await served.post(late)
+    assert refused.status_code == 400 and "approval request" in refused.text
+    check(await served.stream(input="bye", tools=[tool], previous_response_id=second["id"]))
+    assert told in seen(served) and seen(served).count("nobody said") == 1
+
+
 async def test_filters_choose_what_waits(serve: Serve, plain: str) -> None:
     served = await serve(ECHO, final("done"), face=PRIVATE)
     for approval in ({"never": {"tool_names": ["echo"]}}, {"always": {"tool_names": ["big"]}}):

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.formats.harmony.format import HarmonyFormat
 from tests.invariants import check
 from tests.responses.conftest import Serve, Served, plain
@@ -94,6 +96,23 @@ async def test_its_result_comes_with_all_items_resent(serve: Serve) -> None:
         'to=functions.get_weather <|constrain|>json<|message|>{"place": "Oslo"}<|call|>' in markup
     )
     assert "<|message|>-3\n°C<|end|>" in markup
+
+
+@pytest.mark.parametrize("resent", [False, True])
+async def test_a_call_without_a_result_is_closed(serve: Serve, resent: bool) -> None:
+    """Of two calls the client answers the second only, and goes on."""
+    served = await serve(ASK, ANSWER)
+    first = check(await served.stream(input="Oslo?", tools=[WEATHER]))
+    other = {"type": "function_call", "call_id": "c2", "name": "get_weather", "arguments": "{}"}
+    rest = [other, {"type": "function_call_output", "call_id": "c2", "output": "warm"}, *USER]
+    body: dict[str, Any] = {"input": rest, "previous_response_id": first["id"]}
+    if resent:
+        body = {"input": [{"role": "user", "content": "Oslo?"}, *first["output"], *rest]}
+    check(await served.stream(tools=[WEATHER], **body))
+    returned = "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>"
+    after = seen(served).partition('{"place": "Oslo"}<|call|>')[2]
+    assert after.startswith(f"{returned}Error: the call was not run: there is no result<|end|>")
+    assert f"{{}}<|call|>{returned}warm<|end|>" in after and after.count("Error:") == 1
 
 
 async def test_when_the_answer_is_there_the_reasoning_goes(serve: Serve) -> None:

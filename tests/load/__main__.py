@@ -1,0 +1,3 @@
+from tests.load.load import main
+
+main()

@@ -63,5 +63,5 @@ class SummaryTurn(Turn):
             self.text = await self.until_stopped(work)
         except NoSummary as error:
             message = f"There is no summary of this: {error}."
-            raise Refused("server_error", message, EXIT_FAILED) from error
+            raise Refused("no_summary", message, EXIT_FAILED) from error
         return False

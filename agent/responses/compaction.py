@@ -57,7 +57,7 @@ def _shown(turn: SummaryTurn, response: ev.Response, asked: list[dict[str, Any]]
         code, message = response.error.code, response.error.message
         if code == RATE_LIMIT:
             return too_many(message).response()
-        status = 400 if code == "invalid_prompt" else 500
+        status = {"invalid_prompt": 400, "no_summary": 422}.get(code, 500)
         return ApiError(status, message, code=code).response()
     if response.status != "completed" or response.usage is None:
         return ApiError(499, "The compaction was stopped.", code="cancelled").response()

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.conversation import Entry
-from agent.events import Response
+from agent.events import MessageItem, Response
 from agent.responses.history import History
 from agent.responses.requests import InputItem
 
 TOKEN_BYTES = 36
 """One id in a list of Python."""
+LOGPROB_BYTES = 400
+"""One token's log probability, or that of an alternative to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,4 +43,9 @@ class Kept:
             TOKEN_BYTES * sum(len(entry.ids) for entry in self.entries)
             + self.request_bytes
             + len(self.events)
+            + LOGPROB_BYTES * (1 + self.response.top_logprobs) * self._logprobs()
         )
+
+    def _logprobs(self) -> int:
+        messages = (item for item in self.response.output if isinstance(item, MessageItem))
+        return sum(len(part.logprobs) for message in messages for part in message.content)

@@ -16,8 +16,9 @@ from agent.responses.requests import InputItem
 
 log = logging.getLogger(__name__)
 
-MOST = 1000
-"""Responses that are in memory; the one that was not used for the longest time goes first."""
+MOST, LATEST = 1000, 64
+"""Responses that are in memory, without an archive and before one; the one that was not used for the
+longest time goes first."""
 MOST_BYTES = 128 * 1024 * 1024
 """What they may take together; ids that two conversations share are counted twice."""
 MEMO_TOKENS = 1_000_000
@@ -28,11 +29,12 @@ class Memory:
     """By response id: the latest in memory, bounded; all of them in the archive, where there is one."""
 
     def __init__(
-        self, archive: Archive | None = None, most: int = MOST, most_bytes: int = MOST_BYTES
+        self, archive: Archive | None = None, most: int | None = None, most_bytes: int = MOST_BYTES
     ) -> None:
         self.archive = archive
         self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._most, self._most_bytes, self._bytes = most, most_bytes, 0
+        self._most = most or (MOST if archive is None else LATEST)
+        self._most_bytes, self._bytes = most_bytes, 0
         self._pruned = time.monotonic()
 
     def begin(self, kept: Kept) -> None:

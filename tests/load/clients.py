@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
+from websockets.asyncio.client import connect
 
 from tests.invariants import TERMINAL, check
 from tests.load.bodies import Fuzzer
@@ -52,7 +53,7 @@ class Clients:
         return {
             self.reads: 20, self.waits: 10, self.goes_on: 8, self.leaves: 12, self.hangs_up: 5,
             self.dawdles: 4, self.calls: 1, self.comes_back: 5, self.looks: 5, self.cancels: 5,
-            self.breaks_off: 4, self.fuzzes: 20, self.babbles: 4,
+            self.breaks_off: 4, self.talks: 4, self.fuzzes: 20, self.babbles: 4,
         }  # fmt: skip
 
     async def one(self) -> None:
@@ -105,6 +106,25 @@ class Clients:
             if ends != 1:
                 raise Fault(f"{ends} terminal events")
         return ""
+
+    async def talks(self) -> str:
+        """Over a WebSocket: two turns, and sometimes gone within the second."""
+        address = f"{self.program.url}/responses".replace("http", "ws", 1)
+        previous = ""
+        async with connect(address, max_size=None) as socket:
+            for _ in range(2):
+                more = {"previous_response_id": previous} if previous else {}
+                await socket.send(json.dumps({"type": "response.create", **self._body(**more)}))
+                events = [json.loads(await socket.recv())]
+                if events[0]["type"] == "error":
+                    return previous  # too many
+                self.accepted.add(events[0]["response"]["id"])
+                if previous and self.rng.random() < 0.3:
+                    return previous
+                while events[-1]["type"] not in TERMINAL:
+                    events.append(json.loads(await socket.recv()))
+                previous = self._began(check(events))
+        return previous
 
     async def comes_back(self) -> str:
         """In the background, left, and looked for later: its stream is there, once and whole."""
@@ -248,7 +268,7 @@ class Clients:
         """Send (a ``share`` of) a request; read to the end, or ``after`` so many bytes be gone."""
         connection = socket.socket()
         if small:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, self.program.host)
         reader, writer = await asyncio.open_connection(sock=connection, limit=4096)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, BadRequestError, InternalServerError
+from openai import AsyncOpenAI, BadRequestError, UnprocessableEntityError
 
 from agent.compact import SUMMARY
 from agent.responses.packed import packed
@@ -77,7 +77,7 @@ async def test_a_history_longer_than_the_context(serve: Serve) -> None:
 async def test_without_a_summary_there_is_an_error(serve: Serve) -> None:
     served = await serve(final(""))
     async with client(served) as openai:
-        with pytest.raises(InternalServerError, match="the model wrote no summary"):
+        with pytest.raises(UnprocessableEntityError, match="the model wrote no summary"):
             await openai.responses.compact(model="default", input=HISTORY)  # type: ignore[arg-type]
         with pytest.raises(BadRequestError, match="input"):
             await openai.responses.compact(model="default")

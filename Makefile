@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer test test-fast lint bench fuzz tiny-eval clean
+.PHONY: demo env peer test test-fast lint bench fuzz load tiny-eval clean
 
 env: $(READY)
 
@@ -48,6 +48,10 @@ bench: $(READY)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz
+
+# 32 clients of all kinds, 2,000 requests; memory is measured.
+load: $(READY)
+	$(BIN)/python -m tests.load
 
 tiny-eval: $(READY)
 	$(BIN)/python -m agent.tiny.evaluate

@@ -16,7 +16,6 @@ ODD: list[Any] = [
 ]  # fmt: skip
 """Values that are seldom expected where they come."""
 WORDS = ["hello", "x", "function", "mcp", "text", "user", "call_1", "code_interpreter", "tiny"]
-KEEP = {"text": str, "string": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +77,16 @@ class Fuzzer:
                 return self._object(schema, depth)
             case {"type": "array"}:
                 most = 0 if depth > DEPTH else 3
-                return [self.value(schema.get("items", {}), depth + 1) for _ in range(rng.randint(0, most))]
+                return [
+                    self.value(schema.get("items", {}), depth + 1)
+                    for _ in range(rng.randint(0, most))
+                ]
             case {"type": "string"}:
                 return self._text(schema)
             case {"type": "integer" | "number" as kind}:
-                least, most = schema.get("minimum", -2), schema.get("maximum", schema.get("minimum", 0) + 50)
-                return rng.randint(int(least), int(most)) if kind == "integer" else rng.uniform(least, most)
+                least = schema.get("minimum", -2)
+                number = rng.uniform(least, schema.get("maximum", least + 50))
+                return int(number) if kind == "integer" else number
             case {"type": "boolean"}:
                 return rng.random() < 0.5
             case {"type": "null"}:

@@ -60,7 +60,7 @@ class Program:
     async def quiet(self) -> None:
         """Until nothing runs."""
         async with asyncio.timeout(60):
-            while await self.running():
+            while await self.running():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     async def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:

@@ -27,6 +27,7 @@ PROMPTS = [
 CODE = {"type": "mcp", "server_label": "code_interpreter", "server_url": "IGNORED"}
 TOOL = "Multiply 123*456 using the mcp.code_interpreter tool."
 BEGUN = re.compile(r'"response":{"id":"(resp_\w+)"')
+POST = b"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\n"
 REFUSED = {400, 404, 405, 413, 422, 429}
 
 
@@ -201,8 +202,8 @@ class Clients:
         sent = rng.choice([
             rng.randbytes(200), b"POST /v1/responses HTTP/1.1\r\n", b"\r\n" * 50,
             b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
-            b"POST /v1/responses HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n{}",
-            b"POST /v1/responses HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            POST + b"content-length: -1\r\n\r\n{}",
+            POST + b"transfer-encoding: chunked\r\n\r\nzz\r\n",
             b"GET /v1/responses/%00%ff HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
             b"GET /health?\xff\xfe HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
         ])  # fmt: skip

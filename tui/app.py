@@ -96,6 +96,7 @@ class AgentApp(App[int]):
         self.served.display = False
         yield self.served
         yield self.queued
+        yield self.prompt.choices
         yield self.prompt
         yield StatusLine()
 
@@ -133,6 +134,7 @@ class AgentApp(App[int]):
             self.run_worker(self._serve())
         self.run_worker(self._load())
         self.begun = True
+        self.prompt.completion = self.talk.completion()
         if self.session.picks:
             await self.rooms.enter("sessions")
         await self.talk.next()
@@ -337,6 +339,15 @@ class AgentApp(App[int]):
 
     async def action_steer(self) -> None:
         await self.talk.steer(self.prompt.take())
+
+    async def action_edit_outside(self) -> None:
+        from agent.errors import UserError
+        from tui.editor import edited
+
+        try:
+            self.prompt.replace_with(await edited(self, self.prompt.whole))
+        except UserError as error:
+            self.notify(str(error), severity="warning", markup=False)
 
     def action_stop(self) -> None:
         self.talk.stop()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tui.commands.registry import Commands, known, parse
+from tui.commands.registry import Choice, Commands, known, parse
 
 if TYPE_CHECKING:
     from agent.turn import Turn
     from tui.app import AgentApp
+    from tui.completion import Completion
     from tui.said import Said
 
 
@@ -27,6 +30,17 @@ class Talk:
     def commands(self) -> Commands:
         return known()
 
+    def completion(self) -> Completion:
+        """What the prompt may go on with."""
+        from tui.completion import Completion
+        from tui.files import Files
+
+        def arguments(name: str, written: str) -> Iterable[Choice]:
+            command = self.commands.find(name)
+            return command.choices(self._app, written) if command and command.choices else ()
+
+        return Completion(self.commands, Files(self._app.session.shared.root), arguments)
+
     @property
     def free(self) -> bool:
         """What is sent now is answered now."""
@@ -34,14 +48,36 @@ class Talk:
 
     async def take(self, text: str) -> None:
         """The person sent it."""
-        asked = parse(text)
-        if asked is not None and (command := self.commands.find(asked[0])) is None:
-            self._app.prompt.replace_with(text)
-            self._app.notify(self.commands.unknown(asked[0]), severity="warning", markup=False)
-        elif self.free or (asked and command and not command.idle and self._app.begun):
+        waits = True
+        if asked := parse(text):
+            if (command := self.commands.find(asked[0])) is None:
+                self._back(text, self.commands.unknown(asked[0]))
+                return
+            waits = command.idle
+        elif (whole := await self._attached(text)) is None:
+            return
+        else:
+            text = whole
+        if self.free or (self._app.begun and not waits):
             await self._begin(text)
         else:
             self._app.queued.add(text)
+
+    async def _attached(self, text: str) -> str | None:
+        """With the files that it mentions; None where it went back to the person."""
+        from agent.errors import UserError
+        from tui.attachments import attach
+
+        try:
+            return await asyncio.to_thread(attach, text, self._app.session.shared.root)
+        except UserError as error:
+            self._back(text, str(error))
+            return None
+
+    def _back(self, text: str, why: str) -> None:
+        """It is not sent as it is."""
+        self._app.prompt.replace_with(text)
+        self._app.notify(why, severity="warning", markup=False)
 
     async def steer(self, text: str) -> None:
         """To the turn that runs: it reads it before it goes on. Nothing written: what waits longest."""
@@ -50,8 +86,8 @@ class Talk:
             return
         if self.turn is None or parse(text):
             await self.take(text)
-        else:
-            self.turn.steer(text)
+        elif (whole := await self._attached(text)) is not None:
+            self.turn.steer(whole)
             self._app.queued.show()
 
     def recall(self) -> str | None:

@@ -7,6 +7,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from tui.attachments import attached, folded
 from tui.part import thought
 from tui.said import Said
 from tui.widgets.panes import Panes
@@ -93,11 +94,12 @@ class Exchange(Vertical):
 
 
 def _prompt(said: Said) -> Content:
-    lines = said.prompt.strip("\n").split("\n")
+    lines = folded(said.prompt).strip("\n").split("\n")
     if len(lines) > PROMPT_LINES:
         rest = len(lines) - PROMPT_LINES + 1
         lines = [*lines[: PROMPT_LINES - 1], f"… {rest} more lines"]
     mark = "❯" if said.source == "app" else f"{said.source} ❯"
+    lines += [f"⎘ {path} · {size:,} lines" for path, size in attached(said.prompt)]
     return Content.assemble((f"{mark} ", "$accent"), "\n  ".join(lines))
 
 

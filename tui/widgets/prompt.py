@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from tui.attachments import folded
 from tui.history import History
+from tui.pasted import Pasted
+from tui.widgets.choices import Choices
 from tui.words import shown
+
+if TYPE_CHECKING:
+    from tui.completion import Completion, Offer
 
 HINTS = "Enter sends · Ctrl-J new line · Esc stops · F1 help"
 
@@ -31,6 +38,7 @@ class Prompt(TextArea):
         Binding("ctrl+home", "app.move('home')", "To the beginning", show=False),
         Binding("ctrl+end", "app.move('end')", "To the end", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
+        Binding("ctrl+g", "app.edit_outside", "Write in $EDITOR", show=False),
         Binding("ctrl+y", "app.copy_answer", "Copy the answer", show=False),
     ]
     DEFAULT_CSS = """
@@ -64,6 +72,12 @@ class Prompt(TextArea):
             highlight_cursor_line=False,
         )
         self.sent_before = history
+        self.completion: Completion | None = None
+        """What may be offered, once that is known."""
+        self.choices = Choices()
+        """The list, for the app to put right before the prompt."""
+        self._pasted = Pasted()
+        self._dismissed = False
         self.pressed = 0.0
         """When the last key came (monotonic)."""
         self._queued = queued
@@ -79,16 +93,76 @@ class Prompt(TextArea):
 
     def take(self) -> str:
         """What was written, which is sent now; empty where there is nothing to send."""
-        text = self.text
+        text = self.whole
         if not text.strip():
             return ""
         self.sent_before.add(text)
         self.clear()
         return text
 
+    @property
+    def whole(self) -> str:
+        """What is written, pasted texts included."""
+        return self._pasted.unfold(self.text)
+
     def replace_with(self, text: str) -> None:
-        self.load_text(text)
+        """Write this instead; what is too long to be edited here is folded."""
+        self._dismissed = True  # nothing is offered for what was whole before
+        self.load_text(self._pasted.fold(folded(text), times=10))
         self.move_cursor(self.document.end)
+
+    # --- what it could go on with ---
+
+    def on_text_area_changed(self) -> None:
+        self._offer()
+        if self.completion and self.completion.wants_files(self._before()):
+            self.run_worker(self._look(), group="files")
+
+    def on_blur(self) -> None:
+        self.choices.offer(())
+
+    async def _look(self) -> None:
+        """For files; those that were there a moment ago are offered meanwhile."""
+        files = self.completion.files if self.completion else None
+        if files is not None and files.stale:
+            await asyncio.to_thread(files.look)
+            self._offer()
+
+    def _before(self) -> str:
+        """The line up to the cursor; where it is not the first, with the break before it."""
+        row, column = self.cursor_location
+        return ("\n" if row else "") + self.document.get_line(row)[:column]
+
+    def _offer(self) -> Offer | None:
+        offer = self.completion.offer(self._before()) if self.completion else None
+        if offer is None:
+            self._dismissed = False
+        self.choices.offer(offer.choices if offer and not self._dismissed else ())
+        return offer
+
+    def _choose(self, key: str) -> bool:
+        """A key for the choices; false where it is not meant for them."""
+        match key:
+            case "up" | "down":
+                self.choices.move(1 if key == "down" else -1)
+            case "escape":
+                self._dismissed = True
+                self.choices.offer(())
+            case "tab" | "enter":
+                offer = self._offer()
+                if offer is None or not self.choices.offered:
+                    return False
+                chosen = self.choices.chosen.text
+                row, column = self.cursor_location
+                start = offer.start - (1 if row else 0)
+                self.replace(chosen, (row, start), (row, column))
+                self.move_cursor((row, start + len(chosen)))
+                return key == "tab" or chosen not in offer.sends
+            case _:
+                return False
+        return True
+
+    # --- what was said before ---
 
     def action_earlier(self) -> None:
         if self.cursor_location[0] > 0 and self.text:
@@ -108,7 +182,15 @@ class Prompt(TextArea):
         """Run what is bound here, at once: bindings are looked up only after a key has bubbled to the
         app, and by then what was typed behind it may stand in the text already."""
         self.pressed = time.monotonic()
-        if bound := self._bindings.key_to_bindings.get(event.key):
+        if self.choices.offered and self._choose(event.key):
+            event.stop()
+            event.prevent_default()
+        elif event.key == "backspace" and (size := self._pasted.ends(self._before())):
+            event.stop()
+            event.prevent_default()
+            row, column = self.cursor_location
+            self.delete((row, column - size), (row, column))
+        elif bound := self._bindings.key_to_bindings.get(event.key):
             event.stop()
             event.prevent_default()
             await self.run_action(bound[0].action)
@@ -116,5 +198,6 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         # What is pasted may carry sequences that would act on the terminal once it is shown.
         event.prevent_default()
-        result = self.replace(shown(event.text), *self.selection)
+        text = "\t".join(map(shown, event.text.split("\t")))  # tabs are harmless, and may be meant
+        result = self.replace(self._pasted.fold(text), *self.selection)
         self.move_cursor(result.end_location)

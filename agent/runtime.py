@@ -181,8 +181,8 @@ class Runtime:
         self._unloading = asyncio.create_task(self.unload())
 
     def _get_grammars(self) -> None:
-        """Make what constrains output, for which the first call would have to wait."""
-        if isinstance(self.format, Guided):
+        """Make in the background what constrains output, or the first call would wait for it."""
+        if self.script is None and isinstance(self.format, Guided):
             self.format.grammars.compile(ANY_OBJECT)
 
     def _learn(self) -> None:
@@ -233,17 +233,21 @@ class Runtime:
         if self.loading.here:
             self.context_length = self.loading.placement(self.choice).context
 
-    async def load(self, progress: Callable[[float], None] | None = None) -> None:
-        """The model only. Raises EngineError."""
+    async def load(
+        self, progress: Callable[[float], None] | None = None, *, guided: bool = False
+    ) -> None:
+        """The model only. ``guided``: its output will be constrained. Raises EngineError."""
         async with self._lock:
             if self.loaded:
+                if guided:
+                    self._get_grammars()
                 return
             report = _Report(progress, asyncio.get_running_loop())
             try:
                 await self.loading.check()
                 if not self._placed:
                     await self._choose()
-                await self._try(report)
+                await self._try(report, guided)
             except BaseException:
                 report.abandoned = True
                 self._placed = False
@@ -252,12 +256,14 @@ class Runtime:
             self.loaded, self.asleep, self._placed = True, False, False
         self._rest()
 
-    async def _try(self, report: _Report) -> None:
+    async def _try(self, report: _Report, guided: bool) -> None:
         """Load; where the memory does not suffice after all, with less of it."""
         for failed in range(1, TRIES + 1):
             placement = self.loading.placement(self.choice)
             prepare = self.loading.prepare
             self.engine, self.format = await asyncio.to_thread(prepare, placement, report.first)
+            if guided:
+                self._get_grammars()  # while llama.cpp reads the file
             try:
                 with self.loading.attempt(self.choice):
                     await self.engine.load(report.second)

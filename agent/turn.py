@@ -168,7 +168,9 @@ class Turn:
         except Stopped:
             self.exit_code = EXIT_CUT if self.stopped == "timeout" else EXIT_STOPPED
             self._end("cancelled")
-        except Refused as error:
+        except (Refused, Busy) as error:
+            if isinstance(error, Busy):
+                error = Refused(RATE_LIMIT, str(error), EXIT_UNAVAILABLE)
             if self.prepared and not self.generated:
                 # What could not be asked would stand in the way of all that follows.
                 self.conversation.forget(self._mark)
@@ -200,27 +202,20 @@ class Turn:
         if self.prepared:
             self.calls.abandon("the turn ended before it ran")
         self.emit(self.measures.stats())
-        details = (
-            ev.IncompleteDetails(reason="max_output_tokens") if status == "incomplete" else None
-        )
+        cut = ev.IncompleteDetails(reason="max_output_tokens")
         self.response = self.response.model_copy(
             update={
                 "status": status,
                 "error": error,
-                "incomplete_details": details,
+                "incomplete_details": cut if status == "incomplete" else None,
                 "completed_at": int(time.time()) if status == "completed" else None,
                 "output": list(self.output.items),
                 "usage": self.measures.usage,
                 **self._messages(),
             }
         )
-        match status:
-            case "completed":
-                self.emit(ev.ResponseCompleted(response=self.response))
-            case "failed":
-                self.emit(ev.ResponseFailed(response=self.response))
-            case _:
-                self.emit(ev.ResponseIncomplete(response=self.response))
+        terminal = {"completed": ev.ResponseCompleted, "failed": ev.ResponseFailed}
+        self.emit(terminal.get(status, ev.ResponseIncomplete)(response=self.response))
         self._ended = True
 
     def _messages(self) -> dict[str, object]:
@@ -268,12 +263,12 @@ class Turn:
                 done = now
                 self.emit(ev.AgentLoad(done=now, total=1000))
 
-        await self.until_stopped(self.runtime.load(progress))
+        guided = self.options.guided(self.host.tools())
+        await self.until_stopped(self.runtime.load(progress, guided=guided))
         missing = [s for s in self.host.servers() if s.required and s.status != "ready"]
         if missing:
-            first = missing[0]
-            why = f": {first.error}" if first.error else ""
-            message = f"The required server {first.name} is not available{why}"
+            why = f": {missing[0].error}" if missing[0].error else ""
+            message = f"The required server {missing[0].name} is not available{why}"
             raise Refused("server_error", message, EXIT_UNAVAILABLE)
 
     async def _converse(self) -> bool:
@@ -289,8 +284,6 @@ class Turn:
             await self.until_stopped(self.constraints.ready())
         except Unenforceable as error:
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
-        except Busy as error:
-            raise Refused("rate_limit_exceeded", str(error), EXIT_UNAVAILABLE) from error
         self.constraints.announce()
         self.calls.resume(self.options.approved)
         if self.calls.pending or self.options.compact:
@@ -361,8 +354,6 @@ class Turn:
             if self.generated:
                 return "context"
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
-        except Busy as error:
-            raise Refused(RATE_LIMIT, str(error), EXIT_UNAVAILABLE) from error
         self.admitted.set()
         pieces = Pieces(self, self.runtime.format.parser(self.calls.recipients))
         self.generated.append(pieces.ids)

@@ -74,6 +74,10 @@ class Options:
             python=len(declared) < len(tools),
         )
 
+    def guided(self, tools: Collection[Tool]) -> bool:
+        """Whether something that the model writes has to fit a form; ``tools``: the host's."""
+        return bool(self.answer or self.functions or (tools if self.tools is None else self.tools))
+
     def response(self, model: str) -> ev.Response:
         """Before anything has come of the turn."""
         return ev.Response(

@@ -120,10 +120,10 @@ class HarmonyFormat:
 @lru_cache(maxsize=1)
 def _grammars(encoding: HarmonyEncoding) -> Grammars:
     """A process has one encoding, and so one tokenizer for all its runtimes."""
-    form = HarmonyFormat(encoding)
 
     def spelling() -> Spelling:
-        tokens = [form.spelling(token) for token in range(LAST)]
+        decode = encoding._inner.decode_bytes
+        tokens = [decode([token]) for token in range(LAST)]
         return Spelling(tokens, frozenset(range(ORDINARY, LAST)))
 
     return Grammars(spelling)

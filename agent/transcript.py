@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agent.conversation import Entry
+from agent.conversation import Conversation, Entry
 from agent.formats.base import Format
 
 _MESSAGE = re.compile(
@@ -19,12 +19,16 @@ _CONTENT_TYPE = re.compile(r"(?:<\|constrain\|>\s*|\s)(json|code)\b")
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
 
 
-def of_prompt(form: Format, head: Sequence[int], entries: Iterable[Entry]) -> list[dict[str, Any]]:
-    """What stood there before the model began."""
-    return _parsed(form, head, "system") + of_entries(form, entries)
+def transcript(form: Format, conversation: Conversation, begun: int) -> dict[str, Any]:
+    """The response's fields; the model began when there were ``begun`` entries."""
+    before, after = conversation.entries[:begun], conversation.entries[begun:]
+    return {
+        "input_messages": _parsed(form, conversation.head_ids, "system") + _of(form, before),
+        "output_messages": _of(form, after),
+    }
 
 
-def of_entries(form: Format, entries: Iterable[Entry]) -> list[dict[str, Any]]:
+def _of(form: Format, entries: Iterable[Entry]) -> list[dict[str, Any]]:
     return [
         message for entry in entries for message in _parsed(form, entry.ids, entry.role or "tool")
     ]

@@ -30,7 +30,7 @@ from agent.items import Output, list_tools
 from agent.measures import Measures
 from agent.pieces import Pieces
 from agent.runtime import PATIENCE, Runtime
-from agent.transcript import of_entries, of_prompt
+from agent.transcript import transcript
 from agent.turn_end import (
     EXIT_CUT,
     EXIT_DONE,
@@ -152,9 +152,6 @@ class Turn:
             self._number += 1
         self.log.append(event)
 
-    def _snapshot(self) -> ev.Response:
-        return self.response.model_copy()
-
     # --- the turn ---
 
     async def _run(self) -> None:
@@ -177,8 +174,7 @@ class Turn:
             self.exit_code = error.exit_code
             self._end("failed", ev.ResponseError(code=error.code, message=str(error)))
         except EngineError as error:
-            code = RATE_LIMIT if isinstance(error, Busy) else "server_error"
-            self._end("failed", ev.ResponseError(code=code, message=str(error)))
+            self._end("failed", ev.ResponseError(code="server_error", message=str(error)))
         except Exception:
             log.exception("the turn broke")
             message = "Something went wrong inside this program; the log file has the details."
@@ -211,22 +207,17 @@ class Turn:
                 "completed_at": int(time.time()) if status == "completed" else None,
                 "output": list(self.output.items),
                 "usage": self.measures.usage,
-                **self._messages(),
+                **self._transcript(),
             }
         )
         terminal = {"completed": ev.ResponseCompleted, "failed": ev.ResponseFailed}
         self.emit(terminal.get(status, ev.ResponseIncomplete)(response=self.response))
         self._ended = True
 
-    def _messages(self) -> dict[str, object]:
+    def _transcript(self) -> dict[str, object]:
         if not (self.options.messages and self.prepared):
             return {}
-        talk, form = self.conversation, self.runtime.format
-        before, after = talk.entries[: self._begun], talk.entries[self._begun :]
-        return {
-            "input_messages": of_prompt(form, talk.head_ids, before),
-            "output_messages": of_entries(form, after),
-        }
+        return transcript(self.runtime.format, self.conversation, self._begun)
 
     async def _introduce(self) -> None:
         """The first lines; the tools are named in them, so servers that still start are awaited,
@@ -250,8 +241,8 @@ class Turn:
                     ],
                 )
             )
-            self.emit(ev.ResponseCreated(response=self._snapshot()))
-            self.emit(ev.ResponseInProgress(response=self._snapshot()))
+            self.emit(ev.ResponseCreated(response=self.response.model_copy()))
+            self.emit(ev.ResponseInProgress(response=self.response.model_copy()))
 
     async def _ready(self) -> None:
         """Model and tools; what the operator calls required must be there."""

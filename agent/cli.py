@@ -41,6 +41,7 @@ from agent.options import (
     ToolsOption,
     TopKOption,
     TopPOption,
+    TraceOption,
     TrustOption,
 )
 from agent.sessions import app as sessions_app
@@ -131,6 +132,7 @@ def run(
     trust_project: TrustOption = False,
     system: SystemOption = None,
     log_level: LogOption = "warning",
+    trace: TraceOption = None,
 ) -> None:
     """Answer one prompt, then exit.
 
@@ -205,6 +207,7 @@ def chat(
     trust_project: TrustOption = False,
     system: SystemOption = None,
     log_level: LogOption = "warning",
+    trace: TraceOption = None,
 ) -> None:
     """Talk with the model in the app (the default command)."""
     shared = trust.asked(_shared(locals()))
@@ -253,6 +256,7 @@ def serve(
     allow_private_urls: PrivateOption = False,
     reasoning_events: ReasoningOption = "openai",
     log_level: LogOption = "warning",
+    trace: TraceOption = None,
 ) -> None:
     """Serve /v1/responses to other apps.
 

@@ -106,6 +106,10 @@ LogOption = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option("--log-level", help="What goes into the log file (agent doctor says where)."),
 ]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write every token and event with its time (Perfetto)."),
+]
 TrustOption = Annotated[
     bool, typer.Option("--trust-project", help="Start the servers of the folder's .mcp.json.")
 ]

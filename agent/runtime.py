@@ -24,6 +24,7 @@ from tools.host import Host
 
 if TYPE_CHECKING:
     from agent.engine.fit import Choice
+    from agent.trace import Trace
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Runtime:
         script: Path | None = None,
         context: int | None = None,
         keep_alive: float | None = None,
+        trace: Trace | None = None,
     ) -> None:
         """``script``: replies come from this file instead of a model (interfaces: scripted engine).
 
@@ -59,6 +61,9 @@ class Runtime:
         self.host, self.policy, self.where = host, policy, where
         self.loading = Loading(model, where, script, context)
         self.hub = Hub()
+        self._trace = trace
+        if trace is not None:
+            self.hub.listen(trace.follow)
         self.context_length = context or model.context
         """Exact once the model is placed or loaded."""
         self.choice: Choice | None = None
@@ -106,6 +111,8 @@ class Runtime:
         if chores := {task for task in (self._learning, self._unloading) if task is not None}:
             await asyncio.wait(chores)
         await self.host.close()
+        if self._trace is not None:
+            await self._trace.close()
         if self.loaded:
             self.loaded = False
             await self.engine.close()
@@ -122,7 +129,7 @@ class Runtime:
         costs only its own tokens. It gives way to everything else."""
         self._stop_laying()
         try:
-            self._laying = self.engine.generate(Request(ids, max_tokens=0, idle=True))
+            self._laying = self._generate(Request(ids, max_tokens=0, idle=True))
         except EngineError:
             return  # too long to go on with; the next turn will say so
         self._background = asyncio.create_task(_drain(self._laying))
@@ -137,7 +144,13 @@ class Runtime:
         """What the engine generates. Raises EngineError."""
         if self.running <= 1:  # else it may be for another conversation
             self._stop_laying()
-        return self.engine.generate(request)
+        return self._generate(request)
+
+    def _generate(self, request: Request) -> Generation:
+        generation = self.engine.generate(request)
+        if self._trace is None:
+            return generation
+        return self._trace.generation(generation, request, self.format)
 
     def _stop_laying(self) -> None:
         if self._laying is not None:

@@ -7,6 +7,7 @@ import logging.handlers
 import os
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent import models
 from agent.config import Places, places, settings
@@ -19,6 +20,9 @@ from agent.shared import Shared
 from agent.turn_options import Options
 from tools.assemble import assemble
 from tools.config import ConfigError
+
+if TYPE_CHECKING:
+    from agent.trace import Trace
 
 
 def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = None) -> Runtime:
@@ -62,8 +66,17 @@ def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = No
         where,
         script=script,
         context=shared.context,
+        trace=_trace(shared.trace),
         keep_alive=next((seconds for seconds in kept if seconds is not None), None),
     )
+
+
+def _trace(path: Path | None) -> Trace | None:
+    if path is None:
+        return None
+    from agent.trace import Trace
+
+    return Trace(path.expanduser())
 
 
 def options(shared: Shared, model: Model, *, compact: bool = False) -> Options:

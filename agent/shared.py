@@ -32,3 +32,5 @@ class Shared:
     """A text: the digest of the servers that a person was shown and agreed to."""
     system: str | None = None
     log_level: str = "warning"
+    trace: Path | None = None
+    """Where every token and event is written, with its time."""

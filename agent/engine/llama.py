@@ -33,6 +33,11 @@ class LlamaEngine:
         self._path = Path(path)
         self._worker: Worker | None = None
 
+    @property
+    def unfinished(self) -> int:
+        """Generations that run or wait for a sequence."""
+        return self._worker.unfinished if self._worker else 0
+
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
         """Load the model; `progress` gets 0…1 on the event loop. Raises EngineError.
 

@@ -76,6 +76,11 @@ class RemoteEngine:
         self._running: set[RemoteGeneration] = set()
 
     @property
+    def unfinished(self) -> int:
+        """Generations that run there or wait."""
+        return len(self._running)
+
+    @property
     def client(self) -> httpx2.AsyncClient:
         if self._client is None:
             raise EngineError("The model is not loaded yet.")

@@ -47,7 +47,7 @@ class Worker(threading.Thread):
         self._percent = -1
         self._inbox: SimpleQueue[tuple[Request, Stream] | None] = SimpleQueue()
         self._most = placement.sequences + QUEUE
-        self._unfinished = 0
+        self.unfinished = 0
         """Requests that have not ended, but for work ahead."""
         self._counting = threading.Lock()
         self._shut = False
@@ -71,9 +71,9 @@ class Worker(threading.Thread):
         """Queue a request; its stream gets everything that comes of it. Raises Busy."""
         if not request.idle:
             with self._counting:
-                if self._unfinished >= self._most and not request.follows:
-                    raise Busy(f"{self._unfinished} requests are being served: try again later.")
-                self._unfinished += 1
+                if self.unfinished >= self._most and not request.follows:
+                    raise Busy(f"{self.unfinished} requests are being served: try again later.")
+                self.unfinished += 1
             if self._loop.ahead:
                 self._model.stop()
         self._inbox.put((request, stream))
@@ -132,7 +132,7 @@ class Worker(threading.Thread):
     def _ended(self, request: Request) -> None:
         if not request.idle:
             with self._counting:
-                self._unfinished -= 1
+                self.unfinished -= 1
 
     def _on_progress(self, done: float) -> bool:
         if (percent := int(done * 100)) != self._percent:

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
+from agent.metrics import CONTENT_TYPE, Metrics
 from agent.models import Model
 from agent.responses import chat, compaction, openapi, socket, stored
 from agent.responses.archive import Archive
@@ -58,6 +59,7 @@ class Endpoint:
         """Nothing new is begun."""
         self._background: set[asyncio.Task[None]] = set()
         self.began = int(time.time())
+        self._metrics = Metrics(runtime)
         self._exposed = Exposed(runtime, expose_tools, private_urls)
 
     def stop_all(self) -> None:
@@ -167,6 +169,10 @@ class Endpoint:
             "context_length": self.runtime.context_length,
         }
 
+    async def metrics(self, request: Request) -> Response:
+        """GET /metrics: counters of all turns, in Prometheus's text format."""
+        return Response(self._metrics.text(), media_type=CONTENT_TYPE)
+
     async def health(self, request: Request) -> Response:
         """GET /health: 200 once the model is loaded, also while it sleeps until the next request."""
         ready = self.runtime.loaded or self.runtime.asleep
@@ -223,6 +229,7 @@ def create(
         Route("/v1/models", endpoint.models, methods=["GET"]),
         Route("/v1/models/{id:path}", endpoint.model, methods=["GET"]),
         Route("/health", endpoint.health, methods=["GET"]),
+        Route("/metrics", endpoint.metrics, methods=["GET"]),
     ]
     app = Starlette(
         routes=[*routes, openapi.route(routes)],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from agent import compact
 from agent import events as ev
 from agent.constraints import ANSWER, AnswerForm, Unenforceable
-from agent.conversation import Conversation, Message
+from agent.conversation import Conversation, Developer, Message
 from agent.engine.base import EngineError
 from agent.hosted import Approved
 from agent.items import new_id
@@ -20,6 +19,7 @@ from agent.responses.errors import ApiError, invalid, unsupported
 from agent.responses.guests import guests
 from agent.responses.history import History
 from agent.responses.kept import Kept
+from agent.responses.length import tokenised, too_many_tokens
 from agent.responses.memory import Memo, Memory, calls_of
 from agent.responses.offer import Offer, choose, offer
 from agent.responses.requests import (
@@ -27,9 +27,9 @@ from agent.responses.requests import (
     InputItem,
     RequestText,
     TextFormat,
-    ToolChoice,
 )
 from agent.responses.resume import packed
+from agent.responses.shown import response
 from agent.responses.stored import listed
 from agent.runtime import Runtime
 from agent.turn import Turn
@@ -49,6 +49,8 @@ SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed",
     "presence_penalty", "frequency_penalty", "repeat_penalty",
 )  # fmt: skip
+LONG = 100_000
+"""Characters of instructions whose length is looked at before they are rendered."""
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -188,6 +190,11 @@ async def _planned(
         first=earlier is None,
     )
     options = _options(request, base, choose(offered, request), read)
+    context = runtime.context_length
+    most = None if options.compact else context
+    if len(options.instructions or "") > LONG:
+        await tokenised(runtime.format, [Developer(options.instructions or "")], context)
+    messages = await tokenised(runtime.format, read.messages, most)
     conversation = Conversation(
         earlier.conversation if earlier else new_id("conv"),
         list(earlier.entries) if earlier else [],
@@ -195,13 +202,13 @@ async def _planned(
     turn = kind(
         runtime,
         conversation,
-        _into(conversation, runtime, read.messages, memo, fresh=earlier is None),
+        _into(conversation, runtime, messages, memo, fresh=earlier is None),
         options,
-        _response(request, runtime, options, offered),
+        response(request, runtime, options, offered),
         source="http",
         host=host,
     )
-    length, context = turn.prepare(), runtime.context_length
+    length = turn.prepare()
     try:
         await turn.constraints.ready()
     except Unenforceable as error:
@@ -210,11 +217,7 @@ async def _planned(
     if options.compact:
         length = compact.least(runtime, conversation)
     if length >= context:
-        message = (
-            f"This model's maximum context length is {context} tokens. However, your messages"
-            f" resulted in {length} tokens. Please reduce the length of the messages."
-        )
-        raise ApiError(400, message, code="context_length_exceeded", param="input")
+        raise too_many_tokens(context, length)
     return Plan(turn, request, read, request.store is not False)
 
 
@@ -350,55 +353,3 @@ def _format_section(text: RequestText | None) -> str | None:
             return "# Response Formats\n\n## output\n\nAnswer with one JSON object."
         case _:
             return None
-
-
-# --- what the response shows of it ---
-
-
-def _response(
-    request: CreateResponse, runtime: Runtime, options: Options, offered: Offer
-) -> ev.Response:
-    reasoning = request.reasoning
-    return ev.Response(
-        id=new_id("resp"),
-        created_at=int(time.time()),
-        model=runtime.model.name,
-        instructions=request.instructions,
-        previous_response_id=request.previous_response_id,
-        reasoning=ev.Reasoning(
-            effort=options.effort, summary=reasoning.summary if reasoning else None
-        ),
-        tools=offered.echo,
-        tool_choice=_choice(request.tool_choice),
-        parallel_tool_calls=request.parallel_tool_calls is not False,
-        max_output_tokens=options.max_output_tokens,
-        max_tool_calls=options.max_tool_calls,
-        text=_text(request.text),
-        truncation="auto" if options.compact else "disabled",
-        temperature=options.sampling.temperature,
-        top_p=options.sampling.top_p,
-        presence_penalty=options.sampling.presence_penalty,
-        frequency_penalty=options.sampling.frequency_penalty,
-        top_logprobs=options.logprobs or 0,
-        store=request.store is not False,
-        background=request.background is True,
-        metadata=request.metadata or {},
-        safety_identifier=request.safety_identifier,
-        prompt_cache_key=request.prompt_cache_key,
-    )
-
-
-def _choice(choice: str | ToolChoice | None) -> str | dict[str, Any]:
-    if not isinstance(choice, ToolChoice):
-        return choice or "auto"
-    mode = {"mode": choice.mode or "auto"} if choice.type == "allowed_tools" else {}
-    return {**choice.model_dump(exclude_none=True), **mode}
-
-
-def _text(text: RequestText | None) -> dict[str, Any]:
-    form = text.format if text else None
-    shown: dict[str, Any] = {"type": form.type if form else "text"}
-    if form is not None and form.type == "json_schema":
-        shown = form.model_dump(by_alias=True)
-    verbosity = text.verbosity if text else None
-    return {"format": shown, **({"verbosity": verbosity} if verbosity else {})}

@@ -20,8 +20,10 @@ from openai_harmony import (
     ToolDescription,
 )
 
+from agent.formats import text as text_module
 from agent.formats.base import FunctionTool
 from agent.formats.harmony.render import Renderer
+from agent.formats.text import Tokenised, parts
 from tests.formats import streams
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -165,6 +167,28 @@ def test_ordinary_text_has_its_ordinary_tokens(
 ) -> None:
     text = "Words of all kinds, 1234567 figures. " * 200
     assert renderer.user(text)[3:-1] == encoding.encode(text)
+
+
+_PIECES = st.sampled_from([*"aZé漢한क्0٣²½ \n\t'’.,;-/_=(🙂\u0301", "don't", "  ", "\n\n", " /"])
+
+
+@given(st.lists(_PIECES, min_size=40, max_size=120))
+def test_cuts_change_no_token(encoding: HarmonyEncoding, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_module, "PART", 16)
+        cut = list(parts(text))
+    assert len(cut) > 1 and "".join(cut) == text
+    found = [id_ for part in cut for id_ in encoding.encode(part, disallowed_special=())]
+    # Only where there is no break in sight is it cut anyhow.
+    assert found == encoding.encode(text, disallowed_special=()) or 32 in map(len, cut)
+
+
+def test_a_text_that_is_tokenised_already(renderer: Renderer) -> None:
+    text = Tokenised("<|end|>")
+    text.ids = [1, 2, 3]
+    ids = renderer.tool_result("python", text)
+    assert ids == [*renderer.tool_result("python", "")[:-1], 1, 2, 3, ids[-1]]
 
 
 def test_its_own_namespaces_stand_in_the_system_message(

@@ -29,7 +29,7 @@ from openai_harmony import (
 from agent.formats.base import FunctionTool
 from agent.formats.harmony.schema import normalise
 from agent.formats.harmony.vocabulary import ASSISTANT, CALL, START
-from agent.formats.text import line, parts, unbroken, whole
+from agent.formats.text import Tokenised, line, parts, unbroken, whole
 
 _NO_NAME = re.compile(r"[^\w.-]")
 _THOUGHT = frozenset({"python", "browser", "container"})
@@ -112,14 +112,16 @@ class Renderer:
         recipient: str | None = None,
         content_type: str | None = None,
     ) -> list[int]:
+        known = text.ids if isinstance(text, Tokenised) else None
         message = Message(
             author=author,
-            content=[TextContent(text=part) for part in parts(whole(text))],
+            content=[TextContent(text=part) for part in parts("" if known else whole(text))],
             channel=channel,
             recipient=recipient,
             content_type=content_type,
         )
-        return self._rendered(message)
+        ids = self._rendered(message)
+        return ids if known is None else [*ids[:-1], *known, ids[-1]]
 
     def _rendered(self, message: Message, options: RenderOptions | None = None) -> list[int]:
         ids: list[int] = self._encoding.render(message, options)

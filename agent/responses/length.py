@@ -1,0 +1,48 @@
+"""Long texts of a request, tokenised bit by bit: others are answered meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.conversation import Called, Message
+from agent.formats.base import Format
+from agent.formats.text import PART, Tokenised, parts, whole
+from agent.responses.errors import ApiError
+
+
+async def tokenised(
+    form: Format, messages: Sequence[Message], context: int | None
+) -> list[Message]:
+    """The messages; long texts know their ids.
+
+    ``context``: in tokens; what is longer is refused as soon as that is known. Raises ApiError.
+    """
+    result, total = [], 0
+    for message in messages:
+        text = message.arguments if isinstance(message, Called) else message.text
+        if len(text) <= PART:
+            result.append(message)
+            continue
+        known = Tokenised(text)
+        known.ids = []
+        for part in parts(whole(text)):
+            known.ids += form.plain(part)
+            if context is not None and total + len(known.ids) > context:
+                raise too_many_tokens(context, f"more than {context}")
+            await asyncio.sleep(0)
+        total += len(known.ids)
+        if isinstance(message, Called):
+            result.append(replace(message, arguments=known))
+        else:
+            result.append(replace(message, text=known))
+    return result
+
+
+def too_many_tokens(context: int, number: int | str) -> ApiError:
+    message = (
+        f"This model's maximum context length is {context} tokens. However, your messages"
+        f" resulted in {number} tokens. Please reduce the length of the messages."
+    )
+    return ApiError(400, message, code="context_length_exceeded", param="input")

@@ -1,0 +1,76 @@
+"""Requests with very long texts: others are answered meanwhile, and what cannot fit is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from agent.conversation import Called, Conversation, User
+from agent.formats.harmony.format import HarmonyFormat
+from agent.formats.text import PART
+from agent.responses.errors import ApiError
+from agent.responses.length import tokenised
+from tests.invariants import check
+from tests.responses.conftest import Serve
+from tests.responses.scripts import HELLO, WEATHER
+from tests.responses.test_errors import error_of
+
+WORDS = "Words of all kinds, 1234 figures. "
+
+
+async def test_others_go_on_meanwhile_and_the_ids_are_the_same(serve: Serve) -> None:
+    served = await serve(HELLO)
+    await served.runtime.ready()
+    form = served.runtime.format
+    text = WORDS * (20 * PART // len(WORDS))
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(other())
+    messages = [User(text), Called("f", text), User("short")]
+    known = await tokenised(form, messages, None)
+    working.cancel()
+    assert turns >= 20, "after every few milliseconds it was somebody else's turn"
+    assert known == messages
+    one, same = Conversation("a"), Conversation("b")
+    for message, before in zip(known, messages, strict=True):
+        one.add(form, message)
+        same.add(form, before)
+    assert one.ids() == same.ids()
+
+
+async def test_it_is_refused_as_soon_as_that_is_known(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(HELLO, context=2000)
+    await served.runtime.ready()
+    read: list[int] = []
+    plain = HarmonyFormat.plain
+
+    def counted(form: HarmonyFormat, text: str) -> list[int]:
+        read.append(len(text))
+        return plain(form, text)
+
+    monkeypatch.setattr(HarmonyFormat, "plain", counted)
+    with pytest.raises(ApiError, match="more than 2000 tokens"):
+        await tokenised(served.runtime.format, [User(WORDS * 50_000)], 2000)
+    assert sum(read) < 3 * PART
+    long = {"role": "user", "content": WORDS * 5000}
+    bodies = (
+        {"input": WORDS * 50_000},
+        {"input": [long] * 10},
+        {"input": "x", "instructions": WORDS * 50_000},
+        {"input": "x", "tools": [{**WEATHER, "description": WORDS * 5000}]},
+    )
+    for body in bodies:
+        read.clear()
+        error = error_of(await served.post(body), 400)
+        assert error["code"] == "context_length_exceeded"
+        assert sum(read) < 4 * PART
+    assert check(await served.stream(input="x"))["status"] == "completed"

@@ -4,11 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer test test-fast lint bench fuzz load tiny-eval clean
+.PHONY: demo env peer test test-clients test-fast lint bench fuzz load tiny-eval clean
 
 env: $(READY)
 
 NODE_SERVERS := tests/tools/servers/node
+CLIENTS := .venv-clients
+NODE_CLIENTS := tests/clients/node
+
+# $(call npm,FOLDER,WHAT): what is in the folder's package.json, where there is npm.
+define npm
+	@if command -v npm >/dev/null; then \
+		echo "Installing $(2) …"; \
+		npm install --prefix $(1) --no-package-lock --no-audit --no-fund --silent \
+			|| echo "They could not be installed; their tests are skipped."; \
+	else echo "No npm here; the tests of $(2) are skipped."; fi
+endef
 
 $(READY): pyproject.toml $(NODE_SERVERS)/package.json
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.x"; exit 1; }
@@ -16,12 +27,15 @@ $(READY): pyproject.toml $(NODE_SERVERS)/package.json
 	@echo "Installing (llama.cpp is compiled once, about 4 minutes; later runs take it from pip's cache) …"
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
-	@if command -v npm >/dev/null; then \
-		echo "Installing the MCP servers of npm that the tests talk to …"; \
-		npm install --prefix $(NODE_SERVERS) --no-package-lock --no-audit --no-fund --silent \
-			|| echo "They could not be installed; their tests are skipped."; \
-	else echo "No npm here; the tests of its MCP servers are skipped."; fi
+	$(call npm,$(NODE_SERVERS),npm's MCP servers)
 	@touch $(READY)
+
+$(CLIENTS)/.ready: tests/clients/requirements.txt $(NODE_CLIENTS)/package.json | $(READY)
+	@test -d $(CLIENTS) || $(PYTHON) -m venv $(CLIENTS)
+	@echo "Installing the clients that talk to /v1/responses in the tests …"
+	$(CLIENTS)/bin/pip install --quiet --requirement tests/clients/requirements.txt
+	$(call npm,$(NODE_CLIENTS),npm's clients)
+	@touch $@
 
 # llama-server, from the source of the installed bindings: for make bench, and for tests that speak to one.
 peer: $(READY)
@@ -33,6 +47,10 @@ demo: $(READY)
 # A process per core, a file in one of them: much of it waits for other processes.
 test: $(READY)
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+# Other people's clients against `agent serve`, and the blocks of the README that show them.
+test-clients: $(CLIENTS)/.ready
+	$(CLIENTS)/bin/pytest tests/clients
 
 test-fast: $(READY)
 	$(BIN)/pytest -m "not slow"
@@ -57,4 +75,4 @@ tiny-eval: $(READY)
 	$(BIN)/python -m agent.tiny.evaluate
 
 clean:
-	rm -rf $(VENV) $(NODE_SERVERS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build
+	rm -rf $(VENV) $(CLIENTS) $(NODE_SERVERS)/node_modules $(NODE_CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build

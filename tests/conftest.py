@@ -16,6 +16,7 @@ import pytest
 from agent.tiny import expand
 
 ROOT = Path(__file__).parent.parent
+collect_ignore = ["clients"]  # they run in an environment of their own: make test-clients
 
 
 @pytest.fixture(scope="session")

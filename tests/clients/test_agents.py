@@ -1,0 +1,78 @@
+"""openai-agents: its loop calls functions, the server calls its own tools, over several turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agents import (
+    Agent,
+    CodeInterpreterTool,
+    HostedMCPTool,
+    ModelSettings,
+    OpenAIProvider,
+    RunConfig,
+    Runner,
+    SQLiteSession,
+    function_tool,
+)
+
+from tests.clients.test_openai import MULTIPLY
+from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME, get_weather
+
+TOOLS: dict[str, Any] = {
+    "mcp": HostedMCPTool(
+        tool_config={
+            "type": "mcp",
+            "server_label": "code_interpreter",
+            "server_url": "IGNORED",
+            "require_approval": "never",
+        }
+    ),
+    "code_interpreter": CodeInterpreterTool(
+        tool_config={"type": "code_interpreter", "container": {"type": "auto"}}
+    ),
+}
+
+
+@pytest.fixture
+def config(url: str) -> RunConfig:
+    provider = OpenAIProvider(base_url=url, api_key="none", use_responses=True)
+    return RunConfig(model="default", model_provider=provider, tracing_disabled=True)
+
+
+def kinds(result: Any) -> list[str]:
+    return [item.type for item in result.new_items]
+
+
+async def test_functions_over_several_turns(config: RunConfig) -> None:
+    agent = Agent(name="Assistant", instructions="Be short.", tools=[function_tool(get_weather)])
+    session = SQLiteSession("talk")
+    result = await Runner.run(agent, QUESTION, session=session, run_config=config)
+    assert OSLO in result.final_output
+    streamed = Runner.run_streamed(agent, AGAIN, session=session, run_config=config)
+    text = ""
+    async for event in streamed.stream_events():
+        if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
+            text += event.data.delta
+    assert ROME in text and streamed.final_output == text
+    assert "tool_call_output_item" in kinds(streamed)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+async def test_the_servers_tools_over_several_turns(config: RunConfig, tool: str) -> None:
+    agent = Agent(
+        name="Assistant", tools=[TOOLS[tool]], model_settings=ModelSettings(temperature=0)
+    )
+    first = await Runner.run(agent, MULTIPLY, run_config=config)
+    assert "56088" in first.final_output and "tool_call_item" in kinds(first)
+    # Its own items go back to the server, and what the server keeps is gone on from.
+    items = [*first.to_input_list(), {"role": "user", "content": "And now times 3?"}]
+    second = Runner.run_streamed(agent, items, run_config=config)
+    async for _ in second.stream_events():
+        pass
+    assert "168264" in second.final_output and "tool_call_item" in kinds(second)
+    third = await Runner.run(
+        agent, "And now times 3?", previous_response_id=second.last_response_id, run_config=config
+    )
+    assert "504792" in third.final_output

@@ -1,0 +1,66 @@
+"""Codex CLI: a command of the shell there and back, and a second turn that goes on.
+
+The engine is scripted, since the embedded model does not follow Codex's long prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.clients.conftest import Run, Scripted
+from tests.responses.scripts import call, final, thought
+
+ECHO = "echo from the shell > made.txt; cat made.txt"
+REPLIES = (
+    thought("I use the shell.") + call("exec_command", cmd=ECHO),
+    thought("It is made.") + final("The file is made."),
+    final("It is made.txt."),
+)
+# Codex's own sandbox does not work everywhere, and what it runs here is ours; the rest is what
+# it would say to its makers.
+CONFIG = """\
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+analytics.enabled = false
+feedback.enabled = false
+otel.metrics_exporter = "none"
+features.plugins = false
+features.remote_plugin = false
+features.apps = false
+"""
+PROVIDER = """
+model = "default"
+model_provider = "local"
+model_providers.local = {{ name = "agent", base_url = "{url}", supports_websockets = {sockets} }}
+"""
+
+
+def test_the_shell_and_a_second_turn(
+    scripted: Scripted, node: Path, tmp_path: Path, run: Run
+) -> None:
+    config = tmp_path / ".codex" / "config.toml"
+    config.parent.mkdir()
+    config.write_text(CONFIG + PROVIDER.format(url=scripted(*REPLIES), sockets="false"))
+
+    def codex(*arguments: str) -> tuple[list[dict[str, Any]], dict[str, int]]:
+        """The items of a turn, and what it used."""
+        out = run("codex", "exec", "--json", "--skip-git-repo-check", *arguments)
+        events = [json.loads(line) for line in out.splitlines()]
+        assert events[-1]["type"] == "turn.completed", out
+        items = [event["item"] for event in events if event["type"] == "item.completed"]
+        return [item for item in items if item["type"] != "error"], events[-1]["usage"]
+
+    items, first = codex("make the file")
+    command, answer = (items[0], items[-1])
+    assert (command["type"], command["exit_code"]) == ("command_execution", 0)
+    assert command["aggregated_output"] == "from the shell\n"
+    assert (tmp_path / "made.txt").read_text() == "from the shell\n"
+    assert (answer["type"], answer["text"]) == ("agent_message", "The file is made.")
+    (answer,), both = codex("resume", "--last", "what is its name?")
+    assert answer["text"] == "It is made.txt."
+    # It goes on from the very tokens of before: what is new is less than a tenth.
+    read = both["input_tokens"] - first["input_tokens"]
+    cached = both["cached_input_tokens"] - first["cached_input_tokens"]
+    assert read > 5000 and cached > 0.9 * read

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent import events as ev
 from agent.engine.base import Constraint
-from agent.engine.constrain import ANY_OBJECT, Compiled, Grammar, GrammarError
+from agent.engine.constrain import ANY_OBJECT, Compiled, Grammar, GrammarError, Unsatisfiable
 from agent.formats.rules import Guided, Held, Rules
 from agent.validation import problem
 
@@ -76,24 +76,28 @@ class Constraints:
             self._lack = "this model's family cannot be held to one"
             if "answer" in self._holds:
                 form = partial(Grammar.of_schema, answer.schema)
-                self._answer, self._lack = await self._compile(form)
+                self._answer, self._lack = await self._compile(ANSWER, form)
                 if self._lack is not None and answer.strict:
                     raise Unenforceable(ANSWER, self._lack)
         for name, function in self._turn.calls.clients.items():
             if function.strict and "arguments" in self._holds:
-                _, lack = await self._compile(partial(self._arguments.__getitem__, name))
+                arguments = partial(self._arguments.__getitem__, name)
+                _, lack = await self._compile(function.name, arguments)
                 if lack is not None:
                     raise Unenforceable(function.name, lack)
 
     async def _compile(
-        self, grammar: Callable[[], Grammar]
+        self, what: str, grammar: Callable[[], Grammar]
     ) -> tuple[Future[Compiled] | None, str | None]:
-        """A grammar that can be used, and why it is not all that was asked for."""
+        """A grammar that can be used, and why it is not all that was asked for. Raises Unenforceable
+        where nothing can be had."""
         assert self._form is not None
         try:
             wanted = grammar()
             compiled = await self._form.grammars.compiled(wanted)
             return self._form.grammars.compile(wanted), compiled.unenforced
+        except Unsatisfiable as error:
+            raise Unenforceable(what, str(error)) from None
         except GrammarError as error:
             return None, str(error)
 

@@ -49,6 +49,13 @@ class GrammarError(Exception):
     """A grammar cannot be used; the message is a part of a sentence that says why."""
 
 
+class Unsatisfiable(GrammarError):
+    """No text has the form."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(f"no text can satisfy it{why and f' ({why})'}")
+
+
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """A form that a text has to have."""
@@ -115,7 +122,7 @@ class Matcher:
         else:
             found = np.unpackbits(bits[some], bitorder="little").nonzero()[0]
             ids = (some << 3)[found >> 3] + (found & 7)
-        return ids[ids != self._never] if self.complete else ids
+        return ids.compress(ids != self._never)
 
 
 class Compiled:
@@ -211,6 +218,8 @@ class Grammars:
             safe = len(grammar.text) <= SMALL
             try:
                 return self._begun(_json(grammar.text), safe=safe)
+            except Unsatisfiable:
+                raise
             except GrammarError as error:
                 return self._relaxed(grammar.text, str(error), safe)
         except RecursionError:
@@ -244,7 +253,7 @@ class Grammars:
     def _begun(self, lark: str, unenforced: str | None = None, *, safe: bool) -> Compiled:
         """One that is not known to be safe is tried out first. Raises GrammarError."""
         if not safe and (why := vet(lark)):
-            raise GrammarError(_reason(why))
+            raise _error(why)
         from llguidance import LLMatcher, LLParserLimits
 
         limits = LLParserLimits(max_grammar_size=SYMBOLS, verbose_errors=False)
@@ -252,13 +261,13 @@ class Grammars:
             self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits
         )
         if matcher.is_error():
-            raise GrammarError(_reason(matcher.get_error()))
+            raise _error(matcher.get_error())
         never = self._tokenizer.eos_token
         body = lark.removeprefix(_ANY_TOKENS).removeprefix("start: ")
         compiled = Compiled(matcher, self._size, never, body, unenforced)
         first = compiled.begin()
         if not (first.complete or len(first.allowed())):
-            raise GrammarError("no text can satisfy it")
+            raise Unsatisfiable
         return compiled
 
 
@@ -298,7 +307,9 @@ def _lark(grammar: Grammar) -> str:
     return f"{_ANY_TOKENS}start: /{regex_to_lark(grammar.text)}/"
 
 
-def _reason(error: str) -> str:
+def _error(message: str) -> GrammarError:
     """The first line, without the place in a text that only we have seen."""
-    first = error.strip().splitlines()[0] if error.strip() else "unknown"
-    return first.rpartition("failed to compile JSON schema: ")[2][:300]
+    first = message.strip().splitlines()[0] if message.strip() else "unknown"
+    reason = first.rpartition("failed to compile JSON schema: ")[2][:300]
+    _, nothing, why = reason.partition("Unsatisfiable schema: ")
+    return Unsatisfiable(why) if nothing else GrammarError(reason)

@@ -81,13 +81,24 @@ async def test_an_answer_that_was_checked_and_does_not_fit_fails(make_runtime: M
     assert "not" in notice["message"] and events[0]["type"] == "agent.start"
 
 
-async def test_a_form_that_nothing_can_have_is_refused(make_runtime: MakeRuntime) -> None:
+@pytest.mark.parametrize(
+    ("schema", "strict", "why"),
+    [
+        ({"type": "object", "properties": {"a": False}, "required": ["a"]}, False, "no text can"),
+        ({"$ref": "#"}, False, "no text can"),
+        ({"type": "object", "not": {"required": ["a"]}}, True, "not"),
+    ],
+    ids=["impossible", "endless", "strict"],
+)
+async def test_a_form_that_cannot_be_had_is_refused(
+    make_runtime: MakeRuntime, schema: dict[str, Any], strict: bool, why: str
+) -> None:
     runtime = await make_runtime()
-    schema = {"type": "object", "properties": {"a": False}, "required": ["a"]}
-    options = Options(answer=AnswerForm(schema, strict=True))
+    options = Options(answer=AnswerForm(schema, strict=strict))
     turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
-    assert "cannot be enforced" in check(await seen(turn))["error"]["message"]
-    assert turn.exit_code == EXIT_USAGE
+    message = check(await seen(turn))["error"]["message"]
+    assert "cannot be enforced: " in message and why in message
+    assert turn.exit_code == EXIT_USAGE and not turn.generated
 
 
 SLOW: dict[str, Any] = {"patternProperties": {"^(a+)+$": {}}}

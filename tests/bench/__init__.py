@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +27,14 @@ GROUPS = (
     "program",
 )
 CACHE = Path(os.environ.get("AGENT_BENCH", "~/.cache/agent-bench")).expanduser()
+
+
+_BEGAN = time.monotonic()
+
+
+def progress(what: str) -> None:
+    """Tell on stderr what is done now, and since how many seconds anything is."""
+    print(f"{time.monotonic() - _BEGAN:5.0f} s: {what}", file=sys.stderr, flush=True)
 
 
 class Skipped(Exception):
@@ -44,6 +54,9 @@ class Row:
     """Nothing: a number of ours alone."""
     goal: str = ""
     """What the ratio ought to be."""
+
+    def __post_init__(self) -> None:
+        progress(self.line())
 
     @property
     def ratios(self) -> list[float]:
@@ -79,6 +92,7 @@ def beside(
     goal: str = "",
 ) -> Row:
     """Measure both `n` times in turn, after once each to warm up."""
+    progress(f"{name} …")
     ours(), theirs()
     pairs = [(ours(), theirs()) for _ in range(n)]
     return Row(name, unit, peer, [a for a, _ in pairs], [b for _, b in pairs], goal)

@@ -6,7 +6,7 @@ import platform
 import sys
 import time
 
-from tests.bench import GROUPS, Skipped, table
+from tests.bench import GROUPS, Skipped, progress, table
 
 names = sys.argv[1:] or GROUPS
 if unknown := set(names) - set(GROUPS):
@@ -14,11 +14,13 @@ if unknown := set(names) - set(GROUPS):
 rows = []
 began = time.monotonic()
 for name in names:
-    print(f"{time.monotonic() - began:4.0f} s: measuring {name} …", file=sys.stderr, flush=True)
+    group = time.monotonic()
+    progress(f"measuring {name} …")
     try:
         rows += importlib.import_module(f"tests.bench.{name}").rows()
     except Skipped as reason:
-        print(f"{name} is left out: {reason}", file=sys.stderr)
+        progress(f"{name} is left out: {reason}")
+    progress(f"{name} took {time.monotonic() - group:.0f} s")
 print(table(rows))
 print(
     f"\n{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f};"

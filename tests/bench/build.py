@@ -14,7 +14,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.bench import CACHE, Skipped
+from tests.bench import CACHE, Skipped, progress
 
 PROGRAMS = ("llama-server", "llama-bench")
 OPTIONS = (
@@ -45,7 +45,7 @@ def program(name: str) -> Path:
     if not ready():
         if not shutil.which("cmake") or not (shutil.which("c++") or shutil.which("clang++")):
             raise Skipped("llama-server is not built, and there is no cmake or no C++ compiler.")
-        print(f"building llama-server in {built} (once, many minutes) …", file=sys.stderr)
+        progress(f"building llama-server in {built} (once, many minutes) …")
         _build(_source(importlib.metadata.version("llama-cpp-python")), built)
     return built / "bin" / name
 

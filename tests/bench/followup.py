@@ -18,7 +18,7 @@ from typing import Protocol
 from agent.engine.base import Prefill, Request, Sampling, Tokens
 from agent.formats.base import Format
 from agent.formats.harmony.vocabulary import CALL, END
-from tests.bench import Row
+from tests.bench import Row, progress
 from tests.bench.models import endless
 from tests.bench.ours import Chosen
 from tests.bench.peer import GREEDY, LlamaServer, threads
@@ -134,6 +134,7 @@ async def _rows() -> list[Row]:
     found = []
     with LlamaServer(endless(), context=CONTEXT) as server:
         for length in HISTORIES:
+            progress(f"turns after {length // 1000}k tokens …")
             talks = [Talk(side, runtime.format, []) for side in (Ours(runtime), Theirs(server))]
             for talk in talks:
                 talk.remember(length)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from agent.tiny import expand, gguf_file
-from tests.bench import CACHE, large
+from tests.bench import CACHE, large, progress
 
 STOPS = (199_999, 200_002, 200_006, 200_007, 200_012)
 """``<|endoftext|> <|return|> <|start|> <|end|> <|call|>``"""
@@ -50,6 +50,7 @@ def tenth() -> Path:
 def _once(name: str, write: Callable[[Path], None]) -> Path:
     path = CACHE / name
     if not path.is_file():
+        progress(f"writing {path} (once) …")
         CACHE.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.partial")
         write(partial)

@@ -7,7 +7,6 @@ import functools
 import os
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +18,7 @@ from agent.engine.llama import LlamaEngine
 from agent.engine.native import repacked
 from agent.engine.placement import Placement
 from agent.engine.threads import Threads
-from tests.bench import CACHE, Skipped
+from tests.bench import CACHE, Skipped, progress
 from tests.bench.build import program
 from tests.bench.client import Answer, stream
 
@@ -46,7 +45,7 @@ def threads(path: Path) -> Threads:
         return engine.threads
 
     chosen = asyncio.run(measured())
-    print(f"{path.stem}: {chosen} for all sides", file=sys.stderr)
+    progress(f"{path.stem}: {chosen} for all sides")
     return chosen
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import Row
+from tests.bench import Row, progress
 from tests.bench.client import Answer, stream
 from tests.bench.models import endless
 from tests.bench.ours import QUESTION, process
@@ -61,6 +61,7 @@ def _rows(endpoint: Endpoint, ours: int, theirs: int) -> list[Row]:
     async def pair() -> tuple[Answer, Answer]:
         return await endpoint.ask(ours), await endpoint.ask(theirs)
 
+    progress(f"{endpoint.path} …")
     with asyncio.Runner() as runner:
         runner.run(pair())
         pairs = [runner.run(pair()) for _ in range(ROUNDS)]

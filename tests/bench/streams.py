@@ -12,7 +12,7 @@ from typing import Any
 from agent.engine.base import Request, Sampling, Tokens
 from agent.engine.llama import LlamaEngine
 from agent.engine.placement import Placement
-from tests.bench import Row
+from tests.bench import Row, progress
 from tests.bench.models import endless
 from tests.bench.peer import GREEDY, LlamaServer, threads
 
@@ -49,6 +49,7 @@ def _prompt(number: int) -> list[int]:
 
 
 def _rows(runner: asyncio.Runner, engine: LlamaEngine, streams: int) -> list[Row]:
+    progress(f"streams together: {streams} …")
     with LlamaServer(endless(), context=CONTEXT, streams=streams) as server:
 
         def ours() -> tuple[float, float]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from agent.engine import fit, header, sizes
 from agent.engine.base import EngineError
@@ -141,6 +144,29 @@ def test_a_cut_header_is_an_error(tmp_path: Path, size: int) -> None:
     os.truncate(path, size)
     with pytest.raises(EngineError):
         header.outline(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_a_header_of_any_kind_is_read_or_an_error(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "x.gguf"
+    whole = bytearray(_header(tmp_path))
+    for at, value in data.draw(
+        st.lists(st.tuples(st.integers(4, len(whole) - 9), st.integers(0, 2**64 - 1)), min_size=1)
+    ):
+        whole[at : at + 8] = value.to_bytes(8, "little")
+    path.write_bytes(whole)
+    for work in (header.outline, header.read, sizes.of):
+        with suppress(EngineError):
+            work(path)
+
+
+def _header(folder: Path) -> bytes:
+    """Of a small model: what stands before its weights."""
+    path = folder / "small.gguf"
+    if not path.exists():
+        random_gguf.write(path)
+    return path.read_bytes()[:6000]
 
 
 # --- the choice ---

@@ -1,0 +1,61 @@
+"""What was given in confidence stays where it was given to; what is kept is its owner's alone."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+from tests.conftest import Agent
+from tests.e2e.test_run import FINAL, function
+from tests.e2e.test_servers import SERVERS, Script
+
+
+def test_secrets_are_in_no_log_event_or_file(
+    agent: Agent, home: Path, script: Script, tmp_path: Path
+) -> None:
+    (home / "config").mkdir()
+    servers = {
+        "plain": {
+            "command": sys.executable,
+            "args": ["-I", str(SERVERS / "plain.py")],
+            "env": {"TOKEN": "SESAME-env"},
+            "approve": "allow",
+        },
+        "far": {
+            "url": "http://127.0.0.1:9/mcp?key=${SESAME_KEY}",
+            "headers": {"Authorization": "Bearer SESAME-header", "X-Key": "${SESAME_KEY}"},
+        },
+    }
+    (home / "config" / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    (home / "config" / "models.toml").write_text(
+        '[far]\nengine = "vllm"\nurl = "http://127.0.0.1:9"\nkey_env = "SESAME_KEY"\n'
+    )
+    env = {"SESAME_KEY": "SESAME-variable", "AGENT_API_KEY": "SESAME-api"}
+    trace = tmp_path / "trace.json"
+    replies = script(function("functions.plain__echo", '{"text":"hi"}'), FINAL)
+    ran = [
+        agent(
+            "run",
+            "go",
+            "--json-events",
+            "--log-level",
+            "debug",
+            "--trace",
+            str(trace),
+            "--engine",
+            replies,
+            env=env,
+        ),
+        agent("run", "go", "--model", "far", "--log-level", "debug", env=env),
+        agent("mcp", "list", env=env),
+    ]
+    assert [one.code for one in ran[:2]] == [0, 1] and "echo" in ran[0].out
+    assert "127.0.0.1:9" in ran[1].err and "far" in ran[2].out
+    shown = "".join(one.out + one.err for one in ran) + trace.read_text()
+    state = [path for path in (home / "state").rglob("*") if path.is_file()]
+    kept = b"".join(path.read_bytes() for path in state)
+    assert len(kept) > 1000, "there is a store and a talkative log"
+    assert "SESAME-" not in shown and b"SESAME-" not in kept
+    assert not [path for path in state if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]

@@ -376,6 +376,12 @@ class Store:
         )
         return [row[0] for row in rows]
 
+    def lineage(self, conversation_id: str) -> list[str]:
+        """A conversation and those that it branched from, itself first."""
+        return [
+            row[0] for row in self._db.execute(f"{PATH} select id from path", (conversation_id,))
+        ]
+
     def _origin(self, conversation_id: str) -> tuple[str | None, int]:
         parent, shared = self._db.execute(
             "select parent, shared from conversations where id = ?", (conversation_id,)

@@ -16,6 +16,7 @@ from textual.binding import Binding, BindingType
 
 from tui import theme
 from tui.history import History
+from tui.picking import Picking
 from tui.rooms import Rooms
 from tui.session import Session
 from tui.talk import Talk
@@ -74,6 +75,7 @@ class AgentApp(App[int]):
         """One sentence for the terminal, once the app is gone."""
         self.talk = Talk(self)
         self.rooms = Rooms(self)
+        self.picking = Picking(self)
         self.begun = False
         """The session is there: conversation, store, settings."""
         self._loading = "starting"
@@ -144,7 +146,9 @@ class AgentApp(App[int]):
 
         earlier = self.session.earlier()
         if earlier:
-            await self.chat.recall([Said.from_turn(turn, clock=self.clock) for turn in earlier])
+            await self.chat.recall(
+                [self.placed(Said.from_turn(turn, clock=self.clock)) for turn in earlier]
+            )
 
     def _introduce(self) -> None:
         runtime = self.session.runtime
@@ -200,6 +204,12 @@ class AgentApp(App[int]):
             self.chat.say(f"Not serving on {self.session.serving.address}: {why}", error=True)
             self.query_one(StatusLine).status.address = "not serving"
             self.show_status()
+
+    def placed(self, said: Said) -> Said:
+        """With the number of its branches."""
+        place, others = self.session.alternatives(said.start) if said.start is not None else (0, [])
+        said.place = (place, len(others)) if others else None
+        return said
 
     async def show_conversation(self) -> None:
         """The session's, instead of the one before."""
@@ -349,6 +359,12 @@ class AgentApp(App[int]):
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
 
+    def action_pick(self) -> None:
+        self.picking.latest()
+
+    async def on_exchange_pressed(self, message: Exchange.Pressed) -> None:
+        await self.picking.press(message.said, message.key)
+
     def action_stop(self) -> None:
         self.talk.stop()
 
@@ -364,6 +380,7 @@ class AgentApp(App[int]):
         elif self.turn is not None:
             self.talk.stop()
         elif self.prompt.text:
+            self.talk.edit(None)
             self.prompt.clear()
         elif now - self._asked_to_leave < AGAIN:
             self.exit(0)

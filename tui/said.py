@@ -23,9 +23,22 @@ Clock = Callable[[], float]
 class Said:
     """What was asked and what came of it."""
 
-    def __init__(self, prompt: str, *, source: str = "app", clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        prompt: str,
+        *,
+        source: str = "app",
+        clock: Clock = time.monotonic,
+        start: int | None = None,
+    ) -> None:
         self.prompt, self.source = shown(prompt), source
         self.clock = clock
+        self.sent = prompt
+        """The prompt as the model has it."""
+        self.start = start
+        """The conversation's entry that it began with."""
+        self.place: tuple[int, int] | None = None
+        """Which it is of how many that were said here; None: the only one."""
         self.began, self.ended = clock(), None
         self.parts: list[Part] = []
         self.status: ev.Status = "in_progress"
@@ -178,7 +191,7 @@ class Said:
     @classmethod
     def from_turn(cls, turn: KeptTurn, *, clock: Clock = time.monotonic) -> Said:
         """An exchange of the store, as it ended; when its parts came is not known any more."""
-        said = cls(turn.prompt, clock=clock)
+        said = cls(turn.prompt, clock=clock, start=turn.start)
         said.model = shown(turn.response.model)
         for one in turn.said():
             if isinstance(one, str):

@@ -158,6 +158,28 @@ class Session:
         except StoreError as error:
             raise UserError(str(error)) from error
 
+    def branch(self, start: int) -> None:
+        """Go on with what was said before the entry at ``start``; the rest stays in the conversation
+        that this was. The branch is kept as soon as something is said in it."""
+        from agent.items import new_id
+
+        self.conversation = self.conversation.branch(new_id("conv"), start)
+
+    @property
+    def position(self) -> int:
+        """The entry with which the next turn starts."""
+        return len(self.conversation.entries)
+
+    def alternatives(self, start: int) -> tuple[int, list[str]]:
+        """The conversations that say something else from the entry at ``start`` on, by their age;
+        and which of them this one is, from 1. None (0, []) where there is but one."""
+        store, here = self._store, self.conversation.id
+        others = store.alternatives(here, start) if store else []
+        if store is None or len(others) < 2:
+            return 0, []
+        mine = next((one for one in store.lineage(here) if one in others), None)
+        return (others.index(mine) + 1, others) if mine else (0, [])
+
     @property
     def store(self) -> Store:
         """Where conversations are kept. Raises UserError where that is not possible."""

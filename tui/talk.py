@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from textual.content import Content
+
 from tui.commands.registry import Choice, Commands, known, parse
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ class Talk:
         """The person's own turn that runs."""
         self.said: Said | None = None
         """The exchange that runs, or that ran last."""
+
+        self.editing: Said | None = None
+        """What is sent next takes the place of this exchange, in a branch."""
 
     @cached_property
     def commands(self) -> Commands:
@@ -58,10 +63,35 @@ class Talk:
             return
         else:
             text = whole
-        if self.free or (self._app.begun and not waits):
+        if asked is None and self.editing is not None:
+            await self._edited(self.editing, text)
+        elif self.free or (self._app.begun and not waits):
             await self._begin(text)
         else:
             self._app.queued.add(text)
+
+    def edit(self, said: Said | None) -> None:
+        """Write it anew; None: leave it as it is."""
+        self.editing = said
+        prompt = self._app.prompt
+        if said is not None:
+            prompt.replace_with(said.sent)
+        prompt.border_title = Content("editing · Esc leaves it as it is" if said else "")
+
+    async def _edited(self, said: Said, text: str) -> None:
+        if self.turn is not None:
+            self._back(text, "A turn runs: stop it, or wait for it, and send this then.")
+            return
+        self.edit(None)
+        await self.again(said, text)
+
+    async def again(self, said: Said, text: str) -> None:
+        """Ask this instead of what was asked there, in a branch."""
+        app = self._app
+        if said in app.chat.messages and said.start is not None:
+            app.session.branch(said.start)
+            await app.chat.cut(said)
+        await self._begin(text)
 
     async def _attached(self, text: str) -> str | None:
         """With the files that it mentions; None where it went back to the person."""
@@ -110,20 +140,22 @@ class Talk:
         asked = parse(text)
         command = self.commands.find(asked[0]) if asked else None
         if asked is None or command is None:
-            await self.follow(text, app.session.turn(text, app.approve, app.ask))
+            start = app.session.position
+            await self.follow(text, app.session.turn(text, app.approve, app.ask), start)
             return
         try:
             await command.run(app, asked[1])
         except UserError as error:
             app.chat.say(str(error), error=True)
 
-    async def follow(self, prompt: str, turn: Turn) -> None:
-        """Show the turn that was begun, and let it be the one that runs."""
+    async def follow(self, prompt: str, turn: Turn, start: int | None = None) -> None:
+        """Show the turn that was begun, and let it be the one that runs. ``start``: the entry that it
+        begins with; None: nothing is said in it."""
         from tui.said import Said
 
         app = self._app
         self.turn, app.queued.steering = turn, turn.steering
-        self.said = Said(prompt, clock=app.clock)
+        self.said = app.placed(Said(prompt, clock=app.clock, start=start))
         exchange = await app.chat.begin(self.said)
         app.pulse.resume()
 
@@ -151,6 +183,10 @@ class Talk:
     def stop(self) -> None:
         """Whoever stops has something else in mind than what they queued before; what they send
         after that, while the turn still ends, is meant."""
+        if self.editing is not None:
+            self.edit(None)
+            self._app.prompt.clear()
+            return
         if self.turn is None:
             return
         self.turn.stop()

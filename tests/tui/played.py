@@ -151,6 +151,13 @@ class Played(Session):
         self.turns.append(PlayedTurn(prompt).start())
         return self.turns[-1]
 
+    @property
+    def position(self) -> int:
+        return len(self.turns)
+
+    def alternatives(self, start: int) -> tuple[int, list[str]]:
+        return 0, []
+
     def context_used(self) -> int | None:
         return 608
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from tui.attachments import attached, folded
 from tui.part import thought
+from tui.picking import KEYS
 from tui.said import Said
 from tui.widgets.panes import Panes
 from tui.widgets.record import Record
@@ -23,6 +28,7 @@ class Exchange(Vertical):
     Exchange {
         height: auto;
         & > .prompt { height: auto; padding: 0 1; color: $text; text-style: bold; }
+        & > .prompt.-picked { background: $panel; border-left: outer $accent; padding-left: 0; }
         & > .ending { height: auto; padding: 0 1; display: none; }
         & > .ending.-shown { display: block; }
         & > .ending.-failed { color: $text-error; }
@@ -31,6 +37,13 @@ class Exchange(Vertical):
         & > Record { margin: 1 1 0 1; }
     }
     """
+
+    @dataclass
+    class Pressed(Message):
+        """A key, while this one is picked."""
+
+        said: Said
+        key: str
 
     def __init__(self, said: Said, *, panes: bool) -> None:
         super().__init__()
@@ -51,6 +64,22 @@ class Exchange(Vertical):
 
     def on_mount(self) -> None:
         self.follow()
+
+    def pick(self) -> None:
+        """The next key is for this exchange."""
+        self.can_focus = True
+        self._prompt.add_class("-picked")
+        self.focus(scroll_visible=False)
+        self._prompt.scroll_visible(animate=False, top=True)
+
+    def on_blur(self) -> None:
+        self.can_focus = False
+        self._prompt.remove_class("-picked")
+
+    def on_key(self, event: events.Key) -> None:
+        if self.has_focus and event.key in KEYS:
+            self.post_message(self.Pressed(self.said, event.key))
+            event.stop()
 
     @property
     def panes(self) -> bool:
@@ -99,6 +128,8 @@ def _prompt(said: Said) -> Content:
         rest = len(lines) - PROMPT_LINES + 1
         lines = [*lines[: PROMPT_LINES - 1], f"… {rest} more lines"]
     mark = "❯" if said.source == "app" else f"{said.source} ❯"
+    if said.place:
+        lines[-1] += f"  ‹{said.place[0]}/{said.place[1]}›"
     lines += [f"⎘ {path} · {size:,} lines" for path, size in attached(said.prompt)]
     return Content.assemble((f"{mark} ", "$accent"), "\n  ".join(lines))
 

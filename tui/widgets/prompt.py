@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
@@ -38,6 +39,7 @@ class Prompt(TextArea):
         Binding("ctrl+home", "app.move('home')", "To the beginning", show=False),
         Binding("ctrl+end", "app.move('end')", "To the end", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
+        Binding("ctrl+up,alt+up", "app.pick", "An earlier message", show=False),
         Binding("ctrl+g", "app.edit_outside", "Write in $EDITOR", show=False),
         Binding("ctrl+y", "app.copy_answer", "Copy the answer", show=False),
     ]
@@ -81,7 +83,7 @@ class Prompt(TextArea):
         self.pressed = 0.0
         """When the last key came (monotonic)."""
         self._queued = queued
-        self.border_subtitle = HINTS
+        self.hint()
 
     def action_newline(self) -> None:
         self.insert("\n")
@@ -100,6 +102,10 @@ class Prompt(TextArea):
         self.clear()
         return text
 
+    def hint(self, words: str = HINTS) -> None:
+        """Beside the prompt; by itself, what its keys are."""
+        self.border_subtitle = Content(words)
+
     @property
     def whole(self) -> str:
         """What is written, pasted texts included."""
@@ -117,6 +123,10 @@ class Prompt(TextArea):
         self._offer()
         if self.completion and self.completion.wants_files(self._before()):
             self.run_worker(self._look(), group="files")
+
+    def on_focus(self) -> None:
+        if self.has_focus:  # still: an exchange may have been picked meanwhile
+            self.hint()
 
     def on_blur(self) -> None:
         self.choices.offer(())

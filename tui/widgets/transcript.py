@@ -30,6 +30,21 @@ class Transcript(VerticalScroll, can_focus=False):
         self._exchanges: list[Exchange] = []
 
     @property
+    def messages(self) -> list[Said]:
+        """What was asked and answered in this conversation, by which it can be gone through."""
+        return [one.said for one in self._exchanges if one.said.start is not None]
+
+    def exchange(self, said: Said) -> Exchange:
+        return next(one for one in self._exchanges if one.said is said)
+
+    async def cut(self, said: Said) -> None:
+        """Show nothing from this exchange on."""
+        first = self.exchange(said)
+        del self._exchanges[self._exchanges.index(first) :]
+        with self.app.batch_update():
+            await self.remove_children(self.children[self.children.index(first) :])
+
+    @property
     def newest(self) -> Exchange | None:
         return self._exchanges[-1] if self._exchanges else None
 

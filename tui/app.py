@@ -144,11 +144,9 @@ class AgentApp(App[int]):
     async def _recall(self) -> None:
         from tui.said import Said
 
-        earlier = self.session.earlier()
-        if earlier:
-            await self.chat.recall(
-                [self.placed(Said.from_turn(turn, clock=self.clock)) for turn in earlier]
-            )
+        if earlier := self.session.earlier():
+            exchanges = (Said.from_turn(turn, clock=self.clock) for turn in earlier)
+            await self.chat.recall([self.placed(said) for said in exchanges])
 
     def _introduce(self) -> None:
         runtime = self.session.runtime

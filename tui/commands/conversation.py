@@ -116,10 +116,10 @@ async def export(app: AgentApp, given: str) -> None:
     form = form if form in FORMATS else "md"
     text = _exported(app, form)
     file = app.session.shared.root / Path(name or _free(app, form)).expanduser()
+    if file.exists():
+        raise UserError(f"{file} is there already: name another file.")
     try:
-        file.open("x", encoding="utf-8").write(text)
-    except FileExistsError as error:
-        raise UserError(f"{file} is there already: name another file.") from error
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"Cannot write {file}: {error.strerror}.") from error
     app.chat.say(f"The conversation is in {file}.")

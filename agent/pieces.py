@@ -43,13 +43,14 @@ class Pieces:
         """The next ids; those that come after the stop do not count.
 
         ``logprobs``: one each. The ids are then parsed one by one, so that it is clear whose text
-        a piece is.
+        a piece is; so they are where a call ends everything.
         """
-        if logprobs is None:
+        if logprobs is None and self.turn.options.parallel:
             self._feed(ids)
             return
-        for token, logprob in zip(ids, logprobs, strict=True):
-            self._spoken.add(logprob)
+        for place, token in enumerate(ids):
+            if logprobs is not None:
+                self._spoken.add(logprobs[place])
             self._feed([token])
 
     def _feed(self, ids: Sequence[int]) -> None:
@@ -83,6 +84,8 @@ class Pieces:
                 self._writer.close(complete)
                 self.cut = not complete
                 self.spans.append(Span(start, end, self._kind, complete, self._writer.id))
+                if complete and isinstance(self._writer, Call):
+                    self.stopped = self.stopped or not self.turn.options.parallel
                 self._writer = None
             case Repair(rule, at, text):
                 self.turn.emit(ev.AgentRepair(rule=rule, at=at, text=text))

@@ -33,6 +33,8 @@ class Options:
     """Of the host's tools, those that this turn may use; None: all."""
     calls: Literal["may", "must", "none"] = "may"
     """must: the turn begins with a call of a tool; the model may think before it."""
+    parallel: bool = True
+    """A generation may make several calls, where its model's family does; else it ends at one."""
     exact: bool = False
     """No tool is called but those that are declared."""
     answer: AnswerForm | None = None

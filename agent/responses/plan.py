@@ -306,6 +306,7 @@ def _options(request: CreateResponse, base: Options, chosen: Offer, read: Histor
         functions=chosen.functions,
         tools=chosen.tools,
         calls=chosen.calls,
+        parallel=request.parallel_tool_calls is not False,
         exact=chosen.exact,
         answer=_answer(request.text),
         logprobs=_logprobs(request),

@@ -99,6 +99,24 @@ async def test_a_banned_token_is_not_said(serve: Serve) -> None:
     assert said["token"] not in [one.token for one in spoken.content]
 
 
+@pytest.mark.slow
+async def test_sampling_is_as_it_was_asked_for(serve: Serve) -> None:
+    served = await serve()
+    unsure = {str(token): 30 for token in range(400, 1200)}
+
+    async def said(**asked: Any) -> list[Any]:
+        body = {"input": "Hello!", "max_output_tokens": 15, "logit_bias": unsure, **asked}
+        output: list[Any] = plain((await served.post(body)).json()["output"])
+        return output
+
+    greedy, hot = await said(temperature=0), {"temperature": 2.0}
+    for narrow in ({"top_p": 0.0}, {"top_k": 1}, {"min_p": 1.0}):
+        assert await said(**hot, **narrow) == greedy, narrow
+    once = await said(**hot, seed=7)
+    assert await said(**hot, seed=7) == once != greedy
+    assert await said(**hot, seed=8) != once
+
+
 async def test_the_engine_gets_the_settings(serve: Serve) -> None:
     served = await serve(HELLO)
     sent = {"presence_penalty": 0.5, "frequency_penalty": -0.5, "repeat_penalty": 1.1, "seed": 7}

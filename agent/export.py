@@ -12,7 +12,7 @@ from typing import Any
 
 from agent import events as ev
 from agent.conversation import Conversation
-from agent.store import KeptTurn, Summary
+from agent.kept import KeptTurn, Summary
 
 
 @dataclass(frozen=True, slots=True)

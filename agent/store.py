@@ -11,14 +11,14 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from agent.conversation import Compacted, Conversation, Entry
-from agent.events import Item, Response
+from agent.events import Response
+from agent.formats.text import alike
 from agent.items import new_id
 from agent.journal import Timed, recover, steered, unpacked
+from agent.kept import KeptTurn, Summary
 from agent.schema import blob, connect, ids_of, mark_lost
 
 PATH = """
@@ -33,42 +33,6 @@ with recursive path(id, upto) as (
 
 class StoreError(Exception):
     """The store cannot be used; one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """A conversation as a list shows it; times in seconds since 1970."""
-
-    id: str
-    title: str
-    model: str
-    created: float
-    updated: float
-    parent: str | None
-    """What it branched from, if that is still there."""
-    shared: int
-    """So many entries it did not write itself."""
-    turns: int
-
-
-@dataclass(frozen=True, slots=True)
-class KeptTurn:
-    """A turn as it was asked and answered; ``start`` is its first entry (None: not known)."""
-
-    prompt: str
-    response: Response
-    start: int | None
-    steered: tuple[tuple[int, str], ...] = ()
-    """What the user said in its middle: after how many items, and the text."""
-
-    def said(self) -> Iterator[Item | str]:
-        """The response's items, and between them what the user said meanwhile."""
-        steered = list(self.steered)
-        for at, item in enumerate(self.response.output):
-            while steered and steered[0][0] <= at:
-                yield steered.pop(0)[1]
-            yield item
-        yield from (text for _, text in steered)
 
 
 class Store:
@@ -166,14 +130,23 @@ class Store:
                 conversation.parent = row[0]
             else:
                 title = row[2] if conversation.shared else title
+                self._compare(conversation, parent)
                 break
         self._db.execute(
             "insert into conversations values (?,?,?,?,?,?,?,?,?,?)"
             " on conflict(id) do update set updated = excluded.updated, hidden = 0,"
+            " shared = min(shared, excluded.shared),"
             " revision = iif(hidden, 0, revision)",
             (conversation.id, title, model, conversation.vocabulary, now, now,
              conversation.parent, conversation.shared, 0, 0),
         )  # fmt: skip
+
+    def _compare(self, conversation: Conversation, parent: str) -> None:
+        """It shares no more with its parent than is the same: that may have changed meanwhile."""
+        theirs = [entry.ids for entry in self._entries(parent)]
+        ours = [entry.ids for entry in conversation.entries[: conversation.shared]]
+        conversation.shared = alike(ours, theirs)
+        conversation.saved = min(conversation.saved, conversation.shared)
 
     def _part(self, conversation: Conversation, response: Response) -> None:
         """What another process went on with meanwhile stays as it is: this becomes a branch of it."""
@@ -194,9 +167,12 @@ class Store:
     def _write(self, conversation: Conversation) -> None:
         """Entries that are new, and what the prompt is made of."""
         name, kept = conversation.id, conversation.saved
+        self._leave(name, kept)
+        conversation.shared = min(conversation.shared, kept)
         self._db.execute(
-            "update conversations set vocabulary = ?, revision = revision + 1 where id = ?",
-            (conversation.vocabulary, name),
+            "update conversations set vocabulary = ?, revision = revision + 1,"
+            " shared = min(shared, ?) where id = ?",
+            (conversation.vocabulary, kept, name),
         )
         self._db.execute(
             "delete from entries where conversation = ? and position >= ?", (name, kept)
@@ -225,6 +201,20 @@ class Store:
             )
         conversation.saved = len(conversation.entries)
         conversation.revision += 1
+
+    def _leave(self, name: str, kept: int) -> None:
+        """What is written anew stays as it was in the branches that share it, as their own."""
+        branches = self._db.execute(
+            "select id, shared from conversations where parent = ? and shared > ?", (name, kept)
+        )
+        for branch, shared in branches.fetchall():
+            self._db.execute(
+                f"{PATH} insert into entries select ?, position, ids, reasoning, role, recipient"
+                " from path join entries on conversation = path.id and position < path.upto"
+                " where position >= ? and position < ?",
+                (name, branch, kept, shared),
+            )
+            self._db.execute("update conversations set shared = ? where id = ?", (kept, branch))
 
     def _sweep(self, conversation_id: str | None) -> None:
         """Of a deleted conversation only what branches share stays; then its parent is looked at."""
@@ -271,25 +261,15 @@ class Store:
 
     def load(self, conversation_id: str | None) -> Conversation:
         """One conversation, by its id or the beginning of it; None: the latest. Raises StoreError."""
-        found = (self.find(conversation_id),)
-        entries = self._db.execute(
-            f"{PATH} select e.ids, reasoning, role, recipient, s.ids from path"
-            " join entries e on e.conversation = path.id and e.position < path.upto"
-            " left join shortened s on s.conversation = ? and s.position = e.position"
-            " order by e.position",
-            found * 2,
-        )
+        found = self.find(conversation_id)
         row = self._db.execute(
             "select vocabulary, parent, shared, revision, c.upto, summary, ids from conversations"
             " left join compactions c on c.conversation = id where id = ?",
-            found,
+            (found,),
         ).fetchone()
         conversation = Conversation(
-            found[0],
-            [
-                Entry(ids_of(ids), bool(reasoning), None, role, recipient, short and ids_of(short))
-                for ids, reasoning, role, recipient, short in entries
-            ],
+            found,
+            self._entries(found),
             vocabulary=row[0],
             compacted=Compacted(row[4], row[5], ids_of(row[6])) if row[4] is not None else None,
             parent=row[1],
@@ -298,6 +278,19 @@ class Store:
         )
         conversation.saved = len(conversation.entries)
         return conversation
+
+    def _entries(self, name: str) -> list[Entry]:
+        rows = self._db.execute(
+            f"{PATH} select e.ids, reasoning, role, recipient, s.ids from path"
+            " join entries e on e.conversation = path.id and e.position < path.upto"
+            " left join shortened s on s.conversation = ? and s.position = e.position"
+            " order by e.position",
+            (name, name),
+        )
+        return [
+            Entry(ids_of(ids), bool(reasoning), None, role, recipient, short and ids_of(short))
+            for ids, reasoning, role, recipient, short in rows
+        ]
 
     def summaries(self) -> list[Summary]:
         """All conversations, the latest first."""

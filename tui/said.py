@@ -15,7 +15,7 @@ from tui.part import Part, part_of, settle
 from tui.words import shown
 
 if TYPE_CHECKING:
-    from agent.store import KeptTurn
+    from agent.kept import KeptTurn
 
 Clock = Callable[[], float]
 

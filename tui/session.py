@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agent.conversation import Conversation
     from agent.journal import Journal
+    from agent.kept import KeptTurn
     from agent.runtime import Runtime
     from agent.shared import Shared
-    from agent.store import KeptTurn, Store
+    from agent.store import Store
     from agent.turn import Turn
     from agent.turn_options import Options
     from tools.base import Approver

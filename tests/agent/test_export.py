@@ -7,7 +7,7 @@ import json
 from agent import events as ev
 from agent.conversation import Compacted, Conversation, Entry
 from agent.export import Record, as_json, markdown, page, tokens
-from agent.store import KeptTurn, Summary
+from agent.kept import KeptTurn, Summary
 
 EVIL = "</pre><script>alert(1)</script> ```` {0} %s"
 

@@ -238,6 +238,58 @@ def test_a_turn_that_another_process_overtook_is_a_branch(tmp_path: Path) -> Non
 # --- the tree ---
 
 
+def open_call(store: Store) -> Conversation:
+    """A turn that waits for the client's result, what it thought included."""
+    talk = Conversation("c")
+    store.begin(talk, "one", response())
+    talk.entries += [Entry([1]), Entry([2], reasoning=True), Entry([3])]
+    store.finish(talk, response("completed"))
+    return talk
+
+
+def answer(store: Store, talk: Conversation, number: int) -> None:
+    """The result and the answer; what was thought goes."""
+    store.begin(talk, "result", response(name=f"resp_{number}"))
+    talk.entries += [Entry([number]), Entry([number + 1])]
+    talk.end_turn()
+    store.finish(talk, response("completed", f"resp_{number}"))
+
+
+def ids(store: Store, name: str) -> list[int]:
+    return [number for entry in store.load(name).entries for number in entry.ids]
+
+
+@pytest.mark.parametrize("first", ["c", "b"])
+def test_a_branch_in_the_middle_of_a_turn_keeps_what_it_had(tmp_path: Path, first: str) -> None:
+    """Thoughts before its edge go when the turn ends, in the branch and in what it branched from."""
+    store = Store(tmp_path / "s.sqlite")
+    talk = open_call(store)
+    branch, waiting = store.fork(talk), store.fork(talk)
+    for each in (talk, branch) if first == "c" else (branch, talk):
+        answer(store, each, 10 if each is talk else 20)
+    assert ids(store, "c") == [1, 3, 10, 11]
+    assert ids(store, branch.id) == [1, 3, 20, 21]
+    assert ids(store, waiting.id) == [1, 2, 3]
+    answer(store, waiting, 30)
+    answer(store, store.load(branch.id), 40)
+    assert ids(store, waiting.id) == [1, 3, 30, 31]
+    assert ids(store, branch.id) == [1, 3, 20, 21, 40, 41]
+    assert [turn.prompt for turn in store.turns(waiting.id)] == ["one", "result"]
+
+
+def test_a_branch_of_what_another_process_changed_meanwhile(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    open_call(store)
+    ours, theirs, forked = store.load("c"), store.load("c"), store.load("c")
+    answer(store, ours, 10)
+    store.begin(theirs, "result", response(name="resp_20"))
+    theirs.entries += [Entry([20]), Entry([21], reasoning=True), Entry([22])]
+    store.finish(theirs, response("completed", "resp_20"))
+    assert ids(store, "c") == [1, 3, 10, 11]
+    assert ids(store, theirs.id) == [1, 2, 3, 20, 21, 22]
+    assert ids(store, store.fork(forked).id) == [1, 2, 3]
+
+
 def tell(store: Store, talk: Conversation, name: str, number: int) -> None:
     store.begin(talk, name, response(name=f"resp_{name}"))
     talk.entries += [Entry([number, 0], role="user"), Entry([number, 1], role="assistant")]

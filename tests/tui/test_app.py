@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent import events as ev
-from agent.store import KeptTurn
+from agent.kept import KeptTurn
 from tests.tui.played import Played, PlayedTurn, calls, person, says, screen_text, thinks
 from tools.base import ServerState
 from tui.widgets import approval

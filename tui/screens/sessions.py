@@ -14,7 +14,8 @@ from tui.screens.room import Room, Row
 from tui.words import shown
 
 if TYPE_CHECKING:
-    from agent.store import KeptTurn, Store, Summary
+    from agent.kept import KeptTurn, Summary
+    from agent.store import Store
 
 LINES = 6
 """Of a prompt or an answer the preview has so many."""

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import io
+import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+from urllib.parse import urlsplit
 
 from agent.config import places
 from agent.engine.base import EngineError
 from agent.errors import UserError
 from agent.models import Model, folder, known
 
-if TYPE_CHECKING:
-    from huggingface_hub.file_download import DryRunFileInfo
-
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 SPARE = 1 << 30
 """Bytes that are left free on the disk."""
 
 
-def pull(model: Model) -> Path:
+Report = Callable[[int, int], None]
+"""Bytes that are here, and all of them."""
+
+
+def pull(model: Model, report: Report | None = None) -> Path:
     """Download all files of a model from `find`; the path of the first. Raises UserError.
 
     A download that was stopped goes on where it was; each file's size and sha256 are what the hub
     says of it. HF_ENDPOINT and HF_TOKEN are honoured.
     """
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    import httpx2
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return _pull(model, folder(places()) / model.name)
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        return _pull(model, folder(places()) / model.name, report)
+    except (HfHubHTTPError, httpx2.HTTPError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
             f"Pulling {model.name} from {model.repo} failed: {reason}"
@@ -53,32 +61,108 @@ def find(name: str) -> Model:
     raise UserError(f"There is nothing to pull for {name}; these can be pulled: {choices}.")
 
 
-def _pull(model: Model, into: Path) -> Path:
-    from huggingface_hub import hf_hub_download
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file, as the hub has it now."""
+
+    path: Path
+    """Where it will lie."""
+    url: str
+    size: int
+    etag: str
+    """Of large files: the sha256."""
+
+    @property
+    def partial(self) -> Path:
+        """What has come of it so far."""
+        return self.path.with_name(f".{self.path.name}.{self.etag[:12]}.part")
+
+    @property
+    def checked(self) -> Path:
+        """Tells that it was compared with its etag."""
+        return self.path.with_name(f".{self.path.name}.checked")
+
+    @property
+    def whole(self) -> bool:
+        return self.path.exists() and self.path.stat().st_size == self.size
+
+    @property
+    def here(self) -> int:
+        """Bytes."""
+        if self.whole:
+            return self.size
+        return self.partial.stat().st_size if self.partial.exists() else 0
+
+
+def _pull(model: Model, into: Path, report: Report | None) -> Path:
+    plan = [_look(model, file, into / file) for file in model.files]
+    into.mkdir(parents=True, exist_ok=True)
+    total = sum(part.size for part in plan)
+    _need(into, total - sum(part.here for part in plan))
+    for part in plan:
+        if not part.whole:
+            before = sum(other.here for other in plan if other is not part)
+            _fetch(part, _bar(report, before, total) if report else None)
+        if not part.checked.exists() or part.checked.read_text() not in ("", part.etag):
+            _check(part)
+            part.checked.write_text(part.etag)
+    return plan[0].path
+
+
+def _look(model: Model, file: str, path: Path) -> Part:
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
     assert model.repo is not None
-    plan = [hf_hub_download(model.repo, file, local_dir=into, dry_run=True) for file in model.files]
-    missing = sum(part.file_size or 0 for part in plan if part.will_download)
-    _need(into, max(missing - _begun(into), 0))
-    for part in plan:
-        path = into / part.filename
-        checked = path.with_name(f".{path.name}.checked")
-        if part.will_download:
-            hf_hub_download(model.repo, part.filename, local_dir=into)
-        if part.will_download or not checked.exists():
-            _check(path, part)
-            checked.touch()
-    return into / model.files[0]
+    found = get_hf_file_metadata(hf_hub_url(model.repo, file))
+    if found.size is None or found.etag is None:
+        raise OSError(f"the hub does not say how large {file} is.")
+    return Part(path, found.location, found.size, found.etag)
 
 
-def _begun(folder: Path) -> int:
-    """Bytes of downloads that were stopped on the way."""
-    partial = (folder / ".cache").rglob("*.incomplete")
-    return sum(path.stat().st_size for path in partial)
+def _fetch(part: Part, bar: Any) -> None:
+    """The rest of it. (The hub's own client begins a stopped download anew.)"""
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    headers = dict(build_hf_headers())
+    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    if urlsplit(part.url).netloc != urlsplit(endpoint).netloc:
+        headers.pop("authorization", None)  # a signed address elsewhere
+    with part.partial.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OSError(f"{part.path.name} is being pulled by another process.") from error
+        http_get(
+            part.url,
+            file,
+            resume_size=file.tell(),
+            headers=headers,
+            expected_size=part.size,
+            displayed_filename=part.path.name,
+            tqdm_class=bar,
+        )
+    part.partial.rename(part.path)
+
+
+def _bar(report: Report, before: int, total: int) -> Any:
+    """A bar that is reported instead of painted; ``before``: bytes of other files that are here."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    class Bar(tqdm):  # type: ignore[misc]
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **{**settings, "file": io.StringIO()})
+            report(before + int(self.n), total)
+
+        def update(self, n: float | None = 1) -> bool | None:
+            self.n += n or 0
+            report(before + int(self.n), total)
+            return None
+
+    return Bar
 
 
 def _need(folder: Path, size: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if size + SPARE > free:
         raise UserError(
@@ -87,23 +171,13 @@ def _need(folder: Path, size: int) -> None:
         )
 
 
-def _check(path: Path, part: DryRunFileInfo) -> None:
+def _check(part: Part) -> None:
     """A file of the hub's large storage is named by its sha256."""
-    expected = _etag(path)
-    if expected is None:
+    if not _SHA256.fullmatch(part.etag):
         return
-    print(f"checking {part.filename} …", file=sys.stderr)
-    with path.open("rb") as file:
+    print(f"checking {part.path.name} …", file=sys.stderr)
+    with part.path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected:
-        path.unlink()
-        raise OSError(f"{part.filename} is damaged (sha256 {found[:12]}…): it was removed.")
-
-
-def _etag(path: Path) -> str | None:
-    """What the hub called the file's content when it was downloaded."""
-    note = path.parent / ".cache" / "huggingface" / "download" / f"{path.name}.metadata"
-    match note.read_text(encoding="utf-8").split() if note.exists() else []:
-        case [_, etag, *_] if _SHA256.fullmatch(etag):
-            return str(etag)
-    return None
+    if found != part.etag:
+        part.path.unlink()
+        raise OSError(f"{part.path.name} is damaged (sha256 {found[:12]}…): it was removed.")

@@ -99,6 +99,23 @@ class Store:
             self._write(branch)
         return branch
 
+    def retell(self, conversation: Conversation, before: str, model: str) -> None:
+        """Keep one that tells another again, with that one's title and turns."""
+        with self._db:
+            self._db.execute("begin immediate")
+            (title,) = self._db.execute(
+                "select title from conversations where id = ?", (before,)
+            ).fetchone()
+            self._add(conversation, title, model)
+            for turn in self.turns(before):
+                response = turn.response.model_copy(update={"id": new_id("resp")})
+                self._db.execute(
+                    "insert into turns values (?,?,?,?,?,?,?,null,null)",
+                    (response.id, conversation.id, turn.prompt, response.status,
+                     response.model_dump_json(), os.getpid(), time.time()),
+                )  # fmt: skip
+            self._write(conversation)
+
     def rename(self, conversation_id: str, title: str) -> None:
         self._db.execute(
             "update conversations set title = ? where id = ?", (_title(title), conversation_id)

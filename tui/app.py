@@ -8,7 +8,7 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -22,13 +22,13 @@ from tui.session import Session
 from tui.talk import Talk
 from tui.widgets.prompt import Prompt
 from tui.widgets.queued import Queued
-from tui.widgets.status_line import StatusLine
+from tui.widgets.status_line import Status, StatusLine
 from tui.widgets.tabs import Tabs
 from tui.widgets.transcript import Transcript
 from tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from textual.widget import Widget
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tui.said import Said
     from tui.widgets.exchange import Exchange
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 TICK = 0.04
 """Seconds between two paints of what streams; whatever came meanwhile is one update."""
@@ -63,6 +64,7 @@ class AgentApp(App[int]):
         Binding("ctrl+s", "steer", "Say it now, to the turn that runs", priority=True),
         # At once: what is typed behind it is meant for the room.
         Binding("f5", "room('sessions')", "Conversations", priority=True),
+        Binding("f6", "room('models')", "Models", priority=True),
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
 
@@ -74,7 +76,7 @@ class AgentApp(App[int]):
         self.trouble: str | None = None
         """One sentence for the terminal, once the app is gone."""
         self.talk = Talk(self)
-        self.rooms = Rooms(self)
+        self.rooms: Rooms = Rooms(self)
         self.picking = Picking(self)
         self.begun = False
         """The session is there: conversation, store, settings."""
@@ -108,6 +110,11 @@ class AgentApp(App[int]):
         self.call_after_refresh(self.run_worker, self._begin())
 
     # --- parts of the screen ---
+
+    @property
+    def status(self) -> Status:
+        """What the last line tells."""
+        return self.query_one(StatusLine).status
 
     @property
     def turn(self) -> Turn | None:
@@ -157,15 +164,27 @@ class AgentApp(App[int]):
         if not self.session.kept:
             lines.append("The store cannot be written: this conversation is not kept.")
         self.query_one(Welcome).tell(*lines)
-        status = self.query_one(StatusLine).status
-        status.model, status.context_length = model.name, runtime.context_length
         if self.session.serving is not None:
-            status.address = self.session.serving.address
+            self.status.address = self.session.serving.address
+        self._show_model()
+
+    def _show_model(self) -> None:
+        runtime = self.session.runtime
+        self.status.model, self.status.context_length = runtime.model.name, runtime.context_length
         self.show_status()
 
     async def _load(self) -> None:
         """The model into memory, while the person already writes."""
         from agent.engine.base import EngineError
+
+        try:
+            await self.load(self.session.load)
+        except EngineError as error:
+            self.chat.say(str(error), error=True)
+        self._tell_servers()
+
+    async def load(self, work: Callable[[Callable[[float], None]], Awaitable[T]]) -> T:
+        """Show how far it is; what it gives."""
 
         def progress(fraction: float) -> None:
             self._loading = f"loading the model {fraction:.0%}"
@@ -174,15 +193,11 @@ class AgentApp(App[int]):
         self._loading = "loading the model"
         self.show_status()
         try:
-            await self.session.load(progress)
-        except EngineError as error:
-            self.chat.say(str(error), error=True)
-        # How long the context is depends on the memory: now it is known.
-        length = self.session.runtime.context_length
-        self.query_one(StatusLine).status.context_length = length
-        self._loading = ""
-        self._tell_servers()
-        self.show_status()
+            return await work(progress)
+        finally:
+            # How long the context is depends on the memory: now it is known.
+            self._loading = ""
+            self._show_model()
 
     def _tell_servers(self) -> None:
         """A server that is not there is never silent."""
@@ -200,7 +215,7 @@ class AgentApp(App[int]):
             log.exception("the HTTP face ended")
             why = str(error) if isinstance(error, OSError) else "the address is in use"
             self.chat.say(f"Not serving on {self.session.serving.address}: {why}", error=True)
-            self.query_one(StatusLine).status.address = "not serving"
+            self.status.address = "not serving"
             self.show_status()
 
     def placed(self, said: Said) -> Said:

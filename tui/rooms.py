@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agent.download import Download
     from tui.app import AgentApp
+    from tui.screens.models import Wish
 
 
 class Rooms:
@@ -13,6 +17,8 @@ class Rooms:
 
     def __init__(self, app: AgentApp) -> None:
         self._app = app
+        self.downloads: dict[str, Download] = {}
+        """Of this run of the app, by their models' names."""
 
     async def enter(self, name: str) -> None:
         """By a key: what cannot be is said where one is."""
@@ -43,3 +49,69 @@ class Rooms:
                 await app.show_conversation()
 
         await app.push_screen(Sessions(store, current, running=app.turn is not None), left)
+
+    # --- models ---
+
+    async def models(self) -> None:
+        from agent.shelf import listed
+        from tui.screens.models import Models
+
+        app = self._app
+        runtime = app.session.runtime
+        look = partial(listed, runtime.where)
+        rows = await asyncio.to_thread(look)
+
+        async def left(wish: Wish | None) -> None:
+            if wish is not None:
+                await app.talk.take(f"/model {wish[1]}")
+
+        room = Models(rows, look, self.downloads, runtime.model.name, self._act)
+        await app.push_screen(room, left)
+
+    def _act(self, wish: Wish) -> None:
+        """What is asked of the models' room without leaving it."""
+        match wish:
+            case "pull", name:
+                self.pull(name)
+            case "cancel", name if name in self.downloads:
+                self.downloads[name].cancel()
+            case "default", name:
+                from agent.config import set_default_model
+
+                set_default_model(self._app.session.runtime.where, name)
+
+    async def switch(self, name: str) -> None:
+        """Another model answers from now on. Raises UserError."""
+        app = self._app
+        told = await app.load(lambda progress: app.session.switch(name, progress))
+        app.chat.say(f"{app.session.runtime.model.name} answers from now on.")
+        if told:
+            app.chat.say(told)
+
+    def pull(self, name: str) -> None:
+        """Download a model while the conversation goes on."""
+        from agent.download import Download
+
+        before = self.downloads.get(name)
+        if before is None or before.state != "running":
+            download = self.downloads[name] = Download(name, self._show_downloads)
+            self._app.run_worker(self._pull(download))
+
+    async def _pull(self, download: Download) -> None:
+        app, name = self._app, download.name
+        await download.run()
+        self._show_downloads()
+        match download.state:
+            case "done":
+                app.chat.say(f"{name} is here: /model {name} lets it answer.")
+                app.notify(f"{name} is here.", markup=False)
+            case "failed":
+                app.chat.say(download.error, error=True)
+
+    def _show_downloads(self) -> None:
+        from tui.screens.models import progress
+
+        running = [one for one in self.downloads.values() if one.state == "running"]
+        words = [f"{one.name} {progress(one).split(' · ')[0]}" for one in running]
+        self._app.status.pulling = " · ".join(words)
+        self._app.show_status()

@@ -181,6 +181,46 @@ class Session:
         mine = next((one for one in store.lineage(here) if one in others), None)
         return (others.index(mine) + 1, others) if mine else (0, [])
 
+    async def switch(self, name: str, progress: Callable[[float], None]) -> str | None:
+        """Run another model from now on; a sentence where the conversation goes on as another.
+
+        Raises UserError; the model is then the one before.
+        """
+        from agent import models, setup
+        from agent.engine.base import EngineError
+        from agent.errors import UserError
+
+        runtime, before, options = self.runtime, self.runtime.model, self.options
+        try:
+            model = await asyncio.to_thread(
+                models.choose, name, runtime.where, scripted=runtime.script is not None
+            )
+            await runtime.switch(model, context=self.shared.context)
+            self.options = replace(options, sampling=setup.options(self.shared, model).sampling)
+            await runtime.load(progress)
+        except EngineError as error:
+            if runtime.model is not before:
+                await runtime.switch(before, context=self.shared.context)
+                self.options = options
+            raise UserError(str(error)) from error
+        return self._retell()
+
+    def _retell(self) -> str | None:
+        """Where the model has other tokens than the conversation: go on with the same in its own."""
+        from agent.retold import retold
+
+        theirs, ours = self.conversation.vocabulary, self.runtime.vocabulary
+        if theirs in (None, ours):
+            return None
+        told = self.earlier()
+        made = retold(self.runtime.format, told, ours)
+        before, self.conversation = self.conversation, made
+        self._keep(lambda store: store.retell(made, before.id, self.runtime.model.name))
+        return (
+            f"What was said until now was in the tokens of {theirs}. It goes on as another"
+            " conversation, with the texts alone; the one before is kept as it was."
+        )
+
     @property
     def store(self) -> Store:
         """Where conversations are kept. Raises UserError where that is not possible."""

@@ -14,6 +14,7 @@ from agent import events as ev
 from agent.conversation import Conversation, Entry
 from agent.shared import Shared
 from agent.store import Store
+from tests.agent.test_pull import Hub, hub  # noqa: F401
 from tests.responses.conftest import own_logging  # noqa: F401
 from tests.tui.played import screen_text, wait_until
 from tui.app import AgentApp
@@ -130,3 +131,74 @@ def test_what_is_searched_is_text_and_no_markup(store: Store) -> None:
     assert store.search("_IT_") == {"conv_a", branch.id} and not store.search("xit_")
     assert store.search("He said") == {"conv_a", branch.id}
     assert store.search("completed") == {"conv_b"} and not store.search("final_answer")
+
+
+# --- models ---
+
+
+@pytest.fixture
+def models_toml(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The person's; nobody's own models are found beside them."""
+    for name in ("HOME", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / "nothing"))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "nothing"))
+    path = home / "config/models.toml"
+    path.parent.mkdir()
+    return path
+
+
+async def test_a_model_is_pulled_while_one_goes_on(
+    visit: Any,
+    hub: Hub,  # noqa: F811
+    models_toml: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    models_toml.write_text('[m]\nrepo = "org/repo"\nfile = "m-00001-of-00002.gguf"\n')
+    (home / "cache").unlink()  # what is pulled lies there
+    monkeypatch.setenv("HF_ENDPOINT", hub.address)
+    hub.hold = 15_000_000  # more than the client takes in one piece
+    async with visit() as someone:
+        downloads = someone.app.rooms.downloads
+        await someone.press("f6")
+        await someone.sees("tiny", "runs now · default · embedded", "can be pulled")
+        while someone.app.screen.chosen != "m":
+            await someone.press("down")
+        await someone.press("enter")
+        await someone.sees("21 % · 10.5 of 48.0 MB")
+        await someone.press("escape")
+        await someone.sees("m 21 %", "Ask something")
+        await someone.press("f6")
+        while someone.app.screen.chosen != "m":
+            await someone.press("down")
+        await someone.press("ctrl+x")
+        await someone.sees("The download was stopped.")
+        await someone.press("enter", "escape")
+        await someone.sees("m is here: /model m lets it answer.")
+        assert downloads["m"].done == 48_000_000
+    assert any(asked and not asked.startswith("bytes=0-") for asked in hub.ranges), "it went on"
+
+
+async def test_another_model_goes_on_with_what_was_said(
+    visit: Any, store: Store, models_toml: Path
+) -> None:
+    models_toml.write_text('[other]\npath = "/nowhere/other.gguf"\nformat = "qwen3"\n')
+    async with visit() as someone:
+        await someone.press(*"hello", "enter")
+        await someone.sees("Fine.")
+        await someone.press(*"/model nothing", "enter")
+        await someone.sees("There is no model nothing")
+        await someone.press(*"/model other", "enter")
+        await someone.sees("other answers from now on.", "in the tokens of")
+        await someone.press(*"and you?", "enter")
+        await someone.until(lambda: sum(one.turns for one in store.summaries()) == 3)
+        await someone.until(lambda: someone.app.turn is None)
+    after, before = store.summaries()
+    assert (after.title, before.title) == ("hello", "hello")
+    assert (after.turns, before.turns) == (2, 1)
+    kept = store.load(after.id)
+    assert kept.vocabulary == "other" and [e.role for e in kept.entries][:2] == [
+        "user",
+        "assistant",
+    ]

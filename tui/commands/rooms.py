@@ -31,7 +31,39 @@ def conversations(app: AgentApp, _: str) -> Iterable[Choice]:
         yield Choice(one.id.removeprefix("conv_")[:SHORT], one.title)
 
 
+async def model(app: AgentApp, name: str) -> None:
+    if name:
+        await app.rooms.switch(name)
+    else:
+        await app.rooms.models()
+
+
+def usable(app: AgentApp, _: str) -> Iterable[Choice]:
+    from agent.shelf import listed
+
+    for row in listed(app.session.runtime.where):
+        if row.usable:
+            yield Choice(row.name, row.description)
+
+
+async def pull(app: AgentApp, name: str) -> None:
+    from agent.pull import find
+
+    app.rooms.pull(find(name).name)
+
+
+def pullable(app: AgentApp, _: str) -> Iterable[Choice]:
+    from agent.shelf import listed
+
+    for row in listed(app.session.runtime.where):
+        if row.source == "hub":
+            yield Choice(row.name, row.description)
+
+
 COMMANDS = (
+    Command("models", "known, found and downloadable models", lambda app, _: app.rooms.models()),
+    Command("model", "another model answers from now on", model, "[NAME|PATH]", usable, idle=True),
+    Command("pull", "download a model in the background", pull, "NAME", pullable),
     Command("sessions", "all conversations: search, open, rename, fork, delete", sessions),
     Command("resume", "go on with another conversation", resume, "[ID]", conversations, idle=True),
 )

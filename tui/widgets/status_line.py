@@ -30,6 +30,8 @@ class Status:
     servers_ready: int = 0
     servers: int = 0
     address: str = ""
+    pulling: str = ""
+    """A model that is being downloaded, and how far that is."""
     watched: int = 0
     """Turns of other programs that run right now."""
 
@@ -46,6 +48,7 @@ class Status:
             "context": f"{count(used)}/{count(length)}" if length else "",
             "servers": f"MCP {self.servers_ready}/{self.servers}" if self.servers else "",
             "address": self.address,
+            "pulling": self.pulling,
             "watched": f"F3: {self.watched} served" if self.watched else "",
         }
         return {name: word for name, word in words.items() if word}

@@ -150,6 +150,7 @@ class Asking:
             response = await outer.until_stopped(turn.done())
         finally:
             turn.stop()
+            outer.measures.went_aside(turn.measures.usage)
         if response.status not in ("completed", "incomplete"):
             return None
         said = (item for item in response.output if isinstance(item, ev.MessageItem))

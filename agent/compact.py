@@ -15,6 +15,7 @@ from agent.conversation import Compacted, Conversation, Entry, Role
 from agent.engine.base import EngineError, Sampling
 from agent.formats.base import Format
 from agent.formats.text import alike
+from agent.measures import Measures
 from agent.summary import NoSummary, most, shortened, summarise
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ class NotCompacted(Exception):
 
 
 async def make_room(
-    runtime: Runtime, conversation: Conversation, sampling: Sampling, emit: Emit
+    runtime: Runtime,
+    conversation: Conversation,
+    sampling: Sampling,
+    emit: Emit,
+    measures: Measures,
 ) -> None:
     """Before a generation that would have no room: as little as helps. The turn that runs stays
     whole. Where the model writes no summary, the oldest turns are left out. Raises NotCompacted."""
@@ -53,7 +58,7 @@ async def make_room(
         return
     if _recall(runtime, conversation) and not full(runtime, conversation):
         return
-    work = _Work(runtime, conversation, emit)
+    work = _Work(runtime, conversation, emit, measures)
     upto = work.latest()
     if upto is None:
         return  # the turn that runs fills the context by itself
@@ -67,10 +72,14 @@ async def make_room(
 
 
 async def compact(
-    runtime: Runtime, conversation: Conversation, sampling: Sampling, emit: Emit
+    runtime: Runtime,
+    conversation: Conversation,
+    sampling: Sampling,
+    emit: Emit,
+    measures: Measures,
 ) -> None:
     """A person asks: all turns but the last are summarised. Raises NotCompacted."""
-    work = _Work(runtime, conversation, emit)
+    work = _Work(runtime, conversation, emit, measures)
     if not work.starts:
         raise NotCompacted("There is nothing to compact: only the latest turn is in the prompt.")
     try:
@@ -156,8 +165,11 @@ def _recall(runtime: Runtime, conversation: Conversation) -> bool:
 class _Work:
     """One compaction; the conversation changes only at its end."""
 
-    def __init__(self, runtime: Runtime, conversation: Conversation, emit: Emit) -> None:
-        self._runtime, self._conversation, self._emit = runtime, conversation, emit
+    def __init__(
+        self, runtime: Runtime, conversation: Conversation, emit: Emit, measures: Measures
+    ) -> None:
+        self._runtime, self._conversation = runtime, conversation
+        self._emit, self._measures = emit, measures
         self._base = conversation.compacted.upto if conversation.compacted else 0
         places = starts(runtime.format, conversation.entries)
         self.starts = [at for at in places if at > self._base]
@@ -210,6 +222,7 @@ class _Work:
         first = len(old) - upto
         for at, ids in shorter.items():
             old[first + at] = replace(old[first + at], ids=ids)
+        aside = Measures()
         try:
             text = await summarise(
                 self._runtime,
@@ -218,9 +231,12 @@ class _Work:
                 lambda text: _message(self._runtime.format, text),
                 sampling,
                 self._emit,
+                aside,
             )
         except EngineError as error:
             raise NotCompacted(f"The conversation stays as it was: {error}") from error
+        finally:
+            self._measures.went_aside(aside.usage)
         if len(_message(self._runtime.format, text)) >= _size(old):
             raise NoSummary("the summary is not shorter than what it tells")
         return text

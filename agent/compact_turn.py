@@ -14,7 +14,9 @@ class CompactTurn(Turn):
 
     async def _converse(self) -> bool:
         self.prepare()
-        work = compact(self.runtime, self.conversation, self.options.sampling, self.emit)
+        work = compact(
+            self.runtime, self.conversation, self.options.sampling, self.emit, self.measures
+        )
         try:
             await self.until_stopped(work)
         except NotCompacted as error:

@@ -614,6 +614,10 @@ class AgentStats(Model):
     prefill_tokens: int
     cached_tokens: int
     output_tokens: int
+    aside_input_tokens: int = 0
+    """Of what was generated for the turn but is no part of the response, nor of its usage: summaries
+    that made room, and what a tool's server asked the model to write."""
+    aside_output_tokens: int = 0
     tokens_per_second: float
     time_to_first_token_ms: float
     tool_ms: float

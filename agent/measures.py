@@ -13,6 +13,8 @@ class Measures:
 
     def __init__(self) -> None:
         self.usage = Usage()
+        self.aside = Usage()
+        """Of generations that are no part of the response: summaries, what servers had written."""
         self.tool_seconds = 0.0
         self._began = time.monotonic()
         self._first_token: float | None = None
@@ -34,6 +36,11 @@ class Measures:
         self._decoded += end.output_tokens
         self._decode_seconds += end.decode_seconds
 
+    def went_aside(self, usage: Usage) -> None:
+        """Something else was generated meanwhile."""
+        self.aside.input_tokens += usage.input_tokens
+        self.aside.output_tokens += usage.output_tokens
+
     def stats(self) -> AgentStats:
         now, usage = time.monotonic(), self.usage
         speed = self._decoded / self._decode_seconds if self._decode_seconds else 0.0
@@ -41,6 +48,8 @@ class Measures:
             prefill_tokens=self._prefilled,
             cached_tokens=usage.input_tokens_details.cached_tokens,
             output_tokens=usage.output_tokens,
+            aside_input_tokens=self.aside.input_tokens,
+            aside_output_tokens=self.aside.output_tokens,
             tokens_per_second=round(speed, 1),
             time_to_first_token_ms=round(((self._first_token or now) - self._began) * 1e3, 1),
             tool_ms=round(self.tool_seconds * 1e3, 1),

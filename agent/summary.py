@@ -78,7 +78,7 @@ async def summarise(
     message: Callable[[str], list[int]],
     sampling: Sampling,
     emit: Callable[[ev.Event], None],
-    measures: Measures | None = None,
+    measures: Measures,
 ) -> str:
     """What was said in ``old``, after ``head``. Raises NoSummary, EngineError.
 
@@ -102,7 +102,7 @@ async def summarise(
                 whole = len(entry.ids) <= longest or _size(unit) <= room
                 piece += entry.ids if whole else shortened(form, entry, longest)
         request = Request([*before, *piece, *ask], length, form.stop, _plain(sampling))
-        text = await _write(runtime, request, emit, measures or Measures())
+        text = await _write(runtime, request, emit, measures)
     return text
 
 

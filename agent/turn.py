@@ -215,9 +215,8 @@ class Turn:
         self._ended = True
 
     def _transcript(self) -> dict[str, object]:
-        if not (self.options.messages and self.prepared):
-            return {}
-        return transcript(self.runtime.format, self.conversation, self._begun)
+        told = self.options.messages and self.prepared
+        return transcript(self.runtime.format, self.conversation, self._begun) if told else {}
 
     async def _introduce(self) -> None:
         """The first lines; the tools are named in them, so servers that still start are awaited,
@@ -283,7 +282,8 @@ class Turn:
             return False
         while True:
             self._take_steering()
-            await self._make_room()
+            if self.options.compact:
+                await self._make_room()
             end = await self._generate()
             if self.stopped:
                 raise Stopped
@@ -305,9 +305,9 @@ class Turn:
             self.emit(ev.AgentSteered(text=text))
 
     async def _make_room(self) -> None:
-        if not self.options.compact:
-            return
-        work = make_room(self.runtime, self.conversation, self.options.sampling, self.emit)
+        work = make_room(
+            self.runtime, self.conversation, self.options.sampling, self.emit, self.measures
+        )
         try:
             await self.until_stopped(work)
         except NotCompacted as error:

@@ -166,6 +166,8 @@ async def test_a_server_may_use_the_model_where_that_is_approved(
     events = await play(runtime, approver=once)
     assert check(events)["output"][0]["output"] == "tiny: An old silent pond."
     assert [name for name, _ in asked] == ["write", "sampling"]
+    (stats,) = [event for event in events if event["type"] == "agent.stats"]
+    assert stats["aside_input_tokens"] and stats["aside_output_tokens"], "no part of the response"
     assert json.loads(asked[1][1]) == {
         "messages": ["user: Write about frogs."], "system": None, "max_tokens": 20,
     }  # fmt: skip

@@ -104,6 +104,10 @@ async def test_the_oldest_turns_become_a_summary(make: Make) -> None:
     ]  # fmt: skip
     assert made.text(made.requests[0].prompt).count("<|start|>user<|message|>question 0 ") == 1
     assert len(made.requests[1].prompt) < 0.6 * CONTEXT
+    (stats,) = [event for event in events if event["type"] == "agent.stats"]
+    assert stats["aside_input_tokens"] == len(made.requests[0].prompt) > 0
+    assert stats["aside_output_tokens"] > final["usage"]["output_tokens"] > 0
+    assert final["usage"]["input_tokens"] == len(made.requests[1].prompt), "of the answer alone"
     said = notices(events)
     assert "earlier turns summarised" in said and f"has {len(made.requests[1].prompt):,} t" in said
     everything = made.text([i for entry in conversation.entries for i in entry.ids])

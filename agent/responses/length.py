@@ -10,19 +10,21 @@ from agent.conversation import Called, Message
 from agent.formats.base import Format
 from agent.formats.text import PART, Tokenised, parts, whole
 from agent.responses.errors import ApiError
+from agent.responses.memory import Memo
 
 
 async def tokenised(
-    form: Format, messages: Sequence[Message], context: int | None
+    form: Format, messages: Sequence[Message], context: int | None, memo: Memo
 ) -> list[Message]:
     """The messages; long texts know their ids.
 
-    ``context``: in tokens; what is longer is refused as soon as that is known. Raises ApiError.
+    ``context``: in tokens; what is longer is refused as soon as that is known. ``memo``: what need
+    not be tokenised. Raises ApiError.
     """
     result, total = [], 0
     for message in messages:
         text = message.arguments if isinstance(message, Called) else message.text
-        if len(text) <= PART:
+        if len(text) <= PART or memo.recall(message) is not None:
             result.append(message)
             continue
         known = Tokenised(text)

@@ -100,25 +100,35 @@ class Memory:
 
 
 class Memo:
-    """The ids that were generated for a message, for clients that send their items back.
+    """The ids of a message, for clients that send their items back.
 
-    Rendered again, a message would not be what the model wrote, and everything after it would have to
-    be processed anew. Bounded by tokens; what was not used for the longest time goes first.
+    Rendered again, what the model wrote would not be what it wrote, and everything after it would
+    have to be processed anew; what others wrote would take its time. Bounded by tokens; what was not
+    used for the longest time goes first.
     """
 
     def __init__(self, most_tokens: int = MEMO_TOKENS) -> None:
         self._entries: OrderedDict[Message, Entry] = OrderedDict()
         self._most_tokens, self._tokens = most_tokens, 0
+        self._vocabulary: str | None = None
+
+    def use(self, vocabulary: str) -> None:
+        """Whose ids they are from now on; others mean nothing there."""
+        if vocabulary != self._vocabulary:
+            self._vocabulary, self._tokens = vocabulary, 0
+            self._entries.clear()
 
     def learn(self, messages: Mapping[str, Message], entries: tuple[Entry, ...]) -> None:
         """``messages``: by the ids of their items."""
         for entry in entries:
             message = messages.get(entry.item or "")
-            if message is None:
-                continue
-            old = self._entries.pop(message, None)
-            self._tokens += len(entry.ids) - (len(old.ids) if old else 0)
-            self._entries[message] = entry
+            if message is not None:
+                self.keep(message, entry)
+
+    def keep(self, message: Message, entry: Entry) -> None:
+        old = self._entries.pop(message, None)
+        self._tokens += len(entry.ids) - (len(old.ids) if old else 0)
+        self._entries[message] = entry
         while self._tokens > self._most_tokens:
             _, old = self._entries.popitem(last=False)
             self._tokens -= len(old.ids)

@@ -12,6 +12,7 @@ from agent import events as ev
 from agent.constraints import ANSWER, AnswerForm, Unenforceable
 from agent.conversation import Conversation, Developer, Message
 from agent.engine.base import EngineError
+from agent.formats.base import OneMessage
 from agent.hosted import Approved
 from agent.items import new_id
 from agent.responses import history
@@ -149,6 +150,7 @@ async def plan(
         await runtime.ready()
     except EngineError as error:
         raise ApiError(503, str(error), code="model_not_available") from error
+    memo.use(runtime.vocabulary)
     earlier = _earlier(request, memory, runtime)
     sent = _input(request)
     brought = guests(request, exposed.servers(), exposed.private_urls)
@@ -193,8 +195,8 @@ async def _planned(
     context = runtime.context_length
     most = None if options.compact else context
     if len(options.instructions or "") > LONG:
-        await tokenised(runtime.format, [Developer(options.instructions or "")], context)
-    messages = await tokenised(runtime.format, read.messages, most)
+        await tokenised(runtime.format, [Developer(options.instructions or "")], context, memo)
+    messages = await tokenised(runtime.format, read.messages, most, memo)
     conversation = Conversation(
         earlier.conversation if earlier else new_id("conv"),
         list(earlier.entries) if earlier else [],
@@ -281,8 +283,10 @@ def _into(
     for message in messages[:new]:
         if (entry := memo.recall(message)) is not None:
             conversation.entries.append(entry)
-        else:
-            conversation.add(runtime.format, message)
+            continue
+        conversation.add(runtime.format, message)
+        if not isinstance(runtime.format, OneMessage):  # there it may be part of another one
+            memo.keep(message, conversation.entries[-1])
     return messages[new:]
 
 

@@ -11,6 +11,7 @@ from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.text import PART
 from agent.responses.errors import ApiError
 from agent.responses.length import tokenised
+from agent.responses.memory import Memo
 from tests.invariants import check
 from tests.responses.conftest import Serve
 from tests.responses.scripts import HELLO, WEATHER
@@ -34,7 +35,7 @@ async def test_others_go_on_meanwhile_and_the_ids_are_the_same(serve: Serve) -> 
 
     working = asyncio.create_task(other())
     messages = [User(text), Called("f", text), User("short")]
-    known = await tokenised(form, messages, None)
+    known = await tokenised(form, messages, None, Memo())
     working.cancel()
     assert turns >= 20, "after every few milliseconds it was somebody else's turn"
     assert known == messages
@@ -59,7 +60,7 @@ async def test_it_is_refused_as_soon_as_that_is_known(
 
     monkeypatch.setattr(HarmonyFormat, "plain", counted)
     with pytest.raises(ApiError, match="more than 2000 tokens"):
-        await tokenised(served.runtime.format, [User(WORDS * 50_000)], 2000)
+        await tokenised(served.runtime.format, [User(WORDS * 50_000)], 2000, Memo())
     assert sum(read) < 3 * PART
     long = {"role": "user", "content": WORDS * 5000}
     bodies = (

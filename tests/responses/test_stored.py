@@ -287,6 +287,8 @@ def test_the_memo_is_bounded() -> None:
         entry = Entry([0] * 10, item=name)
         memo.learn({name: User(name)}, (entry,))
     assert [name for name in "abc" if memo.recall(User(name))] == ["b", "c"]
+    memo.use("another model's")
+    assert not any(memo.recall(User(name)) for name in "abc")
 
 
 def test_plain() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
@@ -28,6 +29,9 @@ from agent.formats.harmony.vocabulary import (
 from agent.formats.recipients import Recipients
 from agent.formats.rules import Held, Rules
 
+HEADS = 8
+"""So many of the last are remembered."""
+
 # What the model may call without being told of a function of that name.
 TRAINED = ("python", "browser", "container")
 
@@ -42,8 +46,17 @@ class HarmonyFormat:
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self.encoding = encoding
         self.render = Renderer(encoding)
+        self._heads: deque[tuple[Head, list[int]]] = deque(maxlen=HEADS)
 
     def head(self, head: Head) -> list[int]:
+        """Clients send the same one again and again; to render it takes a millisecond and more."""
+        known = next((ids for one, ids in self._heads if one == head), None)
+        if known is None:
+            known = self._rendered(head)
+            self._heads.append((head, known))
+        return known
+
+    def _rendered(self, head: Head) -> list[int]:
         system = self.render.system(
             date=head.date,
             effort=head.effort,

@@ -15,6 +15,8 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 
 from tui import theme
+from tui.attention import call
+from tui.drafting import Drafting
 from tui.history import History
 from tui.picking import Picking
 from tui.rooms import Rooms
@@ -78,6 +80,7 @@ class AgentApp(App[int]):
         self.talk = Talk(self)
         self.rooms: Rooms = Rooms(self)
         self.picking = Picking(self)
+        self.drafting = Drafting(self)
         self.begun = False
         """The session is there: conversation, store, settings."""
         self._loading = "starting"
@@ -182,6 +185,7 @@ class AgentApp(App[int]):
         except EngineError as error:
             self.chat.say(str(error), error=True)
         self._tell_servers()
+        self.run_worker(self._learn_prompts())
 
     async def load(self, work: Callable[[Callable[[float], None]], Awaitable[T]]) -> T:
         """Show how far it is; what it gives."""
@@ -198,6 +202,11 @@ class AgentApp(App[int]):
             # How long the context is depends on the memory: now it is known.
             self._loading = ""
             self._show_model()
+
+    async def _learn_prompts(self) -> None:
+        from tui.commands.prompts import learn
+
+        await learn(self)
 
     def _tell_servers(self) -> None:
         """A server that is not there is never silent."""
@@ -236,6 +245,9 @@ class AgentApp(App[int]):
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         self._look_at(self.chat)
         await self.talk.take(message.text)
+
+    def on_text_area_changed(self) -> None:
+        self.drafting.written()
 
     def on_prompt_recalled(self) -> None:
         if (text := self.talk.recall()) is not None:
@@ -277,6 +289,7 @@ class AgentApp(App[int]):
         """Above the prompt, as long as it waits."""
         await self.default_screen.mount(card, before=self.queued)
         self.bell()
+        call(self, "A call waits for your answer.")
         if self.screen is not self.default_screen:
             self.notify("A call waits for your answer: Esc goes back to it.")
         try:
@@ -401,17 +414,26 @@ class AgentApp(App[int]):
             self._asked_to_leave = now
             self.notify("Ctrl-C once more leaves.", timeout=AGAIN)
 
-    def action_copy_answer(self) -> None:
-        said = self.talk.said
-        answer = said.answer if said else ""
-        if answer:
-            self.copy_to_clipboard(answer)
-        self.notify("The answer is copied." if answer else "There is no answer to copy yet.")
+    def copy_to_clipboard(self, text: str) -> None:
+        """The terminal's, and the desktop's."""
+        from tui.clipboard import put
+
+        super().copy_to_clipboard(text)
+        self.run_worker(asyncio.to_thread(put, text))
+
+    def on_text_selected(self) -> None:
+        """The mouse marked something."""
+        if text := self.screen.get_selected_text():
+            self.copy_to_clipboard(text)
+            self.notify("Copied.", timeout=1)
+
+    async def action_command(self, name: str, argument: str = "") -> None:
+        await self.talk.take(f"/{name} {argument}")
 
     def action_help(self) -> None:
         from tui.screens.help import Help
 
-        self.push_screen(Help())
+        self.push_screen(Help(self.talk.commands.all()))
 
     async def action_view(self) -> None:
         await self.looking_at.switch()

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tui.toolset import Toolset
+
 if TYPE_CHECKING:
     from agent.conversation import Conversation
     from agent.journal import Journal
@@ -58,6 +60,7 @@ class Session:
         self._go_on, self._resume = go_on, resume
         self.picks = resume == ""
         """The person wants to choose a conversation first."""
+        self.toolset = Toolset()
         self._store: Store | None = None
         self._journal: Journal | None = None
         """Of the turn that runs."""
@@ -128,18 +131,41 @@ class Session:
         from agent.journal import Journal
         from agent.turn import Turn
 
-        options = replace(self.options, approver=approver, answerer=answerer)
+        options = replace(self._options, approver=approver, answerer=answerer)
         turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
         self._keep(lambda store: store.begin(self.conversation, prompt, turn.response))
         turn.start()
         self._journal = Journal(self._store, turn) if self._store is not None else None
         return turn
 
+    @property
+    def _options(self) -> Options:
+        return replace(self.options, tools=self.toolset.of(self.runtime.host.tools()))
+
+    def lay_ahead(self, draft: str, before: int | None = None) -> None:
+        """The conversation (up to an entry that is edited) and what is being written go into the
+        engine's memory, unless something runs there or another model spoke before."""
+        from agent.conversation import User
+
+        runtime, talk = self.runtime, self.conversation
+        if not runtime.loaded or runtime.running:
+            return
+        if talk.vocabulary not in (None, runtime.vocabulary):
+            return
+        told = talk.branch(talk.id, self.position if before is None else before)
+        options, tools = self._options, runtime.host.tools()
+        told.set_head(
+            runtime.format, options.head(tools if options.tools is None else options.tools)
+        )
+        if draft:
+            told.add(runtime.format, User(draft))
+        runtime.prepare(told.ids())
+
     def compact(self) -> Turn:
         """A turn that only compacts the conversation."""
         from agent.compact_turn import CompactTurn
 
-        turn = CompactTurn(self.runtime, self.conversation, [], self.options, source="app")
+        turn = CompactTurn(self.runtime, self.conversation, [], self._options, source="app")
         return turn.start()
 
     def new(self) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
+from tui.attention import call
 from tui.commands.registry import Choice, Commands, known, parse
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Talk:
         if said in app.chat.messages and said.start is not None:
             app.session.branch(said.start)
             await app.chat.cut(said)
-        await self._begin(text)
+        await self.ask(text)
 
     async def _attached(self, text: str) -> str | None:
         """With the files that it mentions; None where it went back to the person."""
@@ -140,13 +141,18 @@ class Talk:
         asked = parse(text)
         command = self.commands.find(asked[0]) if asked else None
         if asked is None or command is None:
-            start = app.session.position
-            await self.follow(text, app.session.turn(text, app.approve, app.ask), start)
+            await self.ask(text)
             return
         try:
             await command.run(app, asked[1])
         except UserError as error:
             app.chat.say(str(error), error=True)
+
+    async def ask(self, text: str) -> None:
+        """The model, now."""
+        app = self._app
+        start = app.session.position
+        await self.follow(text, app.session.turn(text, app.approve, app.ask), start)
 
     async def follow(self, prompt: str, turn: Turn, start: int | None = None) -> None:
         """Show the turn that was begun, and let it be the one that runs. ``start``: the entry that it
@@ -177,6 +183,7 @@ class Talk:
             app.chat.say(app.session.unkept, error=True)
             app.session.unkept = None
         app.pulse.pause()
+        call(app, said.ending or said.answer or "It has answered.")
         app.show_status()
         await self.next()
 

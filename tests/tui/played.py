@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 from textual.pilot import Pilot
@@ -16,7 +17,7 @@ from agent.hub import Hub, Log
 from agent.items import Output
 from agent.models import Model
 from agent.shared import Shared
-from tools.base import ServerState
+from tools.base import Prompt, ServerState, Tool
 from tui.app import AgentApp
 from tui.session import Serving, Session
 from tui.widgets.message import Message
@@ -104,6 +105,20 @@ class PlayedHost:
     def servers(self) -> list[ServerState]:
         return self.states
 
+    def tools(self) -> list[Tool]:
+        return [Tool(one.name, tool, "", {}) for one in self.states for tool in one.tools]
+
+    def config(self, server: str) -> Any:
+        return SimpleNamespace(hand=None)
+
+    async def prompts(self, server: str) -> list[Prompt]:
+        if server != "git":
+            raise ValueError("has no prompts")
+        return [Prompt("review", "Look at a change.", (("file", True), ("how", False)))]
+
+    async def prompt(self, server: str, name: str, given: dict[str, str]) -> list[tuple[str, str]]:
+        return [("user", f"{server} {name} {given}")]
+
 
 class PlayedRuntime:
     script = None
@@ -126,6 +141,7 @@ class Played(Session):
         ]
         self.states = ready if servers is None else servers
         self.turns: list[PlayedTurn] = []
+        self.laid: list[str] = []
         self.approver: Any = None
         self.loaded = asyncio.Event()
         self.progress: Callable[[float], None] = lambda fraction: None
@@ -160,6 +176,9 @@ class Played(Session):
 
     def context_used(self) -> int | None:
         return 608
+
+    def lay_ahead(self, draft: str, before: int | None = None) -> None:
+        self.laid.append(draft)
 
     async def finish(self, turn: Any) -> None:
         return

@@ -346,7 +346,7 @@ async def test_the_keys_are_one_key_away() -> None:
         await someone.pilot.press("f1")
         await someone.sees("Ctrl-J           new line")
         await someone.pilot.press("escape")
-        await someone.see(lambda: "Leaving" not in screen_text(someone.app))
+        await someone.see(lambda: "Writing" not in screen_text(someone.app))
 
 
 async def test_a_conversation_is_there_again_when_it_goes_on(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.tui.played import person, says, screen_text
+from tests.tui.played import Played, person, says, screen_text
+from tools.base import ServerState
 from tui.commands.registry import known, parse
 
 
@@ -69,3 +70,59 @@ async def test_what_changes_the_conversation_waits_for_the_turn_that_runs() -> N
         turn.end()
         await someone.see(lambda: "Hello there." not in screen_text(someone.app))
         assert someone.app.turn is None
+
+
+async def test_a_prompt_of_a_server_is_a_command() -> None:
+    git = ServerState("git", "ready", ["log", "push"])
+    async with person(Played(servers=[git, ServerState("web", "ready", ["open"])])) as someone:
+        await someone.see(lambda: someone.app.talk.commands.find("git:review"))
+        await someone.pilot.press(*"/git:re")
+        await someone.sees("Look at a change.")
+        await someone.pilot.press("enter", "enter")
+        await someone.sees("It needs file behind its name.")
+        await someone.pilot.press(*"/git:review 'a b.py' very closely", "enter")
+        await someone.see(lambda: someone.session.turns)
+        asked = "git review {'file': 'a b.py', 'how': 'very closely'}"
+        assert someone.session.turns[0].prompt[0].text == asked
+        someone.session.turns[0].end()
+
+
+async def test_tools_are_chosen_for_the_turns_to_come() -> None:
+    git = ServerState("git", "ready", ["log", "push"])
+    async with person(Played(servers=[git, ServerState("web", "ready", ["open"])])) as someone:
+        session = someone.session
+        offered = session.runtime.host.tools()
+        assert session.toolset.of(offered) is None, "whatever there is"
+        await someone.pilot.press(*"/tools git.log,web", "enter")
+        await someone.sees("The model has: git.log, web.open.")
+        await someone.sees("Not offered: git.push.")
+        assert [tool.name for tool in session.toolset.of(offered) or ()] == ["log", "open"]
+        await someone.pilot.press(*"/tools shell", "enter")
+        await someone.sees("There is no tool shell here")
+        await someone.pilot.press(*"/tools none", "enter")
+        await someone.sees("The model has: no tools.")
+        assert session.toolset.of(offered) == ()
+
+
+async def test_what_is_being_written_is_laid_ahead_when_the_person_pauses() -> None:
+    async with person() as someone:
+        await someone.pilot.press(*"hello there")
+        await someone.see(lambda: someone.session.laid == ["hello there"])
+        turn = await someone.ask("")
+        await someone.pilot.press(*"and then")
+        turn.end()
+        await someone.see(lambda: someone.app.turn is None)
+        await someone.pilot.press("!")
+        await someone.see(lambda: someone.session.laid == ["hello there", "and then!"])
+
+
+async def test_who_looks_elsewhere_is_called_back() -> None:
+    async with person() as someone:
+        app, written = someone.app, list[str]()
+        assert app._driver is not None
+        app._driver.write = written.append  # type: ignore[method-assign, assignment]
+        turn = await someone.ask("hello")
+        app.app_focus = False
+        says(turn, "The answer.").close(True)
+        turn.end()
+        await someone.see(lambda: "\x1b]9;agent: The answer.\x07" in "".join(written))

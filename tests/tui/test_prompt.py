@@ -37,7 +37,7 @@ async def test_a_command_is_completed_and_run() -> None:
         await someone.pilot.press("ctrl+c")
         await someone.see(lambda: someone.app.prompt.text == "")
         await someone.pilot.press(*"/hel", "enter")
-        await someone.sees("Leaving")
+        await someone.sees("Writing")
 
 
 async def test_a_file_is_found_named_and_sent_with_its_text(tmp_path: Path) -> None:

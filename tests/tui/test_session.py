@@ -74,6 +74,23 @@ async def test_a_person_asks_for_room(open_session: Open) -> None:
     await again.close()
 
 
+async def test_what_is_laid_ahead_is_what_the_turn_then_asks(
+    open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session()
+    await session.begin()
+    await session.load(lambda fraction: None)
+    laid: list[list[int]] = []
+    monkeypatch.setattr(session.runtime, "prepare", laid.append)
+    for text in ("first", "second"):
+        session.lay_ahead(text)
+        await ask(session, text)
+        assert session.conversation.ids()[: len(laid[-1])] == laid[-1]
+    session.lay_ahead("another", before=0)
+    assert len(laid[-1]) == len(laid[0]), "as if nothing had been said"
+    await session.close()
+
+
 async def test_there_may_be_nothing_to_compact(open_session: Open) -> None:
     session = open_session()
     await session.begin()

@@ -140,7 +140,7 @@ async def served(someone: Person) -> None:
 async def keys(someone: Person) -> None:
     await someone.sees("ready")
     await someone.pilot.press("f1")
-    await someone.sees("Leaving")
+    await someone.sees("Writing")
 
 
 SCENES: list[Scene] = [

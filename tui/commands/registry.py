@@ -48,7 +48,13 @@ class Commands:
     """By their names."""
 
     def __init__(self, commands: Iterable[Command]) -> None:
-        self._commands = {command.name: command for command in commands}
+        self._commands: dict[str, Command] = {}
+        self.asked: set[str] = set()
+        """Servers whose prompts are among them."""
+        self.add(commands)
+
+    def add(self, commands: Iterable[Command]) -> None:
+        self._commands |= {command.name: command for command in commands}
 
     def all(self) -> list[Command]:
         return sorted(self._commands.values(), key=lambda command: command.name)

@@ -1,7 +1,8 @@
-"""All keys, on one page."""
+"""All keys and commands, on one page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -10,13 +11,23 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tui.commands.registry import Command
+
 KEYS = """\
 Writing
   Enter            send; while an answer runs it is queued
+  Ctrl-S           say it to the turn that runs; empty: what waits longest
   Ctrl-J           new line (Shift-Enter too, where the terminal tells)
-  ↑ ↓              earlier prompts; a queued one comes back first
+  ↑ ↓              earlier prompts; one that waits comes back first
   Esc              stop the answer, keep what was said
-  /compact         sent: a summary takes the place of earlier turns
+  Ctrl-G           write in $EDITOR
+  /  @             commands; files, whose text is sent with the prompt
+
+What was said
+  Ctrl-↑           pick a message (Alt-↑ too): ↑ ↓ go on from there
+    e r b c        edit it, retry it, branch before it, copy its answer
+    ← →            its other versions, where it has some
+  Ctrl-F           search: Enter, ↓ next; ↑ before; Esc back
 
 Looking
   F2               four live panes, or the conversation
@@ -27,13 +38,18 @@ Looking
   F4               light or dark
 
 Copying
-  Ctrl-Y           the last answer
-  Ctrl-C           what the mouse marked (with Shift: the terminal's own)
+  Ctrl-Y  Alt-Y    the last answer; its last code block
+  mouse            what is marked is copied (with Shift: the terminal's own)
 
 Leaving
   Ctrl-Q           at once
   Ctrl-C           stops the answer; clears the prompt; twice: leaves
 """
+
+
+def _listed(commands: Sequence[Command]) -> str:
+    lines = (f"  {f'/{one.name} {one.arguments}':28} {one.summary}" for one in commands)
+    return "\n".join(["", "Commands", *lines])
 
 
 class Help(ModalScreen[None]):
@@ -52,8 +68,12 @@ class Help(ModalScreen[None]):
     }
     """
 
+    def __init__(self, commands: Sequence[Command]) -> None:
+        super().__init__()
+        self._commands = commands
+
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
-            box.border_title = "Keys"
+            box.border_title = "Keys and commands"
             box.border_subtitle = "Esc goes back"
-            yield Static(KEYS.rstrip(), markup=False)
+            yield Static(f"{KEYS}{_listed(self._commands)}", markup=False)

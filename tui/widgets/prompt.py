@@ -41,7 +41,8 @@ class Prompt(TextArea):
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
         Binding("ctrl+up,alt+up", "app.pick", "An earlier message", show=False),
         Binding("ctrl+g", "app.edit_outside", "Write in $EDITOR", show=False),
-        Binding("ctrl+y", "app.copy_answer", "Copy the answer", show=False),
+        Binding("ctrl+y", "app.command('copy')", "Copy the answer", show=False),
+        Binding("alt+y", "app.command('copy', 'code')", "Copy the last code block", show=False),
     ]
     DEFAULT_CSS = """
     Prompt {

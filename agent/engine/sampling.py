@@ -75,12 +75,12 @@ class Sampler:
         allowed alone."""
         if not len(allowed):
             raise EngineError(_NOTHING)
-        peak = float(logits.max())
+        scores = logits.take(allowed)  # which costs much less than logits[allowed] for a few
         if not self._greedy:
-            left = allowed[logits[allowed] >= self.floor(logits, peak)]
+            peak = float(logits.max())
+            left = allowed[scores >= self.floor(logits, peak)]
             if len(left):
-                return int(left[self._draw_from(logits[left], -math.inf)])
-        scores = logits[allowed]
+                return int(left[self._draw_from(logits.take(left), -math.inf)])
         return int(allowed[scores.argmax() if self._greedy else self._choose(scores)])
 
     def _choose(self, logits: Logits) -> int:

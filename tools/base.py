@@ -74,6 +74,8 @@ class ServerState:
     """The version of MCP that is spoken with it; empty while it is not connected."""
     stderr: str = ""
     """The last of what it wrote there, in this run or the one before."""
+    transport: str = ""
+    """stdio, http, sse, built in"""
 
 
 OnProgress = Callable[[float, float | None, str | None], None]

@@ -106,6 +106,11 @@ class Connection:
         return self._client is not None and not ended.is_set()
 
     @property
+    def transport(self) -> str:
+        """Of a server over HTTP: ``http`` or ``sse``."""
+        return self._remote.transport if self._remote else ""
+
+    @property
     def stderr(self) -> str:
         return self._child.stderr() if self._child else ""
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
-import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tools.around import Around
 from tools.base import (
@@ -25,23 +21,17 @@ from tools.base import (
 )
 from tools.config import ServerConfig
 from tools.hands import Citable
-from tools.naming import clean, model_names
+from tools.naming import model_names
 from tools.questions import Caller, OnElicitation, OnSampling
 from tools.results import Results, encodable, failure
+from tools.server import Server
 from tools.tokens import Tokens
 
 if TYPE_CHECKING:
     from mcp import Client
 
-    from tools.connection import Connection, Way
-
-log = logging.getLogger(__name__)
 V = TypeVar("V")
 
-BACKOFF = (0.5, 60.0)
-"""Seconds before the first restart, and at most: it doubles each time."""
-HEALTHY = 30.0
-"""A server that ran for so many seconds starts again at the first step."""
 INVALID_PARAMS, CONNECTION_CLOSED = -32602, -32000
 """JSON-RPC and MCP error codes (the SDK's names; importing it here would cost too much)."""
 
@@ -64,11 +54,12 @@ class Host:
         self._results = Results(limit, results)
         self._tokens = Tokens(tokens)
         around = Around(self._results, tuple(roots), self._tokens)
-        self._servers = {config.name: _Server(config, around) for config in servers}
+        self._servers = {config.name: Server(config, around) for config in servers}
         self.left_out: frozenset[str] = frozenset()
         self._others: Collection[str] = ()
         self._named: tuple[Tool, ...] = ()
         self._named_from: list[Tool] | None = None
+        self._off: set[tuple[str, str]] = set()
 
     def joined(self, guests: Sequence[ServerConfig]) -> Host:
         """These servers and some more, which end when what this returns is closed."""
@@ -76,7 +67,7 @@ class Host:
         host.left_out = self.left_out
         host._results, host._others = self._results, frozenset(self._servers)
         around = Around(self._results, (), self._tokens)
-        host._servers = self._servers | {one.name: _Server(one, around) for one in guests}
+        host._servers = self._servers | {one.name: Server(one, around) for one in guests}
         return host
 
     def config(self, server: str) -> ServerConfig | None:
@@ -111,6 +102,10 @@ class Host:
     def tools(self) -> Sequence[Tool]:
         """Of all servers that have been ready, also while one restarts: a conversation's tools do
         not come and go. In the order of the settings, ``model_name`` set and unique."""
+        return [tool for tool in self.all_tools() if not self.is_off(tool.server, tool.name)]
+
+    def all_tools(self) -> Sequence[Tool]:
+        """Those that are switched off too."""
         tools = [tool for server in self._servers.values() for tool in server.offered()]
         if tools != self._named_from:
             names = model_names((tool.server, tool.name) for tool in tools)
@@ -120,6 +115,26 @@ class Host:
                 for tool in tools
             )
         return self._named
+
+    def is_off(self, server: str, tool: str) -> bool:
+        return (server, tool) in self._off
+
+    def switch(self, server: str, tool: str, *, on: bool) -> None:
+        """For this process: whether the turns that begin from now on have the tool."""
+        (self._off.discard if on else self._off.add)((server, tool))
+
+    def reconnect(self, name: str) -> None:
+        """End the connection, if there is one, and begin anew; also where settings disable it."""
+        self._servers[name].restart()
+
+    async def log_in(self, name: str, show: Callable[[str], None]) -> None:
+        """To a server over HTTP, with the person's browser; ``show`` gets the page's address. Raises
+        LoginFailed."""
+        from tools.oauth import log_in
+
+        server = self._servers[name]
+        await log_in(server.config, self._tokens, browser=True, show=show)
+        server.restart()
 
     def tool(self, name: str) -> Tool | None:
         """By ``server.tool``."""
@@ -231,169 +246,3 @@ class Host:
         """End every server; nothing is left running."""
         own = (server for name, server in self._servers.items() if name not in self._others)
         await asyncio.gather(*(server.close() for server in own))
-
-
-class _Server:
-    """A server's settings, its state, and the task that keeps it running."""
-
-    def __init__(self, config: ServerConfig, around: Around) -> None:
-        self.config, self._around = config, around
-        self._tools: list[Tool] = list(config.hand.tools) if config.hand else []
-        self._connection: Connection | None = None
-        self._ready = False
-        self._reached = False
-        """It was ready once, this way."""
-        self._task: asyncio.Task[None] | None = None
-        self._closing = False
-        self._changed = asyncio.Event()
-        self._wanted = asyncio.Event()
-        self.settled = asyncio.Event()
-        self.error: str | None = config.problem
-        self._stderr = ""
-        if not config.enabled or config.problem:
-            self.settled.set()
-
-    def problem(self) -> str | None:
-        """Why nothing of it can be called; a hand's connection is made when it is needed."""
-        if not self.config.enabled:
-            return "is disabled"
-        if self.config.hand is not None and not self._closing:
-            return self.config.hand.problem()
-        return None if self._ready else self.error
-
-    def offered(self) -> list[Tool]:
-        if not self.config.enabled or (self.config.hand and self.config.hand.problem()):
-            return []
-        return [tool for tool in self._tools if self.config.offers(tool.name)]
-
-    def state(self) -> ServerState:
-        config, error = self.config, self.problem()
-        status: Literal["starting", "ready", "failed", "disabled"]
-        if not config.enabled:
-            status, error = "disabled", None
-        elif error is not None:
-            status = "failed"
-        elif config.hand is None and not self._ready:
-            status = "starting"
-        else:
-            status = "ready"
-            if absent := set(config.enabled_tools or ()) - {tool.name for tool in self._tools}:
-                error = f"has no tool {', '.join(sorted(absent))}"
-        tools = [clean(tool.name) for tool in self.offered()]
-        connection = self._connection
-        return ServerState(
-            config.name,
-            status,
-            tools,
-            error and encodable(error),
-            config.required,
-            protocol=connection.protocol if connection and self._ready else "",
-            stderr=encodable((connection and connection.stderr) or self._stderr),
-        )
-
-    async def wait(self, seconds: float | None) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.settled.wait(), seconds)
-
-    def start(self) -> None:
-        possible = self.config.enabled and not self.config.problem
-        if self._task is None and not self._closing and possible:
-            self._task = asyncio.create_task(self._own(), name=f"mcp {self.config.name}")
-
-    async def connection(self) -> Connection | None:
-        """The live connection; while it starts, once it has; None where that fails."""
-        self.start()
-        if self._task is None or self._closing:
-            return None
-        if self._ready and not self._alive():
-            await self._outcome()  # it has just ended, and its owner is about to say so
-        if not self._ready:
-            self._wanted.set()  # cuts a wait between two attempts short
-            await self._outcome()
-        return None if self.problem() else self._connection
-
-    def _alive(self) -> bool:
-        return self._connection is not None and self._connection.alive
-
-    async def _outcome(self) -> None:
-        if not self._closing:
-            self._changed.clear()
-            await self._changed.wait()
-
-    async def close(self) -> None:
-        self._closing = True
-        self._wanted.set()
-        if self._connection is not None:
-            self._connection.stop()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        self.error = self.error or "is closed"
-        self.settled.set()
-        if self.config.hand is not None:
-            await self.config.hand.close()
-
-    async def _own(self) -> None:
-        """Connect, again and again, until closed."""
-        try:
-            if self.config.hand is not None:
-                await self.config.hand.start()
-                self.settled.set()  # its definitions were known from the beginning
-            # The SDK's import takes most of a second; the first server to come pays in a thread.
-            module = await asyncio.to_thread(import_module, "tools.connection")
-            delay = BACKOFF[0]
-            ways = itertools.cycle(_ways(self.config))
-            way = next(ways)
-            while not self._closing:
-                self._connection = module.Connection(self.config, self._around, way)
-                began = asyncio.get_running_loop().time()
-                reason = await self._connection.run(self._publish)
-                self._stderr = self._connection.stderr or self._stderr
-                if not self._reached and way == "" and self.config.tries_sse:
-                    way = next(ways)  # at once: it is still the same start
-                    continue
-                if not self._reached:
-                    way = next(ways)
-                self._fail(reason)
-                if asyncio.get_running_loop().time() - began > HEALTHY:
-                    delay = BACKOFF[0]
-                await self._pause(delay)
-                delay = min(delay * 2, BACKOFF[1])
-        except Exception as error:
-            log.exception("%s", self.config.name)
-            self._fail(f"failed: {error}")
-        finally:
-            self._closing = True
-            self._connection = None
-            self._settle()
-
-    def _publish(self, tools: list[Tool]) -> None:
-        # A hand's definitions are its own, with the names that the model was trained on.
-        if self.config.hand is None:
-            self._tools = tools
-        self._ready = self._reached = True
-        self.error = None
-        self._settle()
-
-    def _fail(self, reason: str) -> None:
-        if not self._closing:
-            log.warning("MCP server %s %s", self.config.name, reason)
-        self._ready, self.error = False, reason
-        self._settle()
-
-    def _settle(self) -> None:
-        self.settled.set()
-        self._changed.set()
-
-    async def _pause(self, seconds: float) -> None:
-        if self._closing:
-            return
-        self._wanted.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wanted.wait(), seconds)
-
-
-def _ways(config: ServerConfig) -> tuple[Way, ...]:
-    """How to connect: where one way has never worked, the next attempt takes another."""
-    if config.hand:
-        return ("",)
-    return ("", "sse") if config.tries_sse else ("", "legacy")

@@ -47,14 +47,24 @@ async def stored_auth(config: ServerConfig, tokens: Tokens) -> httpx2.Auth | Non
     return _provider(config.url, _Storage(config.url, tokens, kept), "") if kept else None
 
 
-async def log_in(config: ServerConfig, tokens: Tokens, *, browser: bool) -> None:
-    """Through the browser (or the page's address on stderr). Raises LoginFailed."""
+def _on_stderr(page: str) -> None:
+    print(f"Log in here: {page}", file=sys.stderr, flush=True)
+
+
+async def log_in(
+    config: ServerConfig,
+    tokens: Tokens,
+    *,
+    browser: bool,
+    show: Callable[[str], None] = _on_stderr,
+) -> None:
+    """Through the browser, or the page whose address ``show`` gets. Raises LoginFailed."""
     assert config.url is not None
     storage = _Storage(config.url, tokens, {})
     async with _redirects() as (address, result):
 
         async def visit(page: str) -> None:
-            print(f"Log in here: {page}", file=sys.stderr, flush=True)
+            show(page)
             if browser:
                 await asyncio.to_thread(webbrowser.open, page)
 

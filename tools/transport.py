@@ -24,14 +24,14 @@ class Remote:
     """One connection to a server's URL."""
 
     def __init__(self, config: ServerConfig, way: Way, auth: httpx2.Auth | None) -> None:
-        self._config, self._way, self._auth = config, way, auth
+        self._config, self.transport, self._auth = config, way, auth
         self.refusal: int | None = None
         """The last HTTP status that was an error."""
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
         assert self._config.url is not None
-        if self._way == "sse":
+        if self.transport == "sse":
             async with sse_client(
                 self._config.url,
                 headers=dict(self._config.headers),

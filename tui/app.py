@@ -67,6 +67,7 @@ class AgentApp(App[int]):
         # At once: what is typed behind it is meant for the room.
         Binding("f5", "room('sessions')", "Conversations", priority=True),
         Binding("f6", "room('models')", "Models", priority=True),
+        Binding("f7", "room('servers')", "MCP servers and tools", priority=True),
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
 

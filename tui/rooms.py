@@ -50,6 +50,13 @@ class Rooms:
 
         await app.push_screen(Sessions(store, current, running=app.turn is not None), left)
 
+    async def servers(self) -> None:
+        from tui.screens.servers import Servers
+
+        app = self._app
+        room = Servers(app.session.runtime, app.session.options)
+        await app.push_screen(room, lambda _: app.show_status())
+
     # --- models ---
 
     async def models(self) -> None:

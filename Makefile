@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer test test-clients test-fast lint bench fuzz load tiny-eval clean
+.PHONY: demo env peer test test-clients test-fast lint bench fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -70,6 +70,15 @@ fuzz: $(READY)
 # 32 clients of all kinds, 2,000 requests; memory is measured.
 load: $(READY)
 	$(BIN)/python -m tests.load
+
+# 500 times kill -9 while turns are written down.
+faults: $(READY)
+	$(BIN)/python -m tests.load.kills
+
+# An hour of turns with tools, cancels and branches, or: make soak MINUTES=5
+MINUTES ?= 60
+soak: $(READY)
+	$(BIN)/python -m tests.load.soak --minutes $(MINUTES)
 
 tiny-eval: $(READY)
 	$(BIN)/python -m agent.tiny.evaluate

@@ -184,9 +184,9 @@ class Calls:
         return any(call.client for call in self.pending)
 
     @property
-    def untold(self) -> list[str]:
-        """Recipients of pending calls whose results the model has not got yet."""
-        return [call.recipient for call in self.pending if not call.client]
+    def untold(self) -> list[tuple[str, str | None]]:
+        """Recipients of pending calls whose results the model has not got yet, and what is known."""
+        return [(call.recipient, call.text) for call in self.pending if not call.client]
 
     async def run(self) -> bool:
         """Run the pending calls; true when the turn is over with them.
@@ -288,23 +288,21 @@ class Calls:
         self._result(call, result)
 
     def _result(self, call: Call, result: ToolResult) -> None:
-        writer = call.ours
+        writer, text = call.ours, result.text
+        call.failed = result.failure != "none"
+        call.text = f"Error: {text}" if call.failed and not text.startswith("Error") else text
         match result.failure:
             case "none":
-                writer.completed(result.text)
-                call.text = result.text
-                return
+                writer.completed(text)
             case "execution":
-                content = result.content or [{"type": "text", "text": result.text}]
+                content = result.content or [{"type": "text", "text": text}]
                 writer.failed(ev.McpToolExecutionError(content=content))
             case "protocol":
-                writer.failed(ev.McpProtocolError(code=result.code, message=result.text))
-        call.failed = True
-        call.text = result.text if result.text.startswith("Error") else f"Error: {result.text}"
+                writer.failed(ev.McpProtocolError(code=result.code, message=text))
 
     def _fail(self, call: Call, code: int, text: str) -> None:
-        call.ours.failed(ev.McpProtocolError(code=code, message=text))
         call.failed, call.text = True, f"Error: {text}"
+        call.ours.failed(ev.McpProtocolError(code=code, message=text))
 
     def _unknown(self, recipient: str) -> str:
         # As it would be called if it were there; its server's name stands before "." or "__".

@@ -22,6 +22,8 @@ class Log:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.closed = False
+        self.first: Callable[[Event], None] | None = None
+        """Told of each event before anybody sees it."""
         self._waiting: set[asyncio.Future[None]] = set()
 
     def append(self, event: Event) -> None:
@@ -29,6 +31,8 @@ class Log:
         if self.closed:
             return
         self.events.append(event)
+        if self.first is not None:
+            self.first(event)
         self._wake()
 
     def close(self) -> None:

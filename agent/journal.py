@@ -45,6 +45,7 @@ class Journal:
         self._seen = 0
         self._works = True
         self._task = asyncio.create_task(self._follow())
+        turn.log.first = self._came
 
     def finish(self, response: ev.Response) -> None:
         """The turn has ended. Raises sqlite3.Error."""
@@ -52,6 +53,11 @@ class Journal:
         self._take()
         packed = zlib.compress("\n".join(self._lines).encode())
         self._store.finish(self._turn.conversation, response, packed)
+
+    def _came(self, event: ev.Event) -> None:
+        """What is seen as finished is kept."""
+        if isinstance(event, ev.OutputItemDone):
+            self._note(self._take())
 
     async def _follow(self) -> None:
         async for _ in self._turn.log.follow():
@@ -105,8 +111,9 @@ def as_if_ended(turn: Turn) -> list[Entry]:
             spans.append(Span(start, len(pieces.ids), opened, False, ""))
         ending.add_generated(form, pieces.ids, spans)
     elif form is not None:
-        for recipient in turn.calls.untold:
-            ending.add_result(form, recipient, "Error: the program ended before it ran.")
+        for recipient, text in turn.calls.untold:
+            text = "Error: the program ended before it ran." if text is None else text
+            ending.add_result(form, recipient, text)
     return [entry for entry in (*talk.entries, *ending.entries) if not entry.reasoning]
 
 

@@ -86,6 +86,8 @@ alter table turns add column events blob
 """
 """What is known of turns that run (`journal.py`), and the events of those that have ended."""
 
+CLOCK = 60.0
+"""Seconds by which the clock may have been set meanwhile."""
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""
 
@@ -104,11 +106,13 @@ def connect(path: Path) -> sqlite3.Connection:
 
 def mark_lost(db: sqlite3.Connection, table: str) -> None:
     """What ran in a process that is gone has failed. ``table``: of turns or of responses."""
-    rows = db.execute(f"select id, response, pid from {table} where status = 'in_progress'")
+    rows = db.execute(
+        f"select id, response, pid, created from {table} where status = 'in_progress'"
+    )
     error = ResponseError(code="server_error", message="The process ended during this turn.")
-    for name, text, pid in rows.fetchall():
+    for name, text, pid, created in rows.fetchall():
         # Our own id is that of a process before us: this one opens the store before its turns.
-        if pid == os.getpid() or not _alive(pid):
+        if pid == os.getpid() or not _alive(pid, created):
             lost = json.loads(text) | {"status": "failed", "error": error.model_dump()}
             db.execute(
                 f"update {table} set status = 'failed', response = ? where id = ?",
@@ -116,14 +120,17 @@ def mark_lost(db: sqlite3.Connection, table: str) -> None:
             )
 
 
-def _alive(pid: int) -> bool:
+def _alive(pid: int, since: float) -> bool:
+    """A process of this id lives, and did so then (seconds since 1970): ids are given again."""
+    import psutil
+
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        began: float = psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
+    except psutil.AccessDenied:
         return True
-    return True
+    return began <= since + CLOCK
 
 
 def blob(ids: list[int]) -> bytes:

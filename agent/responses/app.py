@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
+from agent.events import Event, OutputItemDone
 from agent.metrics import CONTENT_TYPE, Metrics
 from agent.models import Model
 from agent.responses import chat, compaction, openapi, socket, stored
@@ -105,6 +106,7 @@ class Endpoint:
         await self._admitted(turn)
         if made.store:
             self.memory.begin(made.kept())
+            turn.log.first = lambda event: self._came(made, event)
         if made.background:
             self.awaited(asyncio.create_task(self._until_ended(turn)))
         return turn
@@ -121,6 +123,11 @@ class Endpoint:
         if error is not None and error.code == RATE_LIMIT:
             self._leave(self.running.pop(turn))
             raise too_many(error.message)
+
+    def _came(self, made: Plan, event: Event) -> None:
+        """What is seen as finished is kept, even if this process is killed."""
+        if isinstance(event, OutputItemDone) and made.store:
+            self.memory.begin(made.kept())
 
     async def _until_ended(self, turn: Turn) -> None:
         await turn.done()

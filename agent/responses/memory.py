@@ -38,7 +38,7 @@ class Memory:
         self._pruned = time.monotonic()
 
     def begin(self, kept: Kept) -> None:
-        """It runs from now on; should this process not live to see its end, that will be known."""
+        """It runs, and has come so far: should this process not live to see its end, that is kept."""
         self._archive(kept)
 
     def keep(self, kept: Kept) -> None:

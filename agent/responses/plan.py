@@ -15,6 +15,7 @@ from agent.engine.base import EngineError
 from agent.formats.base import OneMessage
 from agent.hosted import Approved
 from agent.items import new_id
+from agent.journal import as_if_ended
 from agent.responses import history
 from agent.responses.errors import ApiError, invalid, unsupported
 from agent.responses.guests import guests
@@ -93,7 +94,11 @@ class Plan:
 
     def kept(self) -> Kept:
         """What a next request needs of it; while it runs, as far as that is known."""
-        response, known = self.turn.response, self.history
+        response, known, talk = self.turn.response, self.history, self.turn.conversation
+        entries = talk.view()
+        if response.status == "in_progress":  # what there is of it, should this process be killed
+            response = response.model_copy(update={"output": self.turn.output.items})
+            entries = as_if_ended(self.turn)
         done = History(
             instructions=known.instructions,
             calls={**known.calls, **calls_of(response)},
@@ -109,12 +114,11 @@ class Plan:
                 if isinstance(item, ev.McpListToolsItem) and item.error is None
             },
         )  # fmt: skip
-        talk = self.turn.conversation
         if self._inputs is None:
             self._inputs = listed(self.request.sent)
         return Kept(
             response,
-            tuple(talk.view()),
+            tuple(entries),
             done,
             history.input_items(response.output),
             self._inputs,

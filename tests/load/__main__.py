@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.tiny import expand
 from tests.load import load
-from tests.load.program import table
+from tests.load.program import line
 
 FLAT = 1.05
 """So much of its memory of before the server may have in the end."""
@@ -25,7 +25,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         expand.ensure(Path(folder) / "cache")
         found = asyncio.run(load.run(Path(folder), **vars(options.parse_args())))
-    print(table([*found.rows()]))
+    head, *rest = found.rows()
+    print(*map(line, [head, ["---"] * len(head), *rest]), sep="\n")
     return int(found.growth > FLAT)
 
 

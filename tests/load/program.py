@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import psutil
@@ -116,8 +115,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def table(rows: list[tuple[Any, ...]]) -> str:
-    """As Markdown; the first row is its head."""
-    head, *rest = [[str(cell) for cell in row] for row in rows]
-    lines = [head, ["---"] * len(head), *rest]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def line(cells: Iterable[object]) -> str:
+    """Of a table, as Markdown."""
+    shown = (f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in cells)
+    return f"| {' | '.join(shown)} |"

@@ -1,0 +1,15 @@
+"""Turns with tools, cancels and branches leave nothing behind; `make soak` does so for an hour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.load.soak import soak
+
+
+@pytest.mark.slow
+async def test_a_while(home: Path) -> None:
+    row = await soak(home, seconds=3, warm=2, settled=False)
+    assert row.turns and row.tools and row.cancels

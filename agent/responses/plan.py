@@ -11,13 +11,13 @@ from agent import compact
 from agent import events as ev
 from agent.constraints import ANSWER, AnswerForm, Unenforceable
 from agent.conversation import Conversation, Developer, Message
-from agent.engine.base import EngineError
+from agent.engine.base import Busy, EngineError
 from agent.formats.base import OneMessage
 from agent.hosted import Approved
 from agent.items import new_id
 from agent.journal import as_if_ended
 from agent.responses import history
-from agent.responses.errors import ApiError, invalid, unsupported
+from agent.responses.errors import ApiError, invalid, too_many, unsupported
 from agent.responses.guests import guests
 from agent.responses.history import History
 from agent.responses.kept import Kept
@@ -220,6 +220,8 @@ async def _planned(
     except Unenforceable as error:
         param = "text.format.schema" if error.what == ANSWER else "tools"
         raise invalid(param, str(error), "invalid_json_schema") from error
+    except Busy as error:
+        raise too_many(str(error)) from error
     if options.compact:
         length = compact.least(runtime, conversation)
     if length >= context:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import openai
 import pytest
 
+from agent.engine import constrain
 from agent.engine.worker import QUEUE
 from agent.formats.harmony.vocabulary import CALL, ENDOFTEXT, RETURN
 from tests.responses.conftest import Serve
@@ -49,3 +51,28 @@ async def test_one_more_is_told_to_come_back(serve: Serve) -> None:
     served.endpoint.stop_all()
     await served.endpoint.drained()
     assert (await served.post({"input": "x", "max_output_tokens": 3})).status_code == 200
+
+
+@pytest.mark.slow
+async def test_too_many_schemas_to_compile(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constrain, "WAITING", 2)
+    served = await serve()
+    await served.runtime.ready()
+
+    def asked(number: int) -> Any:
+        schema = {"type": "object", "properties": {f"n{number}": {"type": "integer"}}}
+        form = {"type": "json_schema", "name": "x", "schema": schema}
+        return served.post({"input": "x", "max_output_tokens": 3, "text": {"format": form}})
+
+    form: Any = served.runtime.format
+    gate = threading.Event()
+    form.grammars._thread.submit(gate.wait)
+    waiting = [asyncio.create_task(asked(number)) for number in range(6)]
+    for made in asyncio.as_completed(waiting):
+        error = error_of(await made, 429)
+        assert error["code"] == "rate_limit_exceeded"
+        if sum(task.done() for task in waiting) >= 4:
+            break
+    gate.set()
+    answers = await asyncio.gather(*waiting)
+    assert [made.status_code for made in answers].count(200) == 2

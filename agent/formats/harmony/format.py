@@ -91,8 +91,7 @@ class HarmonyFormat:
         return self.render.tool_result(recipient, text)
 
     def plain(self, text: str) -> list[int]:
-        ids: list[int] = self.encoding.encode(text, disallowed_special=())
-        return ids
+        return self.render.body(text)
 
     def canonical(self, tool: str) -> str:
         return tool if tool.split(".")[0] in TRAINED else f"functions.{tool}"

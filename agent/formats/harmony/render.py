@@ -31,6 +31,7 @@ from agent.formats.harmony.schema import normalise
 from agent.formats.harmony.vocabulary import ASSISTANT, CALL, START
 from agent.formats.text import Tokenised, line, parts, unbroken, whole
 
+MOST_EMPTY = 1024
 _NO_NAME = re.compile(r"[^\w.-]")
 _THOUGHT = frozenset({"python", "browser", "container"})
 """Namespaces that gpt-oss calls while it thinks, in the analysis channel."""
@@ -41,6 +42,8 @@ class Renderer:
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self._encoding = encoding
+        self._empty: dict[tuple[Role | str | None, ...], list[int]] = {}
+        """Messages without text, by who speaks to whom: the rest of a message is its text."""
 
     def system(
         self,
@@ -112,16 +115,28 @@ class Renderer:
         recipient: str | None = None,
         content_type: str | None = None,
     ) -> list[int]:
-        known = text.ids if isinstance(text, Tokenised) else None
-        message = Message(
-            author=author,
-            content=[TextContent(text=part) for part in parts("" if known else whole(text))],
-            channel=channel,
-            recipient=recipient,
-            content_type=content_type,
-        )
-        ids = self._rendered(message)
-        return ids if known is None else [*ids[:-1], *known, ids[-1]]
+        key = (author.role, author.name, channel, recipient, content_type)
+        if (empty := self._empty.get(key)) is None:
+            if len(self._empty) >= MOST_EMPTY:
+                self._empty.clear()
+            message = Message(
+                author=author,
+                content=[TextContent(text="")],
+                channel=channel,
+                recipient=recipient,
+                content_type=content_type,
+            )
+            empty = self._empty[key] = self._rendered(message)
+        return [*empty[:-1], *self.body(text), empty[-1]]
+
+    def body(self, text: str) -> list[int]:
+        """A message's text; whatever it spells is text."""
+        if isinstance(text, Tokenised):
+            return text.ids
+        ids: list[int] = []
+        for part in parts(whole(text)):
+            ids += self._encoding.encode(part, disallowed_special=())
+        return ids
 
     def _rendered(self, message: Message, options: RenderOptions | None = None) -> list[int]:
         ids: list[int] = self._encoding.render(message, options)

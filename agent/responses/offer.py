@@ -156,6 +156,8 @@ def _named(offered: Offer, choice: ToolChoice, param: str) -> tuple[list[Functio
             ]
         case "code_interpreter" if offered.hosted.code:
             tools = _hand(offered.tools, "code_interpreter")
+        case kind if kind.startswith("web_search") and offered.hosted.search:
+            tools = _hand(offered.tools, "browser")
         case "namespace":
             functions = [f for f in offered.functions if choice.name == f.namespace]
         case "mcp" if choice.server_label in offered.servers:

@@ -179,6 +179,17 @@ async def test_web_search(serve: Serve) -> None:
     assert response["output"][0]["type"] == "mcp_call", "what was not offered is unknown"
 
 
+async def test_a_search_can_be_chosen(serve: Serve) -> None:
+    served = await serve(final("x"), tools="browser,python")
+    tools = [{"type": "web_search"}, CONTAINER]
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
+    check(await served.stream(input="x", tools=tools, tool_choice=allowed))
+    assert "namespace browser" in seen(served) and "## python" not in seen(served)
+    choice = {"type": "web_search_preview"}
+    refused = await served.post({"input": "x", "tools": [CONTAINER], "tool_choice": choice})
+    assert refused.json()["error"]["param"] == "tool_choice"
+
+
 class Site(http.server.BaseHTTPRequestHandler):
     """A SearXNG, and the pages that it finds."""
 

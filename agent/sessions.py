@@ -63,6 +63,50 @@ def show(session: Id) -> None:
     print(plain(markdown(record)), end="")
 
 
+@app.command(epilog="Example: agent sessions replay 3bc06fe5 --speed 4")
+def replay(
+    session: Id,
+    speed: Annotated[
+        float, typer.Option(min=0.01, metavar="X", help="So many times as fast as it was.")
+    ] = 1.0,
+    json_events: Annotated[
+        bool, typer.Option("--json-events", help="Every event as one JSON line on stdout.")
+    ] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="As agent run shows it.")] = False,
+) -> None:
+    """Watch a conversation happen again, in the app; it can go on there when it is over.
+
+    Pauses of more than three seconds are cut to three.
+    """
+    record = _record(_store(), session)
+    if not (json_events or plain):
+        from agent.shared import Shared
+        from tui.main import main
+
+        raise typer.Exit(main(Shared(), resume=record.summary.id, replay=speed))
+    import asyncio
+
+    asyncio.run(_replayed(record, speed, as_json=json_events))
+
+
+async def _replayed(record: Record, speed: float, *, as_json: bool) -> None:
+    from agent.replay import Replay
+    from agent.run import JsonLines
+    from agent.show import Terminal
+    from agent.show import plain as harmless
+
+    store = _store()
+    for turn in record.turns:
+        face: JsonLines | Terminal = JsonLines(sys.stdout) if as_json else Terminal(sys.stdout)
+        if not as_json:
+            print(f"\n❯ {harmless(turn.prompt)}\n", flush=True)
+        events = store.events(turn.response.id)
+        async for batch in Replay(turn, events, speed).start().log.follow():
+            for event in batch:
+                face.show(event)
+            face.flush()
+
+
 @app.command()
 def export(
     session: Id,

@@ -140,12 +140,16 @@ class AgentApp(App[int]):
             self.trouble = str(error)
             self.exit(2, return_code=2)
             return
+        playing = self.session.replay is not None
         await self._recall()
         self.session.runtime.hub.listen(self._began)
         self._introduce()
         if self.session.serving is not None:
             self.run_worker(self._serve())
-        self.run_worker(self._load())
+        if playing:  # which needs no model
+            self._loading = ""
+        else:
+            self.run_worker(self._load())
         self.begun = True
         self.prompt.completion = self.talk.completion()
         if self.session.picks:
@@ -155,7 +159,12 @@ class AgentApp(App[int]):
     async def _recall(self) -> None:
         from tui.said import Said
 
-        if earlier := self.session.earlier():
+        if (speed := self.session.replay) is not None:
+            from tui.replay import play
+
+            self.session.replay = None
+            self.run_worker(play(self, speed))
+        elif earlier := self.session.earlier():
             exchanges = (Said.from_turn(turn, clock=self.clock) for turn in earlier)
             await self.chat.recall([self.placed(said) for said in exchanges])
 

@@ -24,6 +24,7 @@ def main(
     go_on: bool = False,
     resume: str | None = None,
     serving: Serving | None = None,
+    replay: float | None = None,
 ) -> int:
     """Run the app; the exit code. ``serving``: the HTTP face beside it, in the same loop."""
     from agent.config import places
@@ -32,7 +33,7 @@ def main(
     trouble: str | None
     try:
         with terminal.kept(where.log):
-            session = Session(shared, go_on=go_on, resume=resume, serving=serving)
+            session = Session(shared, go_on=go_on, resume=resume, serving=serving, replay=replay)
             app = AgentApp(session, history=where.state / "prompts.jsonl")
             code = asyncio.run(_run(app))
             trouble = f"{app.trouble} ({where.log})." if code == 1 else app.trouble

@@ -54,10 +54,13 @@ class Session:
         go_on: bool = False,
         resume: str | None = None,
         serving: Serving | None = None,
+        replay: float | None = None,
     ) -> None:
-        """``go_on``: the latest conversation; ``resume``: the one with this id, empty: to be picked."""
+        """``go_on``: the latest conversation; ``resume``: the one with this id, empty: to be picked;
+        ``replay``: play it first, so many times as fast."""
         self.shared, self.serving = shared, serving
         self._go_on, self._resume = go_on, resume
+        self.replay = replay
         self.picks = resume == ""
         """The person wants to choose a conversation first."""
         self.toolset = Toolset()

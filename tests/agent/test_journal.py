@@ -84,3 +84,7 @@ def test_the_events_of_a_turn_are_kept_with_their_times(
     assert [e.type for e in events][-1] == done.events[-1]["type"] == "response.completed"
     assert {e.type for e in events} == {e["type"] for e in done.events}
     assert events[-1].response == response
+    again = agent("sessions", "replay", store.find(None), "--json-events", "--speed", "1000")
+    numbers = [e["sequence_number"] for e in again.events if not e["type"].startswith("agent.")]
+    assert numbers == list(range(len(numbers)))
+    assert again.events[-1]["response"] == done.events[-1]["response"]

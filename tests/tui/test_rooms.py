@@ -123,6 +123,19 @@ async def test_a_conversation_is_renamed_forked_and_deleted(visit: Any, store: S
         await someone.until(lambda: someone.app.session.conversation.id != branch.id)
 
 
+async def test_a_conversation_is_played_again_and_goes_on(visit: Any, store: Store) -> None:
+    keep(store, "conv_a", "Where is Paris?", "In France.")
+    async with visit(resume="conv_a", replay=0.01) as someone:
+        await someone.sees("❯ Where is Paris?")
+        await someone.press(*"and now?", "enter")
+        await someone.sees("next: and now?")
+        await someone.press("escape")
+        await someone.sees("In France.")
+        assert len(store.turns("conv_a")) == 1 and someone.app.prompt.text == "and now?"
+        await someone.press("enter")
+        await someone.sees("Fine.", "○ ready")
+
+
 def test_what_is_searched_is_text_and_no_markup(store: Store) -> None:
     keep(store, "conv_a", "100 % of _it_", 'He said "yes"')
     keep(store, "conv_b", "completed output", "nothing")

@@ -1,0 +1,59 @@
+"""A conversation played again in the app; afterwards it can go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from agent.replay import Replay
+from tui.said import Said
+
+if TYPE_CHECKING:
+    from agent.journal import Timed
+    from agent.kept import KeptTurn
+    from agent.turn import Turn
+    from tui.app import AgentApp
+
+OVER = "The replay is over; what you send goes on with the conversation."
+
+
+class Played(Replay):
+    """What the app takes for a turn."""
+
+    def __init__(
+        self, app: AgentApp, kept: KeptTurn, events: Sequence[Timed], speed: float
+    ) -> None:
+        super().__init__(kept, events, speed)
+        self._app = app
+        self.generated: list[list[int]] = []
+        self.steering: list[str] = []
+
+    def steer(self, text: str) -> None:
+        """Nobody reads it now: it is sent when the replay is over."""
+        self._app.queued.add(text)
+
+
+async def play(app: AgentApp, speed: float) -> None:
+    """All turns of the session's conversation; what is sent meanwhile waits."""
+    began = app.clock()
+
+    def clock() -> float:
+        """As fast as what is shown, so that it takes as long as it took."""
+        return began + (app.clock() - began) * speed
+
+    store = app.session.store
+    for kept in app.session.earlier():
+        played = Played(app, kept, store.events(kept.response.id), speed)
+        turn = cast("Turn", played)  # all that the app reads of one is there
+        said = Said(kept.prompt, clock=clock)
+        said.start = kept.start
+        app.talk.turn, app.talk.said = turn, app.placed(said)
+        exchange = await app.chat.begin(said)
+        app.pulse.resume()
+        played.start()
+        await app.follow(turn, said, exchange)
+        app.pulse.pause()
+    app.talk.turn = None
+    app.chat.say(OVER)
+    app.show_status()
+    await app.talk.next()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import time
@@ -211,6 +212,7 @@ class AgentApp(App[int]):
         finally:
             # How long the context is depends on the memory: now it is known.
             self._loading = ""
+            gc.freeze()  # what is there now stays
             self._show_model()
 
     async def _learn_prompts(self) -> None:
@@ -395,8 +397,8 @@ class AgentApp(App[int]):
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
 
-    def action_pick(self) -> None:
-        self.picking.latest()
+    async def action_pick(self) -> None:
+        await self.picking.latest()
 
     async def on_exchange_pressed(self, message: Exchange.Pressed) -> None:
         await self.picking.press(message.said, message.key)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from textual.strip import Strip
-
 from tui.blocks import Blocks
 from tui.markdown import Look, Row, plain, rendered
 
 SMALL = 2000
 """So many characters are rendered within milliseconds."""
-BLANK = Row(Strip([]))
+BLANK = Row([])
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -29,6 +30,8 @@ def main(
     """Run the app; the exit code. ``serving``: the HTTP face beside it, in the same loop."""
     from agent.config import places
 
+    # A full collection stops everything for 0.1 s and more; by itself Python makes many of them.
+    gc.set_threshold(5_000, 20, 20)
     where = places()
     trouble: str | None
     try:

@@ -24,7 +24,6 @@ from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
-from textual.strip import Strip
 
 from tui.blocks import parse
 from tui.words import shown, wrap
@@ -53,9 +52,13 @@ _GOES_ON, _GOES_ON_AFTER_A_BLANK = (Style.from_meta({"joined": by}) for by in ("
 class Row:
     """One row of the screen."""
 
-    strip: Strip
+    segments: list[Segment]
     end: str = "\n"
     """What stands between it and the next one in the text: nothing or a blank where it was wrapped."""
+
+    @property
+    def text(self) -> str:
+        return "".join(segment.text for segment in self.segments)
 
 
 def plain(text: str, width: int) -> list[Row]:
@@ -63,8 +66,8 @@ def plain(text: str, width: int) -> list[Row]:
     rows = []
     for line in text.split("\n"):
         *wrapped, (start, end) = wrap(line, width)
-        rows += [Row(Strip([Segment(line[a:b])]), _end(line[a:b])) for a, b in wrapped]
-        rows.append(Row(Strip([Segment(line[start:end])])))
+        rows += [Row([Segment(line[a:b])], _end(line[a:b])) for a, b in wrapped]
+        rows.append(Row([Segment(line[start:end])]))
     return rows
 
 
@@ -85,7 +88,7 @@ def rendered(text: str, width: int, look: Look) -> list[Row]:
     console = Console(file=io.StringIO(), width=width, theme=Theme(styles), force_terminal=True)
     lines = console.render_lines(_Document(text, look), pad=False)
     rows = [_row(line) for line in lines]
-    filled = [number for number, row in enumerate(rows) if row.strip.text.strip()]
+    filled = [number for number, row in enumerate(rows) if row.text.strip()]
     return rows[filled[0] : filled[-1] + 1] if filled else []
 
 
@@ -100,7 +103,7 @@ def _row(line: Sequence[Segment]) -> Row:
             style = style.update_link(None) + action
         # An entity can stand for what would turn the text around.
         segments.append(Segment(text if text.isprintable() else shown(text), style))
-    return Row(Strip(segments), end)
+    return Row(segments, end)
 
 
 def _wrapped(text: Text, width: int) -> Iterator[Text]:

@@ -22,10 +22,10 @@ class Picking:
     def __init__(self, app: AgentApp) -> None:
         self._app = app
 
-    def latest(self) -> None:
+    async def latest(self) -> None:
         """Begin with what was asked last."""
         if messages := self._app.chat.messages:
-            self._pick(messages[-1])
+            await self._pick(messages[-1])
 
     async def press(self, said: Said, key: str) -> None:
         """A key for the exchange that is picked."""
@@ -36,15 +36,15 @@ class Picking:
         if key in TURNS:
             await self._switch(said, TURNS[key])
         elif key in STEPS and at + STEPS[key] < len(messages):
-            self._pick(messages[max(0, at + STEPS[key])])
+            await self._pick(messages[max(0, at + STEPS[key])])
         else:
             app.prompt.focus()
             if key in COMMANDS:
                 await app.talk.take(f"/{COMMANDS[key]} {at + 1}")
 
-    def _pick(self, said: Said) -> None:
+    async def _pick(self, said: Said) -> None:
         messages = self._app.chat.messages
-        self._app.chat.exchange(said).pick()
+        (await self._app.chat.exchange(said)).pick()
         number = f"message {messages.index(said) + 1} of {len(messages)}"
         place = f"← → {said.place[0]}/{said.place[1]}" if said.place else ""
         words = [number, *(f"{key} {name}" for key, name in COMMANDS.items()), place, "Esc"]
@@ -62,4 +62,4 @@ class Picking:
         app.session.open(others[(at - 1 + by) % len(others)])
         await app.show_conversation()
         if same := [one for one in app.chat.messages if one.start == said.start]:
-            self._pick(same[0])
+            await self._pick(same[0])

@@ -43,7 +43,7 @@ def render(growing: Growing) -> None:
 
 
 def text(rows: list[Row]) -> list[str]:
-    return [row.strip.text.rstrip() for row in rows]
+    return [row.text.rstrip() for row in rows]
 
 
 def test_each_block_is_shown_as_what_it_is() -> None:
@@ -89,16 +89,16 @@ def test_what_was_rendered_for_an_older_width_is_left_out() -> None:
 
 def test_rows_know_how_they_go_on() -> None:
     for rows in (plain("aaa bbb\nccccccc", 5), rendered("aaa bbb  \nccccccc", 5, LOOK)):
-        assert [(row.strip.text.strip(), row.end) for row in rows] == [
+        assert [(row.text.strip(), row.end) for row in rows] == [
             ("aaa", " "), ("bbb", "\n"), ("ccccc", ""), ("cc", "\n"),
         ]  # fmt: skip
 
 
 def test_an_entity_cannot_turn_the_text_around_and_a_link_is_the_apps() -> None:
     rows = rendered("a&#8238;b &#27;[2J [x](https://example.org/\"'?a=%1b)", 60, LOOK)
-    line = rows[0].strip
+    line = rows[0]
     assert line.text.startswith("a\N{REPLACEMENT CHARACTER}b \N{REPLACEMENT CHARACTER}[2J x")
-    assert not any(segment.style and segment.style.link for segment in line)
+    assert not any(segment.style and segment.style.link for segment in line.segments)
 
 
 async def test_who_copies_gets_the_lines_that_were_written() -> None:

@@ -15,6 +15,7 @@ from tui.attachments import attached, folded
 from tui.part import thought
 from tui.picking import KEYS
 from tui.said import Said
+from tui.widgets.call import FOLDED
 from tui.widgets.panes import Panes
 from tui.widgets.record import Record
 from tui.words import count, seconds
@@ -142,3 +143,18 @@ def _numbers(said: Said) -> str:
         f"{said.speed:.0f} tok/s" if said.speed else "",
     ]
     return " · ".join(filter(None, words))
+
+
+def estimated(said: Said, width: int) -> int:
+    """About how many rows its record takes."""
+    rows = 3 + min(PROMPT_LINES, said.prompt.count("\n") + 1)
+    for part in said.parts:
+        match part.kind:
+            case "reasoning":
+                rows += 2
+            case "call":
+                rows += 3 + min(FOLDED, (part.result or "").count("\n") + 1)
+            case _:
+                text = part.whole or str(part.text)
+                rows += 1 + text.count("\n") + len(text) // max(1, min(width, 120))
+    return rows

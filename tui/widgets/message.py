@@ -145,7 +145,7 @@ class Message(Widget):
         width, rows, style = self.size.width, self._text.rows, self.rich_style
         if y >= len(rows):
             return Strip.blank(width, style)
-        strip = rows[y].strip
+        strip = Strip(rows[y].segments)
         if (selection := self.text_selection) and (span := selection.get_span(y)):
             text = strip.text
             start, end = span[0], len(text) if span[1] == -1 else span[1]
@@ -163,7 +163,7 @@ class Message(Widget):
         for y, row in enumerate(self._text.rows):
             if (span := selection.get_span(y)) is None:
                 continue
-            part = row.strip.text[span[0] : None if span[1] == -1 else span[1]]
+            part = row.text[span[0] : None if span[1] == -1 else span[1]]
             text += (part.strip() if text and not text.endswith("\n") else part.rstrip()) + row.end
         return text.rstrip("\n"), "\n"
 

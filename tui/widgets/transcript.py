@@ -199,8 +199,8 @@ class Transcript(VerticalScroll, can_focus=False):
     # --- only what is near has widgets ---
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        self._place = None  # first: what is told of it may lay out
         super().watch_scroll_y(old_value, new_value)
-        self._place = None
         self._fill_soon()
 
     def _fill_soon(self) -> None:

@@ -95,7 +95,7 @@ class AgentApp(App[int]):
 
         # Held here: while the app leaves they are on no screen any more.
         self.chat, self.served = Transcript(id="chat"), Transcript(id="served")
-        self.queued = Queued()
+        self.queued, self.status_line = Queued(), StatusLine()
         self.prompt = Prompt(self._history, lambda: not self.queued.empty)
 
     def compose(self) -> ComposeResult:
@@ -107,7 +107,7 @@ class AgentApp(App[int]):
         yield self.queued
         yield self.prompt.choices
         yield self.prompt
-        yield StatusLine()
+        yield self.status_line
 
     def on_mount(self) -> None:
         self.prompt.focus()
@@ -119,7 +119,7 @@ class AgentApp(App[int]):
     @property
     def status(self) -> Status:
         """What the last line tells."""
-        return self.query_one(StatusLine).status
+        return self.status_line.status
 
     @property
     def turn(self) -> Turn | None:
@@ -363,11 +363,11 @@ class AgentApp(App[int]):
         self.show_status()
 
     def show_status(self) -> None:
-        for line in self.query(StatusLine):  # none any more while the app leaves
-            line.status.watched = len(self._watched)
-            if self.begun:
-                line.status.count_servers(self.session.runtime.host.servers())
-            line.follow(self.talk.said, running=self.turn is not None, loading=self._loading)
+        self.status.watched = len(self._watched)
+        if self.begun:
+            self.status.count_servers(self.session.runtime.host.servers())
+        running = self.turn is not None
+        self.status_line.follow(self.talk.said, running=running, loading=self._loading)
 
     # --- what the person does ---
 

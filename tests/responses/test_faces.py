@@ -70,7 +70,7 @@ async def test_all_see_the_same(serve: Serve) -> None:
     assert [part.id for part in said.parts] == [item["id"] for item in over_http["output"]]
     _, thinking, call, answer = said.parts
     assert str(thinking.text) == over_http["output"][1]["content"][0]["text"]
-    assert json.loads(str(call.text)) == json.loads(over_http["output"][2]["arguments"])
+    assert str(call.text) == json.loads(over_http["output"][2]["arguments"])["code"]
     assert call.result == over_http["output"][2]["output"] == "42"
     assert str(answer.text) == said.answer == over_http["output"][3]["content"][0]["text"]
     assert said.status == over_http["status"]

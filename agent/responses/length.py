@@ -12,24 +12,29 @@ from agent.formats.text import PART, Tokenised, parts, whole
 from agent.responses.errors import ApiError
 from agent.responses.memory import Memo
 
+AT_ONCE = 4 * PART
+"""Characters of all messages together, which nobody notices."""
+
 
 async def tokenised(
     form: Format, messages: Sequence[Message], context: int | None, memo: Memo
-) -> list[Message]:
-    """The messages; long texts know their ids.
+) -> Sequence[Message]:
+    """The messages; where they are long together, their texts know their ids.
 
     ``context``: in tokens; what is longer is refused as soon as that is known. ``memo``: what need
     not be tokenised. Raises ApiError.
     """
-    result, total = [], 0
+    if sum(len(_text(message)) for message in messages) <= AT_ONCE:
+        return messages
+    result, total = list[Message](), 0
     for message in messages:
-        text = message.arguments if isinstance(message, Called) else message.text
-        if len(text) <= PART or memo.recall(message) is not None:
+        if (entry := memo.recall(message)) is not None:
             result.append(message)
+            total += len(entry.ids)
             continue
-        known = Tokenised(text)
+        known = Tokenised(_text(message))
         known.ids = []
-        for part in parts(whole(text)):
+        for part in parts(whole(known)):
             known.ids += form.plain(part)
             if context is not None and total + len(known.ids) > context:
                 raise too_many_tokens(context, f"more than {context}")
@@ -40,6 +45,10 @@ async def tokenised(
         else:
             result.append(replace(message, text=known))
     return result
+
+
+def _text(message: Message) -> str:
+    return message.arguments if isinstance(message, Called) else message.text
 
 
 def too_many_tokens(context: int, number: int | str) -> ApiError:

@@ -66,6 +66,7 @@ async def test_it_is_refused_as_soon_as_that_is_known(
     bodies = (
         {"input": WORDS * 50_000},
         {"input": [long] * 10},
+        {"input": [{"role": "user", "content": WORDS * 20}] * 3000},
         {"input": "x", "instructions": WORDS * 50_000},
         {"input": "x", "tools": [{**WEATHER, "description": WORDS * 5000}]},
     )

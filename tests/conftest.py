@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,14 @@ from agent.tiny import expand
 
 ROOT = Path(__file__).parent.parent
 collect_ignore = ["clients"]  # they run in an environment of their own: make test-clients
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test touches the folders of the person who runs it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENT_HOME", str(tmp_path_factory.mktemp("nobody")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -143,10 +143,11 @@ def test_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive.close()
 
 
-def test_settings(home: Path) -> None:
+def test_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from agent.config import places, settings
     from agent.errors import UserError
 
+    monkeypatch.setenv("AGENT_HOME", str(home))
     file = places().config / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("responses_days = 7\nresponses_most = 5\n")

@@ -260,24 +260,36 @@ def remove(name: str) -> None:
     print(f"{name} is no longer in {path}.")
 
 
-def take_over(yes: bool) -> int:
+def news(home: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Other programs' servers below this home folder that the file at ``path`` has not; and what
+    of them was left out and why. Raises UserError."""
     from tools.importing import found
 
-    path = places().servers
     try:
         known = mcp_json.names(path)
     except ConfigError as error:
         raise UserError(f"{error}.") from error
     entries: dict[str, Any] = {}
-    for source in found(Path.home()):
+    told = []
+    for source in found(home):
         for name, entry in source.entries.items():
             if name in known or name in entries:
-                print(f"  {clean(name)}: left out, for you have one of that name ({source.client})")
-                continue
-            entries[name] = entry
-            print(f"  {clean(name)}: {clean(mcp_json.shown(entry))}  ({source.client})")
-        for trouble in source.troubles:
-            print(f"  {trouble}", file=sys.stderr)
+                told.append(
+                    f"{clean(name)}: left out, for you have one of that name ({source.client})"
+                )
+            else:
+                entries[name] = entry
+        told += source.troubles
+    return entries, told
+
+
+def take_over(yes: bool) -> int:
+    path = places().servers
+    entries, told = news(Path.home(), path)
+    for name, entry in entries.items():
+        print(f"  {clean(name)}: {clean(mcp_json.shown(entry))}")
+    for line in told:
+        print(f"  {line}", file=sys.stderr)
     if not entries:
         print("Nothing new was found.")
         return DONE

@@ -53,7 +53,7 @@ class Host:
         servers are told they may work in. ``tokens``: the file of logins where there is no keyring."""
         self._results = Results(limit, results)
         self._tokens = Tokens(tokens)
-        around = Around(self._results, tuple(roots), self._tokens)
+        self._around = around = Around(self._results, tuple(roots), self._tokens)
         self._servers = {config.name: Server(config, around) for config in servers}
         self.left_out: frozenset[str] = frozenset()
         self._others: Collection[str] = ()
@@ -74,6 +74,12 @@ class Host:
         """The settings of a server, as the policy needs them."""
         found = self._servers.get(server)
         return found.config if found else None
+
+    def add(self, servers: Sequence[ServerConfig]) -> None:
+        """Further ones, which begin to connect."""
+        for config in servers:
+            self._servers[config.name] = Server(config, self._around)
+            self._servers[config.name].start()
 
     async def start(self) -> None:
         """Begin connecting, all at once, in the background; returns at once."""

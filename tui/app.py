@@ -155,6 +155,8 @@ class AgentApp(App[int]):
         self.prompt.completion = self.talk.completion()
         if self.session.picks:
             await self.rooms.enter("sessions")
+        if self.session.first and not (self.prompt.text or self.queued.prompts):
+            await self.rooms.enter("first")
         await self.talk.next()
 
     async def _recall(self) -> None:

@@ -50,6 +50,42 @@ class Rooms:
 
         await app.push_screen(Sessions(store, current, running=app.turn is not None), left)
 
+    async def first(self) -> None:
+        """What a new person is offered."""
+        from pathlib import Path
+
+        from agent.shelf import listed
+        from tools.importing import found
+        from tui.screens.first import First, offers
+
+        app = self._app
+        runtime = app.session.runtime
+        rows = await asyncio.to_thread(listed, runtime.where)
+        servers = await asyncio.to_thread(lambda: list(found(Path.home())))
+
+        async def left(wish: str | None) -> None:
+            match (wish or "").split(" ", 1):
+                case "run", name:
+                    self._act(("default", name))
+                    await app.talk.take(f"/model {name}")
+                case "pull", name:
+                    self.pull(name)
+                    app.chat.say(
+                        f"{name} is being downloaded: F6 shows how far it is, and stops it."
+                    )
+                case ["models"]:
+                    await self.enter("models")
+                case ["import"]:
+                    await self.enter("imported")
+
+        await app.push_screen(First(runtime.model.name, offers(rows, servers)), left)
+
+    async def imported(self) -> None:
+        """Other programs' MCP servers become the person's own."""
+        from tui.importing import take_over
+
+        await take_over(self._app)
+
     async def servers(self) -> None:
         from tui.screens.servers import Servers
 

@@ -6,6 +6,7 @@ Everything heavy is imported in ``begin()``, in a thread, after the prompt is on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -61,6 +62,8 @@ class Session:
         self.shared, self.serving = shared, serving
         self._go_on, self._resume = go_on, resume
         self.replay = replay
+        self.first = False
+        """The app was never started before."""
         self.picks = resume == ""
         """The person wants to choose a conversation first."""
         self.toolset = Toolset()
@@ -75,6 +78,7 @@ class Session:
         """Imports, configuration, the store; tools begin to connect. Raises UserError."""
         await asyncio.to_thread(self._prepare)
         self._open_store()
+        self._greet()
         self._began = True
         await self.runtime.start()
 
@@ -87,6 +91,15 @@ class Session:
         importlib.import_module("tui.widgets.exchange")
         self.runtime = setup.runtime(self.shared)
         self.options = setup.options(self.shared, self.runtime.model, compact=True)
+
+    def _greet(self) -> None:
+        """Once, where the embedded model answers because there is no other."""
+        runtime, mark = self.runtime, self.runtime.where.state / "welcomed"
+        chosen = self.shared.model or self._go_on or self._resume is not None
+        if runtime.model.embedded and runtime.script is None and not chosen:
+            self.first = not mark.exists()
+            with contextlib.suppress(OSError):
+                mark.touch()
 
     def _open_store(self) -> None:
         from agent.conversation import Conversation

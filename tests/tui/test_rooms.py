@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from agent.shared import Shared
 from agent.store import Store
 from tests.agent.test_pull import Hub, hub  # noqa: F401
 from tests.responses.conftest import own_logging  # noqa: F401
+from tests.tools.conftest import SERVERS
 from tests.tui.played import screen_text, wait_until
 from tui.app import AgentApp
 from tui.session import Session
@@ -215,3 +217,38 @@ async def test_another_model_goes_on_with_what_was_said(
         "user",
         "assistant",
     ]
+
+
+# --- the first start ---
+
+
+async def test_a_new_person_takes_over_servers_and_is_greeted_once(
+    visit: Any, models_toml: Path, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "nothing/.cursor/mcp.json"
+    theirs.parent.mkdir(parents=True)
+    plain = {"command": sys.executable, "args": ["-I", str(SERVERS / "plain.py")]}
+    theirs.write_text(json.dumps({"mcpServers": {"plain": plain}}))
+    real = {"engine": None}
+    async with visit(shared=real, size=(100, 30)) as someone:
+        await someone.sees("tiny answers here", "Download gpt-oss-20b in the background")
+        await someone.sees("Take over MCP servers: Cursor (1)", "Go on with tiny")
+        await someone.press("up", "up")
+        while "Add these" not in screen_text(someone.app):
+            await someone.press("enter")  # the first half second it does not count
+        await someone.sees("plain.py", "y add them")
+        await someone.press("y")
+        await someone.sees("Added to")
+        await someone.press("f7")
+        await someone.sees("● plain", "15 tools")
+    async with visit(shared=real) as someone:
+        await someone.until(lambda: someone.app.session.runtime.loaded)
+        assert "Welcome" not in screen_text(someone.app)
+
+
+async def test_who_writes_at_once_writes_into_the_prompt(visit: Any, models_toml: Path) -> None:
+    async with visit(shared={"engine": None}) as someone:
+        await someone.sees("Welcome")
+        await someone.press(*"hello there")
+        await someone.sees("│ hello there")
+        assert someone.app.turn is None

@@ -62,6 +62,11 @@ def pullable(app: AgentApp, _: str) -> Iterable[Choice]:
 
 COMMANDS = (
     Command("mcp", "the MCP servers: state, tools, costs", lambda app, _: app.rooms.servers()),
+    Command(
+        "mcp-import",
+        "take over other programs' MCP servers",
+        lambda app, _: app.rooms.imported(),
+    ),
     Command("models", "known, found and downloadable models", lambda app, _: app.rooms.models()),
     Command("model", "another model answers from now on", model, "[NAME|PATH]", usable, idle=True),
     Command("pull", "download a model in the background", pull, "NAME", pullable),

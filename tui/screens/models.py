@@ -26,7 +26,6 @@ class Models(Room[Wish]):
 
     NAME = "Models"
     KEYS = "Enter runs or pulls · Ctrl-D the default · Ctrl-X stops a pull · Esc goes back"
-    EMPTY = "No model is called so."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+d", "default", show=False, priority=True),
         Binding("ctrl+x", "cancel", show=False, priority=True),

@@ -118,7 +118,8 @@ class Room(Screen[Result]):
 
     def show_details(self) -> None:
         row = self.chosen
-        text = Content(self.EMPTY) if row is None else self.details(row, self.search)
+        nothing = "Nothing has this." if self.search else self.EMPTY
+        text = Content(nothing) if row is None else self.details(row, self.search)
         self.query_one(".details", Static).update(text)
         self.query_one(VerticalScroll).scroll_home(animate=False)
 

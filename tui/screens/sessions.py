@@ -29,7 +29,7 @@ class Sessions(Room[str]):
     NAME = "Conversations"
     KEYS = "Enter opens · Ctrl-R renames · Ctrl-F forks · Ctrl-D deletes · Esc goes back"
     SEARCH = "Type to search in titles and in what was said"
-    EMPTY = "No conversation has this."
+    EMPTY = "No conversation is kept yet."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "rename", show=False, priority=True),
         Binding("ctrl+f", "fork", show=False, priority=True),

@@ -6,10 +6,11 @@ puts into ``response.output_item.done`` is the one that the final response holds
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+from pydantic_core import from_json
 
 from agent import events as ev
 from agent.citations import FindSource, citations
@@ -195,7 +196,7 @@ class CustomCallWriter:
 
 def _unwrapped(text: str) -> str:
     try:
-        value = json.loads(text)
+        value = from_json(text)  # refuses what no event could carry: half a surrogate pair
     except ValueError:
         return text
     match value:

@@ -36,12 +36,12 @@ class Loop:
         self._ended = ended
         self.ahead = False
         """What is being computed is work ahead, to be interrupted for everything else."""
+        self._idle = True
+        """Nobody could do anything: there is nobody, or they wait for their grammars."""
 
     def turn(self) -> None:
         """One step of everyone who runs; waits while nobody can."""
-        running = self._scheduler.running
-        held = bool(running) and all(job.held for job in running)
-        self._receive(wait=held or not self._scheduler.jobs)
+        self._receive(wait=self._idle)
         try:
             self._advance()
         except Exception as error:
@@ -54,9 +54,11 @@ class Loop:
         for job in scheduler.jobs:
             if job.stream.cancelled:
                 self._end(job, "cancelled")
-        for job in scheduler.begin():
+        for job in (begun := scheduler.begin()):
             self._begin(job)
-        if not (shares := scheduler.plan()):
+        shares = scheduler.plan()
+        self._idle = not (begun or shares)
+        if not shares:
             return
         self.ahead = shares[0].job.request.idle
         if len(shares) == 1 and shares[0].job.left == 1 and not scheduler.waiting:

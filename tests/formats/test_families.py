@@ -132,6 +132,12 @@ def test_arguments_in_other_clothes(written: str) -> None:
     assert text == ('{"a": 1}' if written.startswith('"') else "")
 
 
+def test_half_a_character_in_other_clothes_stays_escaped() -> None:
+    body = '"{\\"a\\": \\"\\ud800\\"}"'
+    [(_, _, text)] = QWEN.read(f'<tool_call>{{"name": "f", "arguments": {body}}}</tool_call>{END}')
+    assert text == body
+
+
 @pytest.mark.parametrize("cut", range(1, len(hermes("f", '{"a": "b"}'))))
 def test_a_call_that_is_cut_off(cut: int) -> None:
     call = hermes("f", '{"a": "b"}')[:cut]

@@ -53,7 +53,13 @@ async def test_a_custom_tool_there_and_back(serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     ("body", "text"),
-    [('{"input": "a\\nb"}', "a\nb"), ('{"other": 1}', '{"other": 1}'), ("{x", "{x"), ("", "")],
+    [
+        ('{"input": "a\\nb"}', "a\nb"),
+        ('{"input": "\\ud800"}', '{"input": "\\ud800"}'),
+        ('{"other": 1}', '{"other": 1}'),
+        ("{x", "{x"),
+        ("", ""),
+    ],
 )
 async def test_an_input_in_json_is_unwrapped(serve: Serve, body: str, text: str) -> None:
     served = await serve(custom(body))

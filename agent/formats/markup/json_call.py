@@ -316,6 +316,8 @@ def could_be(text: str, tags: tuple[str, ...]) -> bool:
 def _string(text: str) -> str | None:
     try:
         value = json.loads(text, strict=False)
+        if isinstance(value, str):
+            value.encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, str) else None

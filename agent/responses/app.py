@@ -21,10 +21,10 @@ from agent.models import Model
 from agent.responses import chat, compaction, openapi, socket, stored
 from agent.responses.archive import Archive
 from agent.responses.errors import JSON, ApiError, broken, too_many
-from agent.responses.guard import Guard
+from agent.responses.guard import Guard, read_body
 from agent.responses.memory import Memo, Memory
 from agent.responses.plan import Exposed, Plan, named_model, plan
-from agent.responses.requests import CreateResponse, parse, read_body
+from agent.responses.requests import CreateResponse, parse
 from agent.responses.stream import Body, EventStream, Wire
 from agent.runtime import Runtime
 from agent.turn import Turn

@@ -17,13 +17,13 @@ from starlette.routing import Route
 
 from agent import events as ev
 from agent.responses.errors import ApiError, invalid, unsupported
+from agent.responses.guard import read_body
 from agent.responses.plan import LOGPROBS
 from agent.responses.requests import (
     CreateResponse,
     Part,
     Wire,
     json_object,
-    read_body,
     validate,
 )
 from agent.responses.stream import Body, EventStream

@@ -15,8 +15,9 @@ from agent.compact import LATEST
 from agent.compact_turn import SummaryTurn
 from agent.items import new_id
 from agent.responses.errors import JSON, ApiError, too_many
+from agent.responses.guard import read_body
 from agent.responses.packed import packed
-from agent.responses.requests import parse, read_body
+from agent.responses.requests import parse
 from agent.responses.stored import listed
 from agent.responses.stream import Body
 from agent.turn_end import RATE_LIMIT

@@ -8,9 +8,10 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.responses.errors import ApiError
+from agent.responses.errors import ApiError, too_long
 
 OPEN = frozenset({"/health"})
 """Paths that need no key."""
@@ -87,3 +88,20 @@ def _hostname(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body, if it is not too long. Raises ApiError."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > 2 * most:
+        raise too_long(most)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= most:
+            chunks.append(chunk)
+        elif size > 2 * most:  # a little more is read and dropped: who still sends hears no answer
+            raise too_long(most)
+    if size > most:
+        raise too_long(most)
+    return b"".join(chunks)

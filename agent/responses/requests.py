@@ -15,9 +15,8 @@ from pydantic import (
     Tag,
     ValidationError,
 )
-from starlette.requests import Request
 
-from agent.responses.errors import ApiError, from_validation, too_long
+from agent.responses.errors import ApiError, from_validation
 
 W = TypeVar("W", bound="Wire")
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
@@ -359,23 +358,6 @@ _TAGS = frozenset(
     {*ITEMS, "custom_tool_call_output", "function", "custom", "namespace", "mcp", "other"}
     | {AllowedTools.__name__, ApprovalFilter.__name__, ToolChoice.__name__, "text", "grammar"}
 )
-
-
-async def read_body(request: Request, most: int) -> bytes:
-    """The body, if it is not too long. Raises ApiError."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > 2 * most:
-        raise too_long(most)
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= most:
-            chunks.append(chunk)
-        elif size > 2 * most:  # a little more is read and dropped: who still sends hears no answer
-            raise too_long(most)
-    if size > most:
-        raise too_long(most)
-    return b"".join(chunks)
 
 
 def parse(body: bytes) -> CreateResponse:

@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -173,11 +174,11 @@ async def _ask(question: Elicitation) -> Elicited:
         typed = await _typed("Have you been there? [y/N] ")
         return Elicited("accept" if typed.lower() in ("y", "yes") else "decline")
     content: dict[str, Any] = {}
-    for key, field in (question.schema or {}).get("properties", {}).items():
-        typed = await _typed(f"  {clean(str(key))} ({field.get('type', 'string')}): ")
+    for key, about in (question.schema or {}).get("properties", {}).items():
+        typed = await _typed(f"  {clean(str(key))} ({about.get('type', 'string')}): ")
         if not typed:
             continue
-        content[key] = typed if field.get("type", "string") == "string" else _value(typed)
+        content[key] = typed if about.get("type", "string") == "string" else _value(typed)
     return Elicited("accept", content) if content else Elicited("decline")
 
 
@@ -260,36 +261,46 @@ def remove(name: str) -> None:
     print(f"{name} is no longer in {path}.")
 
 
-def news(home: Path, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Other programs' servers below this home folder that the file at ``path`` has not; and what
-    of them was left out and why. Raises UserError."""
+@dataclass
+class News:
+    """Other programs' servers, against those that a person has."""
+
+    entries: dict[str, Any] = field(default_factory=dict)
+    """The new ones."""
+    lines: list[str] = field(default_factory=list)
+    """All, for the person: what each is, or why it is left out."""
+    troubles: list[str] = field(default_factory=list)
+
+
+def news(home: Path, path: Path) -> News:
+    """What lies below this home folder and is not in the file at ``path``. Raises UserError."""
     from tools.importing import found
 
     try:
         known = mcp_json.names(path)
     except ConfigError as error:
         raise UserError(f"{error}.") from error
-    entries: dict[str, Any] = {}
-    told = []
+    made = News()
     for source in found(home):
         for name, entry in source.entries.items():
-            if name in known or name in entries:
-                told.append(
-                    f"{clean(name)}: left out, for you have one of that name ({source.client})"
-                )
+            if name in known or name in made.entries:
+                what = f"left out, for you have one of that name ({source.client})"
             else:
-                entries[name] = entry
-        told += source.troubles
-    return entries, told
+                made.entries[name] = entry
+                what = f"{clean(mcp_json.shown(entry))}  ({source.client})"
+            made.lines.append(f"{clean(name)}: {what}")
+        made.troubles += source.troubles
+    return made
 
 
 def take_over(yes: bool) -> int:
     path = places().servers
-    entries, told = news(Path.home(), path)
-    for name, entry in entries.items():
-        print(f"  {clean(name)}: {clean(mcp_json.shown(entry))}")
-    for line in told:
-        print(f"  {line}", file=sys.stderr)
+    found = news(Path.home(), path)
+    entries = found.entries
+    for line in found.lines:
+        print(f"  {line}")
+    for trouble in found.troubles:
+        print(f"  {trouble}", file=sys.stderr)
     if not entries:
         print("Nothing new was found.")
         return DONE

@@ -15,23 +15,21 @@ async def take_over(app: AgentApp) -> None:
     from pathlib import Path
 
     from agent.mcp_servers import news
-    from tools import mcp_json
     from tui.screens.confirm import Confirm
 
     path = app.session.runtime.where.servers
-    entries, lines = news(Path.home(), path)
-    if not entries:
+    found = news(Path.home(), path)
+    if not found.entries:
         app.notify("No other MCP servers were found.")
         return
 
     def answered(yes: bool | None) -> None:
         if yes:
-            add(app, entries)
+            add(app, found.entries)
 
-    listed = "\n".join(f"{name}: {mcp_json.shown(entry)}" for name, entry in entries.items())
-    troubles = "\n".join(lines)
+    listed = "\n".join([*found.lines, *found.troubles])
     question = f"Add these MCP servers to yours? Their calls ask before they run.\n\n{listed}"
-    await app.push_screen(Confirm(shown(f"{question}\n{troubles}".strip()), "add them"), answered)
+    await app.push_screen(Confirm(shown(question), "add them"), answered)
 
 
 def add(app: AgentApp, entries: dict[str, Any]) -> None:

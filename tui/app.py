@@ -69,6 +69,7 @@ class AgentApp(App[int]):
         Binding("f5", "room('sessions')", "Conversations", priority=True),
         Binding("f6", "room('models')", "Models", priority=True),
         Binding("f7", "room('servers')", "MCP servers and tools", priority=True),
+        Binding("ctrl+f", "search", "Search what was said"),
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
 
@@ -302,7 +303,6 @@ class AgentApp(App[int]):
     async def _shown(self, card: Widget) -> AsyncIterator[None]:
         """Above the prompt, as long as it waits."""
         await self.default_screen.mount(card, before=self.queued)
-        self.bell()
         call(self, "A call waits for your answer.")
         if self.screen is not self.default_screen:
             self.notify("A call waits for your answer: Esc goes back to it.")
@@ -398,6 +398,12 @@ class AgentApp(App[int]):
             self.prompt.replace_with(await edited(self, self.prompt.whole))
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
+
+    async def action_search(self) -> None:
+        from tui.widgets.search import Search
+
+        if self.looking_at.newest is not None:
+            await self.default_screen.mount(Search(self.looking_at), before=self.queued)
 
     async def action_pick(self) -> None:
         await self.picking.latest()

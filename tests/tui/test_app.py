@@ -367,3 +367,33 @@ async def test_a_conversation_is_there_again_when_it_goes_on(tmp_path: Path) -> 
         assert "❯ earlier question" in text and "● files · read" in text
         assert "row 11" in text and "… 28 more lines" in text and "row 12" not in text
         assert someone.app.query_one(Tabs).display is False
+
+
+async def test_what_was_said_is_searched_also_where_it_is_folded() -> None:
+    async with person(size=(100, 40)) as someone:
+        app = someone.app
+        first = await someone.ask("Where is the Needle?")
+        thinks(first, "\n".join(f"thought {n}" for n in range(60)) + "\na needle, maybe").close(
+            True
+        )
+        call = calls(first, "files", "read", '{"path":"hay"}')
+        call.arguments_done('{"path":"hay"}')
+        call.completed("\n".join(f"hay {n}" for n in range(60)) + "\nneedle in it")
+        says(first, "The **needle** is in the hay.").close(True)
+        first.end()
+        await someone.see(lambda: app.turn is None)
+        second = await someone.ask("Thank you.")
+        await someone.pilot.press("ctrl+f", *"NEEDLE")
+        await someone.sees("4/4")
+        await someone.sees("The needle is in the hay.")
+        await someone.see(lambda: app.screen.get_selected_text() == "needle")
+        await someone.pilot.press("up")
+        await someone.sees("needle in it")
+        await someone.pilot.press("enter")
+        await someone.sees("a needle, maybe")
+        await someone.pilot.press("up", *" zzz")
+        await someone.sees("nowhere")
+        await someone.pilot.press("escape")
+        await someone.see(lambda: app.prompt.has_focus)
+        assert not app.screen.get_selected_text()
+        second.end()

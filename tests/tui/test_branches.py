@@ -52,7 +52,7 @@ async def test_messages_are_edited_and_retried_and_all_versions_stay(
         await pilot.press("e")
         await wait_until(pilot, lambda: app.prompt.text == "first")
         await send(*" again", answer="three")
-        await sees("❯ first again  ‹2/2›", gone="second")
+        await sees("❯ first again  ‹2/2›", "Enter sends", gone="second")
         await send(*"/copy code", answer="is copied")
         assert app.clipboard == "x = 1\n"
         await send(*"/retry", answer="four")

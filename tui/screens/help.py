@@ -16,7 +16,7 @@ from tui.commands.registry import Command
 KEYS = """\
 Writing
   Enter            send; while an answer runs it is queued
-  Ctrl-S           say it to the turn that runs; empty: what waits longest
+  Ctrl-S           tell it the turn that runs; empty: what waits
   Ctrl-J           new line (Shift-Enter too, where the terminal tells)
   ↑ ↓              earlier prompts; one that waits comes back first
   Esc              stop the answer, keep what was said
@@ -27,7 +27,7 @@ What was said
   Ctrl-↑           pick a message (Alt-↑ too): ↑ ↓ go on from there
     e r b c        edit it, retry it, branch before it, copy its answer
     ← →            its other versions, where it has some
-  Ctrl-F           search: Enter, ↓ next; ↑ before; Esc back
+  Ctrl-F           search: Enter, ↑ before; ↓ next; Esc back
 
 Looking
   F2               four live panes, or the conversation

@@ -9,10 +9,11 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
 from tui.attachments import attached, folded
-from tui.part import thought
+from tui.part import Part, thought
 from tui.picking import KEYS
 from tui.said import Said
 from tui.widgets.call import FOLDED
@@ -65,6 +66,13 @@ class Exchange(Vertical):
 
     def on_mount(self) -> None:
         self.follow()
+
+    async def reveal(self, part: Part | None) -> list[Widget]:
+        """What shows this part (None: the prompt), in the conversation's view."""
+        if part is None:
+            return [self._prompt]
+        await self.show_as(panes=False)
+        return self._view.reveal(part) if isinstance(self._view, Record) else []
 
     def pick(self) -> None:
         """The next key is for this exchange."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -155,6 +156,15 @@ class Message(Widget):
             strip = Strip.join([before, Strip(Segment.apply_style(chosen, None, marked)), after])
         strip = strip.apply_style(style).adjust_cell_length(width, style)
         return strip.apply_offsets(0, y)
+
+    def places(self, wanted: str) -> Iterator[tuple[int, int, int]]:
+        """Where a text (without capitals) stands: row, column, and the row again."""
+        for y, row in enumerate(self._text.rows):
+            text = row.strip.text.casefold()
+            at = text.find(wanted)
+            while at >= 0:
+                yield y, at, y
+                at = text.find(wanted, at + 1)
 
     # --- selecting: what was wrapped is one line again ---
 

@@ -40,6 +40,7 @@ class Prompt(TextArea):
         Binding("ctrl+end", "app.move('end')", "To the end", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
         Binding("ctrl+up,alt+up", "app.pick", "An earlier message", show=False),
+        Binding("ctrl+f", "app.search", "Search", show=False),
         Binding("ctrl+g", "app.edit_outside", "Write in $EDITOR", show=False),
         Binding("ctrl+y", "app.command('copy')", "Copy the answer", show=False),
         Binding("alt+y", "app.command('copy', 'code')", "Copy the last code block", show=False),
@@ -126,7 +127,7 @@ class Prompt(TextArea):
             self.run_worker(self._look(), group="files")
 
     def on_focus(self) -> None:
-        if self.has_focus:  # still: an exchange may have been picked meanwhile
+        if self.screen.focused is self:  # an exchange may have been picked meanwhile
             self.hint()
 
     def on_blur(self) -> None:

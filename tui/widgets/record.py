@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from textual.containers import Vertical
+from textual.widget import Widget
 
 from tui.part import Part
 from tui.said import Said
 from tui.widgets.call import Call
 from tui.widgets.interjection import Interjection
 from tui.widgets.message import Message
+from tui.widgets.stream import Stream
 from tui.widgets.thought import Thought
 
 
@@ -45,6 +47,17 @@ class Record(Vertical):
                 widget.follow()
             if part.settled:
                 self._finished.add(part)
+
+    def reveal(self, part: Part) -> list[Widget]:
+        """What shows this part, opened."""
+        match self._widgets.get(part):
+            case Thought() | Call() as widget:
+                widget.open = True
+                return list(widget.query(Stream))
+            case None:
+                return []
+            case widget:
+                return [widget]
 
 
 def _widget(part: Part) -> Thought | Call | Message | Interjection:

@@ -195,6 +195,15 @@ class Stream(ScrollView, can_focus=True):
             return style
         return style + self.screen.get_component_rich_style("screen--selection")
 
+    def places(self, wanted: str) -> Iterator[tuple[int, int, int]]:
+        """Where a text (without capitals) stands: line, column, and the row on the screen."""
+        for row, (number, start, end) in enumerate(self._rows):
+            text = self._lines[number].text.casefold()
+            at = text.find(wanted, start)
+            while -1 < at < end:
+                yield number, at, row
+                at = text.find(wanted, at + 1)
+
     # --- selecting: in lines as they were written, not as they are wrapped ---
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:

@@ -77,10 +77,20 @@ class Transcript(VerticalScroll, can_focus=False):
     # --- what is in it ---
 
     @property
+    def said(self) -> list[Said]:
+        """What was asked and answered, the turns of other programs included."""
+        return [entry.said for entry in self._entries if entry.said is not None]
+
+    def bring(self, widget: Widget, row: int) -> None:
+        """One of a widget's rows into the upper third of what is seen."""
+        y = widget.content_region.y - self.content_region.y + self.scroll_y + row
+        self.release_anchor()
+        self.scroll_to(y=max(0, y - self.size.height // 3), animate=False)
+
+    @property
     def messages(self) -> list[Said]:
         """What was asked and answered in this conversation, by which it can be gone through."""
-        said = (entry.said for entry in self._entries)
-        return [one for one in said if one is not None and one.start is not None]
+        return [said for said in self.said if said.start is not None]
 
     async def exchange(self, said: Said) -> Exchange:
         """The one that shows it, scrolled to where it was far away."""

@@ -16,13 +16,14 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 
 from tui import theme
-from tui.attention import call
+from tui.asking import Asking
 from tui.drafting import Drafting
 from tui.history import History
 from tui.picking import Picking
 from tui.rooms import Rooms
 from tui.session import Session
 from tui.talk import Talk
+from tui.watching import Watching
 from tui.widgets.prompt import Prompt
 from tui.widgets.queued import Queued
 from tui.widgets.status_line import Status, StatusLine
@@ -31,13 +32,9 @@ from tui.widgets.transcript import Transcript
 from tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from textual.widget import Widget
+    from collections.abc import Awaitable, Callable
 
     from agent.turn import Turn
-    from tools.base import Answer, Tool
-    from tools.questions import Elicitation, Elicited
     from tui.said import Said
     from tui.widgets.exchange import Exchange
 
@@ -84,10 +81,11 @@ class AgentApp(App[int]):
         self.rooms: Rooms = Rooms(self)
         self.picking = Picking(self)
         self.drafting = Drafting(self)
+        self.asking = Asking(self)
+        self.watching = Watching(self)
         self.begun = False
         """The session is there: conversation, store, settings."""
         self._loading = "starting"
-        self._watched: set[Turn] = set()
         self._asked_to_leave = -AGAIN
         self._history = History(history)
         for made in (theme.DARK, theme.LIGHT):
@@ -144,7 +142,7 @@ class AgentApp(App[int]):
             return
         playing = self.session.replay is not None
         await self._recall()
-        self.session.runtime.hub.listen(self._began)
+        self.session.runtime.hub.listen(self.watching.began)
         self._introduce()
         if self.session.serving is not None:
             self.run_worker(self._serve())
@@ -279,81 +277,15 @@ class AgentApp(App[int]):
                 self.show_status()
             await asyncio.sleep(TICK)
 
-    async def approve(self, tool: Tool, arguments: str) -> Answer:
-        """Ask the person."""
-        from tui.widgets.approval import Approval
-
-        prompt = self.prompt
-        card = Approval(
-            tool.server, tool.name, arguments, lambda: time.monotonic() - prompt.pressed,
-            change=self._change(),
-        )  # fmt: skip
-        async with self._shown(card):
-            return await card.answer()
-
-    async def ask(self, question: Elicitation) -> Elicited:
-        """What a tool's server wants to know."""
-        from tui.widgets.question import Question
-
-        card = Question(question)
-        async with self._shown(card):
-            return await card.answer()
-
-    @contextlib.asynccontextmanager
-    async def _shown(self, card: Widget) -> AsyncIterator[None]:
-        """Above the prompt, as long as it waits."""
-        await self.default_screen.mount(card, before=self.queued)
-        call(self, "A call waits for your answer.")
-        if self.screen is not self.default_screen:
-            self.notify("A call waits for your answer: Esc goes back to it.")
-        try:
-            yield
-        finally:
-            for prompt in self.query(Prompt):  # none any more while the app leaves
-                prompt.focus()
-            await card.remove()
-
-    def _change(self) -> str | None:
-        from agent.events import AgentApprovalRequested
-        from tui.widgets.approval import change
-
-        events = self.turn.log.events if self.turn else []
-        asked = (e for e in reversed(events) if isinstance(e, AgentApprovalRequested))
-        return next((change(event) for event in asked), None)
-
     # --- turns that came another way ---
-
-    def _began(self, turn: Turn) -> None:
-        if turn.source != "app":
-            # Called from the server's task, which knows nothing of this app.
-            self.call_later(self._watch, turn)
-
-    async def _watch(self, turn: Turn) -> None:
-        from agent.conversation import User
-        from tui.said import Said
-
-        asked = [message.text for message in turn.prompt if isinstance(message, User)]
-        said = Said(
-            asked[-1] if asked else "(no new message)", source=turn.source, clock=self.clock
-        )
-        self._watched.add(turn)
-        self._show_tabs()
-        exchange = await self.served.begin(said)
-        self.run_worker(self._watch_to_end(turn, said, exchange))
-
-    async def _watch_to_end(self, turn: Turn, said: Said, exchange: Exchange) -> None:
-        await self.follow(turn, said, exchange)
-        self._watched.discard(turn)
-        self._show_tabs()
-        self.show_status()
 
     def _look_at(self, transcript: Transcript) -> None:
         if transcript is not self.looking_at:
             self.chat.display, self.served.display = self.served.display, self.chat.display
-            self._show_tabs()
+            self.show_tabs()
 
-    def _show_tabs(self) -> None:
-        running = len(self._watched)
+    def show_tabs(self) -> None:
+        running = len(self.watching.running)
         shown = running > 0 or self.served.newest is not None
         self.query_one(Tabs).tell(shown, self.served.display, running)
 
@@ -365,7 +297,7 @@ class AgentApp(App[int]):
         self.show_status()
 
     def show_status(self) -> None:
-        self.status.watched = len(self._watched)
+        self.status.watched = len(self.watching.running)
         if self.begun:
             self.status.count_servers(self.session.runtime.host.servers())
         running = self.turn is not None

@@ -152,7 +152,7 @@ class Talk:
         """The model, now."""
         app = self._app
         start = app.session.position
-        await self.follow(text, app.session.turn(text, app.approve, app.ask), start)
+        await self.follow(text, app.session.turn(text, app.asking.approve, app.asking.ask), start)
 
     async def follow(self, prompt: str, turn: Turn, start: int | None = None) -> None:
         """Show the turn that was begun, and let it be the one that runs. ``start``: the entry that it

@@ -1,0 +1,68 @@
+"""What the person is asked while a turn runs: by a card above the prompt."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from tui.attention import call
+from tui.widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from textual.widget import Widget
+
+    from tools.base import Answer, Tool
+    from tools.questions import Elicitation, Elicited
+    from tui.app import AgentApp
+
+
+class Asking:
+    def __init__(self, app: AgentApp) -> None:
+        self._app = app
+
+    async def approve(self, tool: Tool, arguments: str) -> Answer:
+        """Ask the person."""
+        from tui.widgets.approval import Approval
+
+        prompt = self._app.prompt
+        card = Approval(
+            tool.server, tool.name, arguments, lambda: time.monotonic() - prompt.pressed,
+            change=self._change(),
+        )  # fmt: skip
+        async with self._shown(card):
+            return await card.answer()
+
+    async def ask(self, question: Elicitation) -> Elicited:
+        """What a tool's server wants to know."""
+        from tui.widgets.question import Question
+
+        card = Question(question)
+        async with self._shown(card):
+            return await card.answer()
+
+    @contextlib.asynccontextmanager
+    async def _shown(self, card: Widget) -> AsyncIterator[None]:
+        """Above the prompt, as long as it waits."""
+        app = self._app
+        await app.default_screen.mount(card, before=app.queued)
+        call(app, "A call waits for your answer.")
+        if app.screen is not app.default_screen:
+            app.notify("A call waits for your answer: Esc goes back to it.")
+        try:
+            yield
+        finally:
+            for prompt in app.query(Prompt):  # none any more while the app leaves
+                prompt.focus()
+            await card.remove()
+
+    def _change(self) -> str | None:
+        from agent.events import AgentApprovalRequested
+        from tui.widgets.approval import change
+
+        turn = self._app.turn
+        events = turn.log.events if turn else []
+        asked = (e for e in reversed(events) if isinstance(e, AgentApprovalRequested))
+        return next((change(event) for event in asked), None)

@@ -160,7 +160,7 @@ class Message(Widget):
     def places(self, wanted: str) -> Iterator[tuple[int, int, int]]:
         """Where a text (without capitals) stands: row, column, and the row again."""
         for y, row in enumerate(self._text.rows):
-            text = row.strip.text.casefold()
+            text = row.text.casefold()
             at = text.find(wanted)
             while at >= 0:
                 yield y, at, y

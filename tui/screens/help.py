@@ -37,6 +37,9 @@ Looking
   Ctrl-O           open or fold all reasoning and long results
   F4               light or dark
 
+Rooms
+  F5  F6  F7       all conversations; models; MCP servers and tools
+
 Copying
   Ctrl-Y  Alt-Y    the last answer; its last code block
   mouse            what is marked is copied (with Shift: the terminal's own)

@@ -302,10 +302,10 @@ class RemoteGeneration:
         body["stream"] = among is None
         seen = 0
         async with engine.client.stream("POST", engine.server.path, json=body) as response:
-            if response.status_code >= 500:
-                raise Unavailable(f"HTTP {response.status_code}")
             if response.status_code != 200:
                 text = (await response.aread()).decode("utf-8", "replace")
+                if response.status_code >= 500:
+                    raise Unavailable(f"HTTP {response.status_code}: {message(text)}")
                 raise engine.refused(response.status_code, text)
             async for found in _messages(response):
                 chunk = engine.server.read(found)
@@ -318,7 +318,7 @@ class RemoteGeneration:
                     seen = chunk.count
                 if chunk.ids and not await self._take(chunk):
                     return None
-                if self._said and self._said[-1] in self._request.stop:
+                if self._stopped:
                     return "stop"
                 if chunk.reason is not None:
                     return chunk.reason
@@ -351,7 +351,11 @@ class RemoteGeneration:
             ids = chunk.ids[:took]
             self._said += ids
             self._out.put_nowait(Tokens(ids, self._logprobs(chunk, ids)))
-        return took == len(chunk.ids) or chunk.ids[took - 1] in self._request.stop
+        return took == len(chunk.ids) or self._stopped
+
+    @property
+    def _stopped(self) -> bool:
+        return bool(self._said) and self._said[-1] in self._request.stop
 
     def _logprobs(self, chunk: Chunk, ids: Sequence[int]) -> list[Logprob] | None:
         """As asked for: those of ids that were left out are not known, and said to be certain."""

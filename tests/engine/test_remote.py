@@ -142,14 +142,17 @@ class Digits:
         return np.array(self.digits if len(self.said) < self.most else [self.stop])
 
 
+@pytest.mark.parametrize("eager", [0.0, 100.0])
 async def test_only_what_is_allowed_is_said(
-    remote: RemoteEngine, local: LlamaEngine, form: HarmonyFormat
+    remote: RemoteEngine, local: LlamaEngine, form: HarmonyFormat, eager: float
 ) -> None:
+    """Also by a model that would rather stop at once."""
+    likely = Sampling(temperature=0, logit_bias=((max(form.stop), eager),))
     digits = [token for digit in "0123456789" for token in form.plain(digit)]
     said = []
     for engine in (remote, local):
         held = Digits(digits, max(form.stop))
-        request = asked(form, "Tell me about yourself, please.", constraint=held)
+        request = asked(form, "Tell me about yourself.", sampling=likely, constraint=held)
         got = await read(engine.generate(request))
         assert got.finished.reason == "stop" and held.said == got.ids
         said.append(got.ids)

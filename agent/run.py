@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import select
-import signal
 import sqlite3
 import stat
 import sys
@@ -26,7 +25,7 @@ from agent.journal import Journal
 from agent.shared import Shared
 from agent.store import Store, StoreError
 from agent.turn import Turn
-from agent.turn_end import EXIT_FAILED
+from agent.turn_end import EXIT_FAILED, ending_signals
 from agent.turn_options import Options
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ async def _run(
     turn = Turn(runtime, conversation, [User(prompt)], options)
     unwritten = False
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ending_signals():
         loop.add_signal_handler(number, _interrupt, turn)
     if job.timeout is not None:
         loop.call_later(job.timeout, turn.stop, "timeout")

@@ -118,6 +118,7 @@ def model_path(name: str) -> Path:
 
 def log_to_file(where: Places, level: str) -> None:
     """Everything that is logged goes to the log file; where none can be written, nowhere."""
+    logging.raiseExceptions = False  # what cannot be logged (a full disk) is not shown instead
     root = logging.getLogger()
     root.setLevel(level.upper())
     handler: logging.Handler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Literal
 
 StopReason = Literal["cancelled", "timeout"]
@@ -10,6 +11,12 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_CUT, EXIT_STOPPED = 0
 
 RATE_LIMIT = "rate_limit_exceeded"
 """The code of a turn for which the engine had no place."""
+
+
+def ending_signals() -> list[int]:
+    """Those that ask this process to end; a terminal that goes does not, where nohup said so."""
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *hangup]
 
 
 class Stopped(Exception):

@@ -110,6 +110,8 @@ def serve(hand: Hand) -> Server[Any]:
             text, failed = await hand.call(params.name, arguments), False
         except HandError as error:
             text, failed = str(error), True
+        except OSError as error:  # a full disk, a folder that cannot be written
+            text, failed = f"Error: {error.filename}: {error.strerror}", True
         return T.CallToolResult(content=[T.TextContent(text=text)], is_error=failed)
 
     return Server(hand.name, on_list_tools=list_tools, on_call_tool=call_tool)

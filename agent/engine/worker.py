@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from agent.engine.base import Busy, EngineError, Request
+from agent.engine.base import Busy, EngineError, OutOfMemory, Request
 from agent.engine.placement import Placement
 from agent.engine.stream import Stream
 
@@ -99,6 +99,9 @@ class Worker(threading.Thread):
         try:
             self._load()
         except Exception as error:
+            # Threads need memory too.
+            if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+                error = OutOfMemory(f"There is not enough memory to load {self._path}.")
             self.loaded.set_exception(error)
         else:
             self.loaded.set_result(None)

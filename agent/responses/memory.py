@@ -7,12 +7,14 @@ import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from agent.conversation import Entry, Message
 from agent.events import CustomToolCallItem, FunctionCallItem, Response
 from agent.responses.archive import Archive
 from agent.responses.kept import Kept
 from agent.responses.requests import InputItem
+from agent.schema import blob, ids_of
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +110,8 @@ class Memo:
     """
 
     def __init__(self, most_tokens: int = MEMO_TOKENS) -> None:
-        self._entries: OrderedDict[Message, Entry] = OrderedDict()
+        self._entries: OrderedDict[Message, tuple[Entry, bytes]] = OrderedDict()
+        """The ids apart from their entries: as bytes they take a ninth."""
         self._most_tokens, self._tokens = most_tokens, 0
         self._vocabulary: str | None = None
 
@@ -126,17 +129,22 @@ class Memo:
                 self.keep(message, entry)
 
     def keep(self, message: Message, entry: Entry) -> None:
-        old = self._entries.pop(message, None)
-        self._tokens += len(entry.ids) - (len(old.ids) if old else 0)
-        self._entries[message] = entry
+        if message in self._entries:
+            self._drop(message)
+        self._entries[message] = replace(entry, ids=[]), blob(entry.ids)
+        self._tokens += len(entry.ids)
         while self._tokens > self._most_tokens:
-            _, old = self._entries.popitem(last=False)
-            self._tokens -= len(old.ids)
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, message: Message) -> None:
+        self._tokens -= len(ids_of(self._entries.pop(message)[1]))
 
     def recall(self, message: Message) -> Entry | None:
-        if message in self._entries:
-            self._entries.move_to_end(message)
-        return self._entries.get(message)
+        if message not in self._entries:
+            return None
+        self._entries.move_to_end(message)
+        entry, ids = self._entries[message]
+        return replace(entry, ids=ids_of(ids))
 
 
 def calls_of(response: Response) -> dict[str, str]:

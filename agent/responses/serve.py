@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import sys
 from collections.abc import Collection, Iterator
@@ -24,7 +23,7 @@ from agent.responses.guard import is_loopback
 from agent.responses.stream import OPEN_RESPONSES, Wire
 from agent.runtime import Runtime
 from agent.shared import Shared
-from agent.turn_end import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE
+from agent.turn_end import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, ending_signals
 from agent.turn_options import Options
 
 log = logging.getLogger(__name__)
@@ -32,6 +31,9 @@ log = logging.getLogger(__name__)
 HOST, PORT = "127.0.0.1", 8080
 DRAIN_SECONDS = 20.0
 """So long running responses may go on after the server was asked to end; then they are cancelled."""
+KEEP_SECONDS = 15
+"""So long an idle connection stays: longer than clients keep theirs (5 s with openai-python), for who
+sends on one that is just being closed gets no answer."""
 CLOSE_SECONDS = 5.0
 """So long clients have to take what is left for them."""
 
@@ -86,7 +88,7 @@ def main(
 async def _main(runtime: Runtime, options: Options, listener: socket.socket, face: Face) -> int:
     server = Server(runtime, options, listener, face)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ending_signals():
         loop.add_signal_handler(number, server.end)
     await runtime.start()
     serving = asyncio.create_task(server.run())
@@ -198,6 +200,7 @@ class Server:
             ws="websockets-sansio",
             ws_max_size=2 * MAX_BODY,  # what is a little too long is told so, as over HTTP
             ws_per_message_deflate=False,
+            timeout_keep_alive=KEEP_SECONDS,
             timeout_graceful_shutdown=int(DRAIN_SECONDS + CLOSE_SECONDS),
         )
         self._uvicorn = _Uvicorn(config, self.endpoint)

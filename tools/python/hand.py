@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ class Python:
             self._clocks.pop(key).cancel()
         session = self._sessions.pop(key, None)
         if session is None:
+            self._forget()
             folder = self._folder(key)
             session = Session(folder, self.isolation, self._limits, self._timeout)
         self._sessions[key] = session
@@ -128,14 +130,23 @@ class Python:
                 await others[0].end("was ended to make room for other conversations")
         return session
 
+    def _forget(self) -> None:
+        """Those whose folders are not kept either."""
+        for key in list(self._sessions)[: 1 - FOLDERS]:
+            if not (self._sessions[key].alive or self._sessions[key].busy):
+                del self._sessions[key]
+                if key in self._clocks:
+                    self._clocks.pop(key).cancel()
+
     def _wind(self, key: str, session: Session) -> None:
         """Start the session's idle time."""
         if self._closed or self._sessions.get(key) is not session:
             return
         if key in self._clocks:
             self._clocks.pop(key).cancel()
-        loop = asyncio.get_running_loop()
-        self._clocks[key] = loop.call_later(self._idle, self._expire, key)
+        later = asyncio.get_running_loop().call_later
+        # In a context of its own: that of the call would keep its whole turn in memory until then.
+        self._clocks[key] = later(self._idle, self._expire, key, context=Context())
 
     def _expire(self, key: str) -> None:
         self._clocks.pop(key, None)

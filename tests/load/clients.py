@@ -184,13 +184,13 @@ class Clients:
             made.method, self.program.root + made.path, content=made.body, headers=headers
         )
         if answer.status_code == 200:
-            if answer.headers["content-type"].startswith("text/event-stream"):
+            kind = answer.headers["content-type"].partition(";")[0]
+            if kind == "text/event-stream" and made.path == "/v1/responses":
                 self.seen["fuzzed streams"] += 1
-                if made.path == "/v1/responses":
-                    check(events_of(answer.text))
-            elif made.method == "DELETE":
+                check(events_of(answer.text))
+            elif kind == "application/json" and made.method == "DELETE":
                 self.deleted.add(answer.json()["id"])
-            elif answer.json().get("object") == "response":
+            elif kind == "application/json" and answer.json().get("object") == "response":
                 self.seen["fuzzed responses"] += 1
         else:
             self.refused(answer, made)

@@ -11,7 +11,7 @@ from tests.load import load
 
 @pytest.mark.slow
 async def test_a_crowd(home: Path) -> None:
-    found = await load.run(home, clients=12, requests=120, warm=0, seed=7)
+    found = await load.run(home, clients=8, requests=90, warm=0, seed=7)
     assert found.seen["fuzzes"] and found.seen["leaves"] and found.seen["babbles"]
-    assert found.stored["completed"] + found.stored["incomplete"] > 20
+    assert found.stored["completed"] + found.stored["incomplete"] > 15
     assert found.stored["cancelled"] > 5

@@ -89,7 +89,10 @@ class First(ModalScreen[str]):
         & OptionList {
             height: auto; padding: 0; border: none; background: $background;
             text-wrap: nowrap; text-overflow: ellipsis;
-            &:focus { border: none; }
+            &:focus { border: none; background-tint: $background 0%; }
+            & > .option-list--option-highlighted {
+                background: $panel; color: $accent; text-style: bold;
+            }
         }
     }
     """

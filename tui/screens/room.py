@@ -69,7 +69,7 @@ class Room(Screen[Result]):
 
     def compose(self) -> ComposeResult:
         yield Static(self.NAME, classes="name", markup=False)
-        yield Input(placeholder=self.SEARCH, compact=True)
+        yield Input(placeholder=self.SEARCH)
         with Horizontal():
             yield OptionList(markup=False)
             with VerticalScroll(can_focus=False):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from agent.kept import KeptTurn, Summary
     from agent.store import Store
 
-LINES = 6
-"""Of a prompt or an answer the preview has so many."""
+LINES, LETTERS = 6, 600
+"""Of a prompt or an answer the preview has at most so many."""
 TURNS = 30
 """The preview has at most so many turns, the latest."""
 
@@ -134,7 +134,9 @@ def _head(text: str, search: str) -> str:
     start = max(0, found[0] - 2) if found else 0
     part = lines[start : start + LINES]
     before, after = start > 0, start + LINES < len(lines)
-    return "\n".join(["…"] * before + part + ["…"] * after)
+    text = "\n".join(["…"] * before + part + ["…"] * after)
+    at = max(0, text.lower().find(search.lower()) - LETTERS // 2) if search else 0
+    return text if len(text) <= LETTERS else f"{'…' * (at > 0)}{text[at : at + LETTERS]}…"
 
 
 def _marked(content: Content, search: str) -> Content:

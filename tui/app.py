@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import time
@@ -22,6 +21,7 @@ from tui.history import History
 from tui.picking import Picking
 from tui.rooms import Rooms
 from tui.session import Session
+from tui.starting import Starting
 from tui.talk import Talk
 from tui.watching import Watching
 from tui.widgets.prompt import Prompt
@@ -32,8 +32,6 @@ from tui.widgets.transcript import Transcript
 from tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from agent.turn import Turn
     from tui.said import Said
     from tui.widgets.exchange import Exchange
@@ -85,7 +83,7 @@ class AgentApp(App[int]):
         self.watching = Watching(self)
         self.begun = False
         """The session is there: conversation, store, settings."""
-        self._loading = "starting"
+        self.starting = Starting(self)
         self._asked_to_leave = -AGAIN
         self._history = History(history)
         for made in (theme.DARK, theme.LIGHT):
@@ -111,7 +109,7 @@ class AgentApp(App[int]):
     def on_mount(self) -> None:
         self.prompt.focus()
         self.pulse = self.set_interval(PULSE, self._beat, pause=True)
-        self.call_after_refresh(self.run_worker, self._begin())
+        self.call_after_refresh(self.run_worker, self.starting.begin())
 
     # --- parts of the screen ---
 
@@ -129,116 +127,7 @@ class AgentApp(App[int]):
     def looking_at(self) -> Transcript:
         return self.served if self.served.display else self.chat
 
-    # --- starting ---
-
-    async def _begin(self) -> None:
-        from agent.errors import UserError
-
-        try:
-            await self.session.begin()
-        except UserError as error:
-            self.trouble = str(error)
-            self.exit(2, return_code=2)
-            return
-        playing = self.session.replay is not None
-        await self._recall()
-        self.session.runtime.hub.listen(self.watching.began)
-        self._introduce()
-        if self.session.serving is not None:
-            self.run_worker(self._serve())
-        if playing:  # which needs no model
-            self._loading = ""
-        else:
-            self.run_worker(self._load())
-        self.begun = True
-        self.prompt.completion = self.talk.completion()
-        if self.session.picks:
-            await self.rooms.enter("sessions")
-        if self.session.first and not (self.prompt.text or self.queued.prompts):
-            await self.rooms.enter("first")
-        await self.talk.next()
-
-    async def _recall(self) -> None:
-        from tui.said import Said
-
-        if (speed := self.session.replay) is not None:
-            from tui.replay import play
-
-            self.session.replay = None
-            self.run_worker(play(self, speed))
-        elif earlier := self.session.earlier():
-            exchanges = (Said.from_turn(turn, clock=self.clock) for turn in earlier)
-            await self.chat.recall([self.placed(said) for said in exchanges])
-
-    def _introduce(self) -> None:
-        runtime = self.session.runtime
-        model = runtime.model
-        lines = [f"{model.name}: {model.description}" if model.description else model.name]
-        if self.session.notice:
-            lines.append(self.session.notice)
-        if not self.session.kept:
-            lines.append("The store cannot be written: this conversation is not kept.")
-        self.query_one(Welcome).tell(*lines)
-        if self.session.serving is not None:
-            self.status.address = self.session.serving.address
-        self._show_model()
-
-    def _show_model(self) -> None:
-        runtime = self.session.runtime
-        self.status.model, self.status.context_length = runtime.model.name, runtime.context_length
-        self.show_status()
-
-    async def _load(self) -> None:
-        """The model into memory, while the person already writes."""
-        from agent.engine.base import EngineError
-
-        try:
-            await self.load(self.session.load)
-        except EngineError as error:
-            self.chat.say(str(error), error=True)
-        self._tell_servers()
-        self.run_worker(self._learn_prompts())
-
-    async def load(self, work: Callable[[Callable[[float], None]], Awaitable[T]]) -> T:
-        """Show how far it is; what it gives."""
-
-        def progress(fraction: float) -> None:
-            self._loading = f"loading the model {fraction:.0%}"
-            self.show_status()
-
-        self._loading = "loading the model"
-        self.show_status()
-        try:
-            return await work(progress)
-        finally:
-            # How long the context is depends on the memory: now it is known.
-            self._loading = ""
-            gc.freeze()  # what is there now stays
-            self._show_model()
-
-    async def _learn_prompts(self) -> None:
-        from tui.commands.prompts import learn
-
-        await learn(self)
-
-    def _tell_servers(self) -> None:
-        """A server that is not there is never silent."""
-        for server in self.session.runtime.host.servers():
-            if server.status == "failed":
-                why = f": {server.error}" if server.error else "."
-                self.chat.say(f"The MCP server {server.name} is not available{why}", error=True)
-
-    async def _serve(self) -> None:
-        assert self.session.serving is not None
-        try:
-            await self.session.serving.run(self.session.runtime)
-        except (OSError, SystemExit) as error:
-            # Servers end the process where they cannot listen; this one is not theirs to end.
-            log.exception("the HTTP face ended")
-            why = str(error) if isinstance(error, OSError) else "the address is in use"
-            self.chat.say(f"Not serving on {self.session.serving.address}: {why}", error=True)
-            self.status.address = "not serving"
-            self.show_status()
+    # --- the conversation ---
 
     def placed(self, said: Said) -> Said:
         """With the number of its branches."""
@@ -250,7 +139,7 @@ class AgentApp(App[int]):
         """The session's, instead of the one before."""
         await self.chat.clear()
         self.talk.said = None
-        await self._recall()
+        await self.starting.recall()
         self.show_status()
 
     # --- the person's turns ---
@@ -301,7 +190,7 @@ class AgentApp(App[int]):
         if self.begun:
             self.status.count_servers(self.session.runtime.host.servers())
         running = self.turn is not None
-        self.status_line.follow(self.talk.said, running=running, loading=self._loading)
+        self.status_line.follow(self.talk.said, running=running, loading=self.starting.loading)
 
     # --- what the person does ---
 

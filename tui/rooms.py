@@ -126,7 +126,7 @@ class Rooms:
     async def switch(self, name: str) -> None:
         """Another model answers from now on. Raises UserError."""
         app = self._app
-        told = await app.load(lambda progress: app.session.switch(name, progress))
+        told = await app.starting.load(lambda progress: app.session.switch(name, progress))
         app.chat.say(f"{app.session.runtime.model.name} answers from now on.")
         if told:
             app.chat.say(told)

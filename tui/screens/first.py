@@ -90,7 +90,7 @@ class First(ModalScreen[str]):
             height: auto; padding: 0; border: none; background: $background;
             text-wrap: nowrap; text-overflow: ellipsis;
             &:focus { border: none; background-tint: $background 0%; }
-            & > .option-list--option-highlighted {
+            &:focus > .option-list--option-highlighted {
                 background: $panel; color: $accent; text-style: bold;
             }
         }

@@ -32,6 +32,8 @@ def main(
 
     # A full collection stops everything for 0.1 s and more; by itself Python makes many of them.
     gc.set_threshold(5_000, 20, 20)
+    # Nor does a thread that renders or loads keep the screen waiting for 5 ms at a time.
+    sys.setswitchinterval(0.001)
     where = places()
     trouble: str | None
     try:

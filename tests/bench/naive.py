@@ -20,7 +20,7 @@ from textual.widgets import TextArea
 
 from tests.bench.lag import Lags
 
-RATE = 400.0
+RATE = 400
 
 
 class Bare(App[None]):

@@ -25,6 +25,7 @@ GROUPS = (
     "startup",
     "parser",
     "program",
+    "tui",
 )
 CACHE = Path(os.environ.get("AGENT_BENCH", "~/.cache/agent-bench")).expanduser()
 

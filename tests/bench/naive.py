@@ -1,14 +1,13 @@
 """The peers of the app, on Textual as its documentation shows it.
 
-``python -m tests.bench.naive bare`` is a screen with one TextArea; ``stream FILE LAGS`` streams the
-file's text into a Markdown widget above it, 400 words a second, once Enter is pressed; ``open FILE``
-shows the whole text from the start.
+``python -m tests.bench.naive bare`` is a screen with one TextArea; ``stream FILE LAGS TOKENS`` streams
+the file's text into a Markdown widget above it, 400 tokens a second, once Enter is pressed; ``open
+FILE`` shows the whole text from the start.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from pathlib import Path
@@ -56,9 +55,11 @@ class Streaming(Whole):
 
     BINDINGS = [Binding("enter", "go", priority=True)]  # noqa: RUF012
 
-    def __init__(self, text: str, lags: Lags) -> None:
+    def __init__(self, text: str, lags: Lags, tokens: int) -> None:
         super().__init__("")
-        self._words, self._lags = re.findall(r"\s*\S+", text), lags
+        step = len(text) / tokens
+        self._pieces = [text[int(n * step) : int((n + 1) * step)] for n in range(tokens + 1)]
+        self._lags = lags
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -72,9 +73,9 @@ class Streaming(Whole):
 
         stream = Markdown.get_stream(self.query_one(Markdown))
         began = time.monotonic()
-        for number, word in enumerate(self._words):
+        for number, piece in enumerate(self._pieces):
             await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
-            await stream.write(word)
+            await stream.write(piece)
         await stream.stop()
 
     def on_unmount(self) -> None:
@@ -88,7 +89,7 @@ def main(kind: str, *files: str) -> None:
         case "open":
             Whole(Path(files[0]).read_text()).run()
         case "stream":
-            Streaming(Path(files[0]).read_text(), Lags(Path(files[1]))).run()
+            Streaming(Path(files[0]).read_text(), Lags(Path(files[1])), int(files[2])).run()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from openai_harmony import HarmonyEncoding
+
+from agent import vocabulary
 from agent.shared import Shared
 from tests.bench import Row, beside
 from tests.bench.lag import read
@@ -189,9 +192,12 @@ def _streaming(name: str, text: str) -> list[Row]:
     thought, said = (text, END) if name == REASONING else ("", f"{text}\n{END}")
     (home / "script").write_text(_line(thought, said, delay=1000 / RATE))
     file.write_text(f"{text}\n{END}")
-    lasts = len(re.findall(r"\S+", text)) / RATE
+    tokens = len(_vocabulary().encode(text))
+    lasts = tokens / RATE
     ours = _streamed((*WATCHED, str(lags), *_script(home)), home, "go\r", lags, lasts)
-    naive = _streamed((*NAIVE, "stream", str(file), str(lags)), home, "\r", lags, lasts)
+    naive = _streamed(
+        (*NAIVE, "stream", str(file), str(lags), str(tokens)), home, "\r", lags, lasts
+    )
     pairs = zip(ours, naive, strict=True)
     what = (
         (f"{name}: typing, p99", "ms", "≤ 50 ms"),
@@ -247,6 +253,11 @@ def _line(thought: str, said: str, delay: float = 0.0) -> str:
     )
     markup = f"{thinking}<|channel|>final<|message|>{said}<|return|>"
     return json.dumps({"markup": markup, "delay_ms": delay})
+
+
+@functools.cache
+def _vocabulary() -> HarmonyEncoding:
+    return vocabulary.encoding(lambda: vocabulary.ranks_from_gguf(model()))
 
 
 def _script(home: Path) -> tuple[str, ...]:

@@ -113,13 +113,14 @@ class ScriptGeneration:
             self._engine.spoken = sequence
         yield Prefill(cached, total, cached)
         yield Prefill(total, total, cached)
-        start = time.perf_counter()
+        due = start = time.perf_counter()
         reason: Reason = "stop"
         for token in self._line.tokens:
             if ended := self._full(total, len(sequence)):
                 reason = ended
                 break
-            if await self._cancelled_within(self._line.delay):
+            due += self._line.delay  # by the clock: waiting takes longer than was asked for
+            if await self._cancelled_within(due - time.perf_counter()):
                 reason = "cancelled"
                 break
             sequence.append(token)
@@ -137,7 +138,7 @@ class ScriptGeneration:
 
     async def _cancelled_within(self, seconds: float) -> bool:
         """Wait, and let others run even if there is nothing to wait for."""
-        if not seconds:
+        if seconds <= 0:
             await asyncio.sleep(0)
             return self._cancelled.is_set()
         try:

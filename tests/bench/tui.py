@@ -218,7 +218,7 @@ def _streamed(
         app.see(READY)
         app.rest(3.0)
         began = app.press(start)
-        typing = _typed(app, lasts * 3 + 10, END)
+        typing = _typed(app, 1.5 * lasts + 5, END)
         ended = CLOCK()
         app.rest(1.0)
         app.leave()

@@ -8,11 +8,33 @@ own on the terminal, and the fds themselves lead to the log until the app has en
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
-from collections.abc import Iterator
+import termios
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from signal import (
+    SIG_IGN,
+    SIGHUP,
+    SIGINT,
+    SIGQUIT,
+    SIGTERM,
+    SIGTSTP,
+    SIGTTIN,
+    SIGTTOU,
+    signal,
+)
 from typing import TextIO
+
+RESET = b"".join(
+    b"\x1b[" + mode
+    for mode in (
+        *(b"?%dl" % mode for mode in (1000, 1002, 1003, 1004, 1006, 1015, 2004, 2026, 2048)),
+        b"<u", b"0m", b"?25h", b"?1049l",
+    )
+)  # fmt: skip
+"""Ends all that Textual begins: mouse, focus, pasting, the keyboard's protocol, the second screen."""
 
 
 class NoTerminal(Exception):
@@ -29,6 +51,7 @@ def kept(log: Path) -> Iterator[None]:
         raise NoTerminal("The app needs a terminal to show itself on; use agent run here.")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    done = _guard(screen)
     saved = os.dup(1), os.dup(2)
     handle = os.fdopen(os.dup(screen), "w", encoding="utf-8", errors="replace")
     originals = sys.__stdout__, sys.__stderr__
@@ -50,6 +73,36 @@ def kept(log: Path) -> Iterator[None]:
         _set_originals(*originals)
         with contextlib.suppress(OSError):  # a terminal that is gone cannot be flushed
             handle.close()
+        done()
+
+
+def _guard(screen: int) -> Callable[[], None]:
+    """Give the terminal back where this process cannot: killed, or ended by native code. A child waits
+    for that from now on, until what is returned is called."""
+    before = termios.tcgetattr(screen)
+    waiting, alive = os.pipe()
+    gc.freeze()  # or the child would come to hold a copy of all
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(alive)
+            for number in (SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU):
+                signal(number, SIG_IGN)
+            if not os.read(waiting, 1):
+                # A shell that has the terminal already lets it send signals; the app never does.
+                if not termios.tcgetattr(screen)[3] & termios.ISIG:
+                    termios.tcsetattr(screen, termios.TCSANOW, before)
+                os.write(screen, RESET)
+        finally:
+            os._exit(0)
+    os.close(waiting)
+
+    def done() -> None:
+        os.write(alive, b".")
+        os.close(alive)
+        os.waitpid(child, 0)
+
+    return done
 
 
 def _sink(log: Path) -> int:

@@ -114,6 +114,13 @@ class Terminal:
             self.painted.rfind(off) > self.painted.rfind(on) for on, off in pairs
         )
 
+    def wait_until_restored(self, seconds: float = WAIT) -> None:
+        """After a death: who gives it back comes after that."""
+        until = time.monotonic() + seconds
+        while not self.restored:
+            assert time.monotonic() < until, "the terminal is not as before"
+            self.read(0.02)
+
     def close(self) -> None:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)

@@ -113,6 +113,50 @@ def test_a_signal_gives_the_terminal_back(
         assert terminal.restored
 
 
+def test_killed_it_still_gives_the_terminal_back_and_the_next_one_goes_on(
+    home: Path, tmp_path: Path, script: Script
+) -> None:
+    story = "<|channel|>final<|message|>" + "once upon a time " * 2000 + "<|return|>"
+    engine = script({"markup": story, "delay_ms": 5}, ANSWERS)
+    with program("--engine", engine, home=home, cwd=tmp_path) as terminal:
+        terminal.wait_for("Ask something")
+        terminal.press("Tell me a story\r")
+        terminal.wait_for("once upon a time once upon")
+        os.kill(terminal.process.pid, signal.SIGKILL)
+        assert terminal.leave() == -signal.SIGKILL
+        terminal.wait_until_restored()
+    with program("-c", "--engine", engine, home=home, cwd=tmp_path) as terminal:
+        terminal.wait_for(lambda text: ready(text) and "once upon a time" in text)
+        terminal.press("\x1b[1;5H")
+        terminal.wait_for("❯ Tell me a story")
+        terminal.press(LEAVE)
+        assert terminal.leave() == 0 and terminal.restored
+
+
+def test_a_call_waits_for_a_yes_and_an_answer_is_asked_for_once_more(
+    home: Path, tmp_path: Path, script: Script
+) -> None:
+    writes = (
+        "<|channel|>commentary to=files.write <|constrain|>json<|message|>"
+        '{"path":"sum.txt","content":"56088"}<|call|>'
+    )
+    engine = script(writes, ANSWERS, ANSWERS.replace("said", "says"))
+    options = ("--tools", "files", "--engine", engine)
+    with program(*options, home=home, cwd=tmp_path) as terminal:
+        terminal.wait_for(ready)
+        terminal.press("Write it down\r")
+        terminal.wait_for("Run files · write?")
+        assert not (tmp_path / "sum.txt").exists()
+        terminal.wait_for("┏")  # it takes no key before
+        terminal.press("y")
+        terminal.wait_for(lambda text: ready(text) and "said the tool" in text)
+        assert (tmp_path / "sum.txt").read_text() == "56088"
+        terminal.press("/retry\r")
+        terminal.wait_for(lambda text: ready(text) and "says the tool" in text)
+        terminal.press(LEAVE)
+        assert terminal.leave() == 0 and terminal.restored
+
+
 def test_a_broken_app_gives_the_terminal_back_and_says_where_to_look(
     home: Path, tmp_path: Path
 ) -> None:

@@ -62,9 +62,9 @@ def test_spelled_tags_are_tags(reader: Reader, text: list[str]) -> None:
 def test_time_stays_flat(reader: Reader, unit: str) -> None:
     for before in ("", '<tool_call>{"name": "f", "arguments": {"a": "', "<tool_call><function=f>"):
         ids = reader.encoder.markup(before + unit * 4_000)
-        began = time.monotonic()
+        began = time.process_time()
         reader.pieces(ids)
-        assert time.monotonic() - began < 5
+        assert time.process_time() - began < 5
 
 
 # --- what models write ------------------------------------------------------------------------------

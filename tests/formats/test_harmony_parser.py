@@ -232,9 +232,9 @@ def test_time_and_memory_stay_flat(
     word = encode(encoding, " thinking")
     for unit in (repeated, repeated + word, word):
         ids = encode(encoding, before) + unit * 5_000
-        began = time.monotonic()
+        began = time.process_time()
         parser = HarmonyParser(encoding, streams.RECIPIENTS)
         pieces = [piece for token in ids for piece in parser.feed([token])]
-        assert time.monotonic() - began < 5, "5,000 units take some 0.05 s"
+        assert time.process_time() - began < 5, "5,000 units take some 0.05 s"
         written = sum(len(piece.text) for piece in pieces if isinstance(piece, Delta | Repair))
         assert written <= len(before) + 5_000 * len(" thinking<|reserved_200013|>")

@@ -155,10 +155,10 @@ def test_what_is_rendered_parses_back(
 def test_a_long_run(encoding: HarmonyEncoding, renderer: Renderer, run: str) -> None:
     """openai-harmony alone takes seconds for these; a million letters end the process."""
     text = f"x{run * (100_000 // len(run))}y"
-    began = time.monotonic()
+    began = time.process_time()
     ids = renderer.user(text)
     assert renderer.developer(text, [FunctionTool("f", text, {"description": text})])
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     assert encoding.decode(ids) == f"<|start|>user<|message|>{text}<|end|>"
 
 

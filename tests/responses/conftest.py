@@ -14,7 +14,9 @@ import httpx2
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from agent import runtime as runtime_module
 from agent import setup
+from agent import turn as turn_module
 from agent.responses.app import Endpoint
 from agent.responses.serve import Face, Server, address, listen
 from agent.runtime import Runtime
@@ -135,8 +137,13 @@ def own_logging() -> Iterator[None]:
 async def serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_logging: None, script: Callable[..., str]
 ) -> AsyncIterator[Serve]:
-    """Start a server: ``await serve("markup of a reply", …, tools="python")``."""
+    """Start a server: ``await serve("markup of a reply", …, tools="python")``.
+
+    MCP servers are waited for however busy this machine is.
+    """
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
+    for module in (runtime_module, turn_module):
+        monkeypatch.setattr(module, "PATIENCE", 60.0)
     started: list[Served] = []
 
     async def start(

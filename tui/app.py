@@ -59,7 +59,7 @@ class AgentApp(App[int]):
         Binding("f2", "view", "Panes or conversation"),
         Binding("f3", "served", "Watch turns of other programs"),
         Binding("f4", "light", "Light or dark"),
-        Binding("ctrl+s", "steer", "Say it now, to the turn that runs", priority=True),
+        Binding("ctrl+s", "steer", "Say it now, to the turn that runs"),
         # At once: what is typed behind it is meant for the room.
         Binding("f5", "room('sessions')", "Conversations", priority=True),
         Binding("f6", "room('models')", "Models", priority=True),

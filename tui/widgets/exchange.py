@@ -78,7 +78,7 @@ class Exchange(Vertical):
         """The next key is for this exchange."""
         self.can_focus = True
         self._prompt.add_class("-picked")
-        self.focus(scroll_visible=False)
+        self.screen.set_focus(self, scroll_visible=False)  # at once: the next key is for it
         self._prompt.scroll_visible(animate=False, top=True)
 
     def on_blur(self) -> None:

@@ -40,6 +40,7 @@ class Prompt(TextArea):
         Binding("ctrl+end", "app.move('end')", "To the end", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
         Binding("ctrl+up,alt+up", "app.pick", "An earlier message", show=False),
+        Binding("ctrl+s", "app.steer", "Say it now", show=False),
         Binding("ctrl+f", "app.search", "Search", show=False),
         Binding("ctrl+g", "app.edit_outside", "Write in $EDITOR", show=False),
         Binding("ctrl+y", "app.command('copy')", "Copy the answer", show=False),

@@ -64,7 +64,7 @@ class Search(Horizontal):
     DEFAULT_CSS = """
     Search {
         height: 3; border: round $accent; padding: 0 1; border-subtitle-color: $text-muted;
-        & > Input { width: 1fr; border: none; height: 1; padding: 0; background: $background; }
+        & > Input { width: 1fr; background: $background; }
         & > Static { width: auto; color: $text-muted; }
     }
     """
@@ -79,7 +79,7 @@ class Search(Horizontal):
         self._count = Static("", markup=False)
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="What was said")
+        yield Input(placeholder="What was said", compact=True)
         yield self._count
 
     def on_mount(self) -> None:

@@ -31,7 +31,7 @@ def list_(
 ) -> None:
     """All conversations, the latest first."""
     from agent.export import described, when
-    from agent.show import plain
+    from agent.harmless import harmless
 
     summaries = _store().summaries()
     if as_json:
@@ -44,8 +44,8 @@ def list_(
     for one in summaries:
         branch = f"  (branch of {_short(one.parent)})" if one.parent else ""
         print(
-            f"{_short(one.id)}  {when(one.updated)}  {one.turns:5}  {plain(one.model):14}"
-            f"  {plain(one.title)}{branch}"
+            f"{_short(one.id)}  {when(one.updated)}  {one.turns:5}  {harmless(one.model):14}"
+            f"  {harmless(one.title)}{branch}"
         )
 
 
@@ -53,14 +53,14 @@ def list_(
 def show(session: Id) -> None:
     """What was said, to read."""
     from agent.export import markdown
-    from agent.show import plain
+    from agent.harmless import harmless
 
     record = _record(_store(), session)
     facts = [record.summary.id, f"{record.summary.turns} turns"]
     if record.summary.parent:
         facts.append(f"branch of {_short(record.summary.parent)}")
     print(" · ".join(facts))
-    print(plain(markdown(record)), end="")
+    print(harmless(markdown(record)), end="")
 
 
 @app.command(epilog="Example: agent sessions replay 3bc06fe5 --speed 4")
@@ -90,10 +90,10 @@ def replay(
 
 
 async def _replayed(record: Record, speed: float, *, as_json: bool) -> None:
+    from agent.harmless import harmless
     from agent.replay import Replay
     from agent.run import JsonLines
     from agent.show import Terminal
-    from agent.show import plain as harmless
 
     store = _store()
     for turn in record.turns:
@@ -162,7 +162,7 @@ def delete(
 ) -> None:
     """Forget conversations. What branches of them share with them stays theirs."""
     from agent.errors import UserError
-    from agent.show import plain
+    from agent.harmless import harmless
 
     store = _store()
     records = [_record(store, session).summary for session in sessions]
@@ -170,7 +170,7 @@ def delete(
         if not sys.stdin.isatty():
             raise UserError("delete asks before it deletes, and nobody is there: add --yes.")
         for one in records:
-            print(f"{_short(one.id)}  {one.turns} turns  {plain(one.title)}")
+            print(f"{_short(one.id)}  {one.turns} turns  {harmless(one.title)}")
         if not typer.confirm("Delete for good?"):
             raise typer.Exit(1)
     for name in {one.id for one in records}:

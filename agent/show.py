@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
@@ -13,16 +12,10 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from agent import events as ev
+from agent.harmless import harmless
 
 RESULT_LINES = 12
 """Of a tool's result so many lines are shown; the model reads more."""
-# Everything that a terminal may act on but newline and tab: C0, DEL, C1, and what turns text around.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def plain(text: str) -> str:
-    """Text that can't steer the terminal: control characters are shown as a replacement."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 class Pipe:
@@ -31,7 +24,7 @@ class Pipe:
     def __init__(self, out: TextIO, activity: TextIO | None) -> None:
         self._out, self._activity = out, activity
         # In a pipe the answer goes on byte for byte; a terminal must not be steered by it.
-        self._shown: Callable[[str], str] = plain if out.isatty() else str
+        self._shown: Callable[[str], str] = harmless if out.isatty() else str
         self._final: set[str] = set()
 
     def show(self, event: ev.Event) -> None:
@@ -61,7 +54,7 @@ class Pipe:
 
         target = self._activity or (sys.stderr if always else None)
         if target is not None:
-            print(plain(line), file=target, flush=True)
+            print(harmless(line), file=target, flush=True)
 
     def flush(self) -> None:
         self._out.flush()
@@ -155,7 +148,7 @@ class Terminal:
     def _write(self, text: str, style: str | None = None) -> None:
         """Text that goes on in the same line."""
         self._clear_status()
-        text = plain(text)
+        text = harmless(text)
         self._column = len(text) if "\n" in text else self._column + len(text)
         if text.endswith("\n"):
             self._column = 0
@@ -168,12 +161,12 @@ class Terminal:
             self._column = 0
         if text:
             self._clear_status()
-            self._console.print(plain(text), style=style, markup=False)
+            self._console.print(harmless(text), style=style, markup=False)
 
     def _markdown(self, block: str) -> None:
         self._line("")
         self._clear_status()
-        self._console.print(Markdown(plain(block)))
+        self._console.print(Markdown(harmless(block)))
 
     def _status(self, text: str) -> None:
         """A line that the next one overwrites."""
@@ -181,7 +174,7 @@ class Terminal:
             return
         self._line("")
         self._shown = bool(text)
-        self._console.file.write(f"\r\x1b[2K{plain(text)[: self._console.width - 1]}")
+        self._console.file.write(f"\r\x1b[2K{harmless(text)[: self._console.width - 1]}")
 
     def _clear_status(self) -> None:
         if self._shown:

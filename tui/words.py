@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 from rich.cells import cell_len, chop_cells
 
-# Terminal sequences that are whole: colours of a tool's output, titles, links.
-_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
-# Whatever is left that a terminal may act on, and what turns the direction of reading.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+from agent.harmless import harmless
 
 
 def shown(text: str) -> str:
-    """Text that can neither steer the terminal nor show in another order than it is read."""
+    """Text as the app's widgets show it: harmless, and its tabs as blanks."""
     if text.isprintable():
         return text
-    text = _SEQUENCES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text).expandtabs(4)
+    return harmless(text.replace("\r\n", "\n").replace("\r", "\n")).expandtabs(4)
 
 
 def seconds(value: float) -> str:

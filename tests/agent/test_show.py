@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 
 from agent import events as ev
-from agent.show import Blocks, Pipe, Terminal, plain, summary
+from agent.harmless import harmless
+from agent.show import Blocks, Pipe, Terminal, summary
 
 
 def blocks(text: str, size: int) -> list[str]:
@@ -30,7 +31,7 @@ def test_markdown_is_given_out_block_by_block_however_it_is_cut() -> None:
 
 
 def test_no_text_can_steer_the_terminal() -> None:
-    assert plain("a\x1b[31mb\x07c\rd\x9be\n\tf") == "a�[31mb�c�d�e\n\tf"
+    assert harmless("a\x1b[31mb\x07c\rd\x9be\n\tf") == "ab�c�d�e\n\tf"
     out = io.StringIO()
     face = Terminal(out)
     face.show(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 async def new(app: AgentApp, _: str) -> None:
     app.session.new()
     await app.show_conversation()
+    app.chat.say("A new conversation; /resume leads back to the others.")
 
 
 async def compact(app: AgentApp, _: str) -> None:

@@ -42,3 +42,8 @@ class KeptTurn:
                 yield steered.pop(0)[1]
             yield item
         yield from (text for _, text in steered)
+
+
+def titled(text: str) -> str:
+    """A title of it: its first line."""
+    return (text.strip().splitlines() or [""])[0].strip()[:80]

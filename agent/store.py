@@ -1,7 +1,8 @@
 """Conversations kept on disk: one SQLite file for every face.
 
-A turn is written when it starts (in progress, with this process's id) and when it ends. One whose
-process is gone is marked failed the next time the store is opened. Conversations form a tree: a branch
+A turn is written when it starts (in progress, with this process's id), noted as it goes on, and
+written when it ends. One whose process is gone is marked failed the next time the store is opened,
+with what was noted of it. Conversations form a tree: a branch
 keeps its own entries and turns, and reads its parent's before them.
 """
 
@@ -18,7 +19,7 @@ from agent.events import Response
 from agent.formats.text import alike
 from agent.items import new_id
 from agent.journal import Timed, recover, steered, unpacked
-from agent.kept import KeptTurn, Summary
+from agent.kept import KeptTurn, Summary, titled
 from agent.schema import blob, connect, ids_of, mark_lost
 
 PATH = """
@@ -118,7 +119,7 @@ class Store:
 
     def rename(self, conversation_id: str, title: str) -> None:
         self._db.execute(
-            "update conversations set title = ? where id = ?", (_title(title), conversation_id)
+            "update conversations set title = ? where id = ?", (titled(title), conversation_id)
         )
 
     def delete(self, conversation_id: str) -> None:
@@ -131,7 +132,7 @@ class Store:
 
     def _add(self, conversation: Conversation, prompt: str, model: str) -> None:
         """The conversation's row; a branch's parent is the one whose own entries it still shares."""
-        now, title = time.time(), _title(prompt)
+        now, title = time.time(), titled(prompt)
         known = self._db.execute(
             "select revision from conversations where id = ? and not hidden", (conversation.id,)
         ).fetchone()
@@ -397,8 +398,3 @@ class Store:
             "select parent, shared from conversations where id = ?", (conversation_id,)
         ).fetchone()
         return parent, shared
-
-
-def _title(text: str) -> str:
-    """Its first line."""
-    return (text.strip().splitlines() or [""])[0].strip()[:80]

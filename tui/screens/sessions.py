@@ -41,10 +41,14 @@ class Sessions(Room[str]):
         super().__init__()
         self._store, self._current, self._answering = store, current, running
         self._summaries: dict[str, Summary] = {}
+        self._read()
+
+    def _read(self) -> None:
+        """Not at every key: each conversation's turns are counted."""
+        self._summaries = {one.id: one for one in self._store.summaries()}
 
     def rows(self, search: str) -> Sequence[Row]:
         found = self._store.search(search) if search else None
-        self._summaries = {one.id: one for one in self._store.summaries()}
         return [
             Row(one.id, self._label(one))
             for one in self._summaries.values()
@@ -93,6 +97,7 @@ class Sessions(Room[str]):
         def renamed(title: str | None) -> None:
             if title:
                 self._store.rename(one.id, title)
+                self._read()
                 self.fill()
 
         await self.app.push_screen(Entry("Title", shown(one.title)), renamed)
@@ -114,6 +119,7 @@ class Sessions(Room[str]):
                 from agent.sessions import forget
 
                 forget(self._store, one.id)
+                self._read()
                 self.fill()
 
         turns = f"{one.turns} turn{'' if one.turns == 1 else 's'}"

@@ -17,12 +17,12 @@ AT_ONCE = 4 * PART
 
 
 async def tokenised(
-    form: Format, messages: Sequence[Message], context: int | None, memo: Memo
+    form: Format, messages: Sequence[Message], context: int | None, memo: Memo, times: int = 1
 ) -> Sequence[Message]:
     """The messages; where they are long together, their texts know their ids.
 
-    ``context``: in tokens; what is longer is refused as soon as that is known. ``memo``: what need
-    not be tokenised. Raises ApiError.
+    ``context``: in tokens; what is so many ``times`` longer is refused as soon as that is known.
+    ``memo``: what need not be tokenised. Raises ApiError.
     """
     if sum(len(_text(message)) for message in messages) <= AT_ONCE:
         return messages
@@ -36,7 +36,7 @@ async def tokenised(
         known.ids = []
         for part in parts(whole(known)):
             known.ids += form.plain(part)
-            if context is not None and total + len(known.ids) > context:
+            if context is not None and total + len(known.ids) > times * context:
                 raise too_many_tokens(context, f"more than {context}")
             await asyncio.sleep(0)
         total += len(known.ids)

@@ -52,7 +52,9 @@ SAMPLING = (
     "presence_penalty", "frequency_penalty", "repeat_penalty",
 )  # fmt: skip
 LONG = 100_000
-"""Characters of instructions whose length is looked at before they are rendered."""
+"""Characters of instructions or functions whose length is looked at before they are rendered."""
+SHORTER = 4
+"""Times that functions may be shorter in a prompt than as JSON; no useful schema comes near that."""
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -200,6 +202,9 @@ async def _planned(
     most = None if options.compact else context
     if len(options.instructions or "") > LONG:
         await tokenised(runtime.format, [Developer(options.instructions or "")], context, memo)
+    if not 0 < request.sent_bytes <= LONG:  # of a chat that is not known
+        declared = json.dumps([(f.description, f.parameters) for f in options.functions])
+        await tokenised(runtime.format, [Developer(declared)], context, memo, SHORTER)
     messages = await tokenised(runtime.format, read.messages, most, memo)
     conversation = Conversation(
         earlier.conversation if earlier else new_id("conv"),

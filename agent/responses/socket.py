@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from agent import events as ev
 from agent.compact_turn import WarmTurn
@@ -162,6 +162,8 @@ class Connection:
     async def _send(self, line: str, stream: str | None) -> None:
         if stream is not None:
             line = f'{line[:-1]},"stream_id":{json.dumps(stream)}}}'
+        if self._socket.application_state is WebSocketState.DISCONNECTED:
+            raise WebSocketDisconnect  # another stream's message has found that out
         await self._socket.send_text(line)
 
 

@@ -69,10 +69,11 @@ async def test_it_is_refused_as_soon_as_that_is_known(
         {"input": [{"role": "user", "content": WORDS * 20}] * 3000},
         {"input": "x", "instructions": WORDS * 50_000},
         {"input": "x", "tools": [{**WEATHER, "description": WORDS * 5000}]},
+        {"input": "x", "tools": [{**WEATHER, "parameters": {"title": WORDS * 50_000}}]},
     )
     for body in bodies:
         read.clear()
         error = error_of(await served.post(body), 400)
         assert error["code"] == "context_length_exceeded"
-        assert sum(read) < 4 * PART
+        assert sum(read) < 6 * PART
     assert check(await served.stream(input="x"))["status"] == "completed"

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from openai.types.responses.responses_server_event import ResponsesServerEvent
 from pydantic import TypeAdapter
+from starlette.types import Message
+from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from agent.responses.errors import broken
+from agent.responses.socket import Connection
 from tests.invariants import TERMINAL, check
 from tests.responses.conftest import KEY, Serve, Served, plain
 from tests.responses.scripts import HELLO, LONG, WEATHER, call, final, thought
@@ -235,6 +239,24 @@ async def test_a_fault_of_ours(serve: Serve, monkeypatch: pytest.MonkeyPatch) ->
         events = await answer(client, input="x", previous_response_id="y")
         assert "log file" in error_of(events, 500)["message"]
         assert check(await answer(client, input="x"))["status"] == "completed"
+
+
+async def test_who_has_left_is_no_fault_of_ours(serve: Serve) -> None:
+    served = await serve(HELLO)
+
+    async def receive() -> Message:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "websocket.send":
+            raise OSError("it has left")
+
+    left = WebSocket({"type": "websocket"}, receive, send)
+    await left.accept()
+    connection = Connection(served.endpoint, left)
+    for _ in range(2):  # also where another stream has found that out
+        with pytest.raises(WebSocketDisconnect):
+            await connection._refuse(broken(), None)
 
 
 async def test_who_may_connect(serve: Serve) -> None:

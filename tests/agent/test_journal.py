@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent import events as ev
 from agent.store import Store
 from tests.conftest import Agent
@@ -40,6 +42,7 @@ def killed(home: Path, script: str, cwd: Path, deltas: int) -> str:
     return "".join(seen)
 
 
+@pytest.mark.slow
 def test_what_was_said_before_the_kill_is_there_and_goes_on(
     home: Path, tmp_path: Path, script: Callable[..., str], agent: Agent
 ) -> None:

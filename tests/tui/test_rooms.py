@@ -162,6 +162,7 @@ def models_toml(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     return path
 
 
+@pytest.mark.slow
 async def test_a_model_is_pulled_while_one_goes_on(
     visit: Any,
     hub: Hub,  # noqa: F811
@@ -222,6 +223,7 @@ async def test_another_model_goes_on_with_what_was_said(
 # --- the first start ---
 
 
+@pytest.mark.slow
 async def test_a_new_person_takes_over_servers_and_is_greeted_once(
     visit: Any, models_toml: Path, tmp_path: Path
 ) -> None:

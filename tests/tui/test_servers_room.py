@@ -21,6 +21,9 @@ from tools.base import Answer
 LATE = "import runpy, sys; open(sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
 
 
+pytestmark = pytest.mark.slow
+
+
 def configured(home: Path, **servers: Any) -> dict[str, Any]:
     path = home / "config/mcp.json"
     path.parent.mkdir(exist_ok=True)
@@ -61,7 +64,6 @@ async def test_a_person_looks_at_servers_and_switches_tools(
         await someone.sees("Fine.")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("guarded", [3600], indirect=True)
 async def test_a_person_logs_in(
     visit: Any,  # noqa: F811

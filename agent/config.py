@@ -79,6 +79,10 @@ class Settings:
     """Where no isolation works: offer python all the same, and ask before every call."""
     browser: BrowserSettings | None = None
     """Where the browser searches, and which private networks it may open."""
+    theme: str | None = None
+    """The app's colours; also set by choosing one there."""
+    animations: bool = True
+    """Whether anything in the app moves by itself: scrolling, the cursor's blinking."""
     responses_days: float | None = None
     """How long the endpoint's responses are kept; unset: 30."""
     responses_most: int | None = None
@@ -106,6 +110,10 @@ def settings(where: Places) -> Settings:
             raise UserError(f"{path}: keep_alive is a number of seconds, not {other!r}.")
         case {"unsandboxed_python": other} if not isinstance(other, bool):
             raise UserError(f"{path}: unsandboxed_python is true or false, not {other!r}.")
+        case {"theme": other} if not isinstance(other, str):
+            raise UserError(f"{path}: theme is a name in quotes, not {other!r}.")
+        case {"animations": other} if not isinstance(other, bool):
+            raise UserError(f"{path}: animations is true or false, not {other!r}.")
         case {"responses_days": other} if type(other) not in (int, float) or other <= 0:
             raise UserError(f"{path}: responses_days is a number of days, not {other!r}.")
         case {"responses_most": other} if type(other) is not int or other < 1:
@@ -125,13 +133,13 @@ def _browser(path: Path, given: object) -> BrowserSettings | None:
     return None if found == BrowserSettings() else found
 
 
-def set_default_model(where: Places, name: str) -> None:
-    """Write the setting `model` into config.toml and leave the rest as it is. Raises UserError."""
+def keep(where: Places, setting: Literal["model", "theme"], value: str) -> None:
+    """Write a setting into config.toml and leave the rest as it is. Raises UserError."""
     path = where.config / "config.toml"
-    line = f"model = {quoted(name)}\n"
+    line = f"{setting} = {quoted(value)}\n"
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        changed, count = re.subn(r"(?m)^model\s*=.*\n?", lambda _: line, text, count=1)
+        changed, count = re.subn(rf"(?m)^{setting}\s*=.*\n?", lambda _: line, text, count=1)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(changed if count else line + text, encoding="utf-8")
     except (OSError, ValueError) as error:

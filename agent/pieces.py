@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent import events as ev
 from agent.calls import Call
-from agent.conversation import Span
+from agent.conversation import Entry, Span
 from agent.engine.base import Logprob
 from agent.formats.base import Closed, Delta, Kind, Opened, Parser, Piece, Repair, Stop
 from agent.items import MessageWriter, ReasoningWriter
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 class Pieces:
     """Takes the pieces of one generation, in order."""
 
-    def __init__(self, turn: Turn, parser: Parser) -> None:
-        self.turn = turn
+    def __init__(self, turn: Turn, parser: Parser, read: list[Entry]) -> None:
+        """``read``: what stands in the prompt since the generation before."""
+        self.turn, self.read = turn, read
+        self.since = len(turn.log.events)
+        """Its events begin there."""
         self.ids: list[int] = []
         """What was generated, up to where it should have stopped."""
         self.stopped = False

@@ -256,7 +256,7 @@ def remove(name: Name, yes: Yes = False) -> None:
 def default(name: Annotated[str | None, typer.Argument(metavar="[NAME|PATH]")] = None) -> None:
     """Print the model that runs unless another is named, or set it."""
     from agent import models
-    from agent.config import places, set_default_model
+    from agent.config import keep, places
     from agent.engine.base import EngineError
 
     where = places()
@@ -264,7 +264,7 @@ def default(name: Annotated[str | None, typer.Argument(metavar="[NAME|PATH]")] =
         if name is not None:
             model = models.choose(name, where)
             chosen = str(model.path.resolve()) if name in model.aliases and model.path else name
-            set_default_model(where, chosen)
+            keep(where, "model", chosen)
         print(models.default(where))
     except EngineError as error:
         raise UserError(str(error)) from error

@@ -81,17 +81,22 @@ class Turn:
         self.steering: list[str] = []
         """What was said meanwhile, that no generation has read yet."""
         self.exit_code = EXIT_FAILED
-        self.generated: list[list[int]] = []
+        self.generations: list[Pieces] = []
         self.prepared = self._client_is_next = False
         self.writing: Pieces | None = None
         """The generation that comes right now."""
-        self._mark = self._begun = 0
+        self._mark = self._begun = self._read = 0
         self._stop = asyncio.Event()
         self.admitted = asyncio.Event()
         """It has a place among those that generate, did something else already, or has ended."""
         self._number = 0
         self._ended = False
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def generated(self) -> list[list[int]]:
+        """The ids of each generation; the last may still grow."""
+        return [pieces.ids for pieces in self.generations]
 
     # --- from outside ---
 
@@ -133,7 +138,7 @@ class Turn:
                 raise Refused("invalid_prompt", refusal, EXIT_USAGE)
             conversation.vocabulary = vocabulary
             self.prepared = True
-            self._mark = len(conversation.entries)
+            self._mark = self._read = len(conversation.entries)
             self.calls = Calls(self)
             self.constraints = Constraints(self)
             conversation.set_head(form, self.options.head(self.calls.tools.values()))
@@ -346,8 +351,9 @@ class Turn:
                 return "context"
             raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
         self.admitted.set()
-        pieces = Pieces(self, self.runtime.format.parser(self.calls.recipients))
-        self.generated.append(pieces.ids)
+        parser = self.runtime.format.parser(self.calls.recipients)
+        pieces = Pieces(self, parser, self.conversation.entries[self._read :])
+        self.generations.append(pieces)
         self.writing = pieces
         pieces.feed(opening)
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
@@ -370,6 +376,7 @@ class Turn:
             # Also where the engine failed: what was said is kept, and every item closed.
             pieces.finish()
             self.conversation.add_generated(self.runtime.format, pieces.ids, pieces.spans)
+            self._read = len(self.conversation.entries)
             self.writing = None
         assert end is not None, "a generation that does not fail finishes"
         self.measures.generated(end, len(pieces.ids) - len(opening), pieces.reasoning_tokens)

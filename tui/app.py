@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Container
 
-from tui import theme
+from tui import theme as themes
 from tui.asking import Asking
 from tui.drafting import Drafting
 from tui.history import History
@@ -26,12 +27,18 @@ from tui.talk import Talk
 from tui.watching import Watching
 from tui.widgets.prompt import Prompt
 from tui.widgets.queued import Queued
+from tui.widgets.raw import Raw
 from tui.widgets.status_line import Status, StatusLine
 from tui.widgets.tabs import Tabs
 from tui.widgets.transcript import Transcript
 from tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from textual.app import SystemCommand
+    from textual.screen import Screen
+
     from agent.turn import Turn
     from tui.said import Said
     from tui.widgets.exchange import Exchange
@@ -42,6 +49,8 @@ TICK = 0.04
 """Seconds between two paints of what streams; whatever came meanwhile is one update."""
 PULSE = 0.5
 """Seconds between two looks at the clock while a turn runs and nothing comes."""
+WIDE = 120
+"""From so many columns on two things stand side by side."""
 AGAIN = 2.0
 """Within so many seconds a second Ctrl-C leaves."""
 
@@ -58,7 +67,8 @@ class AgentApp(App[int]):
         Binding("f1", "help", "All keys"),
         Binding("f2", "view", "Panes or conversation"),
         Binding("f3", "served", "Watch turns of other programs"),
-        Binding("f4", "light", "Light or dark"),
+        Binding("f4", "theme", "Another theme"),
+        Binding("f8", "raw", "What the model reads and writes"),
         Binding("ctrl+s", "steer", "Say it now, to the turn that runs"),
         # At once: what is typed behind it is meant for the room.
         Binding("f5", "room('sessions')", "Conversations", priority=True),
@@ -68,9 +78,18 @@ class AgentApp(App[int]):
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
 
-    def __init__(self, session: Session, *, history: Path | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        history: Path | None = None,
+        theme: str | None = None,
+        keep_theme: Callable[[str], None] = lambda name: None,
+    ) -> None:
+        """``keep_theme``: called with the name of the theme that the person chose."""
         # Without colour means the terminal's own, not shades of grey.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
         self.session = session
         self.clock = time.monotonic
         self.trouble: str | None = None
@@ -80,27 +99,29 @@ class AgentApp(App[int]):
         self.picking = Picking(self)
         self.drafting = Drafting(self)
         self.asking = Asking(self)
-        self.watching = Watching(self)
         self.begun = False
         """The session is there: conversation, store, settings."""
         self.starting = Starting(self)
         self._asked_to_leave = -AGAIN
         self._history = History(history)
-        for made in (theme.DARK, theme.LIGHT):
+        self._keep_theme = keep_theme
+        for made in themes.ALL:
             self.register_theme(made)
-        self.theme = theme.DARK.name
+        self.theme = theme if theme in self.available_themes else themes.DARK.name
 
         # Held here: while the app leaves they are on no screen any more.
-        self.chat, self.served = Transcript(id="chat"), Transcript(id="served")
+        self.chat = Transcript(id="chat")
+        self.watching, self.raw = Watching(self), Raw()
         self.queued, self.status_line = Queued(), StatusLine()
         self.prompt = Prompt(self._history, lambda: not self.queued.empty)
 
     def compose(self) -> ComposeResult:
         yield Tabs()
-        with self.chat:
-            yield Welcome()
-        self.served.display = False
-        yield self.served
+        with Container(id="body"):
+            with self.chat:
+                yield Welcome()
+            yield self.watching.transcript
+            yield self.raw
         yield self.queued
         yield self.prompt.choices
         yield self.prompt
@@ -125,7 +146,8 @@ class AgentApp(App[int]):
 
     @property
     def looking_at(self) -> Transcript:
-        return self.served if self.served.display else self.chat
+        served = self.watching.transcript
+        return served if served.display else self.chat
 
     # --- the conversation ---
 
@@ -138,7 +160,8 @@ class AgentApp(App[int]):
     async def show_conversation(self) -> None:
         """The session's, instead of the one before."""
         await self.chat.clear()
-        self.talk.said = None
+        self.talk.said = self.talk.latest = None
+        self._follow_raw()
         await self.starting.recall()
         self.show_status()
 
@@ -155,38 +178,52 @@ class AgentApp(App[int]):
         if (text := self.talk.recall()) is not None:
             self.prompt.replace_with(text)
 
-    async def follow(self, turn: Turn, said: Said, exchange: Exchange) -> None:
+    async def follow(self, turn: Turn, said: Said, show: Callable[[], None]) -> None:
+        """``show``: what came, each time that something has."""
         async for batch in turn.log.follow():
             for event in batch:
                 said.take(event)
             said.count(sum(map(len, turn.generated)))
             with self.batch_update():
-                exchange.follow()
+                show()
+                self._follow_raw()
                 self.queued.show()
                 self.show_status()
             await asyncio.sleep(TICK)
 
-    # --- turns that came another way ---
+    # --- what is looked at ---
 
     def _look_at(self, transcript: Transcript) -> None:
         if transcript is not self.looking_at:
-            self.chat.display, self.served.display = self.served.display, self.chat.display
-            self.show_tabs()
+            served = self.watching.transcript
+            self.chat.display, served.display = served.display, self.chat.display
+            self.watching.show()
+            self._follow_raw()
 
-    def show_tabs(self) -> None:
-        running = len(self.watching.running)
-        shown = running > 0 or self.served.newest is not None
-        self.query_one(Tabs).tell(shown, self.served.display, running)
+    def _follow_raw(self) -> None:
+        if self.raw.display and self.begun:
+            served = self.watching.transcript.display
+            turn = self.watching.latest if served else self.talk.latest
+            conversation = turn.conversation if turn else self.session.conversation
+            self.raw.follow(turn, conversation, self.session.form)
 
     # --- the status line ---
+
+    def pace(self) -> None:
+        """Where something runs, time is shown as it passes."""
+        if self.turn is not None or self.watching.running:
+            self.pulse.resume()
+        else:
+            self.pulse.pause()
 
     def _beat(self) -> None:
         if self.chat.newest is not None:
             self.chat.newest.follow()
+        self.watching.beat()
         self.show_status()
 
     def show_status(self) -> None:
-        self.status.watched = len(self.watching.running)
+        self.status.watched = self.watching.running
         if self.begun:
             self.status.count_servers(self.session.runtime.host.servers())
         running = self.turn is not None
@@ -283,10 +320,34 @@ class AgentApp(App[int]):
         await self.rooms.enter(name)
 
     def action_served(self) -> None:
-        self._look_at(self.chat if self.served.display else self.served)
+        served = self.watching.transcript
+        self._look_at(self.chat if served.display else served)
 
-    def action_light(self) -> None:
-        self.theme = theme.LIGHT.name if self.current_theme.dark else theme.DARK.name
+    def action_theme(self) -> None:
+        self.choose_theme(themes.after(self.theme))
+
+    def choose_theme(self, name: str) -> None:
+        """From now on, and the next time."""
+        from agent.errors import UserError
+
+        self.theme = name
+        self.notify(f"Theme: {name}", timeout=2, markup=False)
+        try:
+            self._keep_theme(name)
+        except UserError as error:
+            self.notify(str(error), severity="warning", markup=False)
+
+    def action_raw(self) -> None:
+        self.raw.turn_over()
+        self._follow_raw()
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.VARIABLES
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        from tui.palette import commands
+
+        return commands(self)
 
     def action_fold(self) -> None:
         self.looking_at.fold()

@@ -30,7 +30,7 @@ class Asking:
         prompt = self._app.prompt
         card = Approval(
             tool.server, tool.name, arguments, lambda: time.monotonic() - prompt.pressed,
-            change=self._change(),
+            change=self._change(tool, arguments),
         )  # fmt: skip
         async with self._shown(card):
             return await card.answer()
@@ -58,11 +58,16 @@ class Asking:
                 prompt.focus()
             await card.remove()
 
-    def _change(self) -> str | None:
-        from agent.events import AgentApprovalRequested
+    def _change(self, tool: Tool, arguments: str) -> str | None:
+        """What the call that asks would change."""
+        from agent.events import AgentApprovalRequested as Asked
         from tui.widgets.approval import change
 
         turn = self._app.turn
-        events = turn.log.events if turn else []
-        asked = (e for e in reversed(events) if isinstance(e, AgentApprovalRequested))
-        return next((change(event) for event in asked), None)
+        for event in reversed(turn.log.events if turn else []):
+            match event:
+                case Asked(server=tool.server, tool=tool.name, arguments=given) if (
+                    given == arguments
+                ):
+                    return change(event)
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import signal
@@ -14,6 +15,7 @@ from tui.app import AgentApp
 from tui.session import Serving, Session
 
 if TYPE_CHECKING:
+    from agent.config import Places, Settings
     from agent.shared import Shared
 
 log = logging.getLogger(__name__)
@@ -28,18 +30,26 @@ def main(
     replay: float | None = None,
 ) -> int:
     """Run the app; the exit code. ``serving``: the HTTP face beside it, in the same loop."""
-    from agent.config import places
+    from agent.config import keep, places
 
     # A full collection stops everything for 0.1 s and more; by itself Python makes many of them.
     gc.set_threshold(5_000, 20, 20)
     # Nor does a thread that renders or loads keep the screen waiting for 5 ms at a time.
     sys.setswitchinterval(0.001)
     where = places()
+    looks = _looks(where)
     trouble: str | None
     try:
         with terminal.kept(where.log):
             session = Session(shared, go_on=go_on, resume=resume, serving=serving, replay=replay)
-            app = AgentApp(session, history=where.state / "prompts.jsonl")
+            app = AgentApp(
+                session,
+                history=where.state / "prompts.jsonl",
+                theme=looks.theme,
+                keep_theme=lambda name: keep(where, "theme", name),
+            )
+            if not looks.animations:
+                app.animation_level, app.prompt.cursor_blink = "none", False
             code = asyncio.run(_run(app))
             trouble = f"{app.trouble} ({where.log})." if code == 1 else app.trouble
     except terminal.NoTerminal as error:
@@ -47,6 +57,16 @@ def main(
     if trouble:
         print(f"agent: {trouble}", file=sys.stderr)
     return code
+
+
+def _looks(where: Places) -> Settings:
+    """What config.toml says of them; the session tells what is wrong with it."""
+    from agent.config import Settings, settings
+    from agent.errors import UserError
+
+    with contextlib.suppress(UserError):
+        return settings(where)
+    return Settings()
 
 
 async def _run(app: AgentApp) -> int:

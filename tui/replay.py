@@ -51,7 +51,7 @@ async def play(app: AgentApp, speed: float) -> None:
         exchange = await app.chat.begin(said)
         app.pulse.resume()
         played.start()
-        await app.follow(turn, said, exchange)
+        await app.follow(turn, said, exchange.follow)
         app.pulse.pause()
     app.talk.turn = None
     app.chat.say(OVER)

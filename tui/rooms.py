@@ -119,9 +119,9 @@ class Rooms:
             case "cancel", name if name in self.downloads:
                 self.downloads[name].cancel()
             case "default", name:
-                from agent.config import set_default_model
+                from agent.config import keep
 
-                set_default_model(self._app.session.runtime.where, name)
+                keep(self._app.session.runtime.where, "model", name)
 
     async def switch(self, name: str) -> None:
         """Another model answers from now on. Raises UserError."""

@@ -16,6 +16,7 @@ from tui.toolset import Toolset
 
 if TYPE_CHECKING:
     from agent.conversation import Conversation
+    from agent.formats.base import Format
     from agent.journal import Journal
     from agent.kept import KeptTurn
     from agent.runtime import Runtime
@@ -296,8 +297,12 @@ class Session:
 
     def context_used(self) -> int | None:
         """Tokens that the next prompt starts with; None as long as nothing is loaded."""
-        form = getattr(self.runtime, "format", None)
-        return len(self.conversation.prompt(form)) if form is not None else None
+        return len(self.conversation.prompt(self.form)) if self.form is not None else None
+
+    @property
+    def form(self) -> Format | None:
+        """How the model writes; None as long as it is not loaded."""
+        return getattr(self.runtime, "format", None)
 
     async def close(self) -> None:
         """End the tools and the engine; bounded, for the person has left already."""

@@ -37,7 +37,7 @@ class Starting:
             return
         playing = app.session.replay is not None
         await self.recall()
-        app.session.runtime.hub.listen(app.watching.began)
+        app.watching.listen()
         self._introduce()
         if app.session.serving is not None:
             app.run_worker(self._serve())

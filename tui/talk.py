@@ -28,7 +28,8 @@ class Talk:
         """The person's own turn that runs."""
         self.said: Said | None = None
         """The exchange that runs, or that ran last."""
-
+        self.latest: Turn | None = None
+        """Its turn."""
         self.editing: Said | None = None
         """What is sent next takes the place of this exchange, in a branch."""
 
@@ -160,13 +161,14 @@ class Talk:
         from tui.said import Said
 
         app = self._app
-        self.turn, app.queued.steering = turn, turn.steering
+        self.turn = self.latest = turn
+        app.queued.steering = turn.steering
         self.said = app.placed(Said(prompt, clock=app.clock, start=start))
         exchange = await app.chat.begin(self.said)
-        app.pulse.resume()
+        app.pace()
 
         async def answer() -> None:
-            await app.follow(turn, said, exchange)
+            await app.follow(turn, said, exchange.follow)
             await self._finish(turn, said)
 
         said = self.said
@@ -182,7 +184,7 @@ class Talk:
         if app.session.unkept:
             app.chat.say(app.session.unkept, error=True)
             app.session.unkept = None
-        app.pulse.pause()
+        app.pace()
         call(app, said.ending or said.answer or "It has answered.")
         app.show_status()
         await self.next()

@@ -1,11 +1,12 @@
-"""The two themes: quiet greys, one colour for what is alive."""
+"""The app's own themes: quiet greys, one colour for what is alive; and two for eyes and terminals that
+need something else. Textual's are there too, by their names."""
 
 from __future__ import annotations
 
 from textual.theme import Theme
 
 DARK = Theme(
-    name="agent-dark",
+    name="dark",
     dark=True,
     primary="#7aa2d8",
     secondary="#9a8fd0",
@@ -27,7 +28,7 @@ DARK = Theme(
     },
 )
 LIGHT = Theme(
-    name="agent-light",
+    name="light",
     dark=False,
     primary="#2f62a8",
     secondary="#5d4f9e",
@@ -48,3 +49,66 @@ LIGHT = Theme(
         "text-muted": "#666c74",
     },
 )
+CONTRAST = Theme(
+    name="high-contrast",
+    dark=True,
+    primary="#79c0ff",
+    secondary="#d2a8ff",
+    accent="#56f0a0",
+    foreground="#ffffff",
+    background="#000000",
+    surface="#121212",
+    panel="#262626",
+    success="#56f0a0",
+    warning="#ffd33d",
+    error="#ff8f87",
+    variables={
+        "rule": "#b0b0b0",
+        "block-cursor-text-style": "none",
+        "scrollbar": "#b0b0b0",
+        "scrollbar-background": "#000000",
+        "scrollbar-corner-color": "#000000",
+        "text": "#ffffff",
+        "text-muted": "#d6d6d6",
+    },
+)
+ANSI = Theme(
+    name="ansi",
+    dark=True,
+    ansi=True,
+    primary="ansi_blue",
+    secondary="ansi_magenta",
+    accent="ansi_green",
+    foreground="ansi_default",
+    background="ansi_default",
+    surface="ansi_default",
+    panel="ansi_default",
+    boost="ansi_default",
+    success="ansi_green",
+    warning="ansi_yellow",
+    error="ansi_red",
+    variables={
+        "rule": "ansi_bright_black",
+        "block-cursor-text-style": "reverse",
+        "border-blurred": "ansi_bright_black",
+        "input-cursor-foreground": "ansi_default",
+        "input-cursor-background": "ansi_default",
+        "input-cursor-text-style": "reverse",
+        "scrollbar": "ansi_bright_black",
+        "scrollbar-background": "ansi_default",
+        "scrollbar-background-hover": "ansi_default",
+        "scrollbar-background-active": "ansi_default",
+        "scrollbar-corner-color": "ansi_default",
+        "text-muted": "ansi_bright_black",
+    },
+)
+"""The terminal's own sixteen colours."""
+ALL = (DARK, LIGHT, CONTRAST, ANSI)
+VARIABLES = {"rule": "#808080 60%"}
+"""What themes of others do not have."""
+
+
+def after(name: str) -> str:
+    """The one of ours that follows."""
+    names = [theme.name for theme in ALL]
+    return names[(names.index(name) + 1) % len(names)] if name in names else names[0]

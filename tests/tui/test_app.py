@@ -180,7 +180,7 @@ async def test_a_tool_waits_for_the_persons_yes(monkeypatch: pytest.MonkeyPatch)
         call.arguments_done('{"path":"a"}')
         turn.emit(
             ev.AgentApprovalRequested(
-                item_id=call.id, server="files", tool="write", arguments="{}", reason="it asks",
+                item_id=call.id, server="files", tool="write", arguments='{"path":"a"}', reason="",
                 preview="--- a/x\n+++ b/x\n-old\n+new",
             )
         )  # fmt: skip

@@ -77,11 +77,10 @@ class Commands:
 
 def known() -> Commands:
     """All commands of the app."""
-    from tui.commands import conversation, program, rooms, settings
+    from tui.commands import conversation, looks, program, rooms, settings
 
-    return Commands(
-        [*conversation.COMMANDS, *settings.COMMANDS, *rooms.COMMANDS, *program.COMMANDS]
-    )
+    modules = (conversation, settings, rooms, looks, program)
+    return Commands(command for module in modules for command in module.COMMANDS)
 
 
 def parse(text: str) -> tuple[str, str] | None:

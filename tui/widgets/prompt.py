@@ -203,6 +203,10 @@ class Prompt(TextArea):
             event.prevent_default()
             row, column = self.cursor_location
             self.delete((row, column - size), (row, column))
+        elif event.character == "?" and not self.text:
+            event.stop()
+            event.prevent_default()
+            await self.run_action("app.help")
         elif bound := self._bindings.key_to_bindings.get(event.key):
             event.stop()
             event.prevent_default()

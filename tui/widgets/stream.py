@@ -19,7 +19,7 @@ from tui.words import wrap
 
 STYLES = (
     "head", "faint", "error", "keyword", "name", "string", "number", "comment", "added", "removed",
-    "mark", "repair",
+    "mark", "odd", "repair",
 )  # fmt: skip
 """What a piece of text may be; the looks of each are the theme's."""
 

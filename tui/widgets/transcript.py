@@ -106,6 +106,14 @@ class Transcript(VerticalScroll, can_focus=False):
         assert isinstance(entry.widget, Exchange)
         return entry.widget
 
+    def follow(self, said: Said) -> None:
+        """Show what came of an exchange, where it is near; several may run."""
+        from tui.widgets.exchange import Exchange
+
+        for entry in reversed(self._entries):
+            if entry.said is said and isinstance(entry.widget, Exchange):
+                entry.widget.follow()
+
     async def cut(self, said: Said) -> None:
         """Show nothing from this exchange on."""
         from tui.widgets.exchange import Exchange

@@ -331,6 +331,7 @@ class AgentApp(App[int]):
         from agent.errors import UserError
 
         self.theme = name
+        self.clear_notifications()  # of the one before
         self.notify(f"Theme: {name}", timeout=2, markup=False)
         try:
             self._keep_theme(name)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def commands(app: AgentApp) -> Iterator[SystemCommand]:
     for command in app.talk.commands.all():
-        yield SystemCommand(f"/{command.name}", command.summary, partial(_run, app, command))
+        # Searched in is the title alone.
+        title = f"/{command.name}: {command.summary}"
+        yield SystemCommand(title, "", partial(_run, app, command))
 
 
 def _run(app: AgentApp, command: Command) -> None:

@@ -89,6 +89,8 @@ ANSI = Theme(
     error="ansi_red",
     variables={
         "rule": "ansi_bright_black",
+        "ansi-background": "ansi_default",
+        "ansi-foreground": "ansi_default",
         "block-cursor-text-style": "reverse",
         "border-blurred": "ansi_bright_black",
         "input-cursor-foreground": "ansi_default",

@@ -343,10 +343,34 @@ async def test_a_pasted_page_is_one_prompt_and_a_few_lines_on_the_screen() -> No
 
 async def test_the_keys_are_one_key_away() -> None:
     async with person() as someone:
-        await someone.pilot.press("f1")
-        await someone.sees("Ctrl-J           new line")
-        await someone.pilot.press("escape")
-        await someone.see(lambda: "Writing" not in screen_text(someone.app))
+        for key in ("f1", "?"):
+            await someone.pilot.press(key)
+            await someone.sees("Ctrl-J           new line")
+            await someone.pilot.press("escape")
+            await someone.see(lambda: "Writing" not in screen_text(someone.app))
+        await someone.pilot.press(*"why?")
+        assert someone.app.prompt.text == "why?"
+
+
+async def test_the_theme_that_was_chosen_is_kept() -> None:
+    async with person() as someone:
+        kept: list[str] = []
+        someone.app._keep_theme = kept.append
+        await someone.pilot.press("f4", "f4", "f4", "f4", *"/theme nord ", "enter")
+        await someone.see(lambda: someone.app.theme == "nord")
+        assert kept == ["light", "high-contrast", "ansi", "dark", "nord"]
+        await someone.pilot.press(*"/theme no", "escape", "enter")
+        await someone.sees("There is no theme no")
+
+
+async def test_the_palette_runs_commands() -> None:
+    async with person(size=(100, 30)) as someone:
+        await someone.pilot.press("ctrl+p")
+        await someone.see(lambda: len(someone.app.screen_stack) == 2)
+        await someone.pilot.press(*"how long the model")
+        await someone.sees("/effort")
+        await someone.pilot.press("enter")
+        await someone.see(lambda: someone.app.prompt.text == "/effort ")
 
 
 async def test_a_conversation_is_there_again_when_it_goes_on(tmp_path: Path) -> None:

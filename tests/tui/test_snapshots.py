@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from pytest_textual_snapshot import SVGImageExtension
 from syrupy import SnapshotAssertion
+from textual.widgets import Input
 
 from agent import events as ev
 from tests.tui.played import (
@@ -143,8 +144,27 @@ async def keys(someone: Person) -> None:
     await someone.sees("Writing")
 
 
+async def palette(someone: Person) -> None:
+    await someone.pilot.press("ctrl+p")
+    someone.app.screen.query_one(Input).cursor_blink = False
+    await someone.sees("/effort")
+
+
+async def contrast(someone: Person) -> None:
+    await answered(someone)
+    await someone.pilot.press("f4", "f4")
+    await someone.see(lambda: someone.app.theme == "high-contrast")
+
+
+async def ansi(someone: Person) -> None:
+    await conversation(someone)
+    await someone.pilot.press("f4", "f4", "f4")
+    await someone.see(lambda: someone.app.theme == "ansi")
+
+
 SCENES: list[Scene] = [
     empty, loading, thinking, calling, waiting, answered, conversation, light, failed, served, keys,
+    palette, contrast, ansi,
 ]  # fmt: skip
 
 
@@ -154,6 +174,7 @@ async def test_it_looks_as_before(snapshot: SnapshotAssertion, scene: Scene) -> 
     async with person(Played(loads=scene is not loading), size=SIZES[0]) as someone:
         someone.app.prompt.cursor_blink = False
         await scene(someone)
+        someone.app.clear_notifications()  # they go when their time has come
         changed = []
         for size in SIZES:
             await someone.resizes(*size)

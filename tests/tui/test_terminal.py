@@ -59,6 +59,8 @@ def test_a_turn_and_its_pieces_at_80_columns(home: Path, tmp_path: Path, script:
         assert "I should compute this." in text and "❯ What is 123*456?" in text
         terminal.press("\x1bOQ")  # F2
         terminal.wait_for("▸ Thought")
+        terminal.press("\x1b[19~")  # F8
+        terminal.wait_for("<|channel|>final<|message|>")
         terminal.press(LEAVE)
         assert terminal.leave() == 0 and terminal.restored
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -31,11 +32,14 @@ What was said
 
 Looking
   F2               four live panes, or the conversation
-  F3               turns that came over HTTP, live
+  F3               turns of other programs, live
   PgUp PgDn        scroll; Ctrl-Home and Ctrl-End go to the edges
   Tab              into the panes: arrows scroll the one in front
   Ctrl-O           open or fold all reasoning and long results
-  F4               light or dark
+  F4               another theme: dark, light, high-contrast, ansi
+  F5 F6 F7         all conversations; models; MCP servers
+  F8               raw: the tokens that the model reads and writes
+  Ctrl-P           the palette: all commands, to search in
 
 Rooms
   F5  F6  F7       all conversations; models; MCP servers and tools
@@ -55,9 +59,21 @@ def _listed(commands: Sequence[Command]) -> str:
     return "\n".join(["", "Commands", *lines])
 
 
+def _coloured(page: str) -> Content:
+    """Headings told from keys, keys from what they do."""
+    parts: list[tuple[str, str]] = []
+    for line in page.splitlines(keepends=True):
+        wide = line.find("  ", 6) if line.startswith(" ") else 0
+        parts += [
+            (line[:wide], "bold $text"),
+            (line[wide:], "$text-muted" if wide else "bold $accent"),
+        ]
+    return Content.assemble(*(part for part in parts if part[0]))
+
+
 class Help(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,q,enter", "dismiss", "Back", show=False)
+        Binding("escape,f1,question_mark,q,enter", "dismiss", "Back", show=False)
     ]
     DEFAULT_CSS = """
     Help {
@@ -67,7 +83,6 @@ class Help(ModalScreen[None]):
             padding: 0 2; border: round $accent; background: $background;
             border-title-color: $accent; border-subtitle-color: $text-muted;
         }
-        & Static { color: $foreground; }
     }
     """
 
@@ -79,4 +94,4 @@ class Help(ModalScreen[None]):
         with VerticalScroll() as box:
             box.border_title = "Keys and commands"
             box.border_subtitle = "Esc goes back"
-            yield Static(f"{KEYS}{_listed(self._commands)}", markup=False)
+            yield Static(_coloured(f"{KEYS}{_listed(self._commands)}"), markup=False)

@@ -14,9 +14,13 @@ def main() -> None:
         case ["-c" | "--continue"]:
             told(lambda: _app(go_on=True))
         case _:
-            from agent import cli
+            told(_command)
 
-            cli.main()
+
+def _command() -> None:
+    from agent import cli
+
+    cli.main()
 
 
 def _app(*, go_on: bool = False) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import select
 import sqlite3
 import stat
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from agent.runtime import Runtime
 
 P = ParamSpec("P")
+AGAIN = 0.3
+"""Seconds: a signal that follows another sooner is the same one; timeout(1) sends its own twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,9 @@ async def _run(
     turn = Turn(runtime, conversation, [User(prompt)], options)
     unwritten = False
     loop = asyncio.get_running_loop()
+    interrupt = _interrupt(turn)
     for number in ending_signals():
-        loop.add_signal_handler(number, _interrupt, turn)
+        loop.add_signal_handler(number, interrupt)
     if job.timeout is not None:
         loop.call_later(job.timeout, turn.stop, "timeout")
     try:
@@ -143,14 +148,22 @@ def _kept(write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
     return True
 
 
-def _interrupt(turn: Turn) -> None:
-    if turn.stopped:
-        # Asked a second time: whatever holds the turn up is not waited for.
-        from tools.children import kill_all
+def _interrupt(turn: Turn) -> Callable[[], None]:
+    last = -math.inf
 
-        kill_all()
-        os._exit(130)
-    turn.stop()
+    def interrupt() -> None:
+        nonlocal last
+        now = time.monotonic()
+        if turn.stopped and now - last > AGAIN:
+            # Asked a second time: whatever holds the turn up is not waited for.
+            from tools.children import kill_all
+
+            kill_all()
+            os._exit(130)
+        last = now
+        turn.stop()
+
+    return interrupt
 
 
 # --- what goes in ---

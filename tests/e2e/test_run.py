@@ -221,6 +221,7 @@ def test_ctrl_c_stops_and_keeps_what_was_said(home: Path, script: Script, tmp_pa
         lines.append(json.loads(line))
         if lines[-1]["type"] == "response.output_text.delta":
             process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)  # at once: the same wish, as timeout(1) tells it
             break
     lines += [json.loads(line) for line in process.stdout]
     assert process.wait() == 130

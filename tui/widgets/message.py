@@ -84,7 +84,7 @@ class Message(Widget):
     # --- rendering ---
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        if width > 0:
+        if width > 0 and (self._text.laid is None or self._text.laid[0] != width):
             self._lay(width)
         return len(self._text.rows)
 
@@ -143,7 +143,8 @@ class Message(Widget):
     # --- painting ---
 
     def render_line(self, y: int) -> Strip:
-        width, rows, style = self.size.width, self._text.rows, self.rich_style
+        width, rows = self.size.width, self._text.rows
+        style = self.visual_style.rich_style
         if y >= len(rows):
             return Strip.blank(width, style)
         strip = Strip(rows[y].segments)

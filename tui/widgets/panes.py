@@ -40,6 +40,15 @@ class Panes(Grid):
         self.said = said
         self._reasoning, self._arguments, self._results = Stream(), Stream(), Stream()
         self._answer = Answer()
+        self._panes = {
+            name: Pane(name.capitalize(), content, id=name)
+            for name, content in (
+                ("reasoning", self._reasoning),
+                ("arguments", self._arguments),
+                ("answer", self._answer),
+                ("results", self._results),
+            )
+        }
         self._messages: dict[Part, Message | Interjection] = {}
         self._shown: dict[Part, int] = {}
         self._marks: dict[tuple[Part, Stream], int] = {}
@@ -48,10 +57,7 @@ class Panes(Grid):
         self._ready = False
 
     def compose(self) -> ComposeResult:
-        yield Pane("Reasoning", self._reasoning, id="reasoning")
-        yield Pane("Arguments", self._arguments, id="arguments")
-        yield Pane("Answer", self._answer, id="answer")
-        yield Pane("Results", self._results, id="results")
+        yield from self._panes.values()
 
     def on_mount(self) -> None:
         self._ready = True
@@ -158,5 +164,4 @@ class Panes(Grid):
         self._head("answer", "", live is not None and live.kind in ("answer", "commentary"))
 
     def _head(self, pane: str, state: str, active: bool) -> None:
-        for found in self.query(f"#{pane}").results(Pane):  # none any more while the app leaves
-            found.head(state, active=active)
+        self._panes[pane].head(state, active=active)

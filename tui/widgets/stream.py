@@ -171,9 +171,9 @@ class Stream(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         at = y + self.scroll_offset.y
         if at >= len(self._rows):
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, self.visual_style.rich_style)
         number, start, end = self._rows[at]
-        line, plain = self._lines[number], self.rich_style
+        line, plain = self._lines[number], self.visual_style.rich_style
         low, high = self._selected(number, end)
         segments = []
         for first, last, style in line.runs(start, end):
@@ -181,7 +181,7 @@ class Stream(ScrollView, can_focus=True):
             places = {first, last, min(max(low, first), last), min(max(high, first), last)}
             for a, b in pairwise(sorted(places)):
                 segments.append(Segment(line.text[a:b], self._chosen(shade, low <= a < high)))
-        strip = Strip(segments).adjust_cell_length(width, self.rich_style)
+        strip = Strip(segments).adjust_cell_length(width, plain)
         return strip.apply_offsets(start, number)
 
     def _selected(self, number: int, end: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -92,7 +93,7 @@ class Fuzzer:
             case {"type": "null"}:
                 return None
             case _:
-                return rng.choice(ODD)
+                return copy.deepcopy(rng.choice(ODD))
 
     def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
         rng, known = self._rng, schema.get("properties", {})
@@ -121,7 +122,7 @@ class Fuzzer:
         """One thing in it is another one, twice there, or not there."""
         rng = self._rng
         if not value or not isinstance(value, dict | list) or rng.random() < 0.1:
-            return rng.choice(ODD)
+            return copy.deepcopy(rng.choice(ODD))
         key = rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
         match rng.randrange(6):
             case 0:

@@ -6,6 +6,7 @@ tests/agent/test_store.py; SIGTERM: tests/responses/test_program.py.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -13,11 +14,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from agent.responses.archive import Archive
 from agent.store import Store
 from tests.load.program import serving
 from tests.responses.conftest import Serve, own_logging, serve
@@ -43,6 +47,38 @@ def test_kill_9_at_any_moment() -> None:
     told = {what: int(number.replace(",", "")) for number, what in lines}
     assert told["kills"] + told["kills over HTTP"] == 20
     assert told["finished items, all kept"] > 20
+
+
+@pytest.mark.slow
+async def test_kill_9_of_a_server_under_load(home: Path) -> None:
+    """What clients have seen as finished is there when the store is opened again."""
+    seen: list[tuple[str, dict[str, Any]]] = []
+    async with serving(home) as program, httpx2.AsyncClient(timeout=60) as http:
+
+        async def client() -> None:
+            body = {"input": "Who are you?", "stream": True}
+            url = f"{program.url}/responses"
+            with suppress(httpx2.TransportError):
+                while True:
+                    async with http.stream("POST", url, json=body) as answer:
+                        name = ""
+                        async for line in answer.aiter_lines():
+                            event = json.loads(line[6:]) if line.startswith("data: {") else {}
+                            name = event.get("response", {}).get("id", name)
+                            if event.get("type") == "response.output_item.done":
+                                seen.append((name, event["item"]))
+                            if len(seen) == 20:
+                                program.process.kill()
+
+        await asyncio.gather(*(client() for _ in range(6)))
+    archive = Archive(home / "state" / "store.sqlite")
+    for name, item in seen:
+        kept = archive.find(name)
+        assert kept is not None and kept.response.status in ("completed", "failed")
+        assert item in kept.response.model_dump(mode="json")["output"]
+    assert "in_progress" not in program.stored().values()
+    assert "failed" in program.stored().values(), "nobody was in the middle of it"
+    archive.close()
 
 
 def on_a_small_disk(home: Path, commands: str) -> list[str]:

@@ -163,12 +163,13 @@ class Server:
             ways = itertools.cycle(_ways(self.config))
             way = next(ways)
             while not self._closing:
+                self._again = False
                 self._connection = module.Connection(self.config, self._around, way)
                 began = asyncio.get_running_loop().time()
                 reason = await self._connection.run(self._publish)
                 self._stderr = self._connection.stderr or self._stderr
                 if self._again:
-                    self._again, delay = False, BACKOFF[0]
+                    delay = BACKOFF[0]
                     continue
                 if not self._reached and way == "" and self.config.tries_sse:
                     way = next(ways)  # at once: it is still the same start

@@ -71,7 +71,7 @@ class RemoteEngine:
         self.model = ""
         self.address = address
         self._most = context
-        self._key = key
+        self._key = key and key.strip()
         self._client: httpx2.AsyncClient | None = None
         self._running: set[RemoteGeneration] = set()
 
@@ -91,6 +91,8 @@ class RemoteEngine:
         loads. Raises EngineError."""
         if self._client is not None:
             return
+        if self._key and not (self._key.isascii() and self._key.isprintable()):
+            raise EngineError(f"The key in {self.address.key_env} has characters that no key has.")
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         timeout = httpx2.Timeout(CONNECT, read=SILENCE)
         client = httpx2.AsyncClient(

@@ -382,9 +382,11 @@ async def test_its_key_and_its_model(
     with pytest.raises(EngineError, match="the key in BIG_KEY"):
         keyed = Address(address.engine, address.url, "BIG_KEY")
         await RemoteEngine(keyed, form, key="wrong").load()
+    with pytest.raises(EngineError, match="BIG_KEY has characters"):
+        await RemoteEngine(keyed, form, key="schlüssel").load()
     with pytest.raises(EngineError, match="does not serve other; it has openai/gpt-oss-120b"):
         named = Address(address.engine, address.url, model="other")
-        await RemoteEngine(named, form, key="right").load()
+        await RemoteEngine(named, form, key="right\n").load()
 
 
 # --- the program --------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ from tui.words import shown
 if TYPE_CHECKING:
     from tui.completion import Completion, Offer
 
+BURST = 0.03
+"""Seconds: keys that follow each other faster were not pressed."""
 HINTS = "Enter sends · Ctrl-J new line · Esc stops · F1 help"
 
 
@@ -42,7 +44,7 @@ class Prompt(TextArea):
         Binding("ctrl+up,alt+up", "app.pick", "An earlier message", show=False),
         Binding("ctrl+s", "app.steer", "Say it now", show=False),
         Binding("ctrl+f", "app.search", "Search", show=False),
-        Binding("ctrl+g", "app.edit_outside", "Write in $EDITOR", show=False),
+        Binding("ctrl+g", "edit_outside", "Write in $EDITOR", show=False),
         Binding("ctrl+y", "app.command('copy')", "Copy the answer", show=False),
         Binding("alt+y", "app.command('copy', 'code')", "Copy the last code block", show=False),
     ]
@@ -82,11 +84,17 @@ class Prompt(TextArea):
         self.choices = Choices()
         """The list, for the app to put right before the prompt."""
         self._pasted = Pasted()
+        self._burst = False
         self._dismissed = False
         self.pressed = 0.0
         """When the last key came (monotonic)."""
         self._queued = queued
         self.hint()
+
+    async def action_edit_outside(self) -> None:
+        # Ctrl-G is also the BEL that ends a sequence: one in a pasted text is not meant.
+        if not self._burst:
+            await self.run_action("app.edit_outside")
 
     def action_newline(self) -> None:
         self.insert("\n")
@@ -194,7 +202,8 @@ class Prompt(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         """Run what is bound here, at once: bindings are looked up only after a key has bubbled to the
         app, and by then what was typed behind it may stand in the text already."""
-        self.pressed = time.monotonic()
+        before, self.pressed = self.pressed, time.monotonic()
+        self._burst = self.pressed - before < BURST
         if self.choices.offered and self._choose(event.key):
             event.stop()
             event.prevent_default()

@@ -27,6 +27,8 @@ QUIET = {
     **dict.fromkeys(("no_proxy", "NO_PROXY"), ",".join(LOCAL)),
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "LANGSMITH_TRACING": "false",
+    # Where others are busy, threads of llama.cpp that spin for each other keep each other waiting.
+    "OMP_WAIT_POLICY": "passive",
 }
 
 

@@ -24,6 +24,8 @@ class Status:
     doing: str = "starting"
     busy: bool = True
     speed: float = 0.0
+    tokens: int = 0
+    """That the turn has written."""
     model: str = ""
     context_used: int | None = None
     context_length: int | None = None
@@ -77,6 +79,7 @@ class StatusLine(Static):
         else:
             status.doing, status.busy = loading or "ready", bool(loading)
         if said is not None:
+            status.tokens = said.tokens
             status.speed = said.speed if said.decoding or not running else 0.0
             status.context_used = said.context_used
             status.context_length = said.context_length or status.context_length
@@ -87,7 +90,7 @@ class StatusLine(Static):
         status = self.status
         left = f"{'●' if status.busy else '○'} {status.doing}"
         if status.speed:
-            left += f" · {status.speed:.0f} tok/s"
+            left += f" · {count(status.tokens)} tokens · {status.speed:.0f} tok/s"
         width = max(0, self.size.width - 2)
         words = status.words()
         for least in ("address", "servers", "model", "watched"):

@@ -23,6 +23,7 @@ import pytest
 
 from agent.responses.archive import Archive
 from agent.store import Store
+from tests.conftest import ROOT
 from tests.load.program import serving
 from tests.responses.conftest import Serve, own_logging, serve
 from tests.responses.scripts import HELLO, final, python
@@ -38,6 +39,7 @@ def test_kill_9_at_any_moment() -> None:
     """`make faults` has 500 of them."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.load.kills", "--count", "20"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

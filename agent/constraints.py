@@ -154,7 +154,7 @@ class Constraints:
             return None
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return f"it is not JSON ({error})"
         return problem(answer.schema, value)
 

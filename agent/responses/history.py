@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter
+from pydantic_core import from_json
 
 from agent import events as ev
 from agent.calls import PYTHON
@@ -339,7 +340,7 @@ def _error(error: object) -> str:
 
 def _code(arguments: str) -> str | None:
     try:
-        value = json.loads(arguments)
+        value = from_json(arguments)
     except ValueError:
         return None
     return value["code"] if isinstance(value, dict) and isinstance(value.get("code"), str) else None

@@ -158,6 +158,18 @@ async def test_a_server_that_failed_is_tried_again(hosting: Hosting, tmp_path: P
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
+async def test_a_server_that_was_reconnected_may_fail_again(
+    hosting: Hosting, tmp_path: Path
+) -> None:
+    host = hosting(server("hostile", "once", str(tmp_path / "mark")))
+    await host.start()
+    await host.settled()
+    host.reconnect("hostile")
+    await until(lambda: host.servers()[0].status == "ready")
+    await host.call(tool(host, "hostile__die"), {})
+    await until(lambda: host.servers()[0].status == "failed")
+
+
 async def test_dying_in_a_call_is_a_clean_error_and_the_next_call_works(hosting: Hosting) -> None:
     host = hosting(server("hostile", "well"))
     await host.start()

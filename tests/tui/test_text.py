@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from agent import events as ev
 from tui.blocks import Blocks
+from tui.cited import cited
 from tui.code import Written, arguments
 from tui.history import KEPT, History
 from tui.said import Said
@@ -160,3 +161,17 @@ def test_the_file_of_prompts_stays_small_and_survives_damage(tmp_path: Path) -> 
     history = History(file)
     assert history.earlier("") == str(3 * KEPT - 1)
     assert len(file.read_text().splitlines()) < KEPT + 1
+
+
+def test_what_is_cited_is_linked_and_listed() -> None:
+    text, mark = "So it is【1†L2】, and so【1†L4】.", "【1†L2】"
+    at = [text.index(mark), text.rindex("【")]
+    found = [
+        {"type": "url_citation", "start_index": start, "end_index": start + len(mark),
+         "title": "A [bold] title", "url": "https://example.org/a"}
+        for start in at
+    ]  # fmt: skip
+    link = r"[\[1\]](<https://example.org/a>)"
+    source = r"1. [A \[bold\] title](<https://example.org/a>)"
+    assert cited(text, found) == f"So it is{link}, and so{link}.\n\n{source}"
+    assert cited(text, []) == text

@@ -48,6 +48,7 @@ class Loop:
             for job in list(self._scheduler.running):  # the memory is in doubt: nobody can go on
                 self._break(job, error)
             self._cache.forget()
+            self._idle = False  # others may still wait to begin
 
     def _advance(self) -> None:
         scheduler = self._scheduler

@@ -7,6 +7,7 @@ import logging
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from agent.engine.base import (
     Tokens,
 )
 from agent.engine.batch import Piece
-from agent.engine.cache import Cache
+from agent.engine.cache import Cache, Place
 from agent.engine.llama import LlamaEngine
 from agent.engine.native import Model
 from agent.engine.placement import Placement
+from agent.engine.scheduler import Job, Scheduler
 from agent.engine.threads import Threads
 from tests.engine.conftest import read
 
@@ -158,6 +160,30 @@ async def test_a_failure_anywhere_ends_what_runs_and_not_the_engine(
             await read(engine.generate(greedy(prompt(20))))
     said = await read(engine.generate(greedy(prompt(20))))
     likely(gguf, prompt(20), said.ids)
+
+
+async def test_who_waits_begins_after_a_failure(
+    engine: LlamaEngine, gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, take, both, failures = Scheduler.add, Cache.take, threading.Event(), [MemoryError()]
+
+    def add_both(scheduler: Scheduler, job: Job) -> Job | None:
+        both.wait(20)
+        return add(scheduler, job)
+
+    def fail_once(cache: Cache, ids: list[int], idle: bool) -> Place:
+        if failures:
+            raise failures.pop()
+        return take(cache, ids, idle)
+
+    monkeypatch.setattr(Scheduler, "add", add_both)
+    monkeypatch.setattr(Cache, "take", fail_once)
+    one, other = [engine.generate(greedy(prompt(20))) for _ in range(2)]
+    both.set()
+    with pytest.raises(EngineError, match="MemoryError"):
+        await read(one)
+    async with asyncio.timeout(20):
+        likely(gguf, prompt(20), (await read(other)).ids)
 
 
 async def test_the_same_seed_writes_the_same(engine: LlamaEngine) -> None:

@@ -8,33 +8,26 @@ own on the terminal, and the fds themselves lead to the log until the app has en
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
+import subprocess
 import sys
-import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from signal import (
-    SIG_IGN,
-    SIGHUP,
-    SIGINT,
-    SIGQUIT,
-    SIGTERM,
-    SIGTSTP,
-    SIGTTIN,
-    SIGTTOU,
-    signal,
-)
 from typing import TextIO
 
-RESET = b"".join(
-    b"\x1b[" + mode
+RESET = "".join(
+    f"\x1b[{mode}"
     for mode in (
-        *(b"?%dl" % mode for mode in (1000, 1002, 1003, 1004, 1006, 1015, 2004, 2026, 2048)),
-        b"<u", b"0m", b"?25h", b"?1049l",
+        *(f"?{number}l" for number in (1000, 1002, 1003, 1004, 1006, 1015, 2004, 2026, 2048)),
+        *("<u", "0m", "?25h", "?1049l"),
     )
-)  # fmt: skip
+)
 """Ends all that Textual begins: mouse, focus, pasting, the keyboard's protocol, the second screen."""
+_WAITS = """exec 3<&1
+read -r ended && exit
+case $(stty -a <&3) in *-isig*) stty "$1" <&3;; esac  # else a shell has it, and set it
+printf %s "$2"
+"""
 
 
 class NoTerminal(Exception):
@@ -77,30 +70,23 @@ def kept(log: Path) -> Iterator[None]:
 
 
 def _guard(screen: int) -> Callable[[], None]:
-    """Give the terminal back where this process cannot: killed, or ended by native code. A child waits
-    for that from now on, until what is returned is called."""
-    before = termios.tcgetattr(screen)
-    waiting, alive = os.pipe()
-    gc.freeze()  # or the child would come to hold a copy of all
-    child = os.fork()
-    if child == 0:
-        try:
-            os.close(alive)
-            for number in (SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU):
-                signal(number, SIG_IGN)
-            if not os.read(waiting, 1):
-                # A shell that has the terminal already lets it send signals; the app never does.
-                if not termios.tcgetattr(screen)[3] & termios.ISIG:
-                    termios.tcsetattr(screen, termios.TCSANOW, before)
-                os.write(screen, RESET)
-        finally:
-            os._exit(0)
+    """Give the terminal back where this process cannot: killed, or ended by native code. A small shell
+    waits for that from now on, until what is returned is called."""
+    try:
+        asked = subprocess.run(["stty", "-g"], stdin=screen, capture_output=True, text=True)
+        waiting, alive = os.pipe()
+        shell = subprocess.Popen(
+            ["sh", "-c", _WAITS, "sh", asked.stdout.strip(), RESET],
+            stdin=waiting, stdout=screen, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+    except OSError:
+        return lambda: None  # without them it is as with any other program
     os.close(waiting)
 
     def done() -> None:
-        os.write(alive, b".")
+        os.write(alive, b".\n")
         os.close(alive)
-        os.waitpid(child, 0)
+        shell.wait()
 
     return done
 

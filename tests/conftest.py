@@ -15,6 +15,9 @@ import pytest
 
 from agent.tiny import expand
 
+# Where processes share the cores, llama.cpp's threads that spin for each other keep all waiting.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 ROOT = Path(__file__).parent.parent
 collect_ignore = ["clients"]  # they run in an environment of their own: make test-clients
 

@@ -8,7 +8,9 @@ own on the terminal, and the fds themselves lead to the log until the app has en
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -30,6 +32,31 @@ printf %s "$2"
 """
 
 
+class Screen(io.TextIOWrapper):
+    """The terminal. Where it is gone, Textual's writer would end and the app wait for it for ever: so
+    nothing fails here, and the process is hung up, as the terminal's own shell would do it."""
+
+    _gone = False
+
+    def write(self, text: str) -> int:
+        with self._noticed():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._noticed():
+            super().flush()
+
+    @contextlib.contextmanager
+    def _noticed(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            if not self._gone:
+                self._gone = True
+                os.kill(os.getpid(), signal.SIGHUP)
+
+
 class NoTerminal(Exception):
     """The app cannot be shown here; one sentence."""
 
@@ -46,7 +73,7 @@ def kept(log: Path) -> Iterator[None]:
         stream.flush()
     done = _guard(screen)
     saved = os.dup(1), os.dup(2)
-    handle = os.fdopen(os.dup(screen), "w", encoding="utf-8", errors="replace")
+    handle = Screen(os.fdopen(os.dup(screen), "wb"), encoding="utf-8", errors="replace")
     originals = sys.__stdout__, sys.__stderr__
     _set_originals(handle, handle)
     sink = _sink(log)

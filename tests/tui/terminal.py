@@ -48,6 +48,7 @@ class Terminal:
         self.resize(columns, rows)
         self.before = termios.tcgetattr(slave)
         self._slave = slave
+        self._away = False
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd,
             start_new_session=True,
@@ -95,6 +96,12 @@ class Terminal:
             assert self.read(0.05) or not ended, f"it ended before: {what}\n{self.text}"
         return self.text
 
+    def take_away(self) -> None:
+        """The window is closed: nobody hears or reads the program any more."""
+        os.close(self._slave)
+        os.close(self._master)
+        self._away = True
+
     def leave(self, seconds: float = WAIT) -> int:
         """Wait for its end; the exit code."""
         until = time.monotonic() + seconds
@@ -125,8 +132,9 @@ class Terminal:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        os.close(self._master)
-        os.close(self._slave)
+        if not self._away:
+            os.close(self._master)
+            os.close(self._slave)
 
 
 @contextlib.contextmanager

@@ -116,6 +116,16 @@ def test_a_signal_gives_the_terminal_back(
         assert terminal.restored
 
 
+def test_without_its_terminal_it_ends(home: Path, tmp_path: Path, script: Script) -> None:
+    story = {"markup": "<|channel|>final<|message|>" + "word " * 9000, "delay_ms": 3}
+    with program("--engine", script(story), home=home, cwd=tmp_path) as terminal:
+        terminal.wait_for("Ask something")
+        terminal.press("Tell me a story\r")
+        terminal.wait_for("word word")
+        terminal.take_away()
+        assert terminal.process.wait(60) == 128 + signal.SIGHUP
+
+
 def test_killed_it_still_gives_the_terminal_back_and_the_next_one_goes_on(
     home: Path, tmp_path: Path, script: Script
 ) -> None:

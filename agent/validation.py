@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 
 STEPS = 20_000
 """Keywords that are looked at; a schema whose branches multiply would go on for ever."""
+DEEP = 100
+"""Keywords within each other; Python's stack would end soon after, and native code on it panics."""
 PATTERNS = ("pattern", "patternProperties")
 """Regular expressions that may run for ever; grammars enforce them."""
 BESIDE = ("unevaluatedProperties", "unevaluatedItems")
@@ -46,15 +48,19 @@ def problem(schema: Mapping[str, Any], value: object) -> str | None:
 
 def _validator(jsonschema: Any) -> Any:
     draft = jsonschema.Draft202012Validator
-    steps = 0
+    steps = depth = 0
 
     def counted(check: Callable[..., Iterator[Any] | None]) -> Callable[..., Iterator[Any]]:
         def checked(*arguments: Any) -> Iterator[Any]:
-            nonlocal steps
+            nonlocal steps, depth
             steps += 1
-            if steps > STEPS:
-                raise _TooMuch
-            yield from check(*arguments) or ()
+            depth += 1
+            try:
+                if steps > STEPS or depth > DEEP:
+                    raise _TooMuch
+                yield from check(*arguments) or ()
+            finally:
+                depth -= 1
 
         return checked
 

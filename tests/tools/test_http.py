@@ -104,7 +104,7 @@ async def test_a_call_that_was_not_run_because_the_session_is_gone_is_made_again
     hosting: Hosting, serve: Serve, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Older servers have sessions, which a restart forgets."""
-    monkeypatch.setattr("tools.host._ways", lambda config: ("legacy",))
+    monkeypatch.setattr("tools.server._ways", lambda config: ("legacy",))
     first = await serve("http")
     host = hosting(ServerConfig("plain", url=f"http://127.0.0.1:{port}/mcp", transport="http"))
     await host.start()

@@ -24,7 +24,7 @@ async def plain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Host:
     if request.param == "legacy":
-        monkeypatch.setattr("tools.host._ways", lambda config: ("legacy",))
+        monkeypatch.setattr("tools.server._ways", lambda config: ("legacy",))
     host = hosting(server("plain"), results=tmp_path / "results", roots=[tmp_path])
     await host.start()
     await host.settled()

@@ -85,8 +85,10 @@ class AgentApp(App[int]):
         history: Path | None = None,
         theme: str | None = None,
         keep_theme: Callable[[str], None] = lambda name: None,
+        painted: Callable[[], None] = lambda: None,
     ) -> None:
-        """``keep_theme``: called with the name of the theme that the person chose."""
+        """``keep_theme``: called with the name of the theme that the person chose. ``painted``: called
+        once, in a thread, after the first paint."""
         # Without colour means the terminal's own, not shades of grey.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
@@ -104,7 +106,7 @@ class AgentApp(App[int]):
         self.starting = Starting(self)
         self._asked_to_leave = -AGAIN
         self._history = History(history)
-        self._keep_theme = keep_theme
+        self._keep_theme, self._painted = keep_theme, painted
         for made in themes.ALL:
             self.register_theme(made)
         self.theme = theme if theme in self.available_themes else themes.DARK.name
@@ -130,6 +132,7 @@ class AgentApp(App[int]):
     def on_mount(self) -> None:
         self.prompt.focus()
         self.pulse = self.set_interval(PULSE, self._beat, pause=True)
+        self.call_after_refresh(self.run_worker, self._painted, thread=True)
         self.call_after_refresh(self.run_worker, self.starting.begin())
 
     # --- parts of the screen ---

@@ -40,13 +40,14 @@ def main(
     looks = _looks(where)
     trouble: str | None
     try:
-        with terminal.kept(where.log):
+        with terminal.kept(where.log) as guard:
             session = Session(shared, go_on=go_on, resume=resume, serving=serving, replay=replay)
             app = AgentApp(
                 session,
                 history=where.state / "prompts.jsonl",
                 theme=looks.theme,
                 keep_theme=lambda name: keep(where, "theme", name),
+                painted=guard,
             )
             if not looks.animations:
                 app.animation_level, app.prompt.cursor_blink = "none", False

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -62,8 +63,12 @@ class NoTerminal(Exception):
 
 
 @contextlib.contextmanager
-def kept(log: Path) -> Iterator[None]:
-    """Own the terminal; fds 1 and 2 are put back on every way out. Raises NoTerminal."""
+def kept(log: Path) -> Iterator[Callable[[], None]]:
+    """Own the terminal; fds 1 and 2 are put back on every way out. Raises NoTerminal.
+
+    What is yielded has the terminal given back after a death too; it is called once, from any thread,
+    when there is time for that.
+    """
     if not sys.stdin.isatty():
         raise NoTerminal("The app needs a terminal to read from; use agent run here.")
     screen = next((fd for fd in (2, 1) if os.isatty(fd)), None)
@@ -71,7 +76,7 @@ def kept(log: Path) -> Iterator[None]:
         raise NoTerminal("The app needs a terminal to show itself on; use agent run here.")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    done = _guard(screen)
+    guard = _Guard(screen)
     saved = os.dup(1), os.dup(2)
     handle = Screen(os.fdopen(os.dup(screen), "wb"), encoding="utf-8", errors="replace")
     originals = sys.__stdout__, sys.__stderr__
@@ -81,7 +86,7 @@ def kept(log: Path) -> Iterator[None]:
     os.dup2(sink, 2)
     os.close(sink)
     try:
-        yield
+        yield guard.begin
     finally:
         for stream in (sys.stdout, sys.stderr):
             # What Python still buffers belongs to the log, not to the terminal.
@@ -93,29 +98,47 @@ def kept(log: Path) -> Iterator[None]:
         _set_originals(*originals)
         with contextlib.suppress(OSError):  # a terminal that is gone cannot be flushed
             handle.close()
-        done()
+        guard.end()
 
 
-def _guard(screen: int) -> Callable[[], None]:
-    """Give the terminal back where this process cannot: killed, or ended by native code. A small shell
-    waits for that from now on, until what is returned is called."""
-    try:
-        asked = subprocess.run(["stty", "-g"], stdin=screen, capture_output=True, text=True)
-        waiting, alive = os.pipe()
-        shell = subprocess.Popen(
-            ["sh", "-c", _WAITS, "sh", asked.stdout.strip(), RESET],
-            stdin=waiting, stdout=screen, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-    except OSError:
-        return lambda: None  # without them it is as with any other program
-    os.close(waiting)
+class _Guard:
+    """Gives the terminal back where this process cannot: killed, or ended by native code. A small shell
+    waits for that."""
 
-    def done() -> None:
-        os.write(alive, b".\n")
-        os.close(alive)
-        shell.wait()
+    def __init__(self, screen: int) -> None:
+        self._screen, self._before = os.dup(screen), termios.tcgetattr(screen)
+        self._shell: tuple[subprocess.Popen[bytes], int] | None = None
 
-    return done
+    def begin(self) -> None:
+        try:
+            waiting, alive = os.pipe()
+            shell = subprocess.Popen(
+                ["sh", "-c", _WAITS, "sh", self._spelled(), RESET],
+                stdin=waiting, stdout=self._screen, stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError:
+            return  # without them it is as with any other program
+        os.close(waiting)
+        self._shell = shell, alive
+
+    def _spelled(self) -> str:
+        """The terminal's settings as they were, in stty's spelling: of another one that has them."""
+        master, slave = os.openpty()
+        try:
+            termios.tcsetattr(slave, termios.TCSANOW, self._before)
+            told = subprocess.run(["stty", "-g"], stdin=slave, capture_output=True, text=True)
+            return told.stdout.strip()
+        finally:
+            os.close(master)
+            os.close(slave)
+
+    def end(self) -> None:
+        if self._shell is not None:
+            shell, alive = self._shell
+            os.write(alive, b".\n")
+            os.close(alive)
+            shell.wait()
+        os.close(self._screen)
 
 
 def _sink(log: Path) -> int:

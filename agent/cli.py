@@ -63,9 +63,32 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+OF_ITSELF = ("--help", "-h", "--version", "-V")
+"""What is asked of the program itself; another option without a command is the app's."""
 app.add_typer(models_app, name="models")
 app.add_typer(sessions_app, name="sessions")
 app.add_typer(mcp_app, name="mcp")
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from agent.version import version
+
+        typer.echo(f"agent {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", help="Name and version.", callback=_say_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """What is asked of the program itself."""
 
 
 def _shared(given: dict[str, Any]) -> Shared:
@@ -337,7 +360,7 @@ def _picking(arguments: list[str]) -> list[str]:
 def main() -> None:
     """Any command; without one, the app."""
     arguments = sys.argv[1:]
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("--help", "-h")):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in OF_ITSELF):
         arguments = ["chat", *arguments]
     if arguments[0] == "chat":
         arguments = _picking(arguments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pydantic import BaseModel
@@ -18,6 +17,7 @@ from agent.events import Response
 from agent.responses.chat import ChatRequest
 from agent.responses.errors import JSON
 from agent.responses.requests import CreateResponse
+from agent.version import version
 
 BODIES: dict[str, type[BaseModel]] = {
     "/v1/responses": CreateResponse,
@@ -75,10 +75,6 @@ def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
         ],
         ref_template="#/components/schemas/{model}",
     )
-    try:
-        number = version("agent-local")
-    except PackageNotFoundError:
-        number = "0"
     paths: dict[str, dict[str, Any]] = {}
     for one in routes:
         path = re.sub(r":\w+}", "}", one.path)
@@ -89,7 +85,7 @@ def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
             paths.setdefault(path, {})[method.lower()] = _operation(one, path, method)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "agent", "version": number},
+        "info": {"title": "agent", "version": version()},
         "paths": paths,
         "components": {
             "schemas": {**_open(schemas["$defs"]), "Error": _ERROR},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,15 +19,23 @@ def test_help_teaches(agent: Agent, command: tuple[str, ...]) -> None:
     assert ran.code == 0 and ran.out.startswith("Usage: agent")
 
 
-def test_help_imports_nothing_heavy() -> None:
+@pytest.mark.parametrize("option", ["--help", "--version", "-V"])
+def test_what_only_informs_imports_nothing_heavy(option: str) -> None:
     code = (
-        "import sys\nfrom agent.cli import main\nsys.argv = ['agent', '--help']\n"
+        "import sys\nfrom agent.__main__ import main\n"
+        f"sys.argv = ['agent', '{option}']\n"
         "try: main()\nexcept SystemExit: pass\n"
         "heavy = {'llama_cpp', 'mcp', 'openai_harmony', 'textual', 'pydantic', 'numpy', 'rich'}\n"
         "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version_is_one_line(agent: Agent, option: str) -> None:
+    ran = agent(option)
+    assert ran.code == 0 and re.fullmatch(r"agent \d+\.\d+\.\d+\n", ran.out), ran
 
 
 def test_parse_reads_ids_and_markup(agent: Agent) -> None:

@@ -1,0 +1,13 @@
+"""Which version of the program this is."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as of_package
+
+
+def version() -> str:
+    try:
+        return of_package("agent-local")
+    except PackageNotFoundError:  # it runs from a tree that was never installed
+        return "0"

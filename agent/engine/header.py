@@ -58,6 +58,11 @@ def outline(path: Path) -> Outline:
     return _with(path, lambda reader: reader.outline())
 
 
+def vocabulary(path: Path) -> tuple[str, int]:
+    """The architecture, and the number of tokens. Raises EngineError like `read`."""
+    return _with(path, lambda reader: reader.vocabulary())
+
+
 def _with(path: Path, work: Callable[[_Reader], T]) -> T:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -83,6 +88,17 @@ class _Reader:
             if key == last:
                 break
         return found
+
+    def vocabulary(self) -> tuple[str, int]:
+        architecture: Value = ""
+        for _ in range(self._counts()[1]):
+            key, kind = self._string().decode(), self._unpack("<I")[0]
+            if key == "tokenizer.ggml.tokens":
+                return str(architecture), self._unpack("<IQ")[1]
+            value = self._value(kind)
+            if key == "general.architecture":
+                architecture = value
+        raise LookupError
 
     def outline(self) -> Outline:
         tensors, count = self._counts()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.engine import native
 from agent.engine.base import (
     ContextOverflow,
     EngineError,
@@ -72,6 +73,22 @@ async def test_greedy_tokens_are_those_of_a_bare_loop(engine: LlamaEngine, gguf:
     got = await read(engine.generate(greedy(prompt(50), 100)))
     assert got.ids == bare(gguf, prompt(50), 100)
     assert got.finished.reason == "length"
+
+
+def test_without_its_words_it_scores_as_with_them(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scores() -> tuple[int, list[float]]:
+        model = Model(gguf, Placement(4096), lambda done: True)
+        model.set_threads(1, 1)
+        model.decode([Piece(0, prompt(20), 0)])
+        found = model.vocabulary, model.logits().tolist()
+        model.close()
+        return found
+
+    without = scores()
+    monkeypatch.setattr(native, "_without_tokens", lambda path: None)
+    assert without == scores()
 
 
 async def test_prefill_is_reported_in_steps(engine: LlamaEngine) -> None:

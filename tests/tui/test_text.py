@@ -15,6 +15,7 @@ from tui.cited import cited
 from tui.code import Written, arguments
 from tui.history import KEPT, History
 from tui.said import Said
+from tui.widgets.stream import INSET
 from tui.words import count, seconds, shown, wrap
 
 
@@ -101,6 +102,21 @@ def test_arguments_are_shown_as_what_they_are() -> None:
     assert json.loads(read(json.dumps({"long": "x" * 80}))) == {"long": "x" * 80}
     assert "\x1b" not in read('{"code":"\\u001b[2J\\n"}')
     assert ("+new\n", "added") in arguments('{"input":"*** Begin Patch\\n+new\\n-old"}')
+
+
+def test_a_text_among_other_arguments_is_read_as_text() -> None:
+    edit = {"path": "a.py", "edits": [{"old": "def f():\n    pass\n", "new": "x"}], "dry": False}
+    assert read(json.dumps(edit)) == (
+        '{\n  "path": "a.py",\n  "edits": [\n    {\n      "old": \ndef f():\n    pass\n'
+        '      "new": "x"\n    }\n  ],\n  "dry": false\n}'
+    )
+    runs = arguments(json.dumps(edit))
+    assert ("def", "keyword" + INSET) in runs and ("f", "name" + INSET) in runs
+    assert {style.endswith(INSET) for piece, style in runs if '"' in piece} == {False}
+    assert read('{"a":"1\\n2","path":"x.unheard-of"}').splitlines()[1:4] == ['  "a": ', "1", "2"]
+    assert "\x1b" not in read('{"\\u001b[2J":1,"b":"\\u001b[2J\\n\\u001b[2J"}')
+    deep = '{"a":' * 900 + '"1\\n2"' + "}" * 900
+    assert "1" in read(deep) and read("[" * 100_000) == "[" * 100_000
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 100])

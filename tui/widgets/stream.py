@@ -22,6 +22,9 @@ STYLES = (
     "mark", "odd", "repair",
 )  # fmt: skip
 """What a piece of text may be; the looks of each are the theme's."""
+INSET = " inset"
+"""Behind a style, or alone: its lines are quoted in what stands around them, all rows of theirs."""
+_BAR = "  │ "
 
 
 @dataclass(slots=True)
@@ -29,8 +32,11 @@ class Line:
     text: str = ""
     styles: list[tuple[int, str]] = field(default_factory=list)
     """From which character on which style holds."""
+    inset: bool = False
 
     def add(self, text: str, style: str) -> None:
+        self.inset = self.inset or style.endswith(INSET)
+        style = style.removesuffix(INSET)
         if text and (not self.styles or self.styles[-1][1] != style):
             self.styles.append((len(self.text), style))
         self.text += text
@@ -80,7 +86,7 @@ class Stream(ScrollView, can_focus=True):
         return "\n".join(line.text for line in self._lines)
 
     def write(self, text: str, style: str = "") -> None:
-        """Text that goes on where the last ended. ``style``: one of STYLES, or none."""
+        """Text that goes on where the last ended. ``style``: one of STYLES, or none; or INSET."""
         self.write_runs([(text, style)])
 
     def write_runs(self, runs: Iterable[tuple[str, str]]) -> None:
@@ -149,10 +155,11 @@ class Stream(ScrollView, can_focus=True):
                     self._rows.pop()
         start = len(self._rows)
         for number in range(changed, len(self._lines)):
-            text = self._lines[number].text
-            if number == len(self._lines) - 1 and number and not text:
+            line = self._lines[number]
+            if number == len(self._lines) - 1 and number and not line.text:
                 break  # the line that is about to be written
-            self._rows += [(number, a, b) for a, b in wrap(text, width, at)]
+            fits = max(1, width - len(_BAR)) if line.inset else width
+            self._rows += [(number, a, b) for a, b in wrap(line.text, fits, at)]
             at = 0
         return start
 
@@ -181,8 +188,16 @@ class Stream(ScrollView, can_focus=True):
             places = {first, last, min(max(low, first), last), min(max(high, first), last)}
             for a, b in pairwise(sorted(places)):
                 segments.append(Segment(line.text[a:b], self._chosen(shade, low <= a < high)))
-        strip = Strip(segments).adjust_cell_length(width, plain)
-        return strip.apply_offsets(start, number)
+        strip = Strip(segments).apply_offsets(start, number)
+        if line.inset:
+            strip = Strip.join([self._bar(start, number), strip])
+        return strip.adjust_cell_length(width, plain)
+
+    def _bar(self, start: int, number: int) -> Strip:
+        """In front of a row, not of its text: who selects from it selects from the row's start."""
+        place = Style.from_meta({"offset": (start, number)})
+        faint = self.get_component_rich_style("stream--faint") + place
+        return Strip([Segment(one, faint) for one in _BAR])
 
     def _selected(self, number: int, end: int) -> tuple[int, int]:
         """From where to where a line is selected."""

@@ -6,7 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from agent import events as ev
@@ -27,6 +34,7 @@ class Metrics:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._following: set[asyncio.Task[None]] = set()
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a line each that nobody reads
         self._registry = to = CollectorRegistry()
         ProcessCollector(registry=to)
         self._turns = Counter("agent_turns", "Turns that ended.", ["status"], registry=to)
@@ -52,19 +60,16 @@ class Metrics:
         self._gauge(
             "agent_engine_requests",
             "Generations that run or wait for a sequence of the engine.",
-            lambda: getattr(runtime.engine, "unfinished", 0) if runtime.loaded else 0,
+            lambda: runtime.engine.unfinished if runtime.loaded else 0,
         )
         self._gauge("agent_model_loaded", "1 while the model is in memory.", lambda: runtime.loaded)
-        self._stop = runtime.hub.listen(self._listen)
+        runtime.hub.listen(self._listen)
 
     def _gauge(self, name: str, about: str, value: Callable[[], float]) -> None:
         Gauge(name, about, registry=self._registry).set_function(value)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
-
-    def close(self) -> None:
-        self._stop()
 
     def _listen(self, turn: Turn) -> None:
         task = asyncio.create_task(self._follow(turn))
@@ -73,7 +78,6 @@ class Metrics:
 
     async def _follow(self, turn: Turn) -> None:
         began: dict[str, float] = {}
-        own = {server.name for server in self._runtime.host.servers()}
         async for batch in turn.log.follow():
             for event in batch:
                 match event:
@@ -81,12 +85,29 @@ class Metrics:
                         self._measured(event, turn)
                     case ev.AgentRepair(rule=rule):
                         self._repairs.labels(rule).inc()
-                    case ev.McpCallArgumentsDone(item_id=id):
+                    case (
+                        ev.McpCallArgumentsDone(item_id=id)
+                        | ev.AgentApprovalResolved(item_id=id, decision="approved")
+                        | ev.CodeInterpreterCallInterpreting(item_id=id)
+                        | ev.WebSearchCallSearching(item_id=id)
+                    ):
                         began[id] = time.monotonic()
-                    case ev.OutputItemDone(item=ev.McpCallItem() as call) if call.id in began:
-                        server = call.server_label if call.server_label in own else GUEST
-                        self._tools.labels(server).observe(time.monotonic() - began[call.id])
+                    case ev.AgentApprovalResolved(item_id=id):
+                        began.pop(id, None)
+                    case ev.OutputItemDone(item=item) if item.id in began:
+                        seconds = time.monotonic() - began.pop(item.id)
+                        self._tools.labels(self._server(item)).observe(seconds)
         self._turns.labels(turn.response.status).inc()
+
+    def _server(self, call: ev.Item) -> str:
+        match call:
+            case ev.McpCallItem(server_label=label):
+                own = {server.name for server in self._runtime.host.servers()}
+                return label if label in own else GUEST
+            case ev.CodeInterpreterCallItem():
+                return "code_interpreter"
+            case _:
+                return "browser"
 
     def _measured(self, stats: ev.AgentStats, turn: Turn) -> None:
         reasoning = turn.measures.usage.output_tokens_details.reasoning_tokens

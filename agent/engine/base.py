@@ -166,6 +166,11 @@ class Engine(Protocol):
     context_length: int
     """Tokens that prompt and output together may have; exact once loaded."""
 
+    @property
+    def unfinished(self) -> int:
+        """Generations that run or wait to, but for work ahead."""
+        ...
+
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
         """Get ready; ``progress`` gets 0…1. Does nothing when loaded. Raises EngineError."""
         ...

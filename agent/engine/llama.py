@@ -35,7 +35,7 @@ class LlamaEngine:
 
     @property
     def unfinished(self) -> int:
-        """Generations that run or wait for a sequence."""
+        """Generations that run or wait for a sequence, but for work ahead."""
         return self._worker.unfinished if self._worker else 0
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:

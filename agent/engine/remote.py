@@ -77,8 +77,8 @@ class RemoteEngine:
 
     @property
     def unfinished(self) -> int:
-        """Generations that run there or wait."""
-        return len(self._running)
+        """Generations that run there or wait, but for work ahead."""
+        return sum(not generation.request.idle for generation in self._running)
 
     @property
     def client(self) -> httpx2.AsyncClient:
@@ -208,7 +208,7 @@ class RemoteGeneration:
     """One generation; who cancels it or goes away ends the connection, and so the server's work."""
 
     def __init__(self, engine: RemoteEngine, request: Request) -> None:
-        self._engine, self._request = engine, request
+        self._engine, self.request = engine, request
         self._said: list[int] = []
         self._cached = 0
         self._began = self._first = time.perf_counter()
@@ -250,21 +250,21 @@ class RemoteGeneration:
     # --- saying ---
 
     async def _generate(self) -> Finished:
-        total = len(self._request.prompt)
+        total = len(self.request.prompt)
         self._out.put_nowait(Prefill(0, total, 0))
-        if self._request.max_tokens == 0 and not self._engine.server.silent:
+        if self.request.max_tokens == 0 and not self._engine.server.silent:
             return self._finished("length")
         among: list[int] | None = None
         while True:
             most, full = self._left()
-            if most <= 0 and self._request.max_tokens != 0:
+            if most <= 0 and self.request.max_tokens != 0:
                 return self._finished(full)
             # A token out of few is asked for alone; then the model may go on freely.
             reason = await self._request_once(most if among is None else 1, among)
             if reason is None:
-                if among is not None or self._request.constraint is None:
+                if among is not None or self.request.constraint is None:
                     raise EngineError(f"{self._engine.address.url} says what it may not say.")
-                among = self._request.constraint.allowed().tolist()
+                among = self.request.constraint.allowed().tolist()
             elif among is not None and reason == "length":
                 among = None
             else:
@@ -272,8 +272,8 @@ class RemoteGeneration:
 
     def _left(self) -> tuple[int, Reason]:
         """Tokens that may still be said, and why no more."""
-        room = self._engine.context_length - len(self._request.prompt) - len(self._said)
-        most = self._request.max_tokens
+        room = self._engine.context_length - len(self.request.prompt) - len(self._said)
+        most = self.request.max_tokens
         if most is None or most - len(self._said) > room:
             return room, "context"
         return most - len(self._said), "length"
@@ -299,8 +299,8 @@ class RemoteGeneration:
 
     async def _stream(self, most: int, among: list[int] | None) -> Reason | None:
         engine = self._engine
-        prompt = [*self._request.prompt, *self._said]
-        body = engine.server.body(self._request, prompt, most, engine.model, among)
+        prompt = [*self.request.prompt, *self._said]
+        body = engine.server.body(self.request, prompt, most, engine.model, among)
         body["stream"] = among is None
         seen = 0
         async with engine.client.stream("POST", engine.server.path, json=body) as response:
@@ -327,7 +327,7 @@ class RemoteGeneration:
         raise Unavailable("the stream broke off")
 
     def _prefilled(self, chunk: Chunk) -> None:
-        total = len(self._request.prompt)
+        total = len(self.request.prompt)
         self._cached = chunk.cached if chunk.cached is not None else self._cached
         if chunk.prefill is not None and chunk.prefill.total == total:
             self._out.put_nowait(chunk.prefill)
@@ -337,9 +337,9 @@ class RemoteGeneration:
 
     async def _take(self, chunk: Chunk) -> bool:
         """Pass ids on, up to the first that is rejected; False then."""
-        if self._request.max_tokens == 0:
+        if self.request.max_tokens == 0:
             return True  # llama-server says one all the same
-        constraint, took = self._request.constraint, 0
+        constraint, took = self.request.constraint, 0
         for token in chunk.ids:
             if constraint is not None:
                 if (grammar := constraint.pending) is not None:
@@ -347,7 +347,7 @@ class RemoteGeneration:
                 if not constraint.accept(token):
                     break
             took += 1
-            if token in self._request.stop:
+            if token in self.request.stop:
                 break
         if took:
             ids = chunk.ids[:took]
@@ -357,11 +357,11 @@ class RemoteGeneration:
 
     @property
     def _stopped(self) -> bool:
-        return bool(self._said) and self._said[-1] in self._request.stop
+        return bool(self._said) and self._said[-1] in self.request.stop
 
     def _logprobs(self, chunk: Chunk, ids: Sequence[int]) -> list[Logprob] | None:
         """As asked for: those of ids that were left out are not known, and said to be certain."""
-        if (most := self._request.logprobs) is None:
+        if (most := self.request.logprobs) is None:
             return None
         known = {each.token: each for each in chunk.logprobs}
         found = (known.get(token, Logprob(token, 0.0)) for token in ids)
@@ -372,7 +372,7 @@ class RemoteGeneration:
         first = self._first if self._said else now
         return Finished(
             "cancelled" if self._cancelled else reason,
-            len(self._request.prompt),
+            len(self.request.prompt),
             self._cached,
             len(self._said),
             first - self._began,

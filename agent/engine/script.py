@@ -61,6 +61,7 @@ class ScriptEngine:
         """The ids of the last prompt and of what followed: what a real engine would hold."""
         self.spoken: list[int] = []
         """The same of the last prompt that was answered, not only laid ahead."""
+        self.unfinished = 0
         self._path = path
         self._encode = encoding if callable(encoding) else _harmony(encoding)
         self._lines: Iterator[Line] | None = None
@@ -105,6 +106,15 @@ class ScriptGeneration:
             self._loop.call_soon_threadsafe(self._cancelled.set)
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
+        counts = not self._request.idle
+        self._engine.unfinished += counts
+        try:
+            async for item in self._say():
+                yield item
+        finally:
+            self._engine.unfinished -= counts
+
+    async def _say(self) -> AsyncIterator[Prefill | Tokens | Finished]:
         prompt = list(self._request.prompt)
         total = len(prompt)
         cached = min(common(self._engine.sequence, prompt), total - 1)

@@ -164,7 +164,10 @@ class Calls:
         self._failures = 0
 
     def open(self, opened: Opened) -> Call:
-        return Call(self, opened)
+        call = Call(self, opened)
+        if call.tool is not None:  # it is connected while the arguments are written
+            self.turn.host.begin(call.tool.server)
+        return call
 
     def resume(self, approved: Sequence[Approved]) -> None:
         """Calls of before, that may run now, are pending."""

@@ -70,7 +70,7 @@ def show_all(root: Path, trust: bool) -> int:
     async def work(host: Host) -> int:
         for state in host.servers():
             if (config := host.config(state.name)) and config.hand is None:
-                await host.begin(state.name)
+                host.begin(state.name)
         shown = [s for s in host.servers() if (c := host.config(s.name)) and c.hand is None]
         await host.settled({state.name for state in shown})
         shown = [state for state in host.servers() if state.name in {one.name for one in shown}]
@@ -99,7 +99,7 @@ def inspect(name: str, root: Path, trust: bool) -> int:
     _config(host, name)
 
     async def work(host: Host) -> int:
-        await host.begin(name)
+        host.begin(name)
         await host.settled({name})
         state = next(one for one in host.servers() if one.name == name)
         print(_line(state, _config(host, name), len(name)))
@@ -137,7 +137,7 @@ def call(name: str, tool: str, arguments: str, root: Path, trust: bool) -> int:
     _config(host, name)
 
     async def work(host: Host) -> int:
-        await host.begin(name)
+        host.begin(name)
         await host.settled({name})
         found = next((t for t in host.tools() if (t.server, t.name) == (name, tool)), None)
         if found is None:

@@ -32,8 +32,9 @@ TRIES = 4
 """Loads with ever less on the GPUs and shorter contexts, where the memory does not suffice."""
 QUIET = 20.0
 """Seconds without a turn after which what is not known of this machine is found out."""
-PAUSE = 1.0
-"""Seconds without a turn after which what the next may need is made."""
+PAUSE = 2.0
+"""Seconds without a turn and without a key after which what a call may need is made: some of it
+lets nothing else run meanwhile."""
 PATIENCE = 5.0
 """Seconds that a server may hold up somebody who sits there, as long as it can be done without."""
 
@@ -167,7 +168,7 @@ class Runtime:
     def end_turn(self) -> None:
         """The other side of `begin_turn`."""
         self.running -= 1
-        self._rest()
+        self.rest()
 
     def _wake(self) -> None:
         """Nothing that waits for quiet happens now."""
@@ -177,8 +178,8 @@ class Runtime:
         if self._learning is not None:
             self._learning.cancel()
 
-    def _rest(self) -> None:
-        """Where no turn runs, what waits for quiet begins to wait."""
+    def rest(self) -> None:
+        """Where no turn runs, what waits for quiet begins to wait: after a turn, a load, a key."""
         if self.running or not self.loaded:
             return
         self._wake()
@@ -186,15 +187,16 @@ class Runtime:
         if self.keep_alive is not None:
             self._timers.append(later(self.keep_alive, self._go))
         if self.script is None:
-            self._timers.append(later(PAUSE, self._get_grammars))
+            self._timers.append(later(PAUSE, self._get_ready))
         if self.loading.here:
             self._timers.append(later(QUIET, self._learn))
 
     def _go(self) -> None:
         self._unloading = asyncio.create_task(self.unload())
 
-    def _get_grammars(self) -> None:
-        """Make in the background what constrains output, or the first call would wait for it."""
+    def _get_ready(self) -> None:
+        """Make in the background what the first call would wait for."""
+        self.host.begin_hands()
         if self.script is None and isinstance(self.format, Guided):
             self.format.grammars.compile(ANY_OBJECT)
 
@@ -252,8 +254,6 @@ class Runtime:
         """The model only. ``guided``: its output will be constrained. Raises EngineError."""
         async with self._lock:
             if self.loaded:
-                if guided:
-                    self._get_grammars()
                 return
             report = _Report(progress, asyncio.get_running_loop())
             try:
@@ -267,7 +267,7 @@ class Runtime:
                 raise
             self.context_length = self.engine.context_length
             self.loaded, self.asleep, self._placed = True, False, False
-        self._rest()
+        self.rest()
 
     async def _try(self, report: _Report, guided: bool) -> None:
         """Load; where the memory does not suffice after all, with less of it."""
@@ -275,8 +275,8 @@ class Runtime:
             placement = self.loading.placement(self.choice)
             prepare = self.loading.prepare
             self.engine, self.format = await asyncio.to_thread(prepare, placement, report.first)
-            if guided:
-                self._get_grammars()  # while llama.cpp reads the file
+            if guided and not self.model.embedded:  # which is there before they would be
+                self._get_ready()  # while llama.cpp reads the file
             try:
                 with self.loading.attempt(self.choice):
                     await self.engine.load(report.second)

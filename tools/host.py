@@ -82,14 +82,21 @@ class Host:
             self._servers[config.name].start()
 
     async def start(self) -> None:
-        """Begin connecting, all at once, in the background; returns at once."""
+        """Begin connecting, all at once, in the background; returns at once. The hands' connections
+        wait for a call: what can be called is known without them."""
         for server in self._servers.values():
             server.start()
 
-    async def begin(self, name: str) -> None:
-        """Begin connecting to this one only; returns at once."""
+    def begin(self, name: str) -> None:
+        """Begin connecting to this one, which is needed soon; returns at once."""
         if name in self._servers:
-            self._servers[name].start()
+            self._servers[name].want()
+
+    def begin_hands(self) -> None:
+        """So that their first call need not wait; returns at once."""
+        for server in self._servers.values():
+            if server.config.hand is not None:
+                server.want()
 
     async def settled(
         self, names: Collection[str] | None = None, *, patience: float | None = None

@@ -104,6 +104,11 @@ class Server:
         if self._task is None and not self._closing and possible:
             self._task = asyncio.create_task(self._own(), name=f"mcp {self.config.name}")
 
+    def want(self) -> None:
+        """Start it; its connection is needed soon."""
+        self.start()
+        self._wanted.set()
+
     def restart(self) -> None:
         """Connect anew, whatever became of the connection before."""
         if self.config.problem or self._closing or self.config.hand is not None:
@@ -127,7 +132,7 @@ class Server:
         if self._ready and not self._alive():
             await self._outcome()  # it has just ended, and its owner is about to say so
         if not self._ready:
-            self._wanted.set()  # cuts a wait between two attempts short
+            self.want()  # also cuts a wait between two attempts short
             await self._outcome()
         return None if self.problem() else self._connection
 
@@ -157,7 +162,10 @@ class Server:
             if self.config.hand is not None:
                 await self.config.hand.start()
                 self.settled.set()  # its definitions were known from the beginning
-            # The SDK's import takes most of a second; the first server to come pays in a thread.
+                await self._wanted.wait()
+                if self._closing:
+                    return
+            # The SDK's import takes half a second; the first to be connected pays in a thread.
             module = await asyncio.to_thread(import_module, "tools.connection")
             delay = BACKOFF[0]
             ways = itertools.cycle(_ways(self.config))

@@ -22,6 +22,7 @@ class Drafting:
 
     def written(self) -> None:
         """The prompt has changed."""
+        self._app.session.written()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(PAUSE, self._lay)

@@ -159,6 +159,11 @@ class Session:
     def _options(self) -> Options:
         return replace(self.options, tools=self.toolset.of(self.runtime.host.tools()))
 
+    def written(self) -> None:
+        """A key was pressed: what would keep the screen waiting is put off."""
+        if self._began:
+            self.runtime.rest()
+
     def lay_ahead(self, draft: str, before: int | None = None) -> None:
         """The conversation (up to an entry that is edited) and what is being written go into the
         engine's memory, unless something runs there or another model spoke before."""

@@ -163,7 +163,7 @@ async def plan(
     host = runtime.host.joined(brought) if brought else runtime.host
     try:
         for one in brought:
-            await host.begin(one.name)
+            host.begin(one.name)
         if brought:
             await host.settled({one.name for one in brought})
         made = await _planned(

@@ -17,9 +17,11 @@ from agent.config import Places
 from agent.conversation import Conversation, User
 from agent.engine import probe, sizes
 from agent.engine.base import EngineError, OutOfMemory
+from agent.engine.constrain import ANY_OBJECT
 from agent.engine.fit import Wanted
 from agent.engine.llama import LlamaEngine
 from agent.events import AgentStart, Event, Response
+from agent.formats.rules import Guided
 from agent.loading import EMBEDDED_TYPES
 from agent.models import Model
 from agent.runtime import Runtime
@@ -35,9 +37,9 @@ async def make(tmp_path: Path, model_cache: Path, tiny_gguf: Path) -> Any:
     """A runtime on a copy of the embedded model by its path, as real ones are; not loaded yet."""
     made: list[Runtime] = []
 
-    async def make(model: Model | None = None, **options: Any) -> Runtime:
+    async def make(model: Model | None = None, *, tools: str = "none", **options: Any) -> Runtime:
         where = Places(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
-        box = assemble(tools="none")
+        box = assemble(tools=tools)
         runtime = Runtime(model or of(tiny_gguf), box.host, box.policy, where, **options)
         made.append(runtime)
         await runtime.start()
@@ -115,6 +117,17 @@ async def test_without_a_limit_it_stays(make: Make) -> None:
     runtime = await make()
     await say(runtime)
     assert runtime.loaded and len(runtime._timers) == 2, "grammars and the probe wait for quiet"
+
+
+async def test_what_a_call_needs_is_made_in_quiet(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.runtime.PAUSE", 0.0)
+    runtime = await make(tools="files")
+    await runtime.ready()
+    assert isinstance(runtime.format, Guided)
+    compiled = runtime.format.grammars._compiled
+    await until(lambda: bool(runtime.host.servers()[0].protocol) and ANY_OBJECT in compiled)
 
 
 @pytest.mark.slow

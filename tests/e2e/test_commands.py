@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -30,6 +31,23 @@ def test_what_only_informs_imports_nothing_heavy(option: str) -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_turn_without_a_call_does_without_what_calls_need(home: Path) -> None:
+    code = (
+        "import sys\nfrom agent.__main__ import main\n"
+        "sys.argv = ['agent', 'run', 'hello']\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code\n"
+        "sys.exit(' '.join({'llguidance', 'mcp'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "AGENT_HOME": str(home)},
+    )
+    assert done.returncode == 0 and done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

@@ -297,6 +297,16 @@ def test_the_sdk_is_not_imported_before_it_is_needed() -> None:
     assert done.returncode == 0, done.stderr
 
 
+async def test_a_hand_is_connected_when_a_call_is_near(hosting: Hosting, tmp_path: Path) -> None:
+    host = hosting(ServerConfig("files", hand=Files(tmp_path)))
+    await host.start()
+    await host.settled()
+    (before,) = host.servers()
+    host.begin("files")
+    await until(lambda: host.servers()[0].protocol)
+    assert (before.status, before.protocol) == ("ready", "") and len(host.tools()) > 1
+
+
 async def test_a_chosen_tool_that_a_server_lacks_is_told(hosting: Hosting) -> None:
     host = hosting(server("plain", enabled_tools=("echo", "ecko"), disabled_tools=("big",)))
     await host.start()

@@ -91,6 +91,18 @@ async def test_what_is_laid_ahead_is_what_the_turn_then_asks(
     await session.close()
 
 
+async def test_a_key_puts_off_what_waits_for_quiet(open_session: Open) -> None:
+    session = open_session()
+    await session.begin()
+    session.runtime.keep_alive = 3600.0
+    await session.load(lambda fraction: None)
+    before = list(session.runtime._timers)
+    session.written()
+    assert before and all(timer.cancelled() for timer in before)
+    assert len(session.runtime._timers) == len(before)
+    await session.close()
+
+
 async def test_there_may_be_nothing_to_compact(open_session: Open) -> None:
     session = open_session()
     await session.begin()

@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -72,8 +73,7 @@ class Trace:
             for event in batch:
                 self._event(event)
         self.end("turn", span, turn.response.id, {"status": turn.response.status})
-        if self._file is not None:
-            self._file.flush()
+        self._put("", through=True)
 
     def _event(self, event: ev.Event) -> None:
         if isinstance(event, SNAPSHOTS):
@@ -98,27 +98,34 @@ class Trace:
         self._write("e", name, EVENTS, about, cat=kind, id=id)
 
     def _write(self, phase: str, name: str, row: int, about: dict[str, Any], **more: Any) -> None:
-        if self._file is None:
-            return
         at = round((time.perf_counter() - self._began) * 1e6, 1)
         entry = {"ph": phase, "name": name, "pid": 1, "tid": row, "ts": at, **more, "args": about}
+        self._put(self._between + json.dumps(entry))
+        self._between = ",\n"
+
+    def _put(self, text: str, *, through: bool = False) -> None:
+        """``through``: it is in the file then, with all before it."""
+        if self._file is None:
+            return
         try:
-            self._file.write(self._between + json.dumps(entry))
-            self._between = ",\n"
+            self._file.write(text)
+            if through:
+                self._file.flush()
         except OSError:  # a full disk ends the trace, not the turn
-            self._file = None
+            self._close()
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        with suppress(OSError):
+            if file is not None:
+                file.close()
 
     async def close(self) -> None:
         """All of it is in the file."""
         if self._following:
             await asyncio.wait(self._following, timeout=1)
-        if self._file is not None:
-            file, self._file = self._file, None
-            try:
-                file.write("]\n")
-                file.close()
-            except OSError:
-                return
+        self._put("]\n")
+        self._close()
 
 
 class Watched:

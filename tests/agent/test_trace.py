@@ -7,6 +7,8 @@ import stat
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Agent
 
 
@@ -40,3 +42,19 @@ def test_a_turn_in_time(agent: Agent, tmp_path: Path) -> None:
 def test_one_that_cannot_be_written(agent: Agent, tmp_path: Path) -> None:
     done = agent("run", "hello", "--trace", str(tmp_path / "no" / "trace.json"))
     assert (done.code, done.err.count("\n")) == (2, 1) and "--trace: cannot write" in done.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
+@pytest.mark.parametrize("words", [1, 2000])  # it is full at the end, or on the way
+def test_a_full_disk_ends_the_trace_alone(
+    agent: Agent, home: Path, tmp_path: Path, words: int
+) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_text('{"markup":"<|channel|>final<|message|>ok<|return|>"}')
+    strict = {"PYTHONDEVMODE": "1"}
+    done = agent(
+        "run", "hello " * words, "--engine", f"script:{script}", "--trace", "/dev/full", env=strict
+    )
+    assert (done.code, done.out.strip()) == (0, "ok"), done.err
+    told = done.err + (home / "state" / "agent.log").read_text()
+    assert "No space" not in told and "trace.py" not in told

@@ -32,13 +32,13 @@ LIGHT = Theme(
     dark=False,
     primary="#2f62a8",
     secondary="#5d4f9e",
-    accent="#1f7a58",
+    accent="#1c7553",
     foreground="#23272e",
     background="#fbfbf9",
     surface="#f3f3f0",
     panel="#e9e9e5",
-    success="#1f7a58",
-    warning="#8f6400",
+    success="#1c7553",
+    warning="#8a6000",
     error="#b3372f",
     variables={
         "rule": "#c9cbc6",
@@ -46,7 +46,7 @@ LIGHT = Theme(
         "scrollbar": "#d5d6d1",
         "scrollbar-background": "#fbfbf9",
         "scrollbar-corner-color": "#fbfbf9",
-        "text-muted": "#666c74",
+        "text-muted": "#62686f",
     },
 )
 CONTRAST = Theme(
@@ -69,6 +69,7 @@ CONTRAST = Theme(
         "scrollbar-background": "#000000",
         "scrollbar-corner-color": "#000000",
         "text": "#ffffff",
+        "button-color-foreground": "#000000",
         "text-muted": "#d6d6d6",
     },
 )

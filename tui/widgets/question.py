@@ -30,7 +30,7 @@ class Question(VerticalScroll):
         & Label { color: $text-muted; }
         & .problem { color: $text-error; display: none; }
         & > Horizontal { height: 1; }
-        & Button { margin-right: 2; }
+        & Button { margin-right: 2; &:focus { text-style: bold underline !important; } }
     }
     """
 

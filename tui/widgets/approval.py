@@ -59,6 +59,9 @@ class Approval(Vertical, can_focus=True):
         border-title-color: $text-warning; border-subtitle-color: $text-muted;
         & > Stream { max-height: 40vh; }
         & > .keys { height: auto; color: $text-muted; }
+        /* Beside a height in cells the stream's would count whole. */
+        & > Input { height: auto; padding: 0; border: none; background: $panel; }
+        & > Input:focus { border: none; }
         &:focus { border: heavy $warning; }
         &:focus > .keys { color: $text-warning; }
     }

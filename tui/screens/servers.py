@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from tui.code import changes
 from tui.screens.room import Room, Row
 from tui.words import shown
 
@@ -99,7 +100,8 @@ class Servers(Room[None]):
     def _server_label(self, state: ServerState, tools: Sequence[Tool]) -> Content:
         on = [tool for tool in tools if not self._host.is_off(tool.server, tool.name)]
         count = f"{len(on)} of {len(tools)} tools" if len(on) < len(tools) else _count(len(tools))
-        words = ["" if tools else state.status, count if tools else "", self._cost(on)]
+        why = f"{state.status}: {state.error}" if state.error else state.status
+        words = ["" if tools else shown(why).split("\n")[0], count if tools else "", self._cost(on)]
         mark = (f"{MARKS[state.status]} ", STYLES[state.status])
         name = Content(shown(state.name)).stylize("bold")
         about = " · ".join(filter(None, words))
@@ -161,7 +163,7 @@ class Servers(Room[None]):
         parts = [Content(" · ".join(filter(None, words)))]
         if verdict is not None and verdict.diff:
             parts.append(Content(shown(verdict.why)).stylize("$text-warning"))
-            parts.append(Content(shown(verdict.diff)))
+            parts.append(_change(verdict.diff))
         parts.append(Content(shown(tool.description)))
         schema = json.dumps(tool.parameters, indent=2, ensure_ascii=False)
         parts.append(Content(shown(schema)).stylize("$text-muted"))
@@ -213,6 +215,11 @@ class Servers(Room[None]):
             self.show_details()
         else:
             self.app.notify(text, markup=False)
+
+
+def _change(diff: str) -> Content:
+    shades = {"added": "$text-success", "removed": "$text-error", "faint": "$text-muted"}
+    return Content.assemble(*((text, shades.get(style, "")) for text, style in changes(diff)))
 
 
 def _has(search: str, *texts: str) -> bool:

@@ -130,6 +130,8 @@ class Said:
             case ev.AgentSteered(text=text):
                 self._interject(text)
             case ev.AgentNotice(message=message):
+                if self.notices and self.notices[-1].endswith("…"):
+                    del self.notices[-1]  # what was going on has ended
                 self.notices.append(shown(message))
             case _:
                 pass

@@ -31,7 +31,7 @@ class Exchange(Vertical):
         height: auto;
         & > .prompt { height: auto; padding: 0 1; color: $text; text-style: bold; }
         & > .prompt.-picked { background: $panel; border-left: outer $accent; padding-left: 0; }
-        & > .ending { height: auto; padding: 0 1; display: none; }
+        & > .ending { height: auto; padding: 0 1; color: $text-muted; display: none; }
         & > .ending.-shown { display: block; }
         & > .ending.-failed { color: $text-error; }
         & > .ending.-stopped { color: $text-warning; }

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -45,10 +46,15 @@ class PlayedTurn:
         self.stopped: str | None = None
         self.steering: list[str] = []
         self.response = ev.Response(id="resp_1", created_at=0, model="tiny")
+        self.conversation: Any = None
+        self.generations: list[Any] = []
+        """Where a test looks at tokens: what the turn has of each generation."""
 
     @property
     def generated(self) -> list[list[int]]:
-        """As many tokens as there were deltas."""
+        """Without generations, as many tokens as there were deltas."""
+        if self.generations:
+            return [one.ids for one in self.generations]
         return [[0 for event in self.log.events if getattr(event, "delta", None)]]
 
     def emit(self, *events: ev.Event) -> None:
@@ -131,10 +137,16 @@ class PlayedRuntime:
 class Played(Session):
     """A session without engine, tools and store."""
 
-    def __init__(self, *, servers: list[ServerState] | None = None, loads: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        servers: list[ServerState] | None = None,
+        loads: bool = True,
+        root: Path = Path(),
+    ) -> None:
         """``loads``: the model is there at once; else ``loaded`` is set by the test."""
         serving = Serving("127.0.0.1:8080", self._serve)
-        super().__init__(Shared(), serving=serving)
+        super().__init__(Shared(root=root), serving=serving)
         ready = [
             ServerState("code_interpreter", "ready", ["python"]),
             ServerState("files", "ready", ["read", "write"]),
@@ -208,9 +220,14 @@ class Person:
         await self.see(lambda: all(message.settled for message in messages if message.part.settled))
         await self.pilot.pause()
 
+    async def writes(self, text: str, *keys: str) -> None:
+        """All at once, for a key takes a test's 50 ms; and these keys behind it."""
+        self.app.prompt.insert(text)
+        await self.pilot.press(*keys)
+
     async def ask(self, text: str) -> PlayedTurn:
         before = len(self.session.turns)
-        await self.pilot.press(*text, "enter")
+        await self.writes(text, "enter")
         await self.see(lambda: len(self.session.turns) > before)
         return self.session.turns[-1]
 

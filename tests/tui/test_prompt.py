@@ -9,16 +9,9 @@ import pytest
 from textual import events
 
 from agent.errors import UserError
-from agent.shared import Shared
 from tests.tui.played import Person, Played, person, screen_text
 from tui.attachments import LARGEST, attach, attached, folded
 from tui.files import Files
-
-
-def rooted(root: Path) -> Played:
-    session = Played()
-    session.shared = Shared(root=root)
-    return session
 
 
 def sent(someone: Person) -> str:
@@ -43,7 +36,7 @@ async def test_a_command_is_completed_and_run() -> None:
 async def test_a_file_is_found_named_and_sent_with_its_text(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "my notes.txt").write_text("one\ntwo\n")
-    async with person(rooted(tmp_path)) as someone:
+    async with person(Played(root=tmp_path)) as someone:
         await someone.pilot.press(*"see @not")
         await someone.sees('@"src/my notes.txt"')
         await someone.pilot.press("enter")
@@ -58,7 +51,7 @@ async def test_a_file_is_found_named_and_sent_with_its_text(tmp_path: Path) -> N
 
 async def test_a_file_that_cannot_be_attached_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "x.png").write_bytes(b"\x89PNG\0")
-    async with person(rooted(tmp_path)) as someone:
+    async with person(Played(root=tmp_path)) as someone:
         someone.app.prompt.insert("what is @x.png?")
         await someone.pilot.press("enter")
         await someone.sees("@x.png cannot be attached")

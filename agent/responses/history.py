@@ -156,12 +156,19 @@ class _Reader:
             name: self._written(one.server, one.name, one.arguments).tool
             for name, one in history.asked.items()
         }
-        for name, tool in reversed([*history.unanswered.items(), *asked.items()]):
+        missing: dict[int, list[Message]] = {}
+        messages: list[Message] = []
+        for name, tool in [*history.unanswered.items(), *asked.items()]:
             why = "nobody said that it may" if name in asked else "there is no result"
             returned = Returned(tool, f"Error: the call was not run: {why}")
-            call = self._called_here.get(name)
-            same = (place for place, one in enumerate(history.messages, 1) if one is call)
-            history.messages.insert(next(same, 0), returned)
+            if name in self._called_here:
+                missing[id(self._called_here[name])] = [returned]
+            else:  # of a response before this input
+                messages.append(returned)
+        for message in history.messages:
+            messages.append(message)
+            messages += missing.get(id(message), [])
+        history.messages = messages
         history.asked.clear()
         history.unanswered.clear()
 

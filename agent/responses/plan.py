@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -55,6 +56,8 @@ LONG = 100_000
 """Characters of instructions or functions whose length is looked at before they are rendered."""
 SHORTER = 4
 """Times that functions may be shorter in a prompt than as JSON; no useful schema comes near that."""
+AT_ONCE = 100
+"""Messages that are rendered before others have their turn."""
 LOGPROBS = "message.output_text.logprobs"
 
 
@@ -213,7 +216,7 @@ async def _planned(
     turn = kind(
         runtime,
         conversation,
-        _into(conversation, runtime, messages, memo, fresh=earlier is None),
+        await _into(conversation, runtime, messages, memo, fresh=earlier is None),
         options,
         response(request, runtime, options, offered),
         source="http",
@@ -281,7 +284,7 @@ def _input(request: CreateResponse) -> str | list[InputItem]:
     raise invalid("input", message, "missing_required_parameter")
 
 
-def _into(
+async def _into(
     conversation: Conversation,
     runtime: Runtime,
     messages: Sequence[Message],
@@ -291,7 +294,9 @@ def _into(
 ) -> Sequence[Message]:
     """What a client resends goes into the conversation; what is new is the turn's prompt."""
     new = history.new_since(messages) if fresh else 0
-    for message in messages[:new]:
+    for place, message in enumerate(messages[:new]):
+        if place % AT_ONCE == 0:
+            await asyncio.sleep(0)  # others are answered meanwhile
         if (entry := memo.recall(message)) is not None:
             conversation.entries.append(entry)
             continue

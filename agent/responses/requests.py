@@ -16,8 +16,10 @@ from pydantic import (
     ValidationError,
 )
 
-from agent.responses.errors import ApiError, from_validation
+from agent.responses.errors import ApiError, from_validation, invalid
 
+MOST = 10_000
+"""Items or tools of a request, with their parts: others wait as long as they are read."""
 W = TypeVar("W", bound="Wire")
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 
@@ -384,9 +386,23 @@ def json_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def validate(kind: type[W], value: object) -> W:
+def validate(kind: type[W], value: dict[str, Any]) -> W:
     """Raises ApiError."""
+    for param in ("input", "messages", "tools"):
+        if (number := _pieces(value.get(param))) > MOST:
+            message = (
+                f"Invalid '{param}': array too long. Expected at most {MOST} items and parts of"
+                f" items, but got {number} instead."
+            )
+            raise invalid(param, message, "array_above_max_length")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
         raise from_validation(error, _TAGS) from None
+
+
+def _pieces(given: object) -> int:
+    """A list's items, and what is in the lists of those."""
+    items = given if isinstance(given, list) else []
+    fields = (field for item in items if isinstance(item, dict) for field in item.values())
+    return len(items) + sum(len(field) for field in fields if isinstance(field, list))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from agent.conversation import Called, Conversation, User
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.text import PART
+from agent.responses import plan
 from agent.responses.errors import ApiError
 from agent.responses.length import tokenised
 from agent.responses.memory import Memo
+from agent.responses.requests import MOST
 from tests.invariants import check
-from tests.responses.conftest import Serve
-from tests.responses.scripts import HELLO, WEATHER
+from tests.responses.conftest import Serve, plain_http
+from tests.responses.scripts import HELLO, LONG, WEATHER, final
 from tests.responses.test_errors import error_of
 
 WORDS = "Words of all kinds, 1234 figures. "
@@ -44,6 +47,51 @@ async def test_others_go_on_meanwhile_and_the_ids_are_the_same(serve: Serve) -> 
         one.add(form, message)
         same.add(form, before)
     assert one.ids() == same.ids()
+
+
+async def test_a_stream_goes_on_while_a_long_history_is_read(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(LONG, final("ok"))
+    grown: list[int] = []
+    into = plan._into
+
+    async def watched(*given: Any, **options: Any) -> Any:
+        events = served.turns[0].log.events
+        before = len(events)
+        messages = await into(*given, **options)
+        grown.append(len(events) - before)
+        return messages
+
+    async with served.client().responses.stream(model="default", input="x") as stream:
+        async for event in stream:
+            if event.type == "response.output_text.delta":
+                break
+        monkeypatch.setattr(plan, "_into", watched)
+        history = [{"role": role, "content": "x"} for role in ("user", "assistant")] * 4000
+        answer = await served.post({"input": [*history, {"role": "user", "content": "y"}]})
+        assert answer.json()["status"] == "completed" and served.turns[0].response.output == []
+    assert grown[0] > 0
+
+
+@pytest.mark.parametrize("param", ["input", "parts", "tools"])
+async def test_more_items_than_anybody_needs(serve: Serve, param: str) -> None:
+    served = await serve(HELLO)
+    part = {"type": "input_text", "text": "x"}
+    body: dict[str, Any] = {
+        "input": {"input": [{"role": "user", "content": "x"}] * 200_000},
+        "parts": {"input": [{"role": "user", "content": [part] * MOST}]},
+        "tools": {"input": "x", "tools": [WEATHER] * (MOST + 1)},
+    }[param]
+    error = error_of(await served.post(body), 400)
+    assert error["code"] == "array_above_max_length" and str(MOST) in error["message"]
+    assert error["param"] == param.replace("parts", "input")
+    chat = {"messages": [{"role": "user", "content": "x"}], **body}
+    if param != "tools":
+        chat = {"messages": body["input"]}
+    async with plain_http() as http:
+        refused = error_of(await http.post(f"{served.url}/chat/completions", json=chat), 400)
+    assert refused["code"] == error["code"]
 
 
 async def test_it_is_refused_as_soon_as_that_is_known(

@@ -115,6 +115,19 @@ async def test_a_call_without_a_result_is_closed(serve: Serve, resent: bool) -> 
     assert f"{{}}<|call|>{returned}warm<|end|>" in after and after.count("Error:") == 1
 
 
+async def test_all_calls_without_results_are_closed_where_they_were_made(serve: Serve) -> None:
+    served = await serve(ASK, final("ok"))
+    first = check(await served.stream(input="Oslo?", tools=[WEATHER]))
+    calls = [
+        {"type": "function_call", "call_id": f"c{n}", "name": "get_weather", "arguments": f"[{n}]"}
+        for n in range(3)
+    ]
+    body = {"input": [*calls, *USER], "previous_response_id": first["id"]}
+    check(await served.stream(tools=[WEATHER], **body))
+    _, *after = seen(served).split("Error: the call was not run: there is no result<|end|>")
+    assert len(after) == 4 and [f"[{n}]<|call|>" in after[n] for n in range(3)] == [True] * 3
+
+
 async def test_when_the_answer_is_there_the_reasoning_goes(serve: Serve) -> None:
     served = await serve(ASK, ANSWER, final("Bye."), final("Bye."))
     client = served.client()

@@ -6,8 +6,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from agent import garbage
+
 
 def main() -> None:
+    garbage.starting()
     match sys.argv[1:]:
         case []:
             told(_app)

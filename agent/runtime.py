@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent import garbage
 from agent.config import Places
 from agent.engine.base import Engine, EngineError, Generation, OutOfMemory, Request
 from agent.engine.constrain import ANY_OBJECT
@@ -267,6 +268,7 @@ class Runtime:
                 raise
             self.context_length = self.engine.context_length
             self.loaded, self.asleep, self._placed = True, False, False
+        garbage.started()
         self.rest()
 
     async def _try(self, report: _Report, guided: bool) -> None:

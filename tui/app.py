@@ -27,7 +27,6 @@ from tui.talk import Talk
 from tui.watching import Watching
 from tui.widgets.prompt import Prompt
 from tui.widgets.queued import Queued
-from tui.widgets.raw import Raw
 from tui.widgets.status_line import Status, StatusLine
 from tui.widgets.tabs import Tabs
 from tui.widgets.transcript import Transcript
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from agent.turn import Turn
     from tui.said import Said
     from tui.widgets.exchange import Exchange
+    from tui.widgets.raw import Raw
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -113,7 +113,9 @@ class AgentApp(App[int]):
 
         # Held here: while the app leaves they are on no screen any more.
         self.chat = Transcript(id="chat")
-        self.watching, self.raw = Watching(self), Raw()
+        self.watching = Watching(self)
+        self.raw: Raw | None = None
+        """Made when it is first opened."""
         self.queued, self.status_line = Queued(), StatusLine()
         self.prompt = Prompt(self._history, lambda: not self.queued.empty)
 
@@ -123,7 +125,6 @@ class AgentApp(App[int]):
             with self.chat:
                 yield Welcome()
             yield self.watching.transcript
-            yield self.raw
         yield self.queued
         yield self.prompt.choices
         yield self.prompt
@@ -204,7 +205,7 @@ class AgentApp(App[int]):
             self._follow_raw()
 
     def _follow_raw(self) -> None:
-        if self.raw.display and self.begun:
+        if self.raw is not None and self.raw.display and self.begun:
             served = self.watching.transcript.display
             turn = self.watching.latest if served else self.talk.latest
             conversation = turn.conversation if turn else self.session.conversation
@@ -341,7 +342,12 @@ class AgentApp(App[int]):
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
 
-    def action_raw(self) -> None:
+    async def action_raw(self) -> None:
+        if self.raw is None:
+            from tui.widgets.raw import Raw
+
+            self.raw = Raw()
+            await self.default_screen.query_one("#body").mount(self.raw)
         self.raw.turn_over()
         self._follow_raw()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import sys
 from typing import TYPE_CHECKING
 
+from agent import garbage
 from tui import terminal
 from tui.app import AgentApp
 from tui.session import Serving, Session
@@ -32,9 +32,8 @@ def main(
     """Run the app; the exit code. ``serving``: the HTTP face beside it, in the same loop."""
     from agent.config import keep, places
 
-    # A full collection stops everything for 0.1 s and more; by itself Python makes many of them.
-    gc.set_threshold(5_000, 20, 20)
-    # Nor does a thread that renders or loads keep the screen waiting for 5 ms at a time.
+    garbage.starting()
+    # No thread that renders or loads keeps the screen waiting for 5 ms at a time.
     sys.setswitchinterval(0.001)
     where = places()
     looks = _looks(where)

@@ -6,6 +6,7 @@ import gc
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from agent import garbage
 from tui.widgets.welcome import Welcome
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Starting:
         from agent.errors import UserError
 
         app = self._app
+        garbage.started()
         try:
             await app.session.begin()
         except UserError as error:

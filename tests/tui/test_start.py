@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,15 +15,22 @@ from agent import cli
 from agent.shared import Shared
 
 
-def test_nothing_heavy_is_imported_before_the_first_paint() -> None:
+def test_nothing_heavy_is_imported_before_the_first_paint(tmp_path: Path) -> None:
     heavy = "typer pydantic mcp numpy llama_cpp openai_harmony starlette markdown_it pygments"
+    heavy += " tools.browser tui.widgets.stream"
     code = (
         "import sys, agent.__main__, agent.trust, agent.shared, agent.config, tui.main;"
         "from tools.project_files import FILES; from tui.app import AgentApp; "
         "from tui.session import Session; AgentApp(Session(agent.shared.Shared()));"
+        "tui.main._looks(agent.config.places());"
         f"print(*sorted(set({heavy!r}.split()) & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "AGENT_HOME": str(tmp_path)},
+    )
     assert (done.stdout.strip(), done.returncode) == ("", 0), done.stderr
 
 

@@ -39,7 +39,7 @@ async def fold(app: AgentApp, _: str) -> None:
 
 
 async def raw(app: AgentApp, _: str) -> None:
-    app.action_raw()
+    await app.action_raw()
 
 
 async def served(app: AgentApp, _: str) -> None:

@@ -1,0 +1,33 @@
+"""When Python looks for garbage."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from agent import garbage
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_what_a_start_made_is_not_looked_at_again() -> None:
+    garbage.starting()
+    garbage.started()
+    frozen = gc.get_freeze_count()
+    assert frozen and gc.get_threshold() == garbage.RUNNING
+    garbage.started()
+    assert gc.get_freeze_count() == frozen, "another model that is loaded is no start"
+
+
+def test_who_did_not_ask_for_it_keeps_their_settings() -> None:
+    gc.set_threshold(700, 10, 10)
+    garbage.started()
+    assert gc.get_threshold() == (700, 10, 10) and not gc.get_freeze_count()

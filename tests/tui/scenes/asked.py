@@ -95,6 +95,7 @@ async def question(someone: Person) -> None:
         field.cursor_blink = False
     await someone.pilot.click("#send")
     await someone.sees("17 is less than the minimum of 18")
+    await someone.see(lambda: not someone.app.query_one("#send").has_class("-active"))
 
 
 async def commands(someone: Person) -> None:

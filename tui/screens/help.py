@@ -37,15 +37,14 @@ Looking
   Tab              into the panes: arrows scroll the one in front
   Ctrl-O           open or fold all reasoning and long results
   F4               another theme: dark, light, high-contrast, ansi
-  F5 F6 F7         all conversations; models; MCP servers
   F8               raw: the tokens that the model reads and writes
   Ctrl-P           the palette: all commands, to search in
 
 Rooms
-  F5  F6  F7       all conversations; models; MCP servers and tools
+  F5 F6 F7         all conversations; models; MCP servers and tools
 
 Copying
-  Ctrl-Y  Alt-Y    the last answer; its last code block
+  Ctrl-Y Alt-Y     the last answer; its last code block
   mouse            what is marked is copied (with Shift: the terminal's own)
 
 Leaving

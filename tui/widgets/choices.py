@@ -20,7 +20,7 @@ class Choices(Static):
     DEFAULT_CSS = """
     Choices {
         overlay: screen; constrain: inside inside; height: auto; width: auto; max-width: 100%;
-        min-width: 30; padding: 0 1; border: round $rule; background: $surface; display: none;
+        min-width: 30; padding: 0 1; border: round $rule; background: $background; display: none;
         border-subtitle-color: $text-muted;
     }
     """

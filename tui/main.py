@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from agent import garbage
-from tui import terminal
+from tui import bracketed, terminal
 from tui.app import AgentApp
 from tui.session import Serving, Session
 
@@ -39,6 +39,7 @@ def main(
     looks = _looks(where)
     trouble: str | None
     try:
+        bracketed.guard()
         with terminal.kept(where.log) as guard:
             session = Session(shared, go_on=go_on, resume=resume, serving=serving, replay=replay)
             app = AgentApp(

@@ -87,7 +87,7 @@ class Prompt(TextArea):
         self._burst = False
         self._dismissed = False
         self.pressed = 0.0
-        """When the last key came (monotonic)."""
+        """When the last key or paste came (monotonic)."""
         self._queued = queued
         self.hint()
 
@@ -222,6 +222,7 @@ class Prompt(TextArea):
             await self.run_action(bound[0].action)
 
     async def _on_paste(self, event: events.Paste) -> None:
+        self.pressed = time.monotonic()
         # What is pasted may carry sequences that would act on the terminal once it is shown.
         event.prevent_default()
         text = "\t".join(map(shown, event.text.split("\t")))  # tabs are harmless, and may be meant

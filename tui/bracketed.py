@@ -1,0 +1,79 @@
+"""What is pasted is text, whatever is in it.
+
+A terminal puts a mark before and behind what is pasted. Some pass a page's own marks and sequences on
+as they are: they would end the paste early, and what follows would count as keys.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable
+
+from textual._xterm_parser import XTermParser
+from textual.drivers import linux_driver
+from textual.message import Message
+
+START, END = "\x1b[200~", "\x1b[201~"
+SOON = 0.1
+"""Seconds behind an end in which another one tells that it was not the terminal's."""
+LARGE = 1000
+"""Characters: nobody types so many within that time."""
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~])?")
+_CUT = re.compile(r"\x1b(?:\[[0-?]{0,8})?\Z")
+"""A sequence of which more may come."""
+
+
+class Marked:
+    """Input on its way to Textual, which takes an escape within a paste for keys."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._inside = False
+        self._ended = float("-inf")
+        self._before = self._cut = ""
+
+    def read(self, data: str) -> str:
+        """The same, with nothing in a paste that could be more than text."""
+        if self._inside:
+            return self._text(data)
+        if self._clock() - self._ended < SOON and (END in data or len(data) > LARGE):
+            shown = START + self._text(data)
+            return shown + self._end() if self._inside else shown
+        # The mark may come in two pieces, of which Textual has the first already.
+        at = (self._before + data).find(START)
+        if at < 0:
+            self._before = (self._before + data)[1 - len(START) :]
+            return data
+        at += len(START) - len(self._before)
+        return data[:at] + self._text(data[at:])
+
+    def _text(self, data: str) -> str:
+        """Pasted, up to the last end in it; what is behind that was typed."""
+        self._inside, self._before = True, ""
+        text, end, typed = (self._cut + data).rpartition(END)
+        if not end:
+            text, typed = typed, ""
+        cut = None if end else _CUT.search(text)
+        self._cut = cut[0] if cut else ""
+        text = _SEQUENCE.sub("", text.removesuffix(self._cut))
+        return text + self._end() + self.read(typed) if end else text
+
+    def _end(self) -> str:
+        self._inside, self._ended = False, self._clock()
+        return END
+
+
+class Parser(XTermParser):
+    def __init__(self, debug: bool = False) -> None:
+        super().__init__(debug)
+        self._marked = Marked()
+
+    def feed(self, data: str) -> Iterable[Message]:
+        kept = self._marked.read(data)
+        return super().feed(kept) if kept or not data else ()
+
+
+def guard() -> None:
+    """From now on Textual reads pastes so."""
+    linux_driver.XTermParser = Parser  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer test test-clients test-fast lint bench fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer pictures test test-clients test-fast lint bench fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -82,6 +82,10 @@ soak: $(READY)
 
 tiny-eval: $(READY)
 	$(BIN)/python -m agent.tiny.evaluate
+
+# Those of the README, of the app as it is now.
+pictures: $(READY)
+	$(BIN)/python -m tests.tui.pictures
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) $(NODE_SERVERS)/node_modules $(NODE_CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build

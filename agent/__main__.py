@@ -1,23 +1,36 @@
-"""The entry point. The app without options starts without what reads options: its first paint is what
-people wait for."""
+"""The entry point. The app with simple options starts without what reads all of them: its first paint
+is what people wait for."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from agent import garbage
+
+TEXTS = ("--model", "--tools", "--approve", "--system")
+"""Options whose texts are taken as they are."""
 
 
 def main() -> None:
     garbage.starting()
-    match sys.argv[1:]:
-        case []:
-            told(_app)
-        case ["-c" | "--continue"]:
-            told(lambda: _app(go_on=True))
-        case _:
-            told(_command)
+    simple = _simple(sys.argv[1:])
+    told(_command if simple is None else lambda: _app(**simple))
+
+
+def _simple(arguments: list[str]) -> dict[str, Any] | None:
+    """What is asked of the app, where it is no more than texts; None: something else."""
+    given: dict[str, Any] = {}
+    rest = iter(arguments)
+    for option in rest:
+        if option in ("-c", "--continue"):
+            given["go_on"] = True
+        elif option in TEXTS and (text := next(rest, "")) and not text.startswith("-"):
+            given[option[2:]] = text
+        else:
+            return None
+    return given
 
 
 def _command() -> None:
@@ -26,11 +39,11 @@ def _command() -> None:
     cli.main()
 
 
-def _app(*, go_on: bool = False) -> None:
+def _app(*, go_on: bool = False, **texts: Any) -> None:
     from agent import trust
     from agent.shared import Shared
 
-    shared = trust.asked(Shared())
+    shared = trust.asked(Shared(**texts))
     from tui.main import main
 
     sys.exit(main(shared, go_on=go_on))

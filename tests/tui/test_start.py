@@ -34,10 +34,20 @@ def test_nothing_heavy_is_imported_before_the_first_paint(tmp_path: Path) -> Non
     assert (done.stdout.strip(), done.returncode) == ("", 0), done.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["-c"], ["--continue"]])
-def test_without_options_the_app_is_what_the_command_would_be(
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-c"],
+        ["--continue"],
+        ["--model", "x", "--model", "tiny"],
+        ["-c", "--tools", "none", "--approve", "files=allow", "--system", "@said"],
+    ],
+)
+def test_with_simple_options_the_app_is_what_the_command_would_be(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
+    assert entry._simple(arguments) is not None
     started: list[tuple[Shared, dict[str, Any]]] = []
 
     def main(shared: Shared, *, go_on: bool, **rest: Any) -> int:
@@ -50,3 +60,11 @@ def test_without_options_the_app_is_what_the_command_would_be(
         with pytest.raises(SystemExit):
             start()
     assert started[0] == started[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["run"], ["--model"], ["--model", ""], ["--model", "--tools"], ["--model=x"], ["--serve"]],
+)
+def test_all_else_is_read_by_the_command(arguments: list[str]) -> None:
+    assert entry._simple(arguments) is None

@@ -140,8 +140,8 @@ class Constraints:
     def tell(self, name: str) -> None:
         """Say, once, what could not be enforced of a called tool's arguments."""
         if self._form is not None and (grammar := self._arguments.get(name)) is not None:
-            compiled = self._form.grammars.compile(grammar)
-            if compiled.done():
+            compiled = self._form.grammars.known(grammar)
+            if compiled is not None and compiled.done():
                 error = compiled.exception()
                 why = str(error) if error else compiled.result().unenforced
                 if why is not None:

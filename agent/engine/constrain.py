@@ -165,6 +165,11 @@ class Grammars:
             self._compiled.move_to_end(grammar)
             return found
 
+    def known(self, grammar: Grammar) -> Future[Compiled] | None:
+        """What came of it, where it was begun with: code of python's is held to nothing."""
+        with self._lock:
+            return self._compiled.get(grammar)
+
     async def compiled(self, grammar: Grammar) -> Compiled:
         """The same, waited for. Raises GrammarError, or Busy where too many wait already."""
         with self._lock:

@@ -33,12 +33,21 @@ def test_what_only_informs_imports_nothing_heavy(option: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_turn_without_a_call_does_without_what_calls_need(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("prompt", "unneeded", "told"),
+    [
+        ("hello", ("llguidance", "mcp"), ""),
+        ("What is 12*34?", ("llguidance",), "code_interpreter.python"),
+    ],
+)
+def test_what_no_call_needs_is_not_loaded(
+    home: Path, prompt: str, unneeded: tuple[str, ...], told: str
+) -> None:
     code = (
         "import sys\nfrom agent.__main__ import main\n"
-        "sys.argv = ['agent', 'run', 'hello']\n"
+        f"sys.argv = ['agent', 'run', {prompt!r}, '--temperature', '0']\n"
         "try: main()\nexcept SystemExit as end: assert not end.code\n"
-        "sys.exit(' '.join({'llguidance', 'mcp'} & set(sys.modules)) or 0)"
+        f"sys.exit(' '.join({set(unneeded)!r} & set(sys.modules)) or 0)"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
@@ -47,7 +56,7 @@ def test_a_turn_without_a_call_does_without_what_calls_need(home: Path) -> None:
         text=True,
         env={**os.environ, "AGENT_HOME": str(home)},
     )
-    assert done.returncode == 0 and done.stdout, done.stderr
+    assert done.returncode == 0 and done.stdout and told in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.results import Results
@@ -16,3 +17,5 @@ class Around:
     """Folders that servers are told they may work in."""
     tokens: Tokens
     """Earlier logins."""
+    listeners: list[Callable[[str], None]] = field(default_factory=list)
+    """Told of a server that is ready, or ready again, or offers something else."""

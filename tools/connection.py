@@ -279,7 +279,8 @@ class Connection:
             return []
         tasks = [self._relist(client, ready)]
         offers = client.server_capabilities
-        if client.protocol_version >= MODERN and offers.tools and offers.tools.list_changed:
+        changing = (offers.tools, offers.prompts, offers.resources)
+        if client.protocol_version >= MODERN and any(one and one.list_changed for one in changing):
             tasks.append(self._listen(client))
         return [asyncio.create_task(task) for task in tasks]
 
@@ -295,7 +296,9 @@ class Connection:
         while True:
             try:
                 async with client.listen(
-                    tools_list_changed=True, resources_list_changed=True
+                    tools_list_changed=True,
+                    prompts_list_changed=True,
+                    resources_list_changed=True,
                 ) as on:
                     async for _ in on:
                         self._changed.set()
@@ -315,8 +318,13 @@ class Connection:
         return self._running[-1]
 
     async def _heard(self, message: Any) -> None:
-        if isinstance(message, T.ToolListChangedNotification | T.ResourceListChangedNotification):
-            self._changed.set()
+        match message:
+            case (
+                T.ToolListChangedNotification()
+                | T.PromptListChangedNotification()
+                | T.ResourceListChangedNotification()
+            ):
+                self._changed.set()
 
     async def _logged(self, params: T.LoggingMessageNotificationParams) -> None:
         # A log message names no request; with several calls under way, all of them show it.

@@ -81,6 +81,11 @@ class Host:
             self._servers[config.name] = Server(config, self._around)
             self._servers[config.name].start()
 
+    def listen(self, callback: Callable[[str], None]) -> None:
+        """Call back with the name of every server that gets ready, or offers something else than
+        before."""
+        self._around.listeners.append(callback)
+
     async def start(self) -> None:
         """Begin connecting, all at once, in the background; returns at once. The hands' connections
         wait for a call: what can be called is known without them."""

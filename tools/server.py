@@ -204,6 +204,8 @@ class Server:
         self._ready = self._reached = True
         self.error = None
         self._settle()
+        for tell in self._around.listeners:
+            tell(self.config.name)
 
     def _fail(self, reason: str) -> None:
         if not self._closing:

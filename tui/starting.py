@@ -99,7 +99,7 @@ class Starting:
         except EngineError as error:
             app.chat.say(str(error), error=True)
         self._tell_servers()
-        app.run_worker(self._learn_prompts())
+        self._learn_prompts()
 
     async def load(self, work: Callable[[Callable[[float], None]], Awaitable[T]]) -> T:
         """Show how far it is; what it gives."""
@@ -119,10 +119,10 @@ class Starting:
             gc.freeze()  # what is there now stays
             self._show_model()
 
-    async def _learn_prompts(self) -> None:
+    def _learn_prompts(self) -> None:
         from tui.commands.prompts import learn
 
-        await learn(self._app)
+        learn(self._app)
 
     def _tell_servers(self) -> None:
         """A server that is not there is never silent."""

@@ -130,6 +130,18 @@ async def test_a_new_tool_is_there_without_a_restart(plain: Host) -> None:
     assert (await plain.call(tool(plain, "plain__grown"), {})).text == "odd"
 
 
+async def test_a_new_prompt_is_told(plain: Host) -> None:
+    told = list[str]()
+    plain.listen(told.append)
+    assert (await plain.call(tool(plain, "plain__teach"), {})).text == "taught"
+    await until(lambda: told)
+    assert [one.name for one in await plain.prompts(told[0])] == ["greet", "taught"]
+    told.clear()
+    plain.reconnect("plain")
+    await until(lambda: told)
+    assert [one.name for one in await plain.prompts("plain")] == ["greet"]
+
+
 async def test_resources_are_two_tools_and_prompts_can_be_read(plain: Host) -> None:
     listed = await plain.call(tool(plain, "plain__list_resources"), {})
     assert listed.text.splitlines()[0] == "note://one  (note, text/plain, The first note.)"

@@ -107,6 +107,10 @@ class PlayedTurn:
 class PlayedHost:
     def __init__(self, states: list[ServerState]) -> None:
         self.states = states
+        self.review = Prompt("review", "Look at a change.", (("file", True), ("how", False)))
+
+    def listen(self, callback: Callable[[str], None]) -> None:
+        self.heard = callback
 
     def servers(self) -> list[ServerState]:
         return self.states
@@ -120,7 +124,7 @@ class PlayedHost:
     async def prompts(self, server: str) -> list[Prompt]:
         if server != "git":
             raise ValueError("has no prompts")
-        return [Prompt("review", "Look at a change.", (("file", True), ("how", False)))]
+        return [self.review]
 
     async def prompt(self, server: str, name: str, given: dict[str, str]) -> list[tuple[str, str]]:
         return [("user", f"{server} {name} {given}")]

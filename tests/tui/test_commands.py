@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from tests.tui.played import Played, person, says, screen_text
-from tools.base import ServerState
+from tools.base import Prompt, ServerState
 from tui.commands.registry import known, parse
 
 
@@ -85,6 +86,18 @@ async def test_a_prompt_of_a_server_is_a_command() -> None:
         asked = "git review {'file': 'a b.py', 'how': 'very closely'}"
         assert someone.session.turns[0].prompt[0].text == asked
         someone.session.turns[0].end()
+
+
+async def test_a_servers_prompts_are_learned_again() -> None:
+    git = ServerState("git", "ready", [])
+    async with person(Played(servers=[git])) as someone:
+        host: Any = someone.session.runtime.host
+        commands = someone.app.talk.commands
+        await someone.see(lambda: commands.find("git:review"))
+        host.review = Prompt("explain", "Tell what it does.", ())
+        host.heard("git")
+        await someone.see(lambda: commands.find("git:explain"))
+        assert not commands.find("git:review") and commands.find("help")
 
 
 async def test_tools_are_chosen_for_the_turns_to_come() -> None:

@@ -17,20 +17,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def learn(app: AgentApp) -> None:
-    """Ask the servers that are ready, and that were not asked before."""
-    host, commands = app.session.runtime.host, app.talk.commands
+def learn(app: AgentApp) -> None:
+    """Ask the servers that are ready, and from now on each that gets ready or has others."""
+    host = app.session.runtime.host
+    host.listen(lambda server: _ask(app, server))
     for state in host.servers():
-        config = host.config(state.name)
-        if state.status != "ready" or state.name in commands.asked or not config or config.hand:
-            continue
-        commands.asked.add(state.name)
-        try:
-            found = await host.prompts(state.name)
-        except ValueError as error:
-            log.info("%s has no prompts: %s", state.name, error)
-            continue
-        commands.add(_command(state.name, prompt) for prompt in found)
+        if state.status == "ready":
+            _ask(app, state.name)
+
+
+def _ask(app: AgentApp, server: str) -> None:
+    config = app.session.runtime.host.config(server)
+    if config is not None and config.hand is None:
+        app.run_worker(_learn(app, server), group=f"prompts of {server}", exclusive=True)
+
+
+async def _learn(app: AgentApp, server: str) -> None:
+    try:
+        found = await app.session.runtime.host.prompts(server)
+    except ValueError as error:
+        log.info("%s has no prompts: %s", server, error)
+        found = []
+    app.talk.commands.replace(server, (_command(server, prompt) for prompt in found))
 
 
 def _command(server: str, prompt: Prompt) -> Command:

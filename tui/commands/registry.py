@@ -49,12 +49,15 @@ class Commands:
 
     def __init__(self, commands: Iterable[Command]) -> None:
         self._commands: dict[str, Command] = {}
-        self.asked: set[str] = set()
-        """Servers whose prompts are among them."""
-        self.add(commands)
-
-    def add(self, commands: Iterable[Command]) -> None:
+        self._theirs: dict[str, list[Command]] = {}
         self._commands |= {command.name: command for command in commands}
+
+    def replace(self, server: str, commands: Iterable[Command]) -> None:
+        """These are a server's now, and no others."""
+        for command in self._theirs.get(server, ()):
+            self._commands.pop(command.name, None)
+        self._theirs[server] = list(commands)
+        self._commands |= {command.name: command for command in self._theirs[server]}
 
     def all(self) -> list[Command]:
         return sorted(self._commands.values(), key=lambda command: command.name)

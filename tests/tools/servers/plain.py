@@ -10,6 +10,7 @@ from mcp.server import MCPServer
 from mcp.server.elicitation import ElicitationResult
 from mcp.server.mcpserver import Context, Resolve
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.resolve import Elicit, ListRoots, Sample
 from pydantic import BaseModel
 
@@ -124,6 +125,17 @@ async def grow(ctx: Context) -> str:
     else:
         await ctx.session.send_tool_list_changed()
     return "grown"
+
+
+@server.tool()
+async def teach(ctx: Context) -> str:
+    """Adds a prompt."""
+    server.add_prompt(Prompt.from_function(odd, name="taught"))
+    if (ctx.protocol_version or "") >= "2026":
+        await ctx.notify_prompts_changed()
+    else:
+        await ctx.session.send_prompt_list_changed()
+    return "taught"
 
 
 @server.resource("note://one")

@@ -33,14 +33,23 @@ def count(value: int) -> str:
 def wrap(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
     """Where the rows of one line start and end, broken at blanks where there are some."""
     rows: list[tuple[int, int]] = []
-    while True:
-        rest = text[start : start + width + 1]
-        if len(text) - start <= width and cell_len(rest) <= width:
-            return [*rows, (start, len(text))]
-        fits = max(1, len(chop_cells(rest, width)[0]))
-        blank = text.rfind(" ", start + 1, start + fits + 1)
-        end = blank + 1 if blank > start else start + fits
+    while (end := start + _fits(text, start, width)) < len(text):
+        blank = text.rfind(" ", start + 1, end + 1)
+        end = blank + 1 if blank > start else end
         rows.append((start, end))
-        if end >= len(text):
-            return rows
         start = end
+    if start < len(text) or not text:
+        rows.append((start, len(text)))
+    return rows
+
+
+def _fits(text: str, start: int, width: int) -> int:
+    """Characters from there on that fit into a row, never a part of what is one on the screen."""
+    if len(text) - start <= width and cell_len(text[start:]) <= width:
+        return len(text) - start
+    size = width + 1
+    while True:
+        chunks = chop_cells(text[start : start + size], width)
+        if len(chunks) > 1 or start + size >= len(text):
+            return max(1, len(chunks[0])) if chunks else len(text) - start
+        size *= 2  # accents and joined signs take more characters than columns

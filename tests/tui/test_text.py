@@ -18,16 +18,19 @@ from tui.said import Said
 from tui.widgets.stream import INSET
 from tui.words import count, seconds, shown, wrap
 
+SIGNS = (*"ab  中é🙂-ש한", "e\u0301", "❤️", "👍🏽", "👨‍👩‍👧", "🏳️‍🌈", "क्षि", "1️⃣")
+
 
 @pytest.mark.parametrize("width", [1, 2, 7, 40])
 def test_wrapping_keeps_every_character_and_every_row_fits(width: int) -> None:
     made = random.Random(width)
     for _ in range(200):
-        text = "".join(made.choice("ab  中é🙂-") for _ in range(made.randrange(0, 90)))
+        text = "".join(made.choice(SIGNS) for _ in range(made.randrange(0, 90)))
         rows = wrap(text, width)
         assert "".join(text[a:b] for a, b in rows) == text
         assert all(b > a for a, b in rows) or text == ""
         if width > 1:
+            assert sum(cell_len(text[a:b]) for a, b in rows) == cell_len(text), "no sign is parted"
             assert all(cell_len(text[a:b].rstrip(" ")) <= width for a, b in rows)
 
 
@@ -35,7 +38,10 @@ def test_wrapping_what_was_added_is_wrapping_all() -> None:
     made = random.Random(5)
     text, rows = "", [(0, 0)]
     for _ in range(300):
-        text += "".join(made.choice("abc 中") for _ in range(made.randrange(1, 9)))
+        text += "".join(
+            made.choice((*"abc 中", "👨", "\u200d👩", "\u0301"))
+            for _ in range(made.randrange(1, 9))
+        )
         start = rows.pop()[0]
         rows += wrap(text, 12, start)
         assert rows == wrap(text, 12)

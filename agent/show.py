@@ -7,10 +7,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from markdown_it import MarkdownIt
-from rich.console import Console
-from rich.markdown import Markdown
-
 from agent import events as ev
 from agent.harmless import harmless
 
@@ -64,6 +60,9 @@ class Terminal:
     """Reasoning dimmed, calls and results compact, the answer as Markdown, all as it comes."""
 
     def __init__(self, out: TextIO) -> None:
+        # What shows Markdown is not imported for a pipe.
+        from rich.console import Console
+
         self._console = Console(file=out, highlight=False)
         self._phase: dict[str, str] = {}
         self._answer = Blocks()
@@ -166,6 +165,8 @@ class Terminal:
     def _markdown(self, block: str) -> None:
         self._line("")
         self._clear_status()
+        from rich.markdown import Markdown
+
         self._console.print(Markdown(harmless(block)))
 
     def _status(self, text: str) -> None:
@@ -189,6 +190,8 @@ class Blocks:
 
     def __init__(self) -> None:
         self._text = ""
+        from markdown_it import MarkdownIt
+
         self._markdown = MarkdownIt("commonmark").enable("table")
 
     def feed(self, delta: str) -> list[str]:

@@ -66,7 +66,8 @@ class AgentApp(App[int]):
         Binding("ctrl+c", "interrupt_or_leave", "Copy, stop, clear or leave", show=False),
         Binding("f1", "help", "All keys"),
         Binding("f2", "view", "Panes or conversation"),
-        Binding("f3", "served", "Watch turns of other programs"),
+        Binding("f3,ctrl+pagedown", "served(1)", "Watch turns of other programs"),
+        Binding("shift+f3,ctrl+pageup", "served(-1)", "The tab before", show=False),
         Binding("f4", "theme", "Another theme"),
         Binding("f8", "raw", "What the model reads and writes"),
         Binding("ctrl+s", "steer", "Say it now, to the turn that runs"),
@@ -112,6 +113,7 @@ class AgentApp(App[int]):
         self.theme = theme if theme in self.available_themes else themes.DARK.name
 
         # Held here: while the app leaves they are on no screen any more.
+        self.body = Container(id="body")
         self.chat = Transcript(id="chat")
         self.watching = Watching(self)
         self.raw: Raw | None = None
@@ -121,10 +123,8 @@ class AgentApp(App[int]):
 
     def compose(self) -> ComposeResult:
         yield Tabs()
-        with Container(id="body"):
-            with self.chat:
-                yield Welcome()
-            yield self.watching.transcript
+        with self.body, self.chat:
+            yield Welcome()
         yield self.queued
         yield self.prompt.choices
         yield self.prompt
@@ -150,8 +150,8 @@ class AgentApp(App[int]):
 
     @property
     def looking_at(self) -> Transcript:
-        served = self.watching.transcript
-        return served if served.display else self.chat
+        looked = self.watching.looked
+        return looked.transcript if looked is not None else self.chat
 
     # --- the conversation ---
 
@@ -165,14 +165,15 @@ class AgentApp(App[int]):
         """The session's, instead of the one before."""
         await self.chat.clear()
         self.talk.said = self.talk.latest = None
-        self._follow_raw()
+        self.follow_raw()
         await self.starting.recall()
         self.show_status()
 
     # --- the person's turns ---
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
-        self._look_at(self.chat)
+        if not self.talk.commands.looks(message.text):
+            await self.watching.look(None)
         await self.talk.take(message.text)
 
     def on_text_area_changed(self) -> None:
@@ -190,32 +191,29 @@ class AgentApp(App[int]):
             said.count(sum(map(len, turn.generated)))
             with self.batch_update():
                 show()
-                self._follow_raw()
+                self.follow_raw()
                 self.queued.show()
                 self.show_status()
             await asyncio.sleep(TICK)
 
     # --- what is looked at ---
 
-    def _look_at(self, transcript: Transcript) -> None:
-        if transcript is not self.looking_at:
-            served = self.watching.transcript
-            self.chat.display, served.display = served.display, self.chat.display
-            self.watching.show()
-            self._follow_raw()
-
-    def _follow_raw(self) -> None:
+    def follow_raw(self) -> None:
         if self.raw is not None and self.raw.display and self.begun:
-            served = self.watching.transcript.display
-            turn = self.watching.latest if served else self.talk.latest
-            conversation = turn.conversation if turn else self.session.conversation
+            looked = self.watching.looked
+            if looked is not None:
+                turn, conversation = looked.turn, looked.conversation
+            else:
+                turn = self.talk.latest
+                conversation = turn.conversation if turn else self.session.conversation
             self.raw.follow(turn, conversation, self.session.form)
 
     # --- the status line ---
 
     def pace(self) -> None:
         """Where something runs, time is shown as it passes."""
-        if self.turn is not None or self.watching.running:
+        looked = self.watching.looked
+        if self.turn is not None or (looked is not None and looked.state == "running"):
             self.pulse.resume()
         else:
             self.pulse.pause()
@@ -323,9 +321,21 @@ class AgentApp(App[int]):
     async def action_room(self, name: str) -> None:
         await self.rooms.enter(name)
 
-    def action_served(self) -> None:
-        served = self.watching.transcript
-        self._look_at(self.chat if served.display else served)
+    async def action_served(self, by: int) -> None:
+        if self.watching.tabs:
+            await self.watching.step(by)
+        else:
+            self.notify("No other program has asked anything yet (agent --serve lets them).")
+
+    async def on_tabs_pressed(self, message: Tabs.Pressed) -> None:
+        tabs = self.watching.tabs
+        if not message.closes:
+            await self.watching.pick(message.number)
+        elif message.number <= len(tabs):
+            await self.watching.close(tabs[message.number - 1])
+
+    async def on_prompt_closed(self) -> None:
+        await self.watching.close()
 
     def action_theme(self) -> None:
         self.choose_theme(themes.after(self.theme))
@@ -347,9 +357,9 @@ class AgentApp(App[int]):
             from tui.widgets.raw import Raw
 
             self.raw = Raw()
-            await self.default_screen.query_one("#body").mount(self.raw)
+            await self.body.mount(self.raw)
         self.raw.turn_over()
-        self._follow_raw()
+        self.follow_raw()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.VARIABLES

@@ -147,7 +147,7 @@ class Talk:
         try:
             await command.run(app, asked[1])
         except UserError as error:
-            app.chat.say(str(error), error=True)
+            app.looking_at.say(str(error), error=True)
 
     async def ask(self, text: str) -> None:
         """The model, now."""

@@ -1,37 +1,42 @@
-"""Turns that came another way, over HTTP: shown live beside the conversation, to be read only."""
+"""Turns that came another way, over HTTP: each conversation on a tab of its own, to be read only."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tui.widgets.tabs import Tabs
-from tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from agent.turn import Turn
     from tui.app import AgentApp
     from tui.said import Said
+    from tui.watched import Watched
 
+MOST = 20
+"""So many conversations stay, and those that run; the one that ended first goes first."""
 KEPT = 100
-"""So many exchanges of other programs stay to be looked at; then a new page begins."""
+"""So many exchanges stay, of all of them together."""
+EVENTS = 50_000
+"""So many events of ended turns are held for the raw view, about 40 MB."""
+TICK = 0.04
+"""Seconds between two paints of what streams on the tab that is looked at."""
+UNSEEN = 0.5
+"""Seconds between two looks at what comes on the others."""
+HINTS = "read only · what you send goes to Chat · Ctrl-W closes"
 
 
 class Watching:
-    """``listen`` once; whatever begins from then on is shown on a tab of its own."""
+    """``listen`` once; whatever begins from then on is shown on a tab."""
 
     def __init__(self, app: AgentApp) -> None:
         self._app = app
-        self.transcript = Transcript(id="served")
-        self.transcript.display = False
-        self.latest: Turn | None = None
-        """The turn that began last."""
-        self._running: dict[Turn, Said] = {}
-        self._shown = 0
-
-    @property
-    def running(self) -> int:
-        """How many there are right now."""
-        return len(self._running)
+        self.tabs: list[Watched] = []
+        self.looked: Watched | None = None
+        """The tab that is looked at; None: the person's own conversation."""
+        self.running = 0
+        """Turns, right now."""
 
     def listen(self) -> None:
         self._app.session.runtime.hub.listen(self._began)
@@ -44,34 +49,109 @@ class Watching:
     async def _watch(self, turn: Turn) -> None:
         from agent.conversation import User
         from tui.said import Said
+        from tui.watched import Watched
 
         asked = [message.text for message in turn.prompt if isinstance(message, User)]
         prompt = asked[-1] if asked else "(no new message)"
         said = Said(prompt, source=turn.source, clock=self._app.clock)
-        self.latest = turn
-        if not self._running and self._shown >= KEPT:
-            await self.transcript.clear()
-            self._shown = 0
-        await self.transcript.begin(said)
-        self._running[turn] = said
-        self._shown += 1
+        tab = next((tab for tab in reversed(self.tabs) if tab.is_of(turn)), None)
+        if tab is None:
+            self.tabs.append(tab := Watched(turn))
+        elif tab.idle and len(tab.said) >= KEPT:
+            await tab.clear()
+        tab.begin(turn, said)
+        self.running += 1
+        self._app.run_worker(self._follow(tab, turn, said))
+        if tab is self.looked:
+            await tab.show()
+        await self._trim()
+
+    async def _follow(self, tab: Watched, turn: Turn, said: Said) -> None:
+        async for batch in turn.log.follow():
+            for event in batch:
+                said.take(event)
+            said.count(sum(map(len, turn.generated)))
+            if tab is self.looked:
+                with self._app.batch_update():
+                    tab.follow()
+                    self._app.follow_raw()
+                await asyncio.sleep(TICK)
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(tab.seen.wait(), UNSEEN)
+        self.running -= 1
+        await self._trim()
+
+    async def _trim(self) -> None:
+        """What ended longest ago makes room; then all is shown as it is."""
+        ended = [t for t in self.tabs if t.state != "running" and t is not self.looked]
+        ended.sort(key=lambda tab: tab.ended)
+        while ended[1:] and (len(self.tabs) > MOST or sum(len(t.said) for t in self.tabs) > KEPT):
+            await self.close(ended.pop(0))
+        room = EVENTS
+        for tab in reversed(ended):
+            room -= tab.events
+            if room < 0:
+                tab.turn = None
         self.show()
 
-        async def follow() -> None:
-            await self._app.follow(turn, said, lambda: self.transcript.follow(said))
-            del self._running[turn]
-            self.show()
+    # --- what is looked at ---
 
-        self._app.run_worker(follow())
+    async def look(self, tab: Watched | None) -> None:
+        """At this one; None: at the person's own conversation."""
+        app, before = self._app, self.looked
+        if tab is before:
+            return
+        await app.default_screen.query("Search").remove()  # it searched the one before
+        self.looked = tab
+        if before is not None:
+            before.seen.clear()
+            before.transcript.display = False
+        app.chat.display = tab is None
+        if tab is not None:
+            tab.seen.set()
+            tab.transcript.display = True
+            if not tab.transcript.is_attached:
+                await app.body.mount(tab.transcript, after=app.chat)
+            app.call_after_refresh(tab.show)  # once it has its size
+        if tab is not None:
+            app.prompt.hint_usually(HINTS)
+        else:
+            app.prompt.hint_usually()
+        app.follow_raw()
+        self.show()
+
+    async def step(self, by: int) -> None:
+        """To the next one, or, by -1, to the one before; the person's own is one of them."""
+        order = [None, *self.tabs]
+        await self.look(order[(order.index(self.looked) + by) % len(order)])
+
+    async def pick(self, number: int) -> None:
+        """As they are numbered on the screen; 0 is the person's own."""
+        if 0 <= number <= len(self.tabs):
+            await self.look(self.tabs[number - 1] if number else None)
+
+    async def close(self, tab: Watched | None = None) -> None:
+        """By itself, the one that is looked at. A turn that runs there goes on; the next one of the
+        conversation opens a new tab."""
+        if (tab := tab or self.looked) not in self.tabs:
+            return
+        at = self.tabs.index(tab)
+        self.tabs.remove(tab)
+        if tab is self.looked:
+            await self.look(next(iter(self.tabs[at : at + 1] or self.tabs[-1:]), None))
+        if tab.transcript.is_attached:
+            await tab.transcript.remove()
+        self.show()
 
     def beat(self) -> None:
-        """Time has passed: those that run show for how long."""
-        for said in self._running.values():
-            self.transcript.follow(said)
+        """Time has passed: what runs shows for how long."""
+        if self.looked is not None:
+            self.looked.follow()
 
     def show(self) -> None:
-        for tabs in self._app.query(Tabs):  # none any more while the app leaves
-            shown = self.transcript.newest is not None
-            tabs.tell(shown, self.transcript.display, self.running)
+        for line in self._app.query(Tabs):  # none any more while the app leaves
+            looked = self.tabs.index(self.looked) + 1 if self.looked is not None else 0
+            line.tell([(tab.state, tab.title) for tab in self.tabs], looked)
         self._app.pace()
         self._app.show_status()

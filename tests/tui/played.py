@@ -13,9 +13,9 @@ from typing import Any, cast
 from textual.pilot import Pilot
 
 from agent import events as ev
-from agent.conversation import User
+from agent.conversation import Conversation, User
 from agent.hub import Hub, Log
-from agent.items import Output
+from agent.items import Output, new_id
 from agent.models import Model
 from agent.shared import Shared
 from tools.base import Prompt, ServerState, Tool
@@ -39,14 +39,16 @@ class Clock:
 class PlayedTurn:
     """What the app reads of a turn; the test writes its events."""
 
-    def __init__(self, prompt: str, source: str = "app") -> None:
+    def __init__(
+        self, prompt: str, source: str = "app", conversation: Conversation | None = None
+    ) -> None:
         self.prompt, self.source = [User(prompt)], source
+        self.conversation = conversation or Conversation(new_id("conv"))
         self.log = Log()
         self.output = Output(self.log.append)
         self.stopped: str | None = None
         self.steering: list[str] = []
         self.response = ev.Response(id="resp_1", created_at=0, model="tiny")
-        self.conversation: Any = None
         self.generations: list[Any] = []
         """Where a test looks at tokens: what the turn has of each generation."""
 

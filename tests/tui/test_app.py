@@ -259,7 +259,7 @@ async def test_a_turn_that_came_over_http_is_watched_live() -> None:
     async with person() as someone:
         turn = PlayedTurn("What is the capital of France?", "http").start()
         someone.session.runtime.hub.announce(turn)  # type: ignore[arg-type]
-        await someone.sees("Served · 1 running")
+        await someone.sees("1 ● What is the capital of France?")
         await someone.pilot.press("f3")
         thinks(turn, "Paris, of course.")
         await someone.sees("http ❯ What is the capital of France?")
@@ -268,9 +268,9 @@ async def test_a_turn_that_came_over_http_is_watched_live() -> None:
         assert turn.stopped is None, "another program's turn is not ours to stop"
         says(turn, "Paris.").close(True)
         turn.end()
-        await someone.sees("Served · idle")
+        await someone.sees("1 ✓ What is the capital of France?")
         await someone.pilot.press("f3")
-        await someone.see(lambda: "capital" not in screen_text(someone.app))
+        await someone.see(lambda: "http ❯" not in screen_text(someone.app))
 
 
 async def test_nothing_of_model_or_tools_is_markup_or_an_escape() -> None:

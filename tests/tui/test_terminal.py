@@ -264,7 +264,7 @@ def test_a_request_over_http_is_watched_live(home: Path, tmp_path: Path, script:
             target=lambda: answers.append(urllib.request.urlopen(request, timeout=60).read())
         )
         client.start()
-        terminal.wait_for("Served · 1 running")
+        terminal.wait_for("1 ● What is 123*456?")
         terminal.press("\x1bOR")  # F3
         terminal.wait_for(lambda text: "http ❯ What is 123*456?" in text and "over HTTP" in text)
         terminal.wait_for("said the tool")

@@ -42,14 +42,48 @@ async def raw(app: AgentApp, _: str) -> None:
     await app.action_raw()
 
 
-async def served(app: AgentApp, _: str) -> None:
-    app.action_served()
+async def served(app: AgentApp, number: str) -> None:
+    from agent.errors import UserError
+
+    if not number:
+        await app.action_served(1)
+    elif number.isdecimal() and int(number) <= len(app.watching.tabs):
+        await app.watching.pick(int(number))
+    else:
+        raise UserError(f"There is no tab {number}; /served and a blank lists them.")
+
+
+def tabs(app: AgentApp, _: str) -> Iterable[Choice]:
+    for number, tab in enumerate(app.watching.tabs, 1):
+        yield Choice(str(number), f"{tab.state} · {tab.title}")
+    yield Choice("0", "your own conversation")
+
+
+async def close(app: AgentApp, _: str) -> None:
+    await app.watching.close()
+
+
+async def stop(app: AgentApp, _: str) -> None:
+    looked = app.watching.looked
+    if looked is None:
+        app.talk.stop()
+    elif looked.turn is not None:
+        looked.turn.stop()
 
 
 COMMANDS = (
-    Command("theme", "other colours, from now on", theme, "[NAME]", themes),
-    Command("view", "four live panes, or the conversation", view),
-    Command("fold", "open or fold all reasoning and results", fold),
-    Command("raw", "the tokens that the model reads and writes", raw),
-    Command("served", "the turns of other programs, live; or back", served),
+    Command("theme", "other colours, from now on", theme, "[NAME]", themes, looks=True),
+    Command("view", "four live panes, or the conversation", view, looks=True),
+    Command("fold", "open or fold all reasoning and results", fold, looks=True),
+    Command("raw", "the tokens that the model reads and writes", raw, looks=True),
+    Command(
+        "served",
+        "the turns of other programs, live: the next tab, or this",
+        served,
+        "[N]",
+        tabs,
+        looks=True,
+    ),
+    Command("close", "the tab of another program that is looked at", close, looks=True),
+    Command("stop", "the turn that is looked at, another program's too", stop, looks=True),
 )

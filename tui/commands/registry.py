@@ -42,6 +42,8 @@ class Command:
     """What the arguments may be, as far as they are written; matched and sorted by the popup."""
     idle: bool = False
     """It waits, like a prompt, until no turn runs."""
+    looks: bool = False
+    """It is for the tab that is looked at; any other brings the person's own conversation back."""
 
 
 class Commands:
@@ -64,6 +66,11 @@ class Commands:
 
     def find(self, name: str) -> Command | None:
         return self._commands.get(name)
+
+    def looks(self, text: str) -> bool:
+        """What is written is a command for the tab that is looked at."""
+        command = self.find(asked[0]) if (asked := parse(text)) else None
+        return command is not None and command.looks
 
     def nearest(self, name: str) -> str | None:
         """The command that was probably meant."""

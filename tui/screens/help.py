@@ -32,7 +32,9 @@ What was said
 
 Looking
   F2               four live panes, or the conversation
-  F3               turns of other programs, live
+  F3               conversations of other programs, live: the next tab
+  Ctrl-PgUp PgDn   the tab before, the next
+  Ctrl-W           close that tab, while nothing is written
   PgUp PgDn        scroll; Ctrl-Home and Ctrl-End go to the edges
   Tab              into the panes: arrows scroll the one in front
   Ctrl-O           open or fold all reasoning and long results

@@ -40,6 +40,9 @@ class Prompt(TextArea):
         Binding("pagedown", "app.move('page_down')", "Scroll down", show=False),
         Binding("ctrl+home", "app.move('home')", "To the beginning", show=False),
         Binding("ctrl+end", "app.move('end')", "To the end", show=False),
+        Binding("ctrl+pageup", "app.served(-1)", "The tab before", show=False),
+        Binding("ctrl+pagedown", "app.served(1)", "The next tab", show=False),
+        Binding("ctrl+w", "delete_word_or_close", "Delete the word", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
         Binding("ctrl+up,alt+up", "app.pick", "An earlier message", show=False),
         Binding("ctrl+s", "app.steer", "Say it now", show=False),
@@ -69,6 +72,10 @@ class Prompt(TextArea):
     class Recalled(Message):
         """The person wants the latest queued prompt back."""
 
+    @dataclass
+    class Closed(Message):
+        """The person is done with the tab that is looked at."""
+
     def __init__(self, history: History, queued: Callable[[], bool]) -> None:
         """``queued``: whether prompts wait; up gives the latest of them back first."""
         super().__init__(
@@ -89,7 +96,7 @@ class Prompt(TextArea):
         self.pressed = 0.0
         """When the last key or paste came (monotonic)."""
         self._queued = queued
-        self.hint()
+        self.hint_usually()
 
     async def action_edit_outside(self) -> None:
         # Ctrl-G is also the BEL that ends a sequence: one in a pasted text is not meant.
@@ -113,9 +120,21 @@ class Prompt(TextArea):
         self.clear()
         return text
 
-    def hint(self, words: str = HINTS) -> None:
-        """Beside the prompt; by itself, what its keys are."""
-        self.border_subtitle = Content(words)
+    def hint(self, words: str = "") -> None:
+        """Beside the prompt; by itself, what is usually there."""
+        self.border_subtitle = Content(words or self._usual)
+
+    def hint_usually(self, words: str = HINTS) -> None:
+        """From now on; by itself, what its keys are."""
+        self._usual = words
+        self.hint()
+
+    def action_delete_word_or_close(self) -> None:
+        """Where nothing is written, a tab is closed, as in browsers."""
+        if self.text:
+            self.action_delete_word_left()
+        else:
+            self.post_message(self.Closed())
 
     @property
     def whole(self) -> str:

@@ -55,7 +55,7 @@ class Transcript(VerticalScroll, can_focus=False):
     }
     """
 
-    def __init__(self, *, id: str, panes: bool = True) -> None:
+    def __init__(self, *, id: str | None = None, panes: bool = True) -> None:
         super().__init__(id=id)
         self.panes = panes
         self.newest: Exchange | None = None

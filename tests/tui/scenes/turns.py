@@ -206,11 +206,16 @@ async def picked(someone: Person) -> None:
 
 
 async def served(someone: Person) -> None:
-    turn = PlayedTurn("What is the capital of France?", "http").start()
-    someone.session.runtime.hub.announce(turn)  # type: ignore[arg-type]
-    await someone.sees("Served · 1 running")
+    """Four conversations of other programs; the first is looked at."""
+    asked = "What is the capital of France?", "Summarise this page", "いろは", "Write a storm"
+    first, second, third, _ = turns = [PlayedTurn(prompt, "http").start() for prompt in asked]
+    for turn in turns:
+        someone.session.runtime.hub.announce(turn)  # type: ignore[arg-type]
+    second.end()
+    third.end("failed", "The engine ran out of memory.")
+    await someone.sees("3 ✗")
     await someone.pilot.press("f3")
-    thinks(turn, "Paris, of course.")
+    thinks(first, "Paris, of course.")
     await someone.sees("Paris, of course.")
 
 

@@ -90,8 +90,9 @@ class AgentApp(App[int]):
     ) -> None:
         """``keep_theme``: called with the name of the theme that the person chose. ``painted``: called
         once, in a thread, after the first paint."""
-        # Without colour means the terminal's own, not shades of grey.
-        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        # Without colour means the terminal's own, not shades of grey; and a cursor that needs none.
+        plain = "NO_COLOR" in os.environ
+        super().__init__(ansi_color=True if plain else None)
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
         self.session = session
         self.clock = time.monotonic
@@ -110,6 +111,7 @@ class AgentApp(App[int]):
         self._keep_theme, self._painted = keep_theme, painted
         for made in themes.ALL:
             self.register_theme(made)
+        theme = themes.ANSI.name if plain else theme
         self.theme = theme if theme in self.available_themes else themes.DARK.name
 
         # Held here: while the app leaves they are on no screen any more.

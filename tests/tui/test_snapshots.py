@@ -19,7 +19,7 @@ SCENES = [*looks.SCENES, *turns.SCENES, *asked.SCENES, *rooms.SCENES]
 async def test_it_looks_as_before(
     snapshot: SnapshotAssertion, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if scene is looks.plain:
+    if scene in looks.PLAIN:
         monkeypatch.setenv("NO_COLOR", "1")
     pictures = snapshot.use_extension(SVGImageExtension)
     async with person(Played(root=tmp_path), size=SIZES[0]) as someone:

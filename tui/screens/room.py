@@ -59,6 +59,7 @@ class Room(Screen[Result]):
             & > .option-list--option { padding: 0 1; }
             & > .option-list--option-highlighted { background: $panel; color: $text; }
         }
+        &:ansi OptionList > .option-list--option-highlighted { text-style: bold underline; }
         & VerticalScroll {
             width: 6fr; padding: 0 1; border-left: solid $rule; scrollbar-size-vertical: 1;
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.tui.played import Person
 from tests.tui.scenes import Scene
 from tests.tui.scenes.asked import edit
+from tests.tui.scenes.rooms import servers
 from tests.tui.scenes.turns import answered, conversation
 
 
@@ -39,8 +40,13 @@ async def ansi(someone: Person) -> None:
 
 
 async def plain(someone: Person) -> None:
-    """With NO_COLOR set."""
     await edit(someone)
 
 
-SCENES: list[Scene] = [empty, loading, light, contrast, ansi, plain]
+async def plain_room(someone: Person) -> None:
+    await servers(someone)
+
+
+PLAIN: list[Scene] = [plain, plain_room]
+"""With NO_COLOR set."""
+SCENES: list[Scene] = [empty, loading, light, contrast, ansi, *PLAIN]

@@ -29,6 +29,7 @@ ANSWERS: dict[str, Literal["once", "session", "always", "no"]] = {
 }
 REASON = "r"
 KEYS = "y once · a this session · A always here · n no · r no, because …"
+WHY_KEYS = "Enter sends this no · Esc goes back"
 GRACE = 0.5
 """After so many seconds without a key it takes the focus: what is being typed is not meant for it."""
 
@@ -84,11 +85,12 @@ class Approval(Vertical, can_focus=True):
         self._given = changes(change) if change else arguments(shown(given), title)
         self._quiet = quiet
         self._stream = Stream(grows=True, follows=False)
+        self._keys = Static(KEYS, classes="keys", markup=False)
         self._decided: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def compose(self) -> ComposeResult:
         yield self._stream
-        yield Static(KEYS, classes="keys", markup=False)
+        yield self._keys
 
     def on_mount(self) -> None:
         self._stream.write_runs(self._given)
@@ -128,8 +130,9 @@ class Approval(Vertical, can_focus=True):
 
     def _ask_why(self) -> None:
         if not self.query(Input):
-            why = Input(placeholder="Why not? The model reads it. Enter sends, Esc goes back.")
-            self.mount(why)
+            why = Input(placeholder="Why not? The model reads it.")
+            self.mount(why, before=self._keys)
+            self._keys.update(WHY_KEYS)
             why.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -138,6 +141,7 @@ class Approval(Vertical, can_focus=True):
     async def action_back(self) -> None:
         """To the other answers; where no reason is being written, Esc stops the turn as always."""
         await self.query(Input).remove()
+        self._keys.update(KEYS)
         self.focus()
 
     def action_read(self, how: str) -> None:

@@ -111,7 +111,7 @@ async def test_a_conversation_is_renamed_forked_and_deleted(visit: Any, store: S
         branch = next(one for one in store.summaries() if one.parent == "conv_a")
         await someone.until(lambda: someone.app.session.conversation.id == branch.id)
         await someone.press("f5")
-        await someone.sees("open here")
+        await someone.sees("open · ")
         await someone.press("ctrl+d")
         await someone.sees("Delete “Capitals” (1 turn) for good?")
         await someone.press("enter")

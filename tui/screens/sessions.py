@@ -58,11 +58,11 @@ class Sessions(Room[str]):
     def _label(self, one: Summary) -> Content:
         from agent.export import when
 
-        open_here = "open here · " if one.id == self._current else ""
+        here = one.id == self._current
         branch = " · branch" if one.parent else ""
         turns = f"{one.turns} turn{'' if one.turns == 1 else 's'}"
-        about = f"{open_here}{when(one.updated)} · {turns}{branch} · {one.model}"
-        title = shown(one.title) or "(no title)"
+        about = f"{'open · ' if here else ''}{when(one.updated)} · {turns}{branch} · {one.model}"
+        title = (shown(one.title) or "(no title)", "bold $accent" if here else "")
         return Content.assemble(title, "\n", (shown(about), "$text-muted"))
 
     def details(self, row: str, search: str) -> Content:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,6 +107,18 @@ class Runtime:
     async def ready(self, progress: Callable[[float], None] | None = None) -> None:
         """Model loaded and tools settled, but for a server that takes its time. Raises EngineError."""
         await asyncio.gather(self.load(progress), self.host.settled(patience=PATIENCE))
+
+    @asynccontextmanager
+    async def in_use(self) -> AsyncIterator[None]:
+        """Ready, and the model stays as it is. Raises EngineError."""
+        await self.ready()
+        while not self.loaded:  # another was chosen in that moment
+            await self.load()
+        self.begin_turn()
+        try:
+            yield
+        finally:
+            self.end_turn()
 
     async def close(self) -> None:
         self._wake()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -155,28 +156,29 @@ async def plan(
     """
     named_model(request.model, runtime)
     _supported(request)
-    try:
-        await runtime.ready()
-    except EngineError as error:
-        raise ApiError(503, str(error), code="model_not_available") from error
-    memo.use(runtime.vocabulary)
-    earlier = _earlier(request, memory, runtime)
-    sent = _input(request)
-    brought = guests(request, exposed.servers(), exposed.private_urls)
-    host = runtime.host.joined(brought) if brought else runtime.host
-    try:
-        for one in brought:
-            host.begin(one.name)
-        if brought:
-            await host.settled({one.name for one in brought})
-        made = await _planned(
-            request, sent, runtime, host, base, exposed, memory, memo, kind, earlier
-        )
-    except BaseException:
-        if brought:
-            await host.close()
-        raise
-    return made
+    async with AsyncExitStack() as until_planned:
+        try:
+            await until_planned.enter_async_context(runtime.in_use())
+        except EngineError as error:
+            raise ApiError(503, str(error), code="model_not_available") from error
+        named_model(request.model, runtime)  # it may be another by now
+        memo.use(runtime.vocabulary)
+        earlier = _earlier(request, memory, runtime)
+        sent = _input(request)
+        brought = guests(request, exposed.servers(), exposed.private_urls)
+        host = runtime.host.joined(brought) if brought else runtime.host
+        try:
+            for one in brought:
+                host.begin(one.name)
+            if brought:
+                await host.settled({one.name for one in brought})
+            return await _planned(
+                request, sent, runtime, host, base, exposed, memory, memo, kind, earlier
+            )
+        except BaseException:
+            if brought:
+                await host.close()
+            raise
 
 
 async def _planned(

@@ -10,9 +10,13 @@ import openai
 import pytest
 
 from agent.engine import constrain
+from agent.engine.base import EngineError
 from agent.engine.worker import QUEUE
 from agent.formats.harmony.vocabulary import CALL, ENDOFTEXT, RETURN
+from agent.responses import plan
+from agent.responses.length import tokenised
 from tests.responses.conftest import Serve
+from tests.responses.scripts import HELLO
 from tests.responses.test_errors import error_of
 from tests.responses.test_socket import answer, socket
 from tests.responses.test_socket import error_of as told
@@ -76,3 +80,27 @@ async def test_too_many_schemas_to_compile(serve: Serve, monkeypatch: pytest.Mon
     gate.set()
     answers = await asyncio.gather(*waiting)
     assert [made.status_code for made in answers].count(200) == 2
+
+
+async def test_the_model_stays_while_a_request_is_read(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(HELLO)
+    reading, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*given: Any, **how: Any) -> Any:
+        reading.set()
+        await go_on.wait()
+        return await tokenised(*given, **how)
+
+    monkeypatch.setattr(plan, "tokenised", slowly)
+    asked = asyncio.create_task(served.post({"input": "x"}))
+    await reading.wait()
+    with pytest.raises(EngineError, match="A turn is running"):
+        await served.runtime.switch(served.runtime.model)
+    go_on.set()
+    assert (await asked).json()["status"] == "completed"
+    error_of(await served.post({"input": [{"type": "telepathy"}]}), 400)
+    error_of(await served.post({"input": "x", "previous_response_id": "resp_0"}), 400)
+    await served.runtime.switch(served.runtime.model)
+    assert (await served.post({"input": "y"})).status_code == 200

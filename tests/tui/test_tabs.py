@@ -81,8 +81,8 @@ def line(someone: Person) -> str:
 
 
 async def test_two_programs_at_once_have_a_tab_each(served: Serve) -> None:
-    slow = [{"markup": SERVE.format(name), "delay_ms": 60} for name in ("One", "Two")]
-    async with served(*slow) as someone:
+    slow = (SERVE.format(name).replace("ht.", "ht." + " So on." * 30) for name in ("One", "Two"))
+    async with served(*({"markup": markup, "delay_ms": 60} for markup in slow)) as someone:
         first = asyncio.create_task(someone.post(input="The first question"))
         await someone.see(lambda: "1 ● The first question" in line(someone))
         second = asyncio.create_task(someone.post(input="The second question"))

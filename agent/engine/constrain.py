@@ -197,8 +197,10 @@ class Grammars:
         return self._now(last())
 
     def _now(self, grammar: Grammar) -> Compiled:
-        """In the grammars' thread; nobody else asks for such a grammar."""
-        if (found := self._compiled.get(grammar)) is None:
+        """In the grammars' thread, which must not wait for one that waits for it."""
+        with self._lock:
+            found = self._compiled.get(grammar)
+        if found is None or not found.done():
             found = Future()
             try:
                 found.set_result(self._compile(grammar))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,15 @@ ADD = {
 @pytest.fixture(scope="module")
 def form(encoding: HarmonyEncoding) -> HarmonyFormat:
     return HarmonyFormat(encoding)
+
+
+def test_what_is_waited_for_need_not_be_made_first(form: HarmonyFormat) -> None:
+    grammar, gate = Grammar.of_schema({"const": "both at once"}), threading.Event()
+    form.grammars._thread.submit(gate.wait)
+    first = form.grammars.first(lambda: grammar)
+    later = form.grammars.compile(grammar)
+    gate.set()
+    assert first.result(30).unenforced is None and later.result(30).unenforced is None
 
 
 NAMES = ("functions.add", "functions.files__read", "python")

@@ -362,10 +362,6 @@ class Store:
             for prompt, text, start, events in rows
         ]
 
-    def responses(self, conversation_id: str) -> list[tuple[str, Response]]:
-        """What was asked, and the response, in order."""
-        return [(turn.prompt, turn.response) for turn in self.turns(conversation_id)]
-
     def events(self, response_id: str) -> list[Timed]:
         """Of a turn, as they came; none where they were not kept."""
         row = self._db.execute("select events from turns where id = ?", (response_id,)).fetchone()

@@ -91,10 +91,6 @@ class Archive:
         assert made.lastrowid is not None
         return made.lastrowid
 
-    def has(self, response_id: str) -> bool:
-        found = self._db.execute("select 1 from responses where id = ?", (response_id,))
-        return found.fetchone() is not None
-
     def find(self, response_id: str) -> Kept | None:
         row = self._db.execute(
             "select conversation, vocabulary, response, known, inputs, request_bytes, events"

@@ -99,7 +99,7 @@ def splits() -> bytes:
 
 
 def find_splits() -> bytes:
-    """What SPLITS holds, worked out from the ranks (seconds; export.py writes the file)."""
+    """What SPLITS holds, worked out from the ranks (it takes seconds: so the file)."""
     tokens = vocabulary.tokens()
     rank = {token: index for index, token in enumerate(tokens)}
     get, far = rank.get, len(rank)

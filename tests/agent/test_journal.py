@@ -48,7 +48,7 @@ def test_what_was_said_before_the_kill_is_there_and_goes_on(
 ) -> None:
     written: list[Any] = [{"markup": CALL}, {"markup": ANSWER, "delay_ms": 5}]
     seen = killed(home, script(*written), tmp_path, 100)
-    (_, lost), *_ = Store(home / STORE).responses(Store(home / STORE).find(None))
+    lost = Store(home / STORE).turns(Store(home / STORE).find(None))[0].response
     assert lost.status == "failed" and lost.error and "process ended" in lost.error.message
     thought, call, answer = lost.output
     assert isinstance(thought, ev.ReasoningItem) and thought.content[0].text == "Better count."
@@ -81,7 +81,7 @@ def test_the_events_of_a_turn_are_kept_with_their_times(
         "go",
     )
     store = Store(home / STORE)
-    ((_, response),) = store.responses(store.find(None))
+    response = store.turns(store.find(None))[0].response
     times, events = zip(*store.events(response.id), strict=True)
     assert list(times) == sorted(times) and times[0] < 60
     assert [e.type for e in events][-1] == done.events[-1]["type"] == "response.completed"

@@ -40,8 +40,8 @@ def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
     assert again.load(None).id == again.load("conv").id == "conv_1"
     (summary,) = again.summaries()
     assert (summary.title, summary.turns) == ("Hello", 1)
-    ((prompt, kept),) = again.responses("conv_1")
-    assert prompt == "Hello\nthere" and kept.status == "completed"
+    (turn,) = again.turns("conv_1")
+    assert turn.prompt == "Hello\nthere" and turn.response.status == "completed"
 
 
 def test_a_second_turn_replaces_what_changed(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_turn_whose_process_is_gone_is_marked_failed(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     code = f"{BEGIN}os.kill(os.getpid(), 9)\n"
     subprocess.run([sys.executable, "-I", "-c", code, str(path)], check=False)
-    ((_, lost),) = Store(path).responses("c")
+    lost = Store(path).turns("c")[0].response
     assert lost.status == "failed" and lost.error and lost.error.code == "server_error"
 
 
@@ -72,7 +72,7 @@ def test_a_turn_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
     ) as other:  # fmt: skip
         assert other.stdout and other.stdin
         other.stdout.readline()
-        assert Store(path).responses("c")[0][1].status == "in_progress"
+        assert Store(path).turns("c")[0].response.status == "in_progress"
         other.stdin.write(b"\n")
 
 

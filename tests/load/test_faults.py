@@ -195,7 +195,8 @@ def test_too_little_memory_to_load(home: Path, tiny_gguf: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1), ran.stderr
     assert "memory" in ran.stderr and str(tiny_gguf) in ran.stderr
     store = Store(home / "state" / "store.sqlite")
-    ((_, response),) = store.responses(store.find(None))
+    (turn,) = store.turns(store.find(None))
+    response = turn.response
     assert response.status == "failed" and response.error
 
 

@@ -135,7 +135,7 @@ def test_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: now)
     archive.close()
     archive = Archive(path, days=30, most=2)
-    assert [name for name in ("old", "a", "b", "c") if archive.has(name)] == ["b", "c"]
+    assert [name for name in ("old", "a", "b", "c") if archive.find(name)] == ["b", "c"]
     found = archive.find("c")
     assert found is not None and [entry.ids for entry in found.entries] == [[1, 2], [1]]
     with sqlite3.connect(path) as db:

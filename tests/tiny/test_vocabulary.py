@@ -18,6 +18,11 @@ def test_the_ranks_are_o200k_base() -> None:
     assert vocabulary.tokens()[173_781] == b"assistant"
 
 
+@pytest.mark.slow
+def test_the_splits_are_the_ranks_own() -> None:
+    assert gguf_file.splits() == gguf_file.find_splits()
+
+
 def test_damaged_ranks_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import lzma
 

@@ -227,7 +227,7 @@ class Person:
         await self.pilot.pause()
 
     async def writes(self, text: str, *keys: str) -> None:
-        """All at once, for a key takes a test's 50 ms; and these keys behind it."""
+        """All at once, for the pilot waits after each key; then these keys."""
         self.app.prompt.insert(text)
         await self.pilot.press(*keys)
 

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agent import vocabulary
-from agent.engine import remote as remote_engine
+from agent.engine import remote_generation
 from agent.engine.address import Address
 from agent.engine.base import (
     Busy,
@@ -186,7 +186,7 @@ async def test_who_goes_away_frees_the_server(
 async def test_killed_while_it_speaks(
     built: None, tiny_gguf: Path, form: HarmonyFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_engine, "PAUSES", (0.01,))
+    monkeypatch.setattr(remote_generation, "PAUSES", (0.01,))
     with LlamaServer(tiny_gguf, context=CONTEXT, chosen=Threads(1, 1)) as server:
         url = f"http://127.0.0.1:{server.port}"
         engine = RemoteEngine(Address("llama-server", url), form)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from agent.turn import Turn
     from tui.said import Said
-    from tui.widgets.exchange import Exchange
+    from tui.widgets.asked import Asked
     from tui.widgets.raw import Raw
 
 T = TypeVar("T")
@@ -222,7 +222,7 @@ class AgentApp(App[int]):
 
     def _beat(self) -> None:
         if self.chat.newest is not None:
-            self.chat.newest.follow()
+            self.chat.follow(self.chat.newest.said)
         self.watching.beat()
         self.show_status()
 
@@ -270,7 +270,7 @@ class AgentApp(App[int]):
     async def action_pick(self) -> None:
         await self.picking.latest()
 
-    async def on_exchange_pressed(self, message: Exchange.Pressed) -> None:
+    async def on_asked_pressed(self, message: Asked.Pressed) -> None:
         await self.picking.press(message.said, message.key)
 
     def action_stop(self) -> None:

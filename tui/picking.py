@@ -44,7 +44,7 @@ class Picking:
 
     async def _pick(self, said: Said) -> None:
         messages = self._app.chat.messages
-        (await self._app.chat.exchange(said)).pick()
+        await self._app.chat.pick(said)
         number = f"message {messages.index(said) + 1} of {len(messages)}"
         place = f"← → {said.place[0]}/{said.place[1]}" if said.place else ""
         words = [number, *(f"{key} {name}" for key, name in COMMANDS.items()), place, "Esc"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from agent.replay import Replay
@@ -48,10 +49,10 @@ async def play(app: AgentApp, speed: float) -> None:
         said = Said(kept.prompt, clock=clock)
         said.start = kept.start
         app.talk.turn, app.talk.said = turn, app.placed(said)
-        exchange = await app.chat.begin(said)
+        await app.chat.begin(said)
         app.pulse.resume()
         played.start()
-        await app.follow(turn, said, exchange.follow)
+        await app.follow(turn, said, partial(app.chat.follow, said))
         app.pulse.pause()
     app.talk.turn = None
     app.chat.say(OVER)

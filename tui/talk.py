@@ -164,11 +164,11 @@ class Talk:
         self.turn = self.latest = turn
         app.queued.steering = turn.steering
         self.said = app.placed(Said(prompt, clock=app.clock, start=start))
-        exchange = await app.chat.begin(self.said)
+        await app.chat.begin(self.said)
         app.pace()
 
         async def answer() -> None:
-            await app.follow(turn, said, exchange.follow)
+            await app.follow(turn, said, lambda: app.chat.follow(said))
             await self._finish(turn, said)
 
         said = self.said

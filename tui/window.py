@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from textual.widget import Widget
 
 AHEAD = 1
 """Screens above and below what is seen that are ready to be scrolled to."""
 KEPT = 4
 """Screens away from which an entry is given up again."""
+
+
+@dataclass(eq=False)
+class Entry:
+    """A part of an exchange, or a line. Far from what is seen it has no widget and costs nothing."""
+
+    make: Callable[[], Widget]
+    height: int = 1
+    """Rows, as it was last seen; before, an estimate."""
+    widget: Widget | None = None
+    open: bool = False
+    """Reasoning, or a result: it was opened when it was last seen."""
 
 
 def wanted(heights: Sequence[int], there: range, top: float, height: int, most: int = 1) -> range:
@@ -18,7 +36,7 @@ def wanted(heights: Sequence[int], there: range, top: float, height: int, most: 
 
     def at(row: float) -> int:
         """The entry on that row, or the nearest one."""
-        return next((n for n, end in enumerate(ends) if end > row), len(ends) - 1)
+        return min(bisect_right(ends, row), len(ends) - 1)
 
     if not ends:
         return range(0)

@@ -12,7 +12,7 @@ from tests.responses.conftest import own_logging  # noqa: F401
 from tests.tui.played import screen_text, wait_until
 from tui.app import AgentApp
 from tui.session import Session
-from tui.widgets.exchange import Exchange
+from tui.widgets.asked import Asked
 
 
 def said(*lines: str) -> str:
@@ -59,7 +59,7 @@ async def test_messages_are_edited_and_retried_and_all_versions_stay(
         await sees("❯ first again  ‹3/3›", gone="three")
         await pilot.press("ctrl+up", "right")
         await sees("❯ first  ‹1/3›", "❯ second", "two", gone="four")
-        await wait_until(pilot, lambda: isinstance(app.focused, Exchange))
+        await wait_until(pilot, lambda: isinstance(app.focused, Asked))
         await pilot.press("left")
         await sees("❯ first again  ‹3/3›", "four", gone="second")
         await pilot.press("escape", *"/edit", "enter")

@@ -2,167 +2,94 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
-from textual import events
-from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.content import Content
-from textual.message import Message
 from textual.widget import Widget
-from textual.widgets import Static
 
-from tui.attachments import attached, folded
-from tui.part import Part, thought
-from tui.picking import KEYS
+from tui.part import Part
 from tui.said import Said
-from tui.widgets.call import FOLDED
+from tui.widgets.asked import LINES, Asked
+from tui.widgets.call import FOLDED, Call
+from tui.widgets.ending import Ending
+from tui.widgets.interjection import Interjection
+from tui.widgets.message import Message
 from tui.widgets.panes import Panes
-from tui.widgets.record import Record
-from tui.words import count, seconds
-
-PROMPT_LINES = 6
-"""Of a longer prompt only so many lines are repeated in the conversation."""
+from tui.widgets.thought import Thought
+from tui.window import Entry
 
 
-class Exchange(Vertical):
-    DEFAULT_CSS = """
-    Exchange {
-        height: auto;
-        & > .prompt { height: auto; padding: 0 1; color: $text; text-style: bold; }
-        & > .prompt.-picked { background: $panel; border-left: outer $accent; padding-left: 0; }
-        & > .ending { height: auto; padding: 0 1; color: $text-muted; display: none; }
-        & > .ending.-shown { display: block; }
-        & > .ending.-failed { color: $text-error; }
-        & > .ending.-stopped { color: $text-warning; }
-        & > .footer { height: auto; padding: 0 1; margin-bottom: 1; color: $text-muted; }
-        & > Record { margin: 1 1 0 1; }
-    }
-    """
+class Exchange:
+    """Its entries in the conversation: what was asked, then its panes, or its parts one below the
+    other in the order they came, and how it ended."""
 
-    @dataclass
-    class Pressed(Message):
-        """A key, while this one is picked."""
-
-        said: Said
-        key: str
-
-    def __init__(self, said: Said, *, panes: bool) -> None:
-        super().__init__()
-        self.said = said
-        self._height = 0
-        self._ended = ""
-        self._view: Panes | Record = Panes(said) if panes else Record(said)
-        self._prompt = Static(_prompt(said), classes="prompt", markup=False)
-        self._ending = Static("", classes="ending", markup=False)
-        self._footer = Static("", classes="footer", markup=False)
-        self._footer.display = False
-
-    def compose(self) -> ComposeResult:
-        yield self._prompt
-        yield self._view
-        yield self._ending
-        yield self._footer
-
-    def on_mount(self) -> None:
+    def __init__(self, said: Said, width: int, *, panes: bool) -> None:
+        """``width``: columns that there are, for the estimates."""
+        self.said, self.panes = said, panes
+        self._width = width
+        self._asked = Entry(
+            lambda: Asked(said, live=self.panes), 1 + min(LINES, said.prompt.count("\n") + 1)
+        )
+        self._panes = Entry(lambda: Panes(said))
+        self._ending = Entry(lambda: Ending(said, live=self.panes), 2)
+        self._parts: dict[Part, Entry] = {}
+        self._growing: list[Part] = []
         self.follow()
 
-    async def reveal(self, part: Part | None) -> list[Widget]:
-        """What shows this part (None: the prompt), in the conversation's view."""
-        if part is None:
-            return [self._prompt]
-        await self.show_as(panes=False)
-        return self._view.reveal(part) if isinstance(self._view, Record) else []
-
-    def pick(self) -> None:
-        """The next key is for this exchange."""
-        self.can_focus = True
-        self._prompt.add_class("-picked")
-        self.screen.set_focus(self, scroll_visible=False)  # at once: the next key is for it
-        self._prompt.scroll_visible(animate=False, top=True)
-
-    def on_blur(self) -> None:
-        self.can_focus = False
-        self._prompt.remove_class("-picked")
-
-    def on_key(self, event: events.Key) -> None:
-        if self.has_focus and event.key in KEYS:
-            self.post_message(self.Pressed(self.said, event.key))
-            event.stop()
-
     @property
-    def panes(self) -> bool:
-        return isinstance(self._view, Panes)
+    def entries(self) -> list[Entry]:
+        return [self._asked, *([self._panes] if self.panes else self._parts.values()), self._ending]
 
-    async def show_as(self, *, panes: bool) -> None:
-        """Change the view; both are made from the same parts, so nothing is lost."""
-        if panes == self.panes:
-            return
-        old, self._view = self._view, Panes(self.said) if panes else Record(self.said)
-        with self.app.batch_update():
-            await self.mount(self._view, after=old)
-            await old.remove()
-            self.follow()
+    def entry(self, part: Part | None) -> Entry:
+        """What shows this part (None: the prompt) in the record."""
+        return self._asked if part is None else self._parts[part]
 
     def follow(self) -> None:
         """Show what came since the last call."""
-        self._view.follow()
-        said = self.said
-        ending = "\n".join(filter(None, [*said.notices, said.ending]))
-        if ending != self._ended:
-            self._ended = ending
-            self._ending.update(Content(ending))
-        if bool(ending) != self._ending.has_class("-shown"):
-            self._ending.set_class(bool(ending), "-shown")
-            self.call_after_refresh(self.fit, self._height)
-        self._ending.set_class(said.status == "failed", "-failed")
-        self._ending.set_class(said.status in ("cancelled", "incomplete"), "-stopped")
-        # Shown and hidden one by one: a class on the exchange would restyle all that was ever said.
-        if not said.running and not self.panes and not self._footer.display:
-            self._footer.update(Content(_numbers(said)))
-        self._footer.display = not said.running and not self.panes
+        for part in self.said.parts[len(self._parts) :]:
+            self._parts[part] = Entry(partial(_widget, part))
+            self._growing.append(part)
+        growing = [(part, self._parts[part]) for part in self._growing]
+        for part, entry in growing:
+            match entry.widget:
+                case None:
+                    entry.height = estimated(part, self._width)
+                case Thought() | Call() as widget:
+                    widget.follow(self.said.clock())
+                case Message() as widget:
+                    widget.follow()
+        self._growing = [part for part in self._growing if not part.settled]
+        for entry in (self._panes, self._ending):
+            if isinstance(entry.widget, Panes | Ending):
+                entry.widget.follow()
 
     def fit(self, height: int) -> None:
         """Panes fill the screen; ``height``: rows that there are for the whole exchange."""
-        self._height = height
-        if isinstance(self._view, Panes):
-            lines = self._prompt.size.height or 1
-            below = self._ending.size.height if self._ending.has_class("-shown") else 0
-            self._view.styles.height = max(8, height - lines - below)
+        if self._panes.widget is not None:
+            around = [entry.widget for entry in (self._asked, self._ending)]
+            taken = sum(one.size.height for one in around if one is not None and one.display)
+            self._panes.widget.styles.height = max(8, height - max(1, taken))
 
 
-def _prompt(said: Said) -> Content:
-    lines = folded(said.prompt).strip("\n").split("\n")
-    if len(lines) > PROMPT_LINES:
-        rest = len(lines) - PROMPT_LINES + 1
-        lines = [*lines[: PROMPT_LINES - 1], f"… {rest} more lines"]
-    mark = "❯" if said.source == "app" else f"{said.source} ❯"
-    if said.place:
-        lines[-1] += f"  ‹{said.place[0]}/{said.place[1]}›"
-    lines += [f"⎘ {path} · {size:,} lines" for path, size in attached(said.prompt)]
-    return Content.assemble((f"{mark} ", "$accent"), "\n  ".join(lines))
+def _widget(part: Part) -> Widget:
+    match part.kind:
+        case "interjection":
+            return Interjection(part)
+        case "reasoning":
+            return Thought(part)
+        case "call":
+            return Call(part)
+        case _:
+            return Message(part)
 
 
-def _numbers(said: Said) -> str:
-    spent = thought(said.parts)
-    words = [
-        f"thought for {seconds(spent)}" if spent >= 0.05 else "",
-        f"{count(said.tokens)} tokens" if said.tokens else "",
-        f"{said.speed:.0f} tok/s" if said.speed else "",
-    ]
-    return " · ".join(filter(None, words))
-
-
-def estimated(said: Said, width: int) -> int:
-    """About how many rows its record takes."""
-    rows = 3 + min(PROMPT_LINES, said.prompt.count("\n") + 1)
-    for part in said.parts:
-        match part.kind:
-            case "reasoning":
-                rows += 2
-            case "call":
-                rows += 3 + min(FOLDED, (part.result or "").count("\n") + 1)
-            case _:
-                text = part.whole or str(part.text)
-                rows += 1 + text.count("\n") + len(text) // max(1, min(width, 120))
-    return rows
+def estimated(part: Part, width: int) -> int:
+    """About how many rows it takes in the record."""
+    text = part.whole or str(part.text)
+    match part.kind:
+        case "reasoning":
+            return 2
+        case "call":
+            code = 1 + text.count("\\n")
+            return 3 + code + min(FOLDED + 1, (part.result or "").count("\n") + 1)
+        case _:
+            return 1 + text.count("\n") + len(text) // max(1, min(width or 120, 120))

@@ -108,8 +108,7 @@ class Search(Horizontal):
         self.screen.clear_selection()
         if self._hits:
             hit = self._hits[self._at]
-            exchange = await self._transcript.exchange(hit.said)
-            widgets = await exchange.reveal(hit.part)
+            widgets = await self._transcript.reveal(hit.said, hit.part)
             self.call_after_refresh(self._mark, widgets, wanted, hit.number)
 
     def _mark(self, widgets: Sequence[Widget], wanted: str, number: int) -> None:

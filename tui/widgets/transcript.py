@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from textual.containers import VerticalScroll
@@ -14,26 +13,20 @@ from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.window import wanted
+from tui.window import Entry, wanted
 
 if TYPE_CHECKING:
     from textual.layout import DockArrangeResult
 
+    from tui.part import Part
     from tui.said import Said
     from tui.widgets.call import Call
     from tui.widgets.exchange import Exchange
     from tui.widgets.thought import Thought
 
 
-@dataclass(eq=False)
-class Entry:
-    """An exchange or a line. Far from what is seen it has no widget and costs nothing."""
-
-    make: Callable[[], Widget]
-    height: int = 1
-    """Rows, as it was last seen; before, an estimate."""
-    said: Said | None = None
-    widget: Widget | None = None
+STEP = 4
+"""So many entries at a time get widgets."""
 
 
 class Gap(Widget):
@@ -44,6 +37,16 @@ class Gap(Widget):
     """
 
 
+class Line:
+    """Of the program itself, between the exchanges."""
+
+    said = None
+
+    def __init__(self, text: str, *, error: bool) -> None:
+        classes = "line -error" if error else "line"
+        self.entries = [Entry(lambda: Static(Content(text), classes=classes))]
+
+
 class Transcript(VerticalScroll, can_focus=False):
     """The newest exchange is shown as panes, or, in the other view, as the record all others are."""
 
@@ -52,24 +55,23 @@ class Transcript(VerticalScroll, can_focus=False):
         height: 1fr; scrollbar-size-vertical: 1; align: left bottom;
         & > .line { padding: 0 1; height: auto; color: $text-muted; }
         & > .line.-error { color: $text-error; }
+        & > Thought, & > Call, & > Message, & > Interjection {
+            max-width: 120; margin: 0 1 1 1;
+        }
     }
     """
 
     def __init__(self, *, id: str | None = None, panes: bool = True) -> None:
         super().__init__(id=id)
         self.panes = panes
-        self.newest: Exchange | None = None
-        self._entries: list[Entry] = []
-        self._pinned = 0
-        """From this entry on, the newest exchange, all have their widgets."""
-        self._there = range(0)
-        """Of the others, those that have them."""
+        self._shown: list[Exchange | Line] = []
         self._above, self._below = Gap(), Gap()
+        """Where entries have no widgets; the newest exchange's panes, and what is below, always do."""
         self._placed: dict[Widget, Region] = {}
         self._place: tuple[Widget, float] | None = None
         """What stands at the top of what is seen, and how many rows of it are further up."""
         self._changing = asyncio.Lock()
-        self._filling = self._open = False
+        self._filling = False
 
     async def on_mount(self) -> None:
         await self.mount(self._above, self._below)
@@ -79,7 +81,118 @@ class Transcript(VerticalScroll, can_focus=False):
     @property
     def said(self) -> list[Said]:
         """What was asked and answered, the turns of other programs included."""
-        return [entry.said for entry in self._entries if entry.said is not None]
+        return [one.said for one in self._shown if one.said is not None]
+
+    @property
+    def messages(self) -> list[Said]:
+        """What was asked and answered in this conversation, by which it can be gone through."""
+        return [said for said in self.said if said.start is not None]
+
+    @property
+    def newest(self) -> Exchange | None:
+        return next((one for one in reversed(self._shown) if not isinstance(one, Line)), None)
+
+    def _exchange(self, said: Said) -> Exchange:
+        found = next(one for one in reversed(self._shown) if one.said is said)
+        assert not isinstance(found, Line)
+        return found
+
+    @property
+    def _entries(self) -> tuple[list[Entry], int]:
+        """All, and how many of them have widgets only while they are near."""
+        newest, near = self.newest, None
+        entries: list[Entry] = []
+        for one in self._shown:
+            if one is newest and newest.panes:
+                near = len(entries)
+            entries += one.entries
+        return entries, len(entries) if near is None else near
+
+    async def begin(self, said: Said) -> None:
+        """Show a new exchange; the one before becomes a record."""
+        # Not at the top: Markdown and the events are not needed for the empty screen.
+        from tui.widgets.exchange import Exchange
+
+        async with self._changing:
+            self.anchor()
+            with self.app.batch_update():
+                before = self.newest
+                self._shown.append(Exchange(said, self.size.width, panes=self.panes))
+                await self._turn(before, panes=False)
+                await self._fill()
+
+    async def recall(self, exchanges: list[Said]) -> None:
+        """Show what was said before this program started."""
+        from tui.widgets.exchange import Exchange
+
+        async with self._changing:
+            self._shown += [Exchange(said, self.size.width, panes=False) for said in exchanges]
+            self.anchor()
+            await self._fill()
+
+    def follow(self, said: Said) -> None:
+        """Show what came of an exchange; several may run."""
+        if said in self.said:
+            self._exchange(said).follow()
+            self._fill_soon()
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """A line of the program itself."""
+        self._shown.append(Line(text, error=error))
+        self._fill_soon()
+
+    async def cut(self, said: Said) -> None:
+        """Show nothing from this exchange on."""
+        async with self._changing:
+            first = self._shown.index(self._exchange(said))
+            gone = [entry for one in self._shown[first:] for entry in one.entries]
+            del self._shown[first:]
+            with self.app.batch_update():
+                await self._drop(gone)
+                self.anchor()
+                await self._fill()
+
+    async def clear(self) -> None:
+        """Show nothing of it any more."""
+        async with self._changing:
+            self._shown.clear()
+            self._place = None
+            await self.remove_children()
+            self._above, self._below = Gap(), Gap()
+            await self.mount(self._above, self._below)
+
+    # --- looking at it ---
+
+    async def pick(self, said: Said) -> None:
+        """The next key is for this exchange."""
+        from tui.widgets.asked import Asked
+
+        asked = await self._reach(self._exchange(said).entry(None))
+        assert isinstance(asked, Asked)
+        asked.pick()
+
+    async def reveal(self, said: Said, part: Part | None) -> list[Widget]:
+        """What shows this part (None: the prompt), opened, scrolled to where it was far away."""
+        from tui.widgets.stream import Stream
+
+        exchange = self._exchange(said)
+        if part is not None and exchange.panes:
+            await self._show_as(panes=False)
+        widget = await self._reach(exchange.entry(part))
+        if (folding := _folding(widget)) is None:
+            return [widget]
+        folding.open = True
+        return list(folding.query(Stream))
+
+    async def _reach(self, entry: Entry) -> Widget:
+        async with self._changing:
+            if entry.widget is None:
+                entries, _ = self._entries
+                top = sum(one.height for one in entries[: entries.index(entry)])
+                self.scroll_to(y=self._first_row + top, animate=False)
+                await self._fill(top)
+        assert entry.widget is not None
+        return entry.widget
 
     def bring(self, widget: Widget, row: int) -> None:
         """One of a widget's rows into the upper third of what is seen."""
@@ -87,132 +200,35 @@ class Transcript(VerticalScroll, can_focus=False):
         self.release_anchor()
         self.scroll_to(y=max(0, y - self.size.height // 3), animate=False)
 
-    @property
-    def messages(self) -> list[Said]:
-        """What was asked and answered in this conversation, by which it can be gone through."""
-        return [said for said in self.said if said.start is not None]
-
-    async def exchange(self, said: Said) -> Exchange:
-        """The one that shows it, scrolled to where it was far away."""
-        from tui.widgets.exchange import Exchange
-
-        number = next(n for n, entry in enumerate(self._entries) if entry.said is said)
-        entry = self._entries[number]
-        async with self._changing:
-            if entry.widget is None:
-                top = sum(one.height for one in self._entries[:number])
-                self.scroll_to(y=self._first_row + top, animate=False)
-                await self._fill(top)
-        assert isinstance(entry.widget, Exchange)
-        return entry.widget
-
-    def follow(self, said: Said) -> None:
-        """Show what came of an exchange, where it is near; several may run."""
-        from tui.widgets.exchange import Exchange
-
-        for entry in reversed(self._entries):
-            if entry.said is said and isinstance(entry.widget, Exchange):
-                entry.widget.follow()
-
-    async def cut(self, said: Said) -> None:
-        """Show nothing from this exchange on."""
-        from tui.widgets.exchange import Exchange
-
-        first = next(n for n, entry in enumerate(self._entries) if entry.said is said)
-        async with self._changing:
-            gone, self._entries = self._entries[first:], self._entries[:first]
-            self._there = range(self._there.start, min(self._there.stop, first))
-            self._pinned, self.newest = first, None
-            with self.app.batch_update():
-                await self.remove_children([one.widget for one in gone if one.widget is not None])
-                self.anchor()
-                await self._fill()
-            for number, entry in enumerate(self._entries):
-                if isinstance(entry.widget, Exchange):
-                    self._pinned, self.newest = number, entry.widget
-            self._there = range(self._there.start, min(self._there.stop, self._pinned))
-
-    async def begin(self, said: Said) -> Exchange:
-        """Show a new exchange; the one before becomes a record."""
-        # Not at the top: Markdown and the events are not needed for the empty screen.
-        from tui.widgets.exchange import Exchange
-
-        exchange = Exchange(said, panes=self.panes)
-        async with self._changing:
-            self.anchor()
-            await self._fill()
-            if self.newest is not None:
-                await self.newest.show_as(panes=False)
-            self._there = range(self._there.start, len(self._entries))
-            await self._pin(exchange, said)
-        self._fit()
-        return exchange
-
-    async def recall(self, exchanges: list[Said]) -> None:
-        """Show what was said before this program started."""
-        from tui.widgets.exchange import Exchange, estimated
-
-        def entry(said: Said) -> Entry:
-            rows = estimated(said, self.size.width)
-            return Entry(lambda: Exchange(said, panes=False), rows, said)
-
-        async with self._changing:
-            *earlier, newest = exchanges
-            self._entries += map(entry, earlier)
-            self._there = range(len(self._entries), len(self._entries))
-            self.anchor()
-            await self._pin(Exchange(newest, panes=False), newest)
-            await self._fill()
-
-    async def _pin(self, exchange: Exchange, said: Said) -> None:
-        """Show it at the end."""
-        from tui.widgets.exchange import Exchange
-
-        self._pinned, self.newest = len(self._entries), exchange
-        made = Entry(lambda: Exchange(said, panes=False), said=said, widget=exchange)
-        self._entries.append(made)
-        await self.mount(exchange)
-
-    async def clear(self) -> None:
-        """Show nothing of it any more."""
-        async with self._changing:
-            self._entries.clear()
-            self._there, self._pinned, self.newest, self._place = range(0), 0, None, None
-            await self.remove_children()
-            self._above, self._below = Gap(), Gap()
-            await self.mount(self._above, self._below)
-
     async def switch(self) -> None:
         """Panes become the record, the record panes."""
         self.panes = not self.panes
-        if self.newest is not None:
-            await self.newest.show_as(panes=self.panes)
-            self._fit()
-            self.anchor()
+        await self._show_as(panes=self.panes)
+        self.anchor()
+
+    async def _show_as(self, *, panes: bool) -> None:
+        async with self._changing:
+            with self.app.batch_update():
+                await self._turn(self.newest, panes=panes)
+                await self._fill()
+
+    async def _turn(self, exchange: Exchange | None, *, panes: bool) -> None:
+        """Change its view; both are made from the same parts, so nothing is lost."""
+        if exchange is not None and exchange.panes != panes:
+            first = self._shown.index(exchange)
+            await self._drop([entry for one in self._shown[first:] for entry in one.entries])
+            exchange.panes = panes
 
     def fold(self) -> None:
         """Open all reasoning and results, or fold all again."""
-        self._open = not any(widget.open for widget in _folding(self))
-        for widget in _folding(self):
-            widget.open = self._open
-
-    def say(self, text: str, *, error: bool = False) -> None:
-        """A line of the program itself."""
-
-        def line() -> Static:
-            return Static(Content(text), classes="line -error" if error else "line")
-
-        widget = line()
-        self._entries.append(Entry(line, widget=widget))
-        self.mount(widget)
-
-    def on_resize(self) -> None:
-        self._fit()
-        self._fill_soon()
-
-    def _fit(self) -> None:
-        if self.newest is not None:
-            self.call_after_refresh(self.newest.fit, self.size.height)
+        entries, _ = self._entries
+        near = [entry.widget for entry in entries if entry.widget is not None]
+        folding = [one for one in map(_folding, near) if one is not None]
+        value = not any(one.open for one in folding)
+        for entry in entries:
+            entry.open = value
+        for one in folding:
+            one.open = value
 
     # --- only what is near has widgets ---
 
@@ -222,7 +238,7 @@ class Transcript(VerticalScroll, can_focus=False):
         self._fill_soon()
 
     def _fill_soon(self) -> None:
-        if len(self._there) < self._pinned and not self._filling:
+        if not self._filling:
             self._filling = True
             self.call_after_refresh(self._fill_now)
 
@@ -232,51 +248,75 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._fill()
 
     async def _fill(self, top: float | None = None) -> None:
-        """Widgets for what is near, one by one; none for what is far. ``top``: the first row that is
-        going to be seen."""
-        while self.size.height and (there := self._wanted(top)) != self._there:
+        """Widgets for what is near, a few at a time; none for what is far. ``top``: the first row that
+        is going to be seen."""
+        while self.size.height:
+            entries, near = self._entries
+            there = self._wanted(entries, near, top)
+            have = {entry for entry in entries if entry.widget is not None}
+            if have == {*entries[there.start : there.stop], *entries[near:]}:
+                break
             with self.app.batch_update():
-                await self._have(there)
+                await self._have(entries, there, near)
+        if self.newest is not None:
+            self.newest.fit(self.size.height)
 
     @property
     def _first_row(self) -> int:
         """Of the entries; above is what was there before them."""
         return self._placed[self._above].y if self._above in self._placed else 0
 
-    def _wanted(self, top: float | None) -> range:
-        heights = [self._height(entry) for entry in self._entries]
+    def _wanted(self, entries: list[Entry], near: int, top: float | None) -> range:
+        heights = [self._height(entry) for entry in entries]
         if top is None and self._following:
             top = sum(heights) - self.size.height
         elif top is None:
             top = self.scroll_y - self._first_row
-        return wanted(heights[: self._pinned], self._there, top, self.size.height)
+        have = [n for n, entry in enumerate(entries[:near]) if entry.widget is not None]
+        there = range(have[0], have[-1] + 1) if have else range(0)
+        then = wanted(heights[:near], there, top, self.size.height, STEP)
+        if self.screen.selections and then.start <= there.stop and there.start <= then.stop:
+            # What is selected can be copied, however far it was scrolled away.
+            then = range(min(then.start, there.start), max(then.stop, there.stop))
+        return then
 
     def _height(self, entry: Entry) -> int:
-        if entry.widget in self._placed:
+        if entry.widget is not None and not entry.widget.display:
+            entry.height = 0
+        elif entry.widget in self._placed:
             entry.height = self._placed[entry.widget].height
         return entry.height
 
-    async def _have(self, there: range) -> None:
-        for number in self._there:
-            entry = self._entries[number]
-            if number not in there and entry.widget is not None:
-                self._height(entry)
-                for widget in entry.widget.walk_children(Widget):
-                    widget._styles_cache.clear()  # Textual keeps it, with all that was painted
-                await entry.widget.remove()
-                entry.widget = None
-        for number in reversed(there):
-            entry = self._entries[number]
+    async def _have(self, entries: list[Entry], there: range, near: int) -> None:
+        await self._drop([*entries[: there.start], *entries[there.stop : near]])
+        await self._make(entries[near:], None)
+        await self._make(entries[there.start : there.stop], self._below)
+        self._above.styles.height = sum(entry.height for entry in entries[: there.start])
+        self._below.styles.height = sum(entry.height for entry in entries[there.stop : near])
+
+    async def _make(self, entries: list[Entry], before: Widget | None) -> None:
+        """Those that have no widgets get them. ``before``: what comes next."""
+        for entry in reversed(entries):
             if entry.widget is None:
-                after = self._entries[number + 1].widget if number + 1 < there.stop else None
                 entry.widget = entry.make()
-                await self.mount(entry.widget, before=after or self._below)
-                for folding in _folding(entry.widget) if self._open else ():
+                await self.mount(entry.widget, before=before)
+                if entry.open and (folding := _folding(entry.widget)) is not None:
                     folding.open = True
-        self._there = there
-        self._above.styles.height = sum(entry.height for entry in self._entries[: there.start])
-        hidden = self._entries[there.stop : self._pinned]
-        self._below.styles.height = sum(entry.height for entry in hidden)
+            before = entry.widget
+
+    async def _drop(self, entries: Iterable[Entry]) -> None:
+        """Their widgets go."""
+        gone = []
+        for entry in entries:
+            if entry.widget is not None:
+                self._height(entry)
+                folding = _folding(entry.widget)
+                entry.open = folding is not None and folding.open
+                for widget in entry.widget.walk_children(Widget, with_self=True):
+                    widget._styles_cache.clear()  # Textual keeps it, with all that was painted
+                gone.append(entry.widget)
+                entry.widget = None
+        await self.remove_children(gone)
 
     # --- what is seen stays where it is, whatever becomes of what is above ---
 
@@ -286,7 +326,11 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         result = super().arrange(size, optimal)
-        self._placed = {placement.widget: placement.region for placement in result.placements}
+        self._fill_soon()  # who is anchored scrolls, and is not told
+        self._placed = {
+            placement.widget: placement.region.grow((0, 0, placement.margin.bottom, 0))
+            for placement in result.placements
+        }
         if self._following:
             self._place = None
         elif self._place is None:
@@ -296,15 +340,10 @@ class Transcript(VerticalScroll, can_focus=False):
         return result
 
     def _at_top(self) -> tuple[Widget, float] | None:
-        shown = [
-            *self._entries[self._there.start : self._there.stop],
-            *self._entries[self._pinned :],
-        ]
-        for entry in shown:
-            region = self._placed.get(entry.widget) if entry.widget else None
-            if entry.widget is not None and region is not None and region.bottom > self.scroll_y:
-                above = region.y > self.scroll_y  # a gap is seen there
-                return None if above else (entry.widget, self.scroll_y - region.y)
+        for widget, region in self._placed.items():
+            if region.bottom > self.scroll_y:
+                nothing = isinstance(widget, Gap) or region.y > self.scroll_y
+                return None if nothing else (widget, self.scroll_y - region.y)
         return None
 
     def _stay(self, y: float) -> None:
@@ -315,8 +354,8 @@ class Transcript(VerticalScroll, can_focus=False):
             self.vertical_scrollbar.set_reactive(ScrollBar.position, y)
 
 
-def _folding(widget: Widget) -> list[Thought | Call]:
+def _folding(widget: Widget) -> Thought | Call | None:
     from tui.widgets.call import Call
     from tui.widgets.thought import Thought
 
-    return [*widget.query(Thought), *widget.query(Call)]
+    return widget if isinstance(widget, Thought | Call) else None

@@ -35,6 +35,7 @@ from tui.widgets.welcome import Welcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rich.console import RenderableType
     from textual.app import SystemCommand
     from textual.screen import Screen
 
@@ -388,7 +389,14 @@ class AgentApp(App[int]):
         await self.session.close()
 
     def _fatal_error(self) -> None:
+        import traceback
+
+        self.panic(traceback.format_exc())
+
+    def panic(self, *renderables: RenderableType) -> None:
         """People get a sentence, the log file the traceback."""
-        log.exception("the app broke")
+        with self.console.capture() as shown:
+            self.console.print(*renderables, markup=False)
+        log.error("the app broke\n%s", shown.get())
         self.trouble = "Something went wrong inside the app; the log file has the details"
         self._close_messages_no_wait()

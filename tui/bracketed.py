@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from textual._xterm_parser import XTermParser
 from textual.drivers import linux_driver
@@ -75,5 +77,9 @@ class Parser(XTermParser):
 
 
 def guard() -> None:
-    """From now on Textual reads pastes so."""
+    """From now on Textual reads pastes so; and bytes that are no UTF-8, which would end its reading,
+    as what stands for them."""
     linux_driver.XTermParser = Parser  # type: ignore[attr-defined]
+    linux_driver.getincrementaldecoder = lambda encoding: partial(  # type: ignore[attr-defined]
+        getincrementaldecoder(encoding), errors="replace"
+    )

@@ -63,7 +63,7 @@ class Terminal:
             os.killpg(self.process.pid, signal.SIGWINCH)
 
     def press(self, keys: str) -> None:
-        left = keys.encode()
+        left = keys.encode(errors="surrogateescape")
         while left:
             left = left[os.write(self._master, left) :]
 

@@ -421,3 +421,14 @@ async def test_what_was_said_is_searched_also_where_it_is_folded() -> None:
         await someone.see(lambda: app.prompt.has_focus)
         assert not app.screen.get_selected_text()
         second.end()
+
+
+async def test_what_breaks_the_app_is_a_sentence_and_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with person() as someone:
+        someone.app.panic("KeyError: [red]")  # as Textual does when its reading of keys ends
+    assert someone.app.trouble == (
+        "Something went wrong inside the app; the log file has the details"
+    )
+    assert "KeyError: [red]" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def test_a_hostile_page_cannot_send_itself_or_leave(home: Path, tmp_path: Path) 
     script.write_text(json.dumps({"markup": "<|channel|>final<|message|>Heard.<|return|>"}))
     with program("--engine", f"script:{script}", home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("○ ready")
+        terminal.press(os.fsdecode(b"\xff\xfe"))  # no UTF-8
         terminal.press(f"{START}{EVIL}{END}behind")
         text = terminal.wait_for("behind")
         assert "Heard" not in text and "two and q three" in text

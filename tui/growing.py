@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tui.blocks import Blocks
 from tui.markdown import Look, Row, plain, rendered
+from tui.open_block import Begun, extended
 
 SMALL = 2000
 """So many characters are rendered within milliseconds."""
@@ -18,6 +19,8 @@ class Job:
 
     closed: str
     grows: str
+    begun: Begun
+    """Of what grows, what is rendered already."""
     width: int
     look: Look
     anew: bool
@@ -25,11 +28,12 @@ class Job:
 
     @property
     def small(self) -> bool:
-        return len(self.closed) + len(self.grows) <= SMALL
+        return len(self.closed) + len(self.grows) - self.begun.end <= SMALL
 
-    def run(self) -> tuple[list[Row], list[Row]]:
+    def run(self) -> tuple[list[Row], list[Row] | None, Begun]:
+        """Rows of both; None for what grows where all of it is to be rendered again."""
         closed = rendered(self.closed, self.width, self.look) if self.closed else []
-        return closed, rendered(self.grows, self.width, self.look) if self.grows else []
+        return closed, *extended(self.grows, self.begun, self.width, self.look)
 
 
 class Growing:
@@ -49,12 +53,15 @@ class Growing:
         """Of what is not closed and rendered, so many characters are in rows nevertheless."""
         self._fixed: list[Row] = []
         self._live: list[Row] = []
+        self._begun = Begun()
         self._anew = False
         self._job: Job | None = None
 
     def feed(self, text: str) -> None:
         if text:
-            self._closed += self._blocks.feed(text)
+            if closed := self._blocks.feed(text):
+                self._closed += closed
+                self._begun = Begun()
             self._lay_out()
 
     def finish(self, rest: str) -> None:
@@ -74,6 +81,7 @@ class Growing:
     def _renew(self, closed: str) -> None:
         self._covered += len(closed) - len(self._closed)
         self._closed, self.pieces, self._anew, self._job = closed, [], True, None
+        self._begun = Begun()
         self._lay_out()
 
     @property
@@ -82,26 +90,30 @@ class Growing:
 
     def next(self) -> Job | None:
         """None: all that can be rendered is."""
-        grows = self._blocks.open
-        if len(grows) > SMALL:
+        grows, begun = self._blocks.open, Begun() if self._closed else self._begun
+        # Half a row may be wider than the whole will be: the table would be laid out anew.
+        if begun.columns or len(grows) - begun.end > SMALL:
             grows = grows[: grows.rfind("\n") + 1]
         if self.laid is None or not (self._closed or len(grows) > self._covered):
             return None
-        self._job = Job(self._closed, grows, *self.laid, self._anew)
+        self._job = Job(self._closed, grows, begun, *self.laid, self._anew)
         return self._job
 
-    def take(self, job: Job, rows: tuple[list[Row], list[Row]]) -> None:
+    def take(self, job: Job, came: tuple[list[Row], list[Row] | None, Begun]) -> None:
         """What came of the job, unless it is out of date."""
         if job is not self._job:
             return
-        closed, self._live = rows
+        closed, live, begun = came
+        if self._blocks.open.startswith(job.grows):  # it may have closed meanwhile
+            self._begun = begun
         if job.anew:
             self._fixed, self._anew = [], False
         if job.closed:
             self.pieces.append(job.closed)
             self._closed = self._closed[len(job.closed) :]
             self._fixed = [*self._fixed, BLANK, *closed] if self._fixed else closed
-        self._covered = len(job.grows)
+        if live is not None:
+            self._live, self._covered = live, len(job.grows)
         self._lay_out()
 
     def _lay_out(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import (
     CodeBlock,
@@ -73,6 +74,14 @@ def plain(text: str, width: int) -> list[Row]:
 
 def rendered(text: str, width: int, look: Look) -> list[Row]:
     """Markdown, without blank rows around it; safe in any thread."""
+    return laid_out(text, width, look)[0]
+
+
+def laid_out(
+    text: str, width: int, look: Look, columns: Sequence[int] = ()
+) -> tuple[list[Row], tuple[int, ...]]:
+    """The same, and how wide the cells of its first table are. ``columns``: this table begins with a
+    row of such cells."""
     styles = {
         "markdown.code": look["code"],
         "markdown.block_quote": look["quote"],
@@ -86,10 +95,10 @@ def rendered(text: str, width: int, look: Look) -> list[Row]:
         **{f"markdown.h{level}": look["heading"] for level in range(1, 7)},
     }
     console = Console(file=io.StringIO(), width=width, theme=Theme(styles), force_terminal=True)
-    lines = console.render_lines(_Document(text, look), pad=False)
-    rows = [_row(line) for line in lines]
+    document = _Document(text, look, columns)
+    rows = [_row(line) for line in console.render_lines(document, pad=False)]
     filled = [number for number, row in enumerate(rows) if row.text.strip()]
-    return rows[filled[0] : filled[-1] + 1] if filled else []
+    return rows[filled[0] : filled[-1] + 1] if filled else [], next(iter(document.tables), ())
 
 
 def _row(line: Sequence[Segment]) -> Row:
@@ -157,16 +166,33 @@ class _Code(CodeBlock):
 
 
 class _Table(TableElement):
+    document: _Document
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: object) -> _Table:
+        assert isinstance(markdown, _Document)
+        made = cls()
+        made.document = markdown
+        return made
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(
             box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, style="markdown.table.border"
         )
+        document, heads = self.document, []
         if self.header is not None and self.header.row is not None:
-            for column in self.header.row.cells:
-                column.content.stylize("markdown.table.header")
-                table.add_column(column.content)
+            heads = [cell.content for cell in self.header.row.cells]
+        for head in heads:
+            head.stylize("markdown.table.header")
+            table.add_column(head)
+        rows = [[Text("x" * cells) for cells in document.columns]] if document.columns else []
         for row in self.body.rows if self.body is not None else ():
-            table.add_row(*(cell.content for cell in row.cells))
+            rows.append([cell.content for cell in row.cells])
+        for texts in rows:
+            table.add_row(*texts)
+        document.columns = ()
+        columns = zip(heads, *rows, strict=False)
+        document.tables.append(tuple(max(cell_len(t.plain) for t in texts) for texts in columns))
         yield table
 
 
@@ -180,7 +206,9 @@ class _Document(Markdown):
         "table_open": _Table,
     }
 
-    def __init__(self, text: str, look: Look) -> None:
+    def __init__(self, text: str, look: Look, columns: Sequence[int] = ()) -> None:
         super().__init__("")
-        self.look = look
+        self.look, self.columns = look, columns
+        self.tables: list[tuple[int, ...]] = []
+        """How wide the cells of each are, once it is laid out."""
         self.parsed = parse(text)

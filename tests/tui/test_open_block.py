@@ -131,3 +131,18 @@ async def test_what_was_painted_takes_on_another_theme() -> None:
         assert message.render_lines(message.size.region)[0].text == heading.text
         writer.close(True)
         turn.end()
+
+
+async def test_the_end_of_a_growing_table_is_seen() -> None:
+    async with person(size=(80, 30)) as someone:
+        turn = await someone.ask("hello")
+        writer = says(turn, "| n | what |\n|---|---|\n")
+        for number in range(100, 200):
+            writer.delta(f"| {number} | some words |\n")
+        for number in range(200, 220):
+            writer.delta(f"| {number} | half")
+            await someone.sees(f"{number} | half")
+            writer.delta(" and half |\n")
+            await someone.sees(f"{number}   half and half")
+        writer.close(True)
+        turn.end()

@@ -9,14 +9,15 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from textual.geometry import Size
+from textual.geometry import Region, Size
+from textual.reactive import Reactive
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.blocks import same
 from tui.growing import Growing
-from tui.markdown import PARTS
+from tui.markdown import PARTS, Row
 from tui.part import Part
 
 SHARE = 0.1
@@ -45,6 +46,9 @@ class Message(Widget):
     }
     """
 
+    virtual_size = Reactive(Size(0, 0), repaint=False)
+    """Set by a layout. By itself it asks for another one, and each costs a paint."""
+
     def __init__(self, part: Part) -> None:
         super().__init__(classes=f"-{part.kind}")
         self.part = part
@@ -55,6 +59,9 @@ class Message(Widget):
         """Something is being rendered in a thread."""
         self._again = 0.0
         """When it is worth it to render again what grows."""
+        self._painted: dict[int, tuple[Row, Strip]] = {}
+        self._looks: tuple[object, ...] = ()
+        """How what is painted looks."""
 
     @property
     def settled(self) -> bool:
@@ -69,7 +76,7 @@ class Message(Widget):
         part = self.part
         if self._finished or not self.is_attached:
             return
-        new = part.text.after(self._seen)
+        new, before = part.text.after(self._seen), self._text.rows
         if part.settled:
             self._finished = True
             # What comes from the store never streamed.
@@ -77,9 +84,12 @@ class Message(Widget):
         else:
             self._text.feed(new)
         self._seen = len(part.text)
-        before = len(self._text.rows)
         self._render_some()
-        self.refresh(layout=len(self._text.rows) != before)
+        rows = self._text.rows
+        if len(rows) != len(before):
+            self.refresh(layout=True)
+        elif changed := [y for y, row in enumerate(rows) if row is not before[y]]:
+            self.refresh(Region(0, changed[0], self.size.width, len(rows) - changed[0]))
 
     # --- rendering ---
 
@@ -90,6 +100,7 @@ class Message(Widget):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
+        self._painted.clear()
         if self._text.laid:  # the theme may have changed
             self.call_next(self._lay, self._text.laid[0])
 
@@ -141,6 +152,30 @@ class Message(Widget):
         return self.part.rendered or self.part.whole or str(self.part.text)
 
     # --- painting ---
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Whenever its height changes, Textual forgets all of it. Rows that are as they were are not
+        made again, which is most of what a paint costs while text streams."""
+        looks = (crop.column_span, self.visual_style, self.text_selection, self.hover_style)
+        if looks != self._looks:
+            self._looks = looks
+            self._painted.clear()
+        rows, top = self._text.rows, self.gutter.top
+        strips = []
+        for y in crop.line_range:
+            row, strip = self._painted.get(y, (None, None))
+            if strip is None or not 0 <= y - top < len(rows) or rows[y - top] is not row:
+                break
+            strips.append(strip)
+        made = crop.y + len(strips)
+        if made < crop.bottom:
+            strips += super().render_lines(Region(crop.x, made, crop.width, crop.bottom - made))
+        self._painted = {
+            y: (rows[y - top], strip)
+            for y, strip in zip(crop.line_range, strips, strict=True)
+            if 0 <= y - top < len(rows)
+        }
+        return strips
 
     def render_line(self, y: int) -> Strip:
         width, rows = self.size.width, self._text.rows

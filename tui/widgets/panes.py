@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
+from textual.geometry import Size
+from textual.reactive import Reactive
 
 from tui.code import arguments
 from tui.part import Part, duration
@@ -21,6 +23,8 @@ class Answer(VerticalScroll):
     DEFAULT_CSS = """
     Answer { scrollbar-size-vertical: 1; }
     """
+    virtual_size = Reactive(Size(0, 0), repaint=False)
+    """As a message's."""
 
     def follow(self) -> None:
         """Stay at the end, once there is more than fits."""

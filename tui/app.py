@@ -19,6 +19,7 @@ from tui import theme as themes
 from tui.asking import Asking
 from tui.drafting import Drafting
 from tui.history import History
+from tui.paper import Paper
 from tui.picking import Picking
 from tui.rooms import Rooms
 from tui.session import Session
@@ -123,6 +124,9 @@ class AgentApp(App[int]):
         """Made when it is first opened."""
         self.queued, self.status_line = Queued(), StatusLine()
         self.prompt = Prompt(self._history, lambda: not self.queued.empty)
+
+    def get_default_screen(self) -> Paper:
+        return Paper(id="_default")
 
     def compose(self) -> ComposeResult:
         yield Tabs()

@@ -30,11 +30,7 @@ from tui.blocks import parse
 from tui.words import shown, wrap
 
 Look = Mapping[str, Style]
-"""How the parts of a text look: a style for each of PARTS."""
-PARTS = (
-    "heading", "code", "block", "quote", "rule", "link", "keyword", "string", "number", "comment",
-    "function",
-)  # fmt: skip
+"""How the parts of a text look: a style for each of paper's PARTS."""
 _TOKENS = {
     ("Comment",): "comment",
     ("Keyword",): "keyword",

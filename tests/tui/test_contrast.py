@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.style import Style
 
-from tests.tui.played import Played, person
+from tests.tui.played import Played, person, says
 from tests.tui.scenes import Scene, asked, rooms, turns
 from tui import theme
 
@@ -55,3 +55,15 @@ async def test_what_is_written_stands_out(scene: Scene, tmp_path: Path) -> None:
         await someone.pilot.pause()
         for text, style in written(someone.app):
             assert style.color and (style.color.is_default or style.color != style.bgcolor), text
+
+
+async def test_a_theme_whose_grey_goes_by_its_background() -> None:
+    async with person(size=(80, 24)) as someone:
+        turn = await someone.ask("and?")
+        says(turn, "> as somebody said").close(True)
+        turn.end()
+        await someone.sees("somebody said")
+        someone.app.theme = "textual-light"
+        await someone.pilot.pause()
+        quoted = {text: ratio(style) for text, style in written(someone.app) if "somebody" in text}
+        assert quoted and min(quoted.values()) > 4.5, quoted

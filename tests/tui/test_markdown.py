@@ -7,7 +7,8 @@ from rich.style import Style
 
 from tests.tui.played import person, says, screen_text
 from tui.growing import Growing
-from tui.markdown import PARTS, Row, plain, rendered
+from tui.markdown import Row, plain, rendered
+from tui.paper import PARTS
 from tui.widgets.message import Message
 
 LOOK = {part: Style.null() for part in PARTS}

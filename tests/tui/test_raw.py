@@ -12,6 +12,7 @@ from agent.conversation import Conversation, Entry
 from agent.formats.base import Format
 from agent.hub import Log
 from tui import theme
+from tui.paper import Paper
 from tui.widgets.raw import Raw
 from tui.widgets.stream import Stream
 
@@ -32,6 +33,9 @@ class Letters:
 
 
 class Bare(App[None]):
+    def get_default_screen(self) -> Paper:
+        return Paper()
+
     def compose(self) -> ComposeResult:
         yield Raw()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -17,7 +16,8 @@ from textual.widget import Widget
 
 from tui.blocks import same
 from tui.growing import Growing
-from tui.markdown import PARTS, Row
+from tui.markdown import Row
+from tui.paper import PARTS, Paper
 from tui.part import Part
 
 SHARE = 0.1
@@ -28,21 +28,10 @@ class Message(Widget):
     """One message: a single widget, however long it is. Where references defined later or some nested
     list come out differently in one piece, all is rendered once more at the end."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"message--{part}" for part in PARTS}
     DEFAULT_CSS = """
     Message {
         height: auto;
         &.-commentary { color: $text-muted; }
-        & > .message--heading { color: $primary; text-style: bold; }
-        & > .message--code { color: $accent; }
-        & > .message--block { background: $surface; }
-        & > .message--quote, & > .message--comment { color: $text-muted; }
-        & > .message--rule { color: $rule; }
-        & > .message--link { color: $primary; text-style: underline; }
-        & > .message--keyword { color: $secondary; }
-        & > .message--string { color: $success; }
-        & > .message--number { color: $warning; }
-        & > .message--function { color: $primary; }
     }
     """
 
@@ -105,9 +94,8 @@ class Message(Widget):
             self.call_next(self._lay, self._text.laid[0])
 
     def _lay(self, width: int) -> None:
-        look = {
-            part: self.get_component_rich_style(f"message--{part}", partial=True) for part in PARTS
-        }
+        assert isinstance(self.screen, Paper)
+        look = {part: self.screen.look(f"message--{part}") for part in PARTS}
         if (width, look) != self._text.laid:
             self._text.lay(width, look)
             self._render_some()

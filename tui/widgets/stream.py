@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
@@ -15,13 +14,9 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from tui.paper import Paper
 from tui.words import wrap
 
-STYLES = (
-    "head", "faint", "error", "keyword", "name", "string", "number", "comment", "added", "removed",
-    "mark", "odd", "repair",
-)  # fmt: skip
-"""What a piece of text may be; the looks of each are the theme's."""
 INSET = " inset"
 """Behind a style, or alone: its lines are quoted in what stands around them, all rows of theirs."""
 _BAR = "  │ "
@@ -53,7 +48,6 @@ class Line:
 class Stream(ScrollView, can_focus=True):
     """Costs what was added, not what is there: rows once wrapped stay as they are."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"stream--{style}" for style in STYLES}
     DEFAULT_CSS = """
     Stream {
         height: 1fr; overflow-x: hidden; overflow-y: auto;
@@ -182,9 +176,9 @@ class Stream(ScrollView, can_focus=True):
         number, start, end = self._rows[at]
         line, plain = self._lines[number], self.visual_style.rich_style
         low, high = self._selected(number, end)
-        segments = []
+        segments, paper = [], self._paper
         for first, last, style in line.runs(start, end):
-            shade = self.get_component_rich_style(f"stream--{style}") if style else plain
+            shade = plain + paper.look(f"stream--{style}") if style else plain
             places = {first, last, min(max(low, first), last), min(max(high, first), last)}
             for a, b in pairwise(sorted(places)):
                 segments.append(Segment(line.text[a:b], self._chosen(shade, low <= a < high)))
@@ -196,8 +190,13 @@ class Stream(ScrollView, can_focus=True):
     def _bar(self, start: int, number: int) -> Strip:
         """In front of a row, not of its text: who selects from it selects from the row's start."""
         place = Style.from_meta({"offset": (start, number)})
-        faint = self.get_component_rich_style("stream--faint") + place
+        faint = self.visual_style.rich_style + self._paper.look("stream--faint") + place
         return Strip([Segment(one, faint) for one in _BAR])
+
+    @property
+    def _paper(self) -> Paper:
+        assert isinstance(self.screen, Paper)
+        return self.screen
 
     def _selected(self, number: int, end: int) -> tuple[int, int]:
         """From where to where a line is selected."""

@@ -33,6 +33,8 @@ class Watched:
         self._live: list[Said] = []
         """Of these not all is shown yet."""
         self._shown = 0
+        self._turned = False
+        """What is shown is of the page before."""
         self._showing = asyncio.Lock()
 
     @property
@@ -62,8 +64,12 @@ class Watched:
             self.idle and _goes_on(turn.conversation, self.conversation)
         )
 
-    def begin(self, turn: Turn, said: Said) -> None:
+    def begin(self, turn: Turn, said: Said, *, anew: bool = False) -> None:
+        """``anew``: on a new page."""
         self.turn, self.conversation = turn, turn.conversation
+        if anew:
+            self.said, self._live, self._shown = [], [], 0
+            self._turned = True
         self.said.append(said)
         self._live.append(said)
         words = " ".join(said.prompt[:LOOKED].split())
@@ -74,11 +80,14 @@ class Watched:
         async with self._showing:
             if not self.seen.is_set():
                 return
-            new = self.said[self._shown :]
-            self._shown = len(self.said)
-            if len(new) > 1:
+            # Taken at once: more may begin while this waits.
+            said, turned = self.said[:], self._turned
+            new = said[self._shown :]
+            self._shown, self._turned = len(said), False
+            if turned or len(new) > 1:
                 await self.transcript.clear()
-                await self.transcript.recall(self.said[:-1])
+            if len(new) > 1:
+                await self.transcript.recall(said[:-1])
             if new:
                 await self.transcript.begin(new[-1])
         self.follow()
@@ -88,15 +97,6 @@ class Watched:
         for said in self._live:
             self.transcript.follow(said)
         self._live = [said for said in self._live if said.running]
-
-    async def clear(self) -> None:
-        """Begin a new page."""
-        async with self._showing:
-            self.said.clear()
-            self._live.clear()
-            self._shown = 0
-            if self.transcript.is_attached:
-                await self.transcript.clear()
 
 
 def _goes_on(new: Conversation, old: Conversation) -> bool:

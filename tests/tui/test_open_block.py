@@ -10,7 +10,8 @@ from rich.style import Style
 
 from tests.tui.played import person, says
 from tui.growing import Growing
-from tui.markdown import PARTS, Row
+from tui.markdown import Row
+from tui.paper import PARTS
 from tui.widgets.message import Message
 
 LOOK = {part: Style(color=f"color({20 + number})") for number, part in enumerate(PARTS)}

@@ -93,7 +93,7 @@ class _Reader:
         architecture: Value = ""
         for _ in range(self._counts()[1]):
             key, kind = self._string().decode(), self._unpack("<I")[0]
-            if key == "tokenizer.ggml.tokens":
+            if architecture and key == "tokenizer.ggml.tokens":
                 return str(architecture), self._unpack("<IQ")[1]
             value = self._value(kind)
             if key == "general.architecture":

@@ -257,10 +257,12 @@ def _without_tokens(path: Path) -> object:
         architecture, count = header.vocabulary(path)
     except EngineError:
         return None  # llama.cpp will say what is wrong with it
+    if len(size := f"{architecture}.vocab_size".encode()) >= lib.llama_model_kv_override.key.size:
+        return None  # likewise
     said = (lib.llama_model_kv_override * 3)()  # the last, empty, ends the list
     said[0].key, said[0].tag = b"tokenizer.ggml.model", lib.LLAMA_KV_OVERRIDE_TYPE_STR
     said[0].value.val_str = b"none"
-    said[1].key, said[1].tag = f"{architecture}.vocab_size".encode(), lib.LLAMA_KV_OVERRIDE_TYPE_INT
+    said[1].key, said[1].tag = size, lib.LLAMA_KV_OVERRIDE_TYPE_INT
     said[1].value.val_i64 = count
     return said
 

@@ -44,9 +44,10 @@ async def test_a_truncated_file(tmp_path: Path, gguf: Path, share: float) -> Non
     assert "is incomplete" in await failure(tmp_path / "x.gguf")
 
 
-async def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path) -> None:
-    path = random_gguf.write(tmp_path / "x.gguf", architecture="abacus")
-    assert "unknown model architecture: 'abacus'" in await failure(path)
+@pytest.mark.parametrize("length", [3, 116, 117, 1000])
+async def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path, length: int) -> None:
+    path = random_gguf.write(tmp_path / "x.gguf", architecture="a" * length)
+    assert f"unknown model architecture: '{'a' * length}'" in await failure(path)
 
 
 async def test_a_model_without_its_tensors(tmp_path: Path) -> None:

@@ -26,9 +26,13 @@ async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset
     Raises MCPError or ValidationError.
     """
     found: dict[str, T.Tool] = {}
-    for page in await _pages(lambda cursor: client.list_tools(cursor=cursor)):
-        for tool in page.tools:
-            found.setdefault(tool.name, tool)
+    try:
+        for page in await _pages(lambda cursor: client.list_tools(cursor=cursor)):
+            for tool in page.tools:
+                found.setdefault(tool.name, tool)
+    except MCPError as error:
+        if client.server_capabilities.tools is not None or error.code != T.METHOD_NOT_FOUND:
+            raise  # else it has prompts or resources, and no tools
     tools = [
         Tool(
             server=server,

@@ -142,6 +142,19 @@ async def test_a_new_prompt_is_told(plain: Host) -> None:
     assert [one.name for one in await plain.prompts("plain")] == ["greet"]
 
 
+async def test_a_server_without_tools_has_its_prompts(hosting: Hosting) -> None:
+    host = hosting(server("prompts"))
+    told = list[str]()
+    host.listen(told.append)
+    await host.start()
+    await host.settled()
+    (state,) = host.servers()
+    assert (state.status, state.tools, told) == ("ready", [], ["prompts"])
+    assert [one.name for one in await host.prompts("prompts")] == ["first"]
+    await until(lambda: len(told) > 1)
+    assert [one.name for one in await host.prompts("prompts")] == ["first", "second"]
+
+
 async def test_resources_are_two_tools_and_prompts_can_be_read(plain: Host) -> None:
     listed = await plain.call(tool(plain, "plain__list_resources"), {})
     assert listed.text.splitlines()[0] == "note://one  (note, text/plain, The first note.)"

@@ -56,7 +56,11 @@ class Metrics:
         self._repairs = Counter(
             "agent_repairs", "Malformed markup that was mended.", ["rule"], registry=to
         )
-        self._gauge("agent_turns_running", "Turns that have not ended.", lambda: runtime.running)
+        self._gauge(
+            "agent_turns_running",
+            "Turns that have not ended, and requests that are being read.",
+            lambda: runtime.running,
+        )
         self._gauge(
             "agent_engine_requests",
             "Generations that run or wait for a sequence of the engine.",

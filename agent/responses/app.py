@@ -24,7 +24,8 @@ from agent.responses.errors import JSON, ApiError, broken, too_many
 from agent.responses.guard import Guard, read_body
 from agent.responses.memory import Memo, Memory
 from agent.responses.plan import Exposed, Plan, named_model, plan
-from agent.responses.requests import CreateResponse, parse
+from agent.responses.reading import parse
+from agent.responses.requests import CreateResponse
 from agent.responses.stream import Body, EventStream, Wire
 from agent.runtime import Runtime
 from agent.turn import Turn

@@ -19,12 +19,11 @@ from agent import events as ev
 from agent.responses.errors import ApiError, invalid, unsupported
 from agent.responses.guard import read_body
 from agent.responses.plan import LOGPROBS
+from agent.responses.reading import json_object, validate
 from agent.responses.requests import (
     CreateResponse,
     Part,
     Wire,
-    json_object,
-    validate,
 )
 from agent.responses.stream import Body, EventStream
 

@@ -17,7 +17,7 @@ from agent.items import new_id
 from agent.responses.errors import JSON, ApiError, too_many
 from agent.responses.guard import read_body
 from agent.responses.packed import packed
-from agent.responses.requests import parse
+from agent.responses.reading import parse
 from agent.responses.stored import listed
 from agent.responses.stream import Body
 from agent.turn_end import RATE_LIMIT

@@ -1,10 +1,9 @@
-"""The body of ``POST /v1/responses``. Unknown fields are ignored, wrong types refused."""
+"""The fields of ``POST /v1/responses``. Unknown fields are ignored, wrong types refused."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import pydantic_core
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -13,14 +12,8 @@ from pydantic import (
     PrivateAttr,
     StringConstraints,
     Tag,
-    ValidationError,
 )
 
-from agent.responses.errors import ApiError, from_validation, invalid
-
-MOST = 10_000
-"""Items or tools of a request, with their parts: others wait as long as they are read."""
-W = TypeVar("W", bound="Wire")
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 
 
@@ -355,54 +348,6 @@ class CreateResponse(Wire):
         """The input as it came, with the fields that are not read."""
         return self._sent
 
-
-_TAGS = frozenset(
-    {*ITEMS, "custom_tool_call_output", "function", "custom", "namespace", "mcp", "other"}
-    | {AllowedTools.__name__, ApprovalFilter.__name__, ToolChoice.__name__, "text", "grammar"}
-)
-
-
-def parse(body: bytes) -> CreateResponse:
-    """Read a body. Raises ApiError: 400, with the place of what is wrong."""
-    return asked(json_object(body), len(body))
-
-
-def asked(value: dict[str, Any], size: int) -> CreateResponse:
-    """``size``: bytes that the value was read from. Raises ApiError."""
-    request = validate(CreateResponse, value)
-    request._sent, request._sent_bytes = value.get("input") or "", size
-    return request
-
-
-def json_object(body: bytes) -> dict[str, Any]:
-    """Raises ApiError."""
-    try:
-        value = pydantic_core.from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        message = f"The body of the request is not valid JSON: {error}."
-        raise ApiError(400, message, code="invalid_json") from None
-    if not isinstance(value, dict):
-        raise ApiError(400, "The body of the request must be a JSON object.", code="invalid_type")
-    return value
-
-
-def validate(kind: type[W], value: dict[str, Any]) -> W:
-    """Raises ApiError."""
-    for param in ("input", "messages", "tools"):
-        if (number := _pieces(value.get(param))) > MOST:
-            message = (
-                f"Invalid '{param}': array too long. Expected at most {MOST} items and parts of"
-                f" items, but got {number} instead."
-            )
-            raise invalid(param, message, "array_above_max_length")
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        raise from_validation(error, _TAGS) from None
-
-
-def _pieces(given: object) -> int:
-    """A list's items, and what is in the lists of those."""
-    items = given if isinstance(given, list) else []
-    fields = (field for item in items if isinstance(item, dict) for field in item.values())
-    return len(items) + sum(len(field) for field in fields if isinstance(field, list))
+    def came(self, value: dict[str, Any], size: int) -> None:
+        """``value``: what it was read from, of so many bytes."""
+        self._sent, self._sent_bytes = value.get("input") or "", size

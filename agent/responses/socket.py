@@ -20,7 +20,8 @@ from agent.compact_turn import WarmTurn
 from agent.responses.errors import ApiError, broken, invalid, too_long, too_many
 from agent.responses.kept import Kept
 from agent.responses.memory import Memory
-from agent.responses.requests import InputItem, asked, json_object
+from agent.responses.reading import asked, json_object
+from agent.responses.requests import InputItem
 from agent.turn import Turn
 
 if TYPE_CHECKING:

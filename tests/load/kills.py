@@ -26,7 +26,7 @@ from agent.items import new_id
 from agent.journal import Journal
 from agent.responses.app import Endpoint
 from agent.responses.archive import Archive
-from agent.responses.requests import parse
+from agent.responses.reading import parse
 from agent.responses.stream import Wire
 from agent.runtime import Runtime
 from agent.shared import Shared

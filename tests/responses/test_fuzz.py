@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.responses.errors import ApiError
-from agent.responses.requests import parse
+from agent.responses.reading import parse
 from tests.load.bodies import Fuzzer
 from tests.responses.conftest import Serve
 from tests.responses.scripts import HELLO

@@ -14,7 +14,7 @@ from agent.responses import plan
 from agent.responses.errors import ApiError
 from agent.responses.length import tokenised
 from agent.responses.memory import Memo
-from agent.responses.requests import MOST
+from agent.responses.reading import MOST
 from tests.invariants import check
 from tests.responses.conftest import Serve, plain_http
 from tests.responses.scripts import HELLO, LONG, WEATHER, final

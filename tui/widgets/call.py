@@ -23,8 +23,7 @@ class Call(Vertical):
         height: auto; padding: 0 1; background: $surface; border-left: outer $rule;
         & > .head { height: 1; color: $text-muted; }
         & > Stream { margin-left: 2; }
-        & > .result { color: $text-muted; display: none; }
-        &.-ran > .result { display: block; border-top: solid $rule; }
+        & > .result { color: $text-muted; border-top: solid $rule; }
     }
     """
 
@@ -32,15 +31,14 @@ class Call(Vertical):
         super().__init__()
         self.part = part
         self._head = Static("", classes="head", markup=False)
-        self._arguments = Stream(grows=True, classes="arguments")
-        self._result = Stream(grows=True, classes="result")
+        self._arguments = Stream(grows=True, follows=False, classes="arguments")
+        self._result: Stream | None = None
         self._seen = self._seen_output = 0
         self._whole = self._settled = self._open = False
 
     def compose(self) -> ComposeResult:
         yield self._head
         yield self._arguments
-        yield self._result
 
     def on_mount(self) -> None:
         self.follow()
@@ -59,6 +57,8 @@ class Call(Vertical):
     def follow(self, now: float | None = None) -> None:
         """Show what came since the last call; ``now``: for how long it goes on."""
         part = self.part
+        if not self._arguments.is_attached:
+            return
         self._show_head(duration(part, now))
         if part.whole is None:
             self._arguments.write(part.text.after(self._seen))
@@ -68,12 +68,10 @@ class Call(Vertical):
             self._arguments.cut()
             self._arguments.write_runs(arguments(part.whole, part.title))
         if part.result is None and len(part.output) > self._seen_output:
-            self.add_class("-ran")
-            self._result.write(part.output.after(self._seen_output))
+            self._below().write(part.output.after(self._seen_output))
             self._seen_output = len(part.output)
         elif part.result is not None and not self._settled:
             self._settled = True
-            self.add_class("-ran")
             self._show_result()
 
     def _show_head(self, spent: str) -> None:
@@ -93,6 +91,14 @@ class Call(Vertical):
         shown = lines[hidden:] if failed else lines[: len(lines) - hidden]
         told = [(f"… {hidden} more lines (Ctrl-O opens)", "faint")] if hidden else []
         text = [("\n".join(shown) if lines != [""] else "(no output)", "error" if failed else "")]
-        self._result.cut()
+        result = self._below()
+        result.cut()
         for run in told + text if failed else text + told:
-            self._result.line(*run)
+            result.line(*run)
+
+    def _below(self) -> Stream:
+        """For what comes back; made when something does."""
+        if self._result is None:
+            self._result = Stream(grows=True, follows=False, classes="result")
+            self.mount(self._result)
+        return self._result

@@ -39,8 +39,7 @@ class Thought(Vertical):
     Thought {
         height: auto;
         Stream { color: $text-muted; margin-left: 2; max-height: 8; }
-        &.-done Stream { max-height: 100%; display: none; }
-        &.-open Stream { display: block; max-height: 100%; }
+        &.-open Stream { max-height: 100%; }
     }
     """
 
@@ -50,12 +49,12 @@ class Thought(Vertical):
         self._seen = 0
         self._clock = 0.0
         self._fold = Fold("", markup=False)
-        self._text = Stream(grows=True)
+        self._text: Stream | None = None
+        """Only while it is seen."""
         self._open = False
 
     def compose(self) -> ComposeResult:
         yield self._fold
-        yield self._text
 
     def on_mount(self) -> None:
         self.follow()
@@ -68,18 +67,27 @@ class Thought(Vertical):
     def open(self, value: bool) -> None:
         self._open = value
         self.set_class(value, "-open")
-        self._head()
+        self.follow()
 
     def follow(self, now: float | None = None) -> None:
         """Show what came since the last call; ``now``: for how long it goes on."""
         self._clock = now or self._clock
+        if not self._fold.is_attached:
+            return
+        self._head()
+        if self.part.settled and not self._open:
+            if self._text is not None:
+                self._text.remove()
+                self._text = None
+            return
+        if self._text is None:
+            self._text, self._seen = Stream(grows=True), 0
+            self.mount(self._text)
         new = self.part.text.after(self._seen)
-        self._seen = len(self.part.text)
         if self.part.settled and not self._text.text and not new:
             new = self.part.whole or ""
+        self._seen = len(self.part.text)
         self._text.write(new)
-        self.set_class(self.part.settled, "-done")
-        self._head()
 
     def _head(self) -> None:
         arrow = "▾" if self._open or not self.part.settled else "▸"

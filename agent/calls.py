@@ -18,6 +18,7 @@ from agent.formats.recipients import ALIASES, Recipients
 from agent.hosted import INTERRUPTED, Approved, CodeWriter, HeldWriter, SearchWriter, Writer
 from agent.items import CustomCallWriter, FunctionCallWriter, McpCallWriter, MessageWriter
 from tools.base import Tool, ToolResult
+from tools.results import shorten
 
 if TYPE_CHECKING:
     from agent.turn import Turn
@@ -26,6 +27,8 @@ PYTHON = "python"
 """The model's own tool for code, whose body is no JSON."""
 SAME_FAILURE = 3
 """So many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
+PRINTED = 8_000
+"""Characters that are kept of what a call printed until it was stopped."""
 NOT_FOUND, REFUSED, OVER_BUDGET = -32601, -32001, -32003
 
 
@@ -44,6 +47,8 @@ class Call:
         self.text: str | None = None
         """What the model is told of it, once that is known."""
         self.failed = False
+        self.printed: list[str] | None = None
+        """What it has said so far, once it runs."""
         self._chunks: list[str] = []
         self._code: CodeArguments | None = None
         self.writer: FunctionCallWriter | CustomCallWriter | Writer
@@ -91,6 +96,15 @@ class Call:
                 return asked
             case _:
                 return False
+
+    def told_if(self, why: str) -> str:
+        """What the model is told of it if it goes no further; what it has done stays done."""
+        if self.text is not None:
+            return self.text
+        if self.printed is None:
+            return f"Error: {why} before it ran"
+        printed = shorten("".join(self.printed).rstrip(), PRINTED)
+        return f"{printed}\nError: {why} while it ran".lstrip()
 
     def delta(self, text: str) -> None:
         if isinstance(self.writer, CodeWriter) and self._code:
@@ -186,10 +200,10 @@ class Calls:
         """A pending call is the client's to run."""
         return any(call.client for call in self.pending)
 
-    @property
-    def untold(self) -> list[tuple[str, str | None]]:
-        """Recipients of pending calls whose results the model has not got yet, and what is known."""
-        return [(call.recipient, call.text) for call in self.pending if not call.client]
+    def untold(self, why: str) -> list[tuple[str, str]]:
+        """Recipients of pending calls whose results the model has not got yet, and what it would be
+        told if they went no further."""
+        return [(call.recipient, call.told_if(why)) for call in self.pending if not call.client]
 
     async def run(self) -> bool:
         """Run the pending calls; true when the turn is over with them.
@@ -214,11 +228,12 @@ class Calls:
         return client_is_next or self._stuck()
 
     def abandon(self, why: str) -> None:
-        """The pending calls will not run: their items are closed, and history says so."""
+        """The pending calls end here: their items are closed, and history says what was done."""
         for call in self.pending:
-            if not call.client and call.text is None:
-                call.ours.failed(ev.McpProtocolError(code=INTERRUPTED, message=f"Not run: {why}."))
-            self._tell(call, f"Error: {why}" if call.text is None else call.text)
+            if call.text is None and not call.client:
+                message = call.told_if(why)
+                call.ours.failed(ev.McpProtocolError(code=INTERRUPTED, message=message))
+            self._tell(call, call.told_if(why))
         self.pending = []
 
     def _tell(self, call: Call, text: str) -> None:
@@ -266,6 +281,7 @@ class Calls:
         assert call.tool is not None
         began = time.monotonic()
         call.ours.begins()
+        call.printed = printed = []
 
         def on_progress(progress: float, total: float | None, message: str | None) -> None:
             turn.emit(
@@ -273,6 +289,7 @@ class Calls:
             )
 
         def on_output(stream: str, text: str) -> None:
+            printed.append(text)
             turn.emit(ev.AgentToolOutputDelta(item_id=item, stream=stream, delta=text))
 
         try:

@@ -111,8 +111,7 @@ def as_if_ended(turn: Turn) -> list[Entry]:
             spans.append(Span(start, len(pieces.ids), opened, False, ""))
         ending.add_generated(form, pieces.ids, spans)
     elif form is not None:
-        for recipient, text in turn.calls.untold:
-            text = "Error: the program ended before it ran." if text is None else text
+        for recipient, text in turn.calls.untold("the program ended"):
             ending.add_result(form, recipient, text)
     return [entry for entry in (*talk.entries, *ending.entries) if not entry.reasoning]
 

@@ -201,7 +201,7 @@ class Turn:
 
     def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
         if self.prepared:
-            self.calls.abandon("the turn ended before it ran")
+            self.calls.abandon("the turn ended")
         self.emit(self.measures.stats())
         cut = ev.IncompleteDetails(reason="max_output_tokens")
         self.response = self.response.model_copy(

@@ -15,7 +15,7 @@ from agent.conversation import Conversation, User
 from agent.engine.base import EngineError, Finished, Prefill, Request, Sampling, Tokens
 from agent.events import Event
 from agent.formats.base import FunctionTool
-from agent.journal import Journal
+from agent.journal import Journal, as_if_ended
 from agent.runtime import Runtime
 from agent.store import Store
 from agent.turn import Turn
@@ -190,3 +190,23 @@ async def test_a_turn_that_waits_for_the_engine_can_be_stopped(make_runtime: Mak
     await first.done()
     check(await seen(first))
     check(await seen(second))
+
+
+async def test_a_call_that_is_stopped_while_it_runs_keeps_what_it_printed(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    code = "import time\nprint('the first line')\ntime.sleep(600)"
+    calls = {"markup": f"<|channel|>analysis to=python code<|message|>{code}<|call|>"}
+    runtime = await make_runtime(script(tmp_path / "s.jsonl", calls), tools="python")
+    turn = Turn(runtime, Conversation("c"), [User("go")], Options()).start()
+    async for batch in turn.log.follow():
+        if any(isinstance(event, ev.AgentToolOutputDelta) for event in batch):
+            break
+    decode = runtime.format.encoding.decode  # type: ignore[attr-defined]
+    if_killed = decode(as_if_ended(turn)[-1].ids)
+    assert "the first line\nError: the program ended while it ran" in if_killed
+    turn.stop()
+    final = check(await seen(turn))
+    said = "the first line\nError: interrupted while it ran"
+    assert final["status"] == "cancelled" and final["output"][0]["error"]["message"] == said
+    assert said in decode(turn.conversation.entries[-1].ids)

@@ -73,11 +73,11 @@ class AgentApp(App[int]):
         Binding("f4", "theme", "Another theme"),
         Binding("f8", "raw", "What the model reads and writes"),
         Binding("ctrl+s", "steer", "Say it now, to the turn that runs"),
-        # At once: what is typed behind it is meant for the room.
+        # At once: what is typed behind it is meant for the room, or the search.
         Binding("f5", "room('sessions')", "Conversations", priority=True),
         Binding("f6", "room('models')", "Models", priority=True),
         Binding("f7", "room('servers')", "MCP servers and tools", priority=True),
-        Binding("ctrl+f", "search", "Search what was said"),
+        Binding("ctrl+f", "search", "Search what was said", priority=True),
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
 
@@ -174,7 +174,7 @@ class AgentApp(App[int]):
         self.talk.said = self.talk.latest = None
         self.follow_raw()
         await self.starting.recall()
-        self.show_status()
+        self.starting.show_model()
 
     # --- the person's turns ---
 
@@ -265,6 +265,14 @@ class AgentApp(App[int]):
             self.prompt.replace_with(await edited(self, self.prompt.whole))
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Rooms and one-line inputs have a Ctrl-F of their own."""
+        if action != "search":
+            return True
+        from textual.widgets import Input
+
+        return self.screen is self.default_screen and not isinstance(self.focused, Input)
 
     async def action_search(self) -> None:
         from tui.widgets.search import Search

@@ -80,11 +80,16 @@ class Starting:
         app.query_one(Welcome).tell(*lines)
         if app.session.serving is not None:
             app.status.address = app.session.serving.address
-        self._show_model()
+        self.show_model()
 
-    def _show_model(self) -> None:
+    def show_model(self) -> None:
+        """On what it runs, and how full that is before the first turn."""
         app = self._app
         runtime = app.session.runtime
+        if app.talk.said is None:
+            app.status.speed = 0.0
+            goes_on = app.session.position > 0
+            app.status.context_used = app.session.context_used() if goes_on else None
         app.status.model = runtime.model.name
         app.status.context_length = runtime.context_length
         app.show_status()
@@ -117,7 +122,7 @@ class Starting:
             # How long the context is depends on the memory: now it is known.
             self.loading = ""
             gc.freeze()  # what is there now stays
-            self._show_model()
+            self.show_model()
 
     def _learn_prompts(self) -> None:
         from tui.commands.prompts import learn

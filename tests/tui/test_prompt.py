@@ -33,6 +33,15 @@ async def test_a_command_is_completed_and_run() -> None:
         await someone.sees("Writing")
 
 
+async def test_what_is_offered_hides_nothing_that_is_written() -> None:
+    async with person(size=(60, 15)) as someone:
+        await someone.pilot.press("/")
+        await someone.sees("/branch")
+        rows = screen_text(someone.app).splitlines()
+        assert [row.strip(" │") for row in rows[-3:-2]] == ["/"]
+        assert len([row for row in rows if row.startswith("│ /")]) == 8 + 1
+
+
 async def test_a_file_is_found_named_and_sent_with_its_text(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "my notes.txt").write_text("one\ntwo\n")

@@ -100,6 +100,19 @@ async def test_a_conversation_is_found_by_what_was_said_and_opened(
     assert len(store.turns("conv_a")) == 2
 
 
+async def test_the_last_line_tells_how_full_this_conversation_is(visit: Any, store: Store) -> None:
+    keep(store, "conv_a", "Where is Paris?", "In France.")
+    async with visit() as someone:
+        status = someone.app.status
+        await someone.press(*"hello", "enter")
+        await someone.until(lambda: status.context_used and status.doing == "ready")
+        await someone.press(*"/new", "enter")
+        await someone.until(lambda: not status.context_used and not status.speed)
+        await someone.press(*"/resume conv_a", "enter")
+        await someone.until(lambda: status.context_used)
+        assert status.context_used == someone.app.session.context_used()
+
+
 async def test_a_conversation_is_renamed_forked_and_deleted(visit: Any, store: Store) -> None:
     keep(store, "conv_a", "Where is Paris?", "In France.")
     async with visit() as someone:
@@ -242,7 +255,7 @@ async def test_a_new_person_takes_over_servers_and_is_greeted_once(
         await someone.press("y")
         await someone.sees("Added to")
         await someone.press("f7")
-        await someone.sees("● plain", "15 tools")
+        await someone.sees("● plain", "16 tools")
     async with visit(shared=real) as someone:
         await someone.until(lambda: someone.app.session.runtime.loaded)
         assert "Welcome" not in screen_text(someone.app)
@@ -250,6 +263,10 @@ async def test_a_new_person_takes_over_servers_and_is_greeted_once(
 
 async def test_who_writes_at_once_writes_into_the_prompt(visit: Any, models_toml: Path) -> None:
     async with visit(shared={"engine": None}) as someone:
+        await someone.sees("Welcome")
+        await someone.press("f1")
+        await someone.sees("Keys and commands")
+        await someone.press("escape")
         await someone.sees("Welcome")
         await someone.press(*"hello there")
         await someone.sees("│ hello there")

@@ -73,6 +73,22 @@ def test_a_turn_and_its_pieces_at_80_columns(home: Path, tmp_path: Path, script:
         assert terminal.leave() == 0 and terminal.restored
 
 
+def test_what_is_typed_right_behind_ctrl_f_is_searched(
+    home: Path, tmp_path: Path, script: Script
+) -> None:
+    engine = script({"markup": "<|channel|>final<|message|>In the <hay>.<|return|>"})
+    with program("--engine", engine, home=home, cwd=tmp_path) as terminal:
+        terminal.wait_for("Ask something")
+        terminal.press("Where is it?\r")
+        terminal.wait_for(lambda text: ready(text) and "In the <hay>." in text)
+        terminal.press("\x06<hay>")  # Ctrl-F
+        terminal.wait_for("1/1")
+        terminal.press(STOP)
+        terminal.wait_for("Ask something")
+        terminal.press(LEAVE)
+        assert terminal.leave() == 0 and terminal.restored
+
+
 def test_escape_stops_a_slow_answer_and_it_goes_on(
     home: Path, tmp_path: Path, script: Script
 ) -> None:

@@ -65,10 +65,13 @@ async def close(app: AgentApp, _: str) -> None:
 
 async def stop(app: AgentApp, _: str) -> None:
     looked = app.watching.looked
-    if looked is None:
+    turn = app.turn if looked is None else looked.turn
+    if turn is None:
+        app.notify("Nothing runs here.")
+    elif looked is None:
         app.talk.stop()
-    elif looked.turn is not None:
-        looked.turn.stop()
+    else:
+        turn.stop()
 
 
 COMMANDS = (

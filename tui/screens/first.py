@@ -76,7 +76,10 @@ class First(ModalScreen[str]):
     """Its result: an offer's id. Whoever writes instead, writes into the prompt."""
 
     app: AgentApp
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss('')", show=False),
+        Binding("f1", "app.help", show=False),
+    ]
     DEFAULT_CSS = """
     First {
         align: center middle;

@@ -21,7 +21,7 @@ class Choices(Static):
     Choices {
         overlay: screen; constrain: inside inside; height: auto; width: auto; max-width: 100%;
         min-width: 30; padding: 0 1; border: round $rule; background: $background; display: none;
-        border-subtitle-color: $text-muted;
+        border-subtitle-color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis;
     }
     """
 

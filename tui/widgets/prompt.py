@@ -46,7 +46,6 @@ class Prompt(TextArea):
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
         Binding("ctrl+up,alt+up", "app.pick", "An earlier message", show=False),
         Binding("ctrl+s", "app.steer", "Say it now", show=False),
-        Binding("ctrl+f", "app.search", "Search", show=False),
         Binding("ctrl+g", "edit_outside", "Write in $EDITOR", show=False),
         Binding("ctrl+y", "app.command('copy')", "Copy the answer", show=False),
         Binding("alt+y", "app.command('copy', 'code')", "Copy the last code block", show=False),

@@ -83,7 +83,7 @@ class Search(Horizontal):
         yield self._count
 
     def on_mount(self) -> None:
-        self.query_one(Input).focus()
+        self.screen.set_focus(self.query_one(Input))  # before the next key
 
     async def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()

@@ -141,6 +141,11 @@ class Message(Widget):
 
     # --- painting ---
 
+    @property
+    def text_selection(self) -> Selection | None:
+        """None once it was removed: until the next layout it may still be painted."""
+        return super().text_selection if self.is_attached else None
+
     def render_lines(self, crop: Region) -> list[Strip]:
         """Whenever its height changes, Textual forgets all of it. Rows that are as they were are not
         made again, which is most of what a paint costs while text streams."""

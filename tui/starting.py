@@ -103,6 +103,7 @@ class Starting:
             await self.load(app.session.load)
         except EngineError as error:
             app.chat.say(str(error), error=True)
+        gc.freeze()  # what is there now stays; at another model conversations have come and gone
         self._tell_servers()
         self._learn_prompts()
 
@@ -121,7 +122,6 @@ class Starting:
         finally:
             # How long the context is depends on the memory: now it is known.
             self.loading = ""
-            gc.freeze()  # what is there now stays
             self.show_model()
 
     def _learn_prompts(self) -> None:

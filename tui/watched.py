@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from tui.widgets.tabs import State
 from tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from agent.turn import Turn
     from tui.said import Said
 
-State = Literal["running", "done", "failed"]
 LOOKED = 500
 """Characters of a prompt in which its first words are looked for."""
 

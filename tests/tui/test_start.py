@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from agent import __main__ as entry
 from agent import cli
 from agent.shared import Shared
+from tests.tui.played import person
 
 
 def test_nothing_heavy_is_imported_before_the_first_paint(tmp_path: Path) -> None:
@@ -68,3 +70,14 @@ def test_with_simple_options_the_app_is_what_the_command_would_be(
 )
 def test_all_else_is_read_by_the_command(arguments: list[str]) -> None:
     assert entry._simple(arguments) is None
+
+
+async def test_another_model_keeps_nothing_that_is_gone() -> None:
+    async def work(progress: object) -> None:
+        pass
+
+    async with person() as someone:
+        before = gc.get_freeze_count()
+        made = [[number] for number in range(1000)]
+        await someone.app.starting.load(work)
+        assert gc.get_freeze_count() < before + len(made)

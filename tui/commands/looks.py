@@ -47,7 +47,7 @@ async def served(app: AgentApp, number: str) -> None:
 
     if not number:
         await app.action_served(1)
-    elif number.isdecimal() and int(number) <= len(app.watching.tabs):
+    elif number in map(str, range(len(app.watching.tabs) + 1)):
         await app.watching.pick(int(number))
     else:
         raise UserError(f"There is no tab {number}; /served and a blank lists them.")

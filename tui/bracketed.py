@@ -20,7 +20,7 @@ START, END = "\x1b[200~", "\x1b[201~"
 SOON = 0.1
 """Seconds behind an end in which another one tells that it was not the terminal's."""
 LARGE = 1000
-"""Characters: nobody types so many within that time."""
+"""Characters: nobody types so many within that time, or behind so many in one read."""
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~])?")
 _CUT = re.compile(r"\x1b(?:\[[0-?]{0,8})?\Z")
 """A sequence of which more may come."""
@@ -37,29 +37,36 @@ class Marked:
 
     def read(self, data: str) -> str:
         """The same, with nothing in a paste that could be more than text."""
+        much = len(data) > LARGE
         if self._inside:
-            return self._text(data)
-        if self._clock() - self._ended < SOON and (END in data or len(data) > LARGE):
-            shown = START + self._text(data)
+            return self._text(data, much)
+        if self._clock() - self._ended < SOON and (much or END in self._cut + data):
+            shown = START + self._text(data, much)
             return shown + self._end() if self._inside else shown
+        self._cut = ""
         # The mark may come in two pieces, of which Textual has the first already.
         at = (self._before + data).find(START)
         if at < 0:
             self._before = (self._before + data)[1 - len(START) :]
             return data
         at += len(START) - len(self._before)
-        return data[:at] + self._text(data[at:])
+        return data[:at] + self._text(data[at:], much)
 
-    def _text(self, data: str) -> str:
-        """Pasted, up to the last end in it; what is behind that was typed."""
+    def _text(self, data: str, much: bool) -> str:
+        """Pasted, up to the last end in it; what is behind that was typed, unless ``much`` came at
+        once: then the end is the page's own, or nothing is behind it."""
         self._inside, self._before = True, ""
-        text, end, typed = (self._cut + data).rpartition(END)
-        if not end:
-            text, typed = typed, ""
-        cut = None if end else _CUT.search(text)
+        whole = self._cut + data
+        text, end, typed = whole.rpartition(END)
+        cut = None
+        if much or not end:
+            text, typed = whole, ""
+            cut = _CUT.search(text)
         self._cut = cut[0] if cut else ""
         text = _SEQUENCE.sub("", text.removesuffix(self._cut))
-        return text + self._end() + self.read(typed) if end else text
+        if end:
+            text += self._end()
+        return text + self.read(typed) if typed else text
 
     def _end(self) -> str:
         self._inside, self._ended = False, self._clock()

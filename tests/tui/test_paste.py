@@ -39,6 +39,14 @@ def test_who_ends_the_paste_from_within_it_presses_nothing() -> None:
     assert (pasted, keys) == ("one" + "\x11" * (LARGE + 1) + "\r", ["b"])
 
 
+@pytest.mark.parametrize("size", [LARGE + 1, 1024, 4095, 4096])
+def test_a_long_page_that_ends_its_paste_presses_nothing_wherever_it_is_cut(size: int) -> None:
+    for before in range(len(END) + 2):
+        whole = START + "x" * before + f"{END}\ry" * 1000 + END
+        pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+        assert parsed([*pieces, "b"]) == ("x" * before + "\ry" * 1000, ["b"])
+
+
 def test_what_is_typed_and_pasted_in_turns() -> None:
     assert parsed([f"{START}a{END}\r{START}b{END}", "\r"])[1] == ["enter"]
     assert parsed([f"{START}a{END}", "\x1b[A", f"{START}b{END}"]) == ("ab", ["up"])

@@ -18,7 +18,7 @@ from agent.formats.recipients import ALIASES, Recipients
 from agent.hosted import INTERRUPTED, Approved, CodeWriter, HeldWriter, SearchWriter, Writer
 from agent.items import CustomCallWriter, FunctionCallWriter, McpCallWriter, MessageWriter
 from tools.base import Tool, ToolResult
-from tools.results import shorten
+from tools.results import stopped
 
 if TYPE_CHECKING:
     from agent.turn import Turn
@@ -27,8 +27,6 @@ PYTHON = "python"
 """The model's own tool for code, whose body is no JSON."""
 SAME_FAILURE = 3
 """So many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
-PRINTED = 8_000
-"""Characters that are kept of what a call printed until it was stopped."""
 NOT_FOUND, REFUSED, OVER_BUDGET = -32601, -32001, -32003
 
 
@@ -103,8 +101,7 @@ class Call:
             return self.text
         if self.printed is None:
             return f"Error: {why} before it ran"
-        printed = shorten("".join(self.printed).rstrip(), PRINTED)
-        return f"{printed}\nError: {why} while it ran".lstrip()
+        return stopped("".join(self.printed), f"Error: {why} while it ran")
 
     def delta(self, text: str) -> None:
         if isinstance(self.writer, CodeWriter) and self._code:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from agent import events as ev
 from agent.conversation import Conversation, Entry, Span
 from agent.formats.arguments import settle
+from tools.results import stopped
 
 if TYPE_CHECKING:
     from agent.store import Store
@@ -246,6 +247,7 @@ def _items(events: Sequence[ev.Event]) -> list[ev.Item]:
     """Those that were done, and those that were being written, as far as they had come."""
     items: dict[str, Any] = {}
     texts: dict[str, str] = {}
+    printed: dict[str, str] = {}
     for event in events:
         match event:
             case ev.OutputItemAdded(item=item) | ev.OutputItemDone(item=item):
@@ -258,13 +260,19 @@ def _items(events: Sequence[ev.Event]) -> list[ev.Item]:
                 | ev.McpCallArgumentsDelta(item_id=key, delta=delta)
             ):
                 texts[key] = texts.get(key, "") + delta
+            case ev.AgentToolOutputDelta(item_id=key, delta=delta):
+                printed[key] = printed.get(key, "") + delta
             case _:
                 pass
     done = {event.item.id for event in events if isinstance(event, ev.OutputItemDone)}
-    return [item if key in done else _cut(item, texts.get(key, "")) for key, item in items.items()]
+    return [
+        item if key in done else _cut(item, texts.get(key, ""), printed.get(key, ""))
+        for key, item in items.items()
+    ]
 
 
-def _cut(item: Any, text: str) -> Any:
+def _cut(item: Any, text: str, printed: str) -> Any:
+    """``text``: what was written of it. ``printed``: what its tool had said."""
     match item:
         case ev.ReasoningItem():
             parts: Any = [ev.ReasoningText(text=text)]
@@ -273,7 +281,7 @@ def _cut(item: Any, text: str) -> Any:
             parts = [ev.OutputText(text=text)]
             return item.model_copy(update={"content": parts, "status": "incomplete"})
         case ev.McpCallItem():
-            error = ev.McpProtocolError(code=-32603, message=LOST)
+            error = ev.McpProtocolError(code=-32603, message=stopped(printed, LOST))
             arguments = settle(text, False).json
             return item.model_copy(
                 update={"arguments": arguments, "error": error, "status": "failed"}

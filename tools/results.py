@@ -18,6 +18,8 @@ from tools.base import ToolResult
 MAX_FILES, MAX_BYTES = 200, 200_000_000
 """Of whole results and attachments that are kept; the oldest go first, the newest never."""
 PREFIX = "result-"
+PRINTED = 8_000
+"""Characters that are kept of what a call printed until it was stopped."""
 
 
 class Results:
@@ -127,6 +129,11 @@ def _encodable(value: Any) -> Any:
             return [_encodable(one) for one in value]
         case _:
             return value
+
+
+def stopped(printed: str, why: str) -> str:
+    """Of a call that had begun: what it did until then is done."""
+    return f"{shorten(printed.rstrip(), PRINTED)}\n{why}".lstrip()
 
 
 def shorten(text: str, limit: int, whole: str | None = None) -> str:

@@ -25,7 +25,9 @@ OK = "<|channel|>final<|message|>ok<|return|>"
 STORE = "state/store.sqlite"
 
 
-def killed(home: Path, script: str, cwd: Path, deltas: int) -> str:
+def killed(
+    home: Path, script: str, cwd: Path, deltas: int, of: str = "response.output_text.delta"
+) -> str:
     """Run it until so many pieces of the answer were seen, then kill -9; what was seen."""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "agent.cli", "run", "--json-events", "--engine", script, "go"],
@@ -36,7 +38,7 @@ def killed(home: Path, script: str, cwd: Path, deltas: int) -> str:
         assert process.stdout
         while len(seen) < deltas:
             event = json.loads(process.stdout.readline())
-            if event["type"] == "response.output_text.delta":
+            if event["type"] == of:
                 seen.append(event["delta"])
         process.kill()
     return "".join(seen)
@@ -68,6 +70,19 @@ def test_what_was_said_before_the_kill_is_there_and_goes_on(
     assert more.code == 0 and more.out == "ok\n"
     after = Store(home / STORE).load(None)
     assert after.id == before.id and after.entries[:4] == before.entries
+
+
+@pytest.mark.slow
+def test_what_a_call_had_printed_before_the_kill_is_there(
+    home: Path, tmp_path: Path, script: Callable[..., str]
+) -> None:
+    code = "import time\nprint('the first line')\ntime.sleep(1)\nprint(2)\ntime.sleep(600)"
+    calls = f"<|channel|>analysis to=python code<|message|>{code}<|call|>"
+    killed(home, script(calls), tmp_path, 2, of="agent.tool_output.delta")
+    (call,) = Store(home / STORE).turns(Store(home / STORE).find(None))[0].response.output
+    assert isinstance(call, ev.McpCallItem) and isinstance(call.error, ev.McpProtocolError)
+    assert call.error.message.startswith("the first line\n") and call.status == "failed"
+    assert call.error.message.endswith("The process ended during this turn.")
 
 
 def test_the_events_of_a_turn_are_kept_with_their_times(

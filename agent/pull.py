@@ -43,8 +43,8 @@ def pull(model: Model, report: Report | None = None) -> Path:
     except (HfHubHTTPError, httpx2.HTTPError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"Pulling {model.name} from {model.repo} failed: {reason}"
-            f" Run it again: what is there already is kept."
+            f"Pulling {model.name} from {model.repo} failed: {reason.rstrip('.')}."
+            " What has come is kept: begun again, it goes on from there."
         ) from error
 
 

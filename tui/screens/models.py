@@ -108,12 +108,11 @@ class Models(Room[Wish]):
             return "Enter: it answers from now on."
         if row.source != "hub":
             return ""
-        begun = "What has come is kept; Enter goes on with it."
         match download.state if download else "":
             case "cancelled":
-                return f"The download was stopped. {begun}"
+                return "The download was stopped. What has come is kept; Enter goes on with it."
             case "failed" if download:
-                return f"{shown(download.error)} {begun}"
+                return f"{shown(download.error)} Enter begins it again."
             case _:
                 return "Enter downloads it from Hugging Face, in the background."
 

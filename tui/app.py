@@ -15,6 +15,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from agent import garbage
 from tui import theme as themes
 from tui.asking import Asking
 from tui.drafting import Drafting
@@ -140,6 +141,8 @@ class AgentApp(App[int]):
     def on_mount(self) -> None:
         self.prompt.focus()
         self.pulse = self.set_interval(PULSE, self._beat, pause=True)
+        quiet = garbage.Quiet()
+        self.set_interval(garbage.UNHURRIED, lambda: quiet.collect(self.prompt.pressed))
         self.call_after_refresh(self.run_worker, self._painted, thread=True)
         self.call_after_refresh(self.run_worker, self.starting.begin())
 

@@ -53,6 +53,7 @@ def main(
                 app.animation_level, app.prompt.cursor_blink = "none", False
             code = asyncio.run(_run(app))
             trouble = f"{app.trouble} ({where.log})." if code == 1 else app.trouble
+            garbage.ending()
     except terminal.NoTerminal as error:
         trouble, code = str(error), 2
     if trouble:

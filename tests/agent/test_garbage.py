@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -33,3 +34,24 @@ def test_who_did_not_ask_for_it_keeps_their_settings() -> None:
     gc.set_threshold(700, 10, 10)
     garbage.started()
     assert gc.get_threshold() == (700, 10, 10) and not gc.get_freeze_count()
+
+
+def test_all_is_looked_through_while_nobody_types_and_enough_has_come_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full: list[int] = []
+    monkeypatch.setattr(garbage.gc, "collect", lambda: full.append(1))
+    monkeypatch.setattr(garbage.gc, "get_count", lambda: (0, 0, garbage.ENOUGH))
+    quiet, now = garbage.Quiet(), time.monotonic()
+    quiet.collect(now)
+    assert not full, "a key was pressed just now"
+    quiet.collect(now - 60)
+    assert full
+    monkeypatch.setattr(garbage.gc, "get_count", lambda: (0, 0, garbage.ENOUGH - 1))
+    garbage.Quiet().collect(now - 60)
+    assert len(full) == 1
+
+
+def test_an_end_does_not_wait_for_it() -> None:
+    garbage.ending()
+    assert gc.get_freeze_count() and not gc.get_objects(generation=2)

@@ -56,7 +56,7 @@ def show(session: Id) -> None:
     from agent.harmless import harmless
 
     record = _record(_store(), session)
-    facts = [record.summary.id, f"{record.summary.turns} turns"]
+    facts = [record.summary.id, _turns(record.summary.turns)]
     if record.summary.parent:
         facts.append(f"branch of {_short(record.summary.parent)}")
     print(" · ".join(facts))
@@ -148,7 +148,7 @@ def fork(
     start = None
     if before is not None:
         if before > len(record.turns):
-            raise UserError(f"--before: the conversation has {len(record.turns)} turns.")
+            raise UserError(f"--before: the conversation has {_turns(len(record.turns))}.")
         start = record.turns[before - 1].start
         if start is None:
             raise UserError(f"--before: nothing of turn {before} is kept to branch at.")
@@ -170,7 +170,7 @@ def delete(
         if not sys.stdin.isatty():
             raise UserError("delete asks before it deletes, and nobody is there: add --yes.")
         for one in records:
-            print(f"{_short(one.id)}  {one.turns} turns  {harmless(one.title)}")
+            print(f"{_short(one.id)}  {_turns(one.turns)}  {harmless(one.title)}")
         if not typer.confirm("Delete for good?"):
             raise typer.Exit(1)
     for name in {one.id for one in records}:
@@ -218,6 +218,10 @@ def _record(store: Store, session: str) -> Record:
         raise UserError(f"{error} See: agent sessions list") from error
     (summary,) = (one for one in store.summaries() if one.id == name)
     return Record(summary, store.load(name), store.turns(name))
+
+
+def _turns(number: int) -> str:
+    return f"{number} turn{'' if number == 1 else 's'}"
 
 
 def _short(name: str) -> str:

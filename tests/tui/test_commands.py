@@ -61,6 +61,15 @@ async def test_effort_and_system_hold_from_the_next_turn_on() -> None:
         turn.end()
 
 
+async def test_what_a_command_does_has_a_column_of_its_own() -> None:
+    async with person(size=(80, 60)) as someone:
+        await someone.pilot.press("f1", "end")
+        await someone.sees("/new")
+        rows = screen_text(someone.app).splitlines()
+        at = next(n for n, row in enumerate(rows) if "/new" in row)
+        assert rows[at + 1].index("kept") == rows[at].index("begin another")
+
+
 async def test_what_changes_the_conversation_waits_for_the_turn_that_runs() -> None:
     async with person() as someone:
         turn = await someone.ask("hello")

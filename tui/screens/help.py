@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,6 +15,8 @@ from textual.widgets import Static
 
 from tui.commands.registry import Command
 
+WIDTH = 73
+"""Columns of the page in a terminal of 80."""
 KEYS = """\
 Writing
   Enter            send; while an answer runs it is queued
@@ -56,8 +59,13 @@ Leaving
 
 
 def _listed(commands: Sequence[Command]) -> str:
-    lines = (f"  {f'/{one.name} {one.arguments}':28} {one.summary}" for one in commands)
-    return "\n".join(["", "Commands", *lines])
+    return "\n".join(["", "Commands", *map(_line, commands)])
+
+
+def _line(command: Command) -> str:
+    """What it does stands in its own column, also where that takes two rows."""
+    name = f"  {f'/{command.name} {command.arguments}':28} "
+    return fill(command.summary, WIDTH, initial_indent=name, subsequent_indent=" " * 31)
 
 
 def _coloured(page: str) -> Content:

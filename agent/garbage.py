@@ -16,7 +16,7 @@ ENOUGH = 20
 """So many of the small collections, of 10,000 new objects each, leave enough behind for a full one."""
 UNHURRIED = 2.0
 """Seconds without a key, after which nobody is expected to feel one."""
-SHARE = 0.05
+SHARE = 0.1
 """Of the time, so much at most goes into them."""
 
 

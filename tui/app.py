@@ -334,7 +334,7 @@ class AgentApp(App[int]):
         self.push_screen(Help(self.talk.commands.all()))
 
     async def action_view(self) -> None:
-        await self.looking_at.switch()
+        await self.picking.keep(self.looking_at.switch())
 
     async def action_room(self, name: str) -> None:
         await self.rooms.enter(name)

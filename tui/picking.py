@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from tui.app import AgentApp
     from tui.said import Said
 
@@ -26,6 +28,15 @@ class Picking:
         """Begin with what was asked last."""
         if messages := self._app.chat.messages:
             await self._pick(messages[-1])
+
+    async def keep(self, change: Awaitable[None]) -> None:
+        """What is picked is picked after it, too."""
+        from tui.widgets.asked import Asked
+
+        focused = self._app.focused
+        await change
+        if isinstance(focused, Asked) and focused.said in self._app.chat.messages:
+            await self._pick(focused.said)
 
     async def press(self, said: Said, key: str) -> None:
         """A key for the exchange that is picked."""

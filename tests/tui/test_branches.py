@@ -9,7 +9,7 @@ import pytest
 
 from agent.shared import Shared
 from tests.responses.conftest import own_logging  # noqa: F401
-from tests.tui.played import screen_text, wait_until
+from tests.tui.played import person, says, screen_text, wait_until
 from tui.app import AgentApp
 from tui.session import Session
 from tui.widgets.asked import Asked
@@ -74,3 +74,20 @@ async def test_messages_are_edited_and_retried_and_all_versions_stay(
         await send(*"/new", answer="ready")
         assert not app.chat.messages
     await session.close()
+
+
+async def test_what_is_picked_stays_picked_in_the_other_view() -> None:
+    async with person(size=(80, 24)) as someone:
+        for question in ("first", "second"):
+            turn = await someone.ask(question)
+            says(turn, f"answer to the {question}").close(True)
+            turn.end()
+            await someone.see(lambda: someone.app.turn is None)
+        await someone.pilot.press("ctrl+up")
+        for picked in ("2 of 2", "1 of 2"):
+            for _ in range(2):
+                await someone.sees(f"message {picked}")
+                await someone.pilot.press("f2")
+            await someone.sees(f"message {picked}")
+            assert isinstance(someone.app.focused, Asked)
+            await someone.pilot.press("up")

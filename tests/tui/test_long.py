@@ -216,3 +216,15 @@ async def test_panes_of_many_calls_become_the_record_and_panes_again() -> None:
         await someone.ask("and now?")
         await someone.pilot.press("ctrl+home")
         await someone.sees("❯ the question")
+
+
+async def test_panes_leave_room_for_what_the_app_says_below_them() -> None:
+    async with person(size=(80, 24)) as someone:
+        turn = await someone.ask("the question")
+        says(turn, "the answer").close(True)
+        turn.end()
+        await someone.sees("the answer")
+        for number in range(3):
+            someone.app.chat.say(f"line {number} of the app")
+            await someone.sees(f"line {number} of the app")
+            await someone.sees("❯ the question")

@@ -258,8 +258,10 @@ class Transcript(VerticalScroll, can_focus=False):
                 break
             with self.app.batch_update():
                 await self._have(entries, there, near)
-        if self.newest is not None:
-            self.newest.fit(self.size.height)
+        if (newest := self.newest) is not None:
+            after = self._shown[self._shown.index(newest) + 1 :]
+            said = sum(self._height(entry) for one in after for entry in one.entries)
+            newest.fit(self.size.height - said)
 
     @property
     def _first_row(self) -> int:

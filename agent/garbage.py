@@ -11,6 +11,8 @@ takes a tenth of its time."""
 RUNNING = 2_000, 5, 2_000
 """A full collection stops everything for 0.1 s and more; by itself Python makes many of them. One that
 looks through 100,000 new objects takes 35 ms, which is felt while one types: so 10,000."""
+UNSEEN = 2_000, 5, 20
+"""Where nobody types, full ones come by themselves: a server would grow with each response."""
 
 ENOUGH = 20
 """So many of the small collections, of 10,000 new objects each, leave enough behind for a full one."""
@@ -25,11 +27,11 @@ def starting() -> None:
     gc.set_threshold(STARTING)
 
 
-def started() -> None:
+def started(thresholds: tuple[int, int, int] = RUNNING) -> None:
     """Now, but not among what is there already. Does something once after ``starting()``."""
     if gc.get_threshold()[0] == STARTING:
         gc.freeze()
-        gc.set_threshold(*RUNNING)
+        gc.set_threshold(*thresholds)
 
 
 def ending() -> None:

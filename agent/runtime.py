@@ -281,7 +281,7 @@ class Runtime:
                 raise
             self.context_length = self.engine.context_length
             self.loaded, self.asleep, self._placed = True, False, False
-        garbage.started()
+        garbage.started(garbage.UNSEEN)  # in the app it has started already
         self.rest()
 
     async def _try(self, report: _Report, guided: bool) -> None:

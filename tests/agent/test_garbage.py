@@ -55,3 +55,14 @@ def test_all_is_looked_through_while_nobody_types_and_enough_has_come_together(
 def test_an_end_does_not_wait_for_it() -> None:
     garbage.ending()
     assert gc.get_freeze_count() and not gc.get_objects(generation=2)
+
+
+def test_where_nobody_types_full_collections_come_by_themselves() -> None:
+    garbage.starting()
+    garbage.started(garbage.UNSEEN)
+    before = gc.get_stats()[2]["collections"]
+    made: list[object] = []
+    small, few, full = garbage.UNSEEN
+    while gc.get_stats()[2]["collections"] == before:
+        made.append([])
+        assert len(made) < 2 * small * few * full

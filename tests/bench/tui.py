@@ -43,6 +43,9 @@ LOST = 5.0
 """Seconds; who waits for a character for so long is not waited for."""
 EXCHANGES = 100
 """In the long conversation, of 2,000 tokens each."""
+CALLED, MORE, CALLS = 300, 75, 1000
+"""A turn has called so often and calls some more, at RATE; or all of its calls were made before."""
+F2 = "\x1bOQ"
 WORDS = tuple(
     re.findall(
         r"\w+",
@@ -59,6 +62,8 @@ def rows() -> list[Row]:
         ),
         *_life(),
         *_long(),
+        *_calling(),
+        _called(),
         *(row for name, text in shapes().items() for row in _streaming(name, text)),
     ]
 
@@ -158,29 +163,83 @@ def _said_before() -> Path:
         text += f"{prose(1000)}{answer}\n\n"
     (home / "script").write_text("\n".join(lines))
     (home / "text.md").write_text(text)
-    before = os.environ.get("AGENT_HOME")
-    os.environ["AGENT_HOME"] = str(home)
-    try:
-        asyncio.run(_say(home))
-    finally:
-        os.environ.pop("AGENT_HOME") if before is None else os.environ.update(AGENT_HOME=before)
+    _say(
+        home, [f"question {number}" if number else "first-question" for number in range(EXCHANGES)]
+    )
     return home
 
 
-async def _say(home: Path) -> None:
-    session = Session(
-        Shared(engine=f"script:{home / 'script'}", context=1_000_000, tools="none", compact=False)
-    )
+def _say(home: Path, prompts: list[str], tools: str = "none") -> None:
+    """What the home's script answers is kept there."""
+    before = os.environ.get("AGENT_HOME")
+    os.environ["AGENT_HOME"] = str(home)
+    try:
+        asyncio.run(_turns(f"script:{home / 'script'}", prompts, tools))
+    finally:
+        os.environ.pop("AGENT_HOME") if before is None else os.environ.update(AGENT_HOME=before)
+
+
+async def _turns(engine: str, prompts: list[str], tools: str) -> None:
+    session = Session(Shared(engine=engine, context=1_000_000, tools=tools, compact=False))
     await session.begin()
     await session.load(lambda fraction: None)
-    for number in range(EXCHANGES):
-        turn = session.turn(f"question {number}" if number else "first-question", _nobody)
-        await session.finish(turn)
+    for prompt in prompts:
+        await session.finish(session.turn(prompt, _nobody))
     await session.close()
 
 
 async def _nobody(tool: Tool, arguments: str) -> Answer:
-    raise AssertionError("there are no tools")
+    raise AssertionError("there are no tools that ask")
+
+
+# --- a turn of many calls ---
+
+
+def _calling() -> list[Row]:
+    """Typing into the record while one call more after the other comes."""
+    home = _home_of_calls(CALLED, MORE)
+    lags = home / "lags"
+    with _run((*WATCHED, str(lags), *_script(home, "python")), home) as app:
+        app.see(READY)
+        app.press(F2)
+        app.rest(3.0)
+        app.press("go\r")
+        began = app.see(f"of call {CALLED}", patience=300.0)
+        typing = _typed(app, 300.0, END)
+        ended = CLOCK()
+        app.leave()
+    name = f"a turn goes on after {CALLED} calls"
+    return [
+        Row(f"{name}: typing, p99", "ms", "", [_p99(typing)], goal="≤ 50 ms"),
+        Row(f"{name}: the loop is late, p99", "ms", "", [_p99(read(lags, began, ended))]),
+    ]
+
+
+def _called() -> Row:
+    home = _home_of_calls(CALLS)
+    _say(home, ["first-question"], "python")
+    with _run((*AGENT, "-c", *_script(home, "python")), home) as app:
+        opened = app.see(END, patience=300.0) - app.began
+    return Row(f"a turn of {CALLS:,} calls: opened", "s", "", [opened], goal="≤ 1 s")
+
+
+def _home_of_calls(number: int, more: int = 0) -> Path:
+    """A home with the script of a turn: calls at once, ``more`` of them at RATE, and an answer."""
+    home = _home()
+    lines = [_call(n, 0.0 if n < number else 1000 / RATE) for n in range(number + more)]
+    (home / "script").write_text("\n".join([*lines, _line("", END)]))
+    return home
+
+
+def _call(number: int, delay: float) -> str:
+    code = "".join(f"x_{n} = {number} * {n}\n" for n in range(6))
+    code += f"for n in range({6 + number % 9}): print('line', n, 'of call {number}')"
+    markup = (
+        f"<|channel|>analysis<|message|>{prose(60)}<|end|><|start|>assistant<|channel|>commentary"
+        " to=mcp.code_interpreter.python <|constrain|>json<|message|>"
+        f"{json.dumps({'code': code})}<|call|>"
+    )
+    return json.dumps({"markup": markup, "delay_ms": delay})
 
 
 # --- text that streams ---
@@ -260,8 +319,8 @@ def _vocabulary() -> HarmonyEncoding:
     return vocabulary.encoding(lambda: vocabulary.ranks_from_gguf(model()))
 
 
-def _script(home: Path) -> tuple[str, ...]:
-    return ("--engine", f"script:{home / 'script'}", "--context", "1000000", "--tools", "none")
+def _script(home: Path, tools: str = "none") -> tuple[str, ...]:
+    return ("--engine", f"script:{home / 'script'}", "--context", "1000000", "--tools", tools)
 
 
 def _home() -> Path:

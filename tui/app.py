@@ -343,7 +343,8 @@ class AgentApp(App[int]):
         if self.watching.tabs:
             await self.watching.step(by)
         else:
-            self.notify("No other program has asked anything yet (agent --serve lets them).")
+            hint = "" if self.session.serving else " (agent --serve lets them)"
+            self.notify(f"No other program has asked anything yet{hint}.")
 
     async def on_tabs_pressed(self, message: Tabs.Pressed) -> None:
         tabs = self.watching.tabs

@@ -46,10 +46,9 @@ class Program:
         return int(psutil.Process(self.process.pid).num_fds())
 
     @property
-    def children(self) -> set[int]:
+    def children(self) -> set[psutil.Process]:
         """Processes below it."""
-        found = psutil.Process(self.process.pid).children(recursive=True)
-        return {child.pid for child in found}
+        return set(psutil.Process(self.process.pid).children(recursive=True))
 
     async def running(self) -> int:
         """Responses that have not ended."""
@@ -103,14 +102,14 @@ async def serving(
         await process.wait()
 
 
-def orphans(pids: Iterable[int]) -> list[int]:
-    """Those of them that still live."""
-    return [pid for pid in pids if psutil.pid_exists(pid) and _lives(pid)]
+def orphans(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those of them that still live; not others that have their numbers since."""
+    return [process for process in processes if _lives(process)]
 
 
-def _lives(pid: int) -> bool:
+def _lives(process: psutil.Process) -> bool:
     try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

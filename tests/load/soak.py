@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx2
+import psutil
 
 from agent.tiny import expand
 from tests.load.bodies import Fuzzer
@@ -61,7 +62,7 @@ async def soak(
     ``settled``: it is long enough for what it takes to be the same in the end. Raises Fault.
     """
     nothing = {"components": {"schemas": {}}, "paths": {}}
-    rng, left = random.Random(0), set[int]()
+    rng, left = random.Random(0), set[psutil.Process]()
     async with serving(home, *OPTIONS) as program, httpx2.AsyncClient(timeout=110) as http:
         people = People(program, http, Fuzzer(nothing, rng), rng)
         began, first = time.monotonic() + warm, None

@@ -16,6 +16,7 @@ from typing import Literal
 import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
+from llama_cpp._ggml import libggml
 
 from agent.engine import header
 from agent.engine.base import EngineError, OutOfMemory
@@ -48,6 +49,7 @@ _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR
 _CONTINUED = 5
 _ABORTED = ("failed with error 1", "compute status: 1", "failed to decode, ret = 2")
 """How lines end that call a stop that was asked for a failure."""
+_NO_MEMORY = ("unable to allocate", "failed to allocate", "bad_alloc", "Cannot allocate memory")
 _reasons: list[str] = []
 """Errors that llama.cpp logged since the last load began."""
 
@@ -76,6 +78,20 @@ def _forward(level: int, text: bytes, _data: object) -> None:
 
 
 lib.llama_log_set(_forward, ctypes.c_void_p(0))
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
+def _give_up(message: bytes) -> None:
+    """ggml is going to abort, as it does where small pieces of memory are refused. It would call a
+    debugger and print what that says."""
+    reason = message.decode("utf-8", "replace").rpartition("/")[2]
+    sentence = f"llama.cpp gave up, most likely for want of memory ({reason})."
+    log.critical("%s", sentence)
+    os.write(2, f"agent: {sentence}\n".encode())
+    os._exit(1)
+
+
+libggml.ggml_set_abort_callback(_give_up)
 
 
 def _strlen() -> object:
@@ -273,7 +289,7 @@ def _load_failure(path: Path) -> EngineError:
         return EngineError(f"{path} cannot be loaded{_because()}: this llama.cpp does not know it.")
     if any(word in reasons for word in ("not within the file bounds", "failed to read")):
         return EngineError(f"{path} is incomplete: fetch it again.")
-    if any(word in reasons for word in ("unable to allocate", "failed to allocate", "bad_alloc")):
+    if any(word in reasons for word in _NO_MEMORY):
         return OutOfMemory(f"There is not enough memory for {path}: choose a smaller model.")
     return EngineError(f"{path} cannot be loaded{_because()}.")
 

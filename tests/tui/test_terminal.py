@@ -157,7 +157,8 @@ def test_killed_it_still_gives_the_terminal_back_and_the_next_one_goes_on(
     with program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Tell me a story\r")
-        terminal.wait_for("once upon a time once upon")
+        # The last moment may be lost.
+        terminal.wait_for(lambda text: text.count("once upon a time") > 3)
         os.kill(terminal.process.pid, signal.SIGKILL)
         assert terminal.leave() == -signal.SIGKILL
         terminal.wait_until_restored()

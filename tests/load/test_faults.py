@@ -208,10 +208,11 @@ def test_too_little_memory_to_load(home: Path, tiny_gguf: Path, mebibytes: int) 
 @pytest.mark.parametrize("nohup", [False, True])
 async def test_a_terminal_that_goes(home: Path, script: Script, nohup: bool) -> None:
     """It ends what runs in order, unless it was started to outlive its terminal."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN) if nohup else None
+    # The program inherits it; these tests may run under nohup themselves.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
     async with serving(home, "--engine", script(HELLO)) as program:
+        signal.signal(signal.SIGHUP, before)
         if nohup:
-            signal.signal(signal.SIGHUP, before)
             program.process.send_signal(signal.SIGHUP)
             async with httpx2.AsyncClient() as http:
                 answer = await http.post(f"{program.url}/responses", json={"input": "x"})

@@ -28,6 +28,10 @@ from tests.load.program import line, orphans, serving
 CLIENTS = 4
 FLAT = 1.05
 """So much of its memory of after warming up the process may have."""
+FORM = {
+    "type": "json_schema", "name": "city",
+    "schema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+}  # fmt: skip
 SPARE = 8
 """Descriptors more than then it may have: connections that are about to close."""
 
@@ -51,8 +55,12 @@ class People(Clients):
     def kinds(self) -> dict[Callable[[], Awaitable[str]], int]:
         return {
             self.calls: 30, self.goes_on: 15, self.cancels: 10, self.leaves: 10, self.reads: 10,
-            self.comes_back: 5, self.talks: 5, self.looks: 5,
+            self.comes_back: 5, self.talks: 5, self.looks: 5, self.forms: 5,
         }  # fmt: skip
+
+    async def forms(self) -> str:
+        """An answer under a schema: what that needs is made at the first of them, and stays."""
+        return await self.reads(text={"format": FORM})
 
 
 async def soak(

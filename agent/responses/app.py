@@ -117,8 +117,7 @@ class Endpoint:
         try:
             await turn.admitted.wait()
         except BaseException:
-            turn.stop()
-            self.awaited(asyncio.create_task(self._until_ended(turn)))
+            self.abandon(turn)
             raise
         error = turn.response.error
         if error is not None and error.code == RATE_LIMIT:
@@ -129,6 +128,11 @@ class Endpoint:
         """What is seen as finished is kept, even if this process is killed."""
         if isinstance(event, OutputItemDone) and made.store:
             self.memory.begin(made.kept())
+
+    def abandon(self, turn: Turn) -> None:
+        """Nobody is there for it any more: it stops, and is kept once it has ended."""
+        turn.stop()
+        self.awaited(asyncio.create_task(self._until_ended(turn)))
 
     async def _until_ended(self, turn: Turn) -> None:
         await turn.done()

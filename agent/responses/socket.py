@@ -149,10 +149,8 @@ class Connection:
                     if isinstance(event, ev.Official):
                         await self._send(endpoint.wire.json(event), stream)
         finally:
-            turn.stop()
-            with contextlib.suppress(asyncio.CancelledError):
-                await turn.done()
-            endpoint.ended(turn)
+            # Not waited for: this task may be cancelled again, and the turn kept before its end.
+            endpoint.abandon(turn)
 
     async def _refuse(self, error: ApiError, stream: str | None) -> None:
         log.info("WebSocket: %d %s", error.status, error.code)

@@ -259,6 +259,31 @@ async def test_who_has_left_is_no_fault_of_ours(serve: Serve) -> None:
             await connection._refuse(broken(), None)
 
 
+async def test_who_leaves_while_something_is_sent_has_its_response_ended(serve: Serve) -> None:
+    served = await serve(LONG)
+    told = json.dumps({"type": "response.create", "input": "x"})
+    messages = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": told}]
+    gone = asyncio.Event()
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop(0)
+        await gone.wait()
+        return {"type": "websocket.disconnect"}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "websocket.send":
+            gone.set()
+            raise OSError("it has left")
+
+    left = WebSocket({"type": "websocket"}, receive, send)
+    await left.accept()
+    await Connection(served.endpoint, left).serve()
+    await served.endpoint.drained()
+    found = await served.get(f"/v1/responses/{served.turns[-1].response.id}")
+    assert found.json()["status"] == "cancelled"
+
+
 async def test_who_may_connect(serve: Serve) -> None:
     served = await serve(HELLO, api_key=KEY)
     port = served.url.split(":")[2].split("/")[0]

@@ -7,19 +7,9 @@ import asyncio
 from textual.widgets import Select
 
 from tests.tui.played import Person, person
+from tests.tui.scenes.asked import FORM
 from tools.questions import Elicitation, Elicited
 from tui.widgets.question import Question
-
-FORM = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "title": "Name", "description": "as on the badge"},
-        "age": {"type": "integer", "minimum": 18},
-        "size": {"type": "string", "enum": ["s", "m"], "enumNames": ["Small", "Medium"]},
-        "news": {"type": "boolean", "default": True},
-    },
-    "required": ["name", "age"],
-}
 
 
 async def asked(someone: Person, question: Elicitation) -> asyncio.Task[Elicited]:

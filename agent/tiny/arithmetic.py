@@ -11,13 +11,17 @@ from agent.tiny.words import Split, expand, number
 WORDS = phrases.ARITHMETIC["words"]
 MANY = phrases.MANY
 FOLLOW = phrases.ARITHMETIC["follow"]
+OPERATIONS = [
+    *["+"] * 2, *["-"] * 2, "-from", *["*"] * 3, *["/"] * 3, "**", "% ", *["many"] * 3, *["form"] * 4
+]  # fmt: skip
+"""What a sentence asks for, each as often as it is asked."""
 
 
 def run(code: str) -> str:
     """What python prints for a generated expression (only digits, operators and brackets)."""
     try:
         return repr(eval(code, {"__builtins__": {}}))
-    except (ZeroDivisionError, OverflowError) as error:
+    except (ZeroDivisionError, OverflowError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
 
 
@@ -51,9 +55,12 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
             if rng.random() < 0.15:
                 code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
         return expand(rng, rng.choice(SYMBOLS), [code]), code
-    op = rng.choice(
-        ["+", "+", "-", "-", "-from", "*", "*", "*", "/", "/", "**", "% ", "many", "many", "many"]
-    )
+    op = rng.choice(OPERATIONS)
+    if op == "form":
+        code = rng.choice(list(phrases.FORMS))
+        if code.endswith("0.5"):
+            a = rng.choice([a, str(rng.randint(2, 40) ** 2)])
+        return expand(rng, rng.choice(phrases.FORMS[code]), [a, b]), code.format(a, b)
     if op == "many":
         values = [number(rng, split) for _ in range(rng.randint(3, 4))]
         listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]

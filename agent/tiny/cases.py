@@ -17,7 +17,7 @@ PROMPTS = Path(__file__).with_name("prompts")
 COUNTS = {
     "python": 150, "read": 50, "list": 45, "search": 45, "weather": 45, "time": 45, "echo": 40,
     "sum": 40, "note": 40, "define": 40, "error": 60, "two": 120, "follow": 120, "unseen": 150,
-    "chat": 70, "decline": 100,
+    "chat": 70, "decline": 100, "row": 120,
 }  # fmt: skip
 
 
@@ -86,6 +86,10 @@ def one(rng: random.Random, kind: str) -> Case | None:
         case "follow":
             turns = talker.follow()
             if len(turns) != 2:
+                return None
+        case "row":
+            turns = talker.row()
+            if not turns[-1].calls:
                 return None
         case "error":
             turns = [talker.single()]

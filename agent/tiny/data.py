@@ -286,14 +286,14 @@ def make_segments(rng: random.Random, prefix: Prefix, count: int) -> list[Writer
 def stress(prefix: list[int], out: Writer, weight: float = 5.0) -> None:
     """Gives `weight` to copies at a fork: the two tokens before went on differently elsewhere.
 
-    Such places are one in a hundred and most of what goes wrong in copying.
+    There induction finds the wrong place; they are most of what goes wrong in copying.
     """
     ids = [*prefix, *out.ids]
     found: dict[tuple[int, int], set[int]] = {}
     copies = {at + len(prefix) for at in out.copies}
     for at in range(2, len(ids)):
         seen = found.setdefault((ids[at - 2], ids[at - 1]), set())
-        if at in copies and len(seen) > 1 and ids[at] in seen:
+        if at in copies and seen - {ids[at]}:
             place = at - len(prefix)
             out.weights[place] = max(out.weights[place], weight)
         seen.add(ids[at])

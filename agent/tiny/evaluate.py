@@ -296,7 +296,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--share", type=float, default=1.0, help="of the 1,160 generated cases")
+    parser.add_argument("--share", type=float, default=1.0, help="of the 1,280 generated cases")
     parser.add_argument("--core", type=Path, default=expand.CORE)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "agent-tiny")
     parser.add_argument("--threads", type=int, default=1)

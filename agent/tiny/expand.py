@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tools import private
+
 CORE = Path(__file__).with_name("core.xz")
 Progress = Callable[[int, int], None]
 HEAD = 1 << 16
@@ -95,7 +97,7 @@ def ensure(cache: Path, progress: Progress | None = None) -> Path:
     tell = progress or (lambda done, total: None)
     tell(0, 100)
     try:
-        cache.mkdir(parents=True, exist_ok=True)
+        private.folder(cache)
         handle, name = tempfile.mkstemp(prefix=path.stem, suffix=".partial", dir=cache)
     except OSError as error:
         raise OSError(

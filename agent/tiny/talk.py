@@ -121,7 +121,7 @@ class Talker:
                 value = rng.choice([words.word, words.phrase, words.query])(rng, self.split)
                 shown.append(self.quoted(value, 0.5))
             values.append(value)
-        grammar, named = unseen_grammar(rng, tool)
+        grammar, named = phrases.unseen(rng, tool)
         return self.finish(expand(rng, grammar, shown), tool, values, named)
 
     def request(self) -> Request | None:
@@ -135,7 +135,9 @@ class Talker:
         share = 1.1 if self.split == "train" else 0.5
         choices += [(max(1.2, share * len(choices)) / len(new), t) for t in new]
         if self.python:
-            choices.append((max(1.4, 0.4 * len(choices)), None))
+            # What people try first, and has the most ways to be said.
+            share = 0.8 if self.split == "train" else 0.4
+            choices.append((max(1.4, share * len(choices)), None))
         if not choices:
             return None
         tool = rng.choices([c for _, c in choices], [w for w, _ in choices])[0]
@@ -301,80 +303,31 @@ class Talker:
             return [before, Turn(text, [AGAIN.format(tool.name)], [asked.call], kind="follow")]
         return [self.single()]
 
-
-def unseen_grammar(rng: random.Random, tool: Tool) -> tuple[str, bool]:
-    """A sentence for a new tool, and whether it has the tool's name or only its description."""
-    verb, noun = tool.verb, tool.noun
-    article = "an" if noun[0] in "aeiou" else "a"
-    count = len(tool.params)
-    named = [f"{p.name.replace('_', ' ')} {{{i}}}" for i, p in enumerate(tool.params)]
-    bare = [f"{{{i}}}" for i in range(count)]
-    mode = rng.random()
-    spoken = tool.name.replace("__", " ").replace("_", " ")
-    short = tool.name.split("__")[-1]
-    args = " and ".join(named if rng.random() < 0.5 else bare)
-    link = rng.choice([" with ", " with ", " for ", " on ", ": "]) if count else ""
-    if mode < 0.32:
-        called = rng.choice(
-            [
-                tool.name,
-                tool.name,
-                short,
-                f"the {short} tool",
-                f"the tool {tool.name}",
-                f"the {spoken} tool",
-                tool.name,
-            ]
-        )
-        return (
-            phrases.ASK
-            + rng.choice(["use ", "call ", "run ", "try ", "invoke ", "use "])
-            + called
-            + link
-            + args
-            + phrases.END
-        ), True
-    body = rng.choice(
-        [
-            f"{verb} the {noun}",
-            f"{verb} {article} {noun}",
-            f"{verb} {noun}",
-            f"{verb} my {noun}",
-            f"{verb} this {noun}",
-        ]
-    )
-    if count == 0:
-        return phrases.ASK + body + phrases.END, False
-    if count == 1 and rng.random() < 0.7:
-        tail = rng.choice(
-            [
-                " {0}",
-                " {0}",
-                ": {0}",
-                " for {0}",
-                " of {0}",
-                " named {0}",
-                " called {0}",
-                " with {0}",
-            ]
-        )
-        if rng.random() < 0.15:
-            return rng.choice(
-                [
-                    f"which {noun} do you {verb} for {{0}}?",
-                    f"{{0}}: {verb} the {noun}",
-                    f"i want to {verb} {article} {noun}, {{0}}",
-                    f"i need {article} {noun} to {verb}: {{0}}",
-                ]
-            ), False
-        return phrases.ASK + body + tail + phrases.END, False
-    return phrases.ASK + body + link + args + phrases.END, False
+    def row(self) -> list[Turn]:
+        """Requests one after the other that have nothing to do with each other: mostly of one tool,
+        whose earlier results would be wrong answers."""
+        rng = self.rng
+        turns = [self.single()]
+        for _ in range(rng.choice([1, 1, 2])):
+            calls = turns[0].calls
+            if not calls or rng.random() < 0.3:
+                turns.append(rng.choice([self.single, self.single, self.chat])())
+                continue
+            tool = calls[0].tool
+            if tool is None and rng.random() < 0.4:
+                code = arithmetic.simple(rng, self.split)
+                text = expand(rng, rng.choice(phrases.SYMBOLS), [code])
+                asked = self.python_call(text, code, self.encode(code))
+            else:
+                asked = self.of_python() if tool is None else self.of_tool(tool)
+            turns.append(Turn(asked.text, [asked.thought()], [asked.call], kind="row"))
+        return turns
 
 
 def conversation(
     rng: random.Random, split: Split, python: bool, tools: list[Tool], clean: Clean, encode: Encode
 ) -> list[Turn]:
-    """One conversation of one to three turns; the last one is what is learned."""
+    """One conversation of one to four turns; the last one is what is learned."""
     talker = Talker(rng, split, python, tools, clean, encode)
     kind = rng.random()
     if kind < 0.07:
@@ -383,8 +336,10 @@ def conversation(
         turns = [talker.declined()]
     elif kind < 0.40:
         turns = [talker.double()]
-    elif kind < 0.56:
+    elif kind < 0.54:
         turns = talker.follow()
+    elif kind < 0.72:
+        turns = talker.row()
     else:
         turns = [talker.single()]
     if rng.random() < 0.12:

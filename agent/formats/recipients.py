@@ -73,12 +73,14 @@ class Recipients:
         return self._schemas.get(name, {})
 
     def nearest(self, raw: str, n: int = 3) -> list[str]:
-        """At most ``n`` declared names that look like ``raw``, the likeliest first."""
+        """At most ``n`` declared names that look like ``raw``, the likeliest first; where none does,
+        those that are the least unlike."""
         plain = _plain(raw)
         names = {_plain(name): name for name in self.declared}
         found = difflib.get_close_matches(plain, names, n, cutoff=0.4)
         last = plain.rpartition(".")[2]
         found += [name for name in names if last and name.rpartition(".")[2] == last]
+        found = found or difflib.get_close_matches(plain, names, n, cutoff=0.0)
         return [names[name] for name in dict.fromkeys(found)][:n]
 
     def _alias(self, plain: str) -> str | None:

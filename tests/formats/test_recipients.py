@@ -62,4 +62,5 @@ def test_nearest_names() -> None:
     assert TOOLS.nearest("functions.get_wether")[0] == "functions.get_weather"
     assert "functions.files__read" in TOOLS.nearest("repo_browser.read")
     assert len(TOOLS.nearest("log")) <= 3
+    assert len(TOOLS.nearest("zzz")) == 3, "none looks like it"
     assert Recipients([]).nearest("x") == []

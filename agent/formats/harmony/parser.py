@@ -279,7 +279,8 @@ class HarmonyParser:
     def _unquote(self) -> None:
         quoted, self._quoted = self._quoted, []
         for token in quoted:
-            self._text(self._texts.get(token) or self._vocabulary.spelled(token), 1)
+            raw = self._vocabulary.raw(token)
+            self._text(self._vocabulary.spelled(token) if raw is None else raw.decode(), 1)
 
     def _ended(self, token: int, at: int) -> None:
         """A stop id or a new message's first id: close what is open and go on behind it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 StopReason = Literal["cancelled", "timeout"]
 
@@ -17,6 +20,17 @@ def ending_signals() -> list[int]:
     """Those that ask this process to end; a terminal that goes does not, where nohup said so."""
     hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, *hangup]
+
+
+def leaving() -> None:
+    """The command is over: a signal now ends what is left of it at once, and at last nothing more."""
+
+    def answer(does: Callable[..., Any] | signal.Handlers) -> None:
+        for number in ending_signals():
+            signal.signal(number, does)
+
+    atexit.register(answer, signal.SIG_IGN)
+    answer(lambda *_: os._exit(EXIT_STOPPED))
 
 
 class Stopped(Exception):

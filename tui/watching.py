@@ -47,13 +47,10 @@ class Watching:
             self._app.call_later(self._watch, turn)
 
     async def _watch(self, turn: Turn) -> None:
-        from agent.conversation import User
         from tui.said import Said
         from tui.watched import Watched
 
-        asked = [message.text for message in turn.prompt if isinstance(message, User)]
-        prompt = asked[-1] if asked else "(no new message)"
-        said = Said(prompt, source=turn.source, clock=self._app.clock)
+        said = Said(_asked(turn), source=turn.source, clock=self._app.clock)
         tab = next((tab for tab in reversed(self.tabs) if tab.is_of(turn)), None)
         if tab is None:
             self.tabs.append(tab := Watched(turn))
@@ -158,3 +155,13 @@ class Watching:
             line.tell([(tab.state, tab.title) for tab in self.tabs], looked)
         self._app.pace()
         self._app.show_status()
+
+
+def _asked(turn: Turn) -> str:
+    """The newest message; where its client only ran what was called, what that gave."""
+    from agent.conversation import Returned, User
+
+    if said := [message.text for message in turn.prompt if isinstance(message, User)]:
+        return said[-1]
+    gave = [f"{one.tool} → {one.text}" for one in turn.prompt if isinstance(one, Returned)]
+    return "\n".join(gave) or "(no new message)"

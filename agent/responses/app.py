@@ -85,8 +85,8 @@ class Endpoint:
         turn = await self.begin(wanted)
         stays = self.running[turn].background
         if wanted.stream:
-            return EventStream(turn, self.ended, self.wire, stays=stays)
-        return stored.shown(stored.now(turn)) if stays else Body(turn, self.ended)
+            return EventStream(turn, self, self.wire, stays=stays)
+        return stored.shown(stored.now(turn)) if stays else Body(turn, self)
 
     async def begin(
         self, wanted: CreateResponse, kind: type[Turn] = Turn, memory: Memory | None = None
@@ -95,13 +95,15 @@ class Endpoint:
 
         ``memory``: of the responses that it may go on from, where that is not everybody's.
         """
-        if self.ending:
-            raise ApiError(503, "This server is about to end.", code="server_error")
-        if len(self.running) >= MAX_RUNNING:
-            raise too_many()
+        self._takes_more()
         made = await plan(
             wanted, self.runtime, self.base, self._exposed, memory or self.memory, self.memo, kind
         )
+        try:
+            self._takes_more()  # others were planned meanwhile
+        except ApiError:
+            self._leave(made)
+            raise
         turn = made.turn.start()
         self.running[turn] = made
         await self._admitted(turn)
@@ -111,6 +113,13 @@ class Endpoint:
         if made.background:
             self.awaited(asyncio.create_task(self._until_ended(turn)))
         return turn
+
+    def _takes_more(self) -> None:
+        """Raises ApiError."""
+        if self.ending:
+            raise ApiError(503, "This server is about to end.", code="server_error")
+        if len(self.running) >= MAX_RUNNING:
+            raise too_many()
 
     async def _admitted(self, turn: Turn) -> None:
         """The engine has a place for it. Raises ApiError."""
@@ -130,7 +139,10 @@ class Endpoint:
             self.memory.begin(made.kept())
 
     def abandon(self, turn: Turn) -> None:
-        """Nobody is there for it any more: it stops, and is kept once it has ended."""
+        """Nobody is there for it any more: it stops, and is kept once it has ended. Harmless when it
+        has ended."""
+        if turn not in self.running:
+            return
         turn.stop()
         self.awaited(asyncio.create_task(self._until_ended(turn)))
 

@@ -118,9 +118,9 @@ def route(endpoint: Endpoint) -> Route:
                 error.param = "messages"  # as this client calls it
             raise
         if not asked.stream:
-            return Body(turn, endpoint.ended, completion)
+            return Body(turn, endpoint, completion)
         usage = bool(asked.stream_options and asked.stream_options.include_usage)
-        return EventStream(turn, endpoint.ended, Chunks(usage))
+        return EventStream(turn, endpoint, Chunks(usage))
 
     return Route("/v1/chat/completions", create, methods=["POST"])
 

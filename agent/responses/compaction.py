@@ -40,7 +40,7 @@ def route(endpoint: Endpoint) -> Route:
         assert isinstance(turn, SummaryTurn)
         new = listed(wanted.sent) if wanted.input else ()
         asked = [*_asked(endpoint, wanted.previous_response_id), *new]
-        return Body(turn, endpoint.ended, lambda response: _shown(turn, response, asked))
+        return Body(turn, endpoint, lambda response: _shown(turn, response, asked))
 
     return Route("/v1/responses/compact", compact, methods=["POST"])
 

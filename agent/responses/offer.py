@@ -96,7 +96,7 @@ def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]
         echo.append(_echo(tool))
     _unique([f.model_name for f in functions] + [one.model_name for one in ours])
     sources = "web_search_call.action.sources" in (request.include or ())
-    shown = Hosted(sources=sources, held=frozenset(held), labels=frozenset(labels), **hosted)
+    shown = Hosted(sources=sources, held=frozenset(held), **hosted)
     return Offer(tuple(functions), tuple(ours), tuple(labels), echo, hosted=shown)
 
 

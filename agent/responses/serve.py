@@ -17,6 +17,7 @@ from agent import setup
 from agent.config import settings
 from agent.engine.base import EngineError
 from agent.errors import UserError
+from agent.harmless import say
 from agent.responses.app import MAX_BODY, Endpoint, create
 from agent.responses.archive import DAYS, MOST, Archive
 from agent.responses.guard import is_loopback
@@ -95,8 +96,7 @@ async def _main(runtime: Runtime, options: Options, listener: socket.socket, fac
     try:
         code = await _ready(runtime, server)
         if code == EXIT_DONE and not server.ending:
-            print(f"{runtime.model.name} is served at {address(listener)} (Ctrl-C ends it)")
-            sys.stdout.flush()
+            say(f"{runtime.model.name} is served at {address(listener)} (Ctrl-C ends it)")
         if code != EXIT_DONE:
             server.end()
         await serving
@@ -117,12 +117,12 @@ async def _ready(runtime: Runtime, server: Server) -> int:
     try:
         loading.result()
     except EngineError as error:
-        print(f"agent: {error}", file=sys.stderr)
+        say(f"agent: {error}", file=sys.stderr)
         return EXIT_FAILED
     missing = [s for s in runtime.host.servers() if s.required and s.status != "ready"]
     for state in missing:
         why = f": {state.error}" if state.error else ""
-        print(f"agent: The required server {state.name} is not available{why}", file=sys.stderr)
+        say(f"agent: The required server {state.name} is not available{why}", file=sys.stderr)
     return EXIT_UNAVAILABLE if missing else EXIT_DONE
 
 

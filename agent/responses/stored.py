@@ -60,7 +60,7 @@ class _Stored:
         after = -1 if given is None else int(given)
         if (turn := self._running(response_id)) is not None:
             endpoint = self._endpoint
-            return EventStream(turn, endpoint.ended, endpoint.wire, after=after, stays=True)
+            return EventStream(turn, endpoint, endpoint.wire, after=after, stays=True)
         return replay(self._kept(response_id), after, self._endpoint.wire)
 
     async def delete(self, request: Request) -> Response:

@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agent import events as ev
 from agent.turn import Turn
+
+if TYPE_CHECKING:
+    from agent.responses.app import Endpoint
 
 DONE = b"data: [DONE]\n\n"
 EVENTS = {
@@ -27,7 +31,6 @@ OPEN_RESPONSES = {
 }
 """What the Open Responses specification calls raw reasoning."""
 
-Ended = Callable[[Turn], None]
 Write = Callable[[ev.Official], bytes]
 """An event as its client reads it; nothing for one that it is not told of."""
 
@@ -71,17 +74,18 @@ class EventStream(Response):
     """The turn's events as they come; ``agent.*`` events stay inside."""
 
     def __init__(
-        self, turn: Turn, ended: Ended, write: Write, *, after: int = -1, stays: bool = False
+        self, turn: Turn, endpoint: Endpoint, write: Write, *, after: int = -1, stays: bool = False
     ) -> None:
-        """``ended`` is called before the client sees the terminal event. ``after``: the number of the
-        event behind which it begins. ``stays``: the turn goes on when the client leaves."""
+        """The endpoint has kept the turn before the client sees the terminal event. ``after``: the
+        number of the event behind which it begins. ``stays``: the turn goes on when the client
+        leaves."""
         super().__init__()
-        self._turn, self._ended, self._write = turn, ended, write
+        self._turn, self._endpoint, self._write = turn, endpoint, write
         self._after, self._stays = after, stays
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         turn, write = self._turn, self._write
-        async with _watched(turn, receive, self._ended, self._stays):
+        async with _watched(turn, receive, self._endpoint, self._stays):
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             async for batch in turn.log.follow():
                 official = [
@@ -93,7 +97,7 @@ class EventStream(Response):
                     continue
                 if isinstance(official[-1], ev.Terminal):
                     await turn.done()
-                    self._ended(turn)
+                    self._endpoint.ended(turn)
                 if sent := b"".join(map(write, official)):
                     await send({"type": "http.response.body", "body": sent, "more_body": True})
             await send({"type": "http.response.body", "body": DONE, "more_body": False})
@@ -103,17 +107,20 @@ class Body(Response):
     """The final response, once the turn has ended: what the stream's last event holds."""
 
     def __init__(
-        self, turn: Turn, ended: Ended, shape: Callable[[ev.Response], bytes | Response] = body
+        self,
+        turn: Turn,
+        endpoint: Endpoint,
+        shape: Callable[[ev.Response], bytes | Response] = body,
     ) -> None:
         """``shape``: the body, or the whole answer where it is not always a success."""
         super().__init__(media_type="application/json")
-        self._turn, self._ended, self._shape = turn, ended, shape
+        self._turn, self._endpoint, self._shape = turn, endpoint, shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         turn = self._turn
-        async with _watched(turn, receive, self._ended):
+        async with _watched(turn, receive, self._endpoint):
             response = await turn.done()
-            self._ended(turn)
+            self._endpoint.ended(turn)
         shaped = self._shape(response)
         if not isinstance(shaped, Response):
             shaped = Response(shaped, media_type=self.media_type)
@@ -122,10 +129,10 @@ class Body(Response):
 
 @contextlib.asynccontextmanager
 async def _watched(
-    turn: Turn, receive: Receive, ended: Ended, stays: bool = False
+    turn: Turn, receive: Receive, endpoint: Endpoint, stays: bool = False
 ) -> AsyncIterator[None]:
-    """Stops the turn when the client leaves, and in every case waits for its end; one that ``stays``
-    goes on, and what is sent to nobody is lost."""
+    """Stops the turn when the client leaves; one that ``stays`` goes on, and what is sent to nobody
+    is lost."""
     if stays:
         yield
         return
@@ -134,10 +141,8 @@ async def _watched(
         yield
     finally:
         watch.cancel()
-        turn.stop()
-        with contextlib.suppress(asyncio.CancelledError):
-            await turn.done()
-        ended(turn)
+        # Not waited for: this task may be cancelled again, and the turn kept before its end.
+        endpoint.abandon(turn)
 
 
 async def _stop_when_gone(turn: Turn, receive: Receive) -> None:

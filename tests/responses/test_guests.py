@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from agent.responses import app
 from tests.invariants import check
 from tests.responses.conftest import Serve, Served
-from tests.responses.scripts import HELLO, call, final, thought
+from tests.responses.scripts import HELLO, LONG, call, final, thought
 from tests.responses.test_tools import CODE, PLAIN, seen
 
 PRIVATE = {"private_urls": True}
@@ -55,6 +56,18 @@ async def test_a_server_of_the_request(serve: Serve, plain: str) -> None:
         model="default", input="x", tools=[tool], previous_response_id=response["id"]
     )
     assert [item.type for item in made.output] == ["mcp_call", "message"]
+
+
+async def test_what_waits_for_its_servers_counts_when_it_begins(
+    serve: Serve, plain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MAX_RUNNING", 2)
+    served = await serve(LONG, LONG, face=PRIVATE)
+    body = {"input": "x", "background": True, "tools": [far(plain)]}
+    answers = await asyncio.gather(*(served.post(body) for _ in range(4)))
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 429, 429]
+    served.endpoint.stop_all()
+    await served.endpoint.drained()
 
 
 async def test_addresses_that_are_not_public(serve: Serve, plain: str) -> None:

@@ -142,6 +142,12 @@ async def test_code_interpreter_beside_the_mcp_one(serve: Serve) -> None:
         "mcp_call",
         "message",
     ]
+    alone = check(await served.stream(input="x", tools=[CONTAINER]))
+    assert [item["type"] for item in alone["output"]] == [
+        "code_interpreter_call",
+        "mcp_call",
+        "message",
+    ]
 
 
 async def test_code_as_json_and_calls_that_cannot_run(serve: Serve) -> None:

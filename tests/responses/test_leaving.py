@@ -7,10 +7,13 @@ import json
 
 import httpx2
 import pytest
+from starlette.types import Message
 
 from agent.errors import UserError
 from agent.responses.guard import is_loopback
+from agent.responses.reading import parse
 from agent.responses.serve import address, listen, serve_in
+from agent.responses.stream import EventStream
 from agent.turn import Turn
 from agent.turn_options import Options
 from tests.invariants import check
@@ -57,6 +60,31 @@ async def test_a_client_that_leaves_cancels_its_response(serve: Serve, stream: b
     async with asyncio.timeout(5):
         while served.endpoint.running:  # noqa: ASYNC110
             await asyncio.sleep(0)
+
+
+async def test_a_request_that_is_given_up_has_its_response_ended(serve: Serve) -> None:
+    served = await serve(LONG)
+    turn = await served.endpoint.begin(parse(b'{"input": "x"}'))
+    begun = asyncio.Event()
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("it never leaves")
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            begun.set()
+
+    stream = EventStream(turn, served.endpoint, served.endpoint.wire)
+    sending = asyncio.create_task(stream({"type": "http"}, receive, send))
+    async with asyncio.timeout(20):
+        await begun.wait()
+    while not sending.done():  # as often as the server likes
+        sending.cancel()
+        await asyncio.sleep(0)
+    await served.endpoint.drained()
+    found = await served.get(f"/v1/responses/{turn.response.id}")
+    assert found.json()["status"] == "cancelled"
 
 
 async def test_others_go_on_when_one_leaves(serve: Serve) -> None:

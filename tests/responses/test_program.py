@@ -98,4 +98,4 @@ def test_what_it_refuses_is_one_sentence(agent: Agent) -> None:
     ran = agent("serve", "--host", "0.0.0.0")
     assert ran.code == 2 and "--api-key" in ran.err and ran.err.count("\n") == 1
     ran = agent("serve", "--engine", f"script:{__file__}", "--port", "0")
-    assert ran.code == 1 and ran.err.count("\n") == 1 and "script" in ran.err
+    assert ran.code == 2 and ran.err.count("\n") == 1 and "script" in ran.err

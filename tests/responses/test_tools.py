@@ -306,7 +306,9 @@ async def test_secrets_of_a_tool_are_nowhere(serve: Serve) -> None:
     answer = await served.post({"input": "x", "tools": [tool], "stream": True})
     body = await served.post({"input": "x", "tools": [{**tool, "headers": "SESAME"}]})
     assert answer.status_code == body.status_code == 200
-    assert "SESAME" not in answer.text + body.text
+    refused = await served.post({"input": "x", "tools": [tool], "previous_response_id": "resp_no"})
+    assert refused.status_code == 400
+    assert "SESAME" not in answer.text + body.text + refused.text
     assert json.loads(body.text)["tools"][0]["server_url"] == "https://example.com"
     assert "SESAME" not in served.runtime.where.log.read_text()
     assert "SESAME" not in repr([turn.log.events for turn in served.turns])

@@ -160,6 +160,22 @@ async def test_keys_are_for_the_tab_that_is_looked_at(served: Serve) -> None:
         await someone.sees("<|channel|>analysis<|message|>Needle")
 
 
+async def test_what_a_client_ran_heads_the_round_that_reads_it(served: Serve) -> None:
+    called = (
+        "<|channel|>commentary to=functions.shell <|constrain|>json<|message|>"
+        '{"command":"ls"}<|call|>'
+    )
+    async with served(called, SERVE.format("One file")) as someone:
+        tool = {"type": "function", "name": "shell", "parameters": {"type": "object"}}
+        first = await someone.post(input="What is here?", tools=[tool])
+        call = next(item for item in first["output"] if item["type"] == "function_call")
+        gave = {"type": "function_call_output", "call_id": call["call_id"], "output": "a.txt"}
+        await someone.post(input=[gave], tools=[tool], previous_response_id=first["id"])
+        await someone.see(lambda: "1 ✓ What is here?" in line(someone))
+        await someone.pilot.press("f3")
+        await someone.sees("http ❯ shell → a.txt")
+
+
 # --- played by hand ---
 
 

@@ -20,6 +20,7 @@ from tui import theme as themes
 from tui.asking import Asking
 from tui.drafting import Drafting
 from tui.history import History
+from tui.net import NET
 from tui.paper import Paper
 from tui.picking import Picking
 from tui.rooms import Rooms
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
     from textual.app import SystemCommand
+    from textual.filter import LineFilter
     from textual.screen import Screen
 
     from agent.turn import Turn
@@ -125,6 +127,9 @@ class AgentApp(App[int]):
         """Made when it is first opened."""
         self.queued, self.status_line = Queued(), StatusLine()
         self.prompt = Prompt(self._history, lambda: not self.queued.empty)
+
+    def get_line_filters(self) -> list[LineFilter]:
+        return [*super().get_line_filters(), NET]
 
     def get_default_screen(self) -> Paper:
         return Paper(id="_default")

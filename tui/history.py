@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tools import private
+
 KEPT = 1000
 """So many prompts are remembered; the file is cut to them when it is read."""
 
@@ -80,13 +82,9 @@ class History:
         if self._path is None:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self._path, mode, encoding="utf-8", opener=_private) as file:
+            private.folder(self._path.parent)
+            with open(self._path, mode, encoding="utf-8", opener=private.opener) as file:
                 os.fchmod(file.fileno(), 0o600)  # where it was there before
                 file.write(text)
         except OSError:
             self._path = None  # it cannot be kept; this session's prompts are still there
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

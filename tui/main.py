@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from agent import garbage
+from agent.harmless import say
 from tui import bracketed, terminal
 from tui.app import AgentApp
 from tui.session import Serving, Session
@@ -57,7 +58,7 @@ def main(
     except terminal.NoTerminal as error:
         trouble, code = str(error), 2
     if trouble:
-        print(f"agent: {trouble}", file=sys.stderr)
+        say(f"agent: {trouble}", file=sys.stderr)
     return code
 
 

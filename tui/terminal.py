@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from tools import private
+
 RESET = "".join(
     f"\x1b[{mode}"
     for mode in (
@@ -144,7 +146,7 @@ class _Guard:
 def _sink(log: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
+        private.folder(log.parent)
         return os.open(log, flags, 0o600)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.terminal import program
+from tests.conftest import Agent
+from tests.tui.terminal import ROOT, program
 
 Script = Callable[..., str]
 THINKS_CALLS = (
@@ -246,6 +247,60 @@ def test_escape_sequences_never_reach_the_terminal(
         assert b"\x1b]52" not in terminal.painted and b"\x9b2J" not in terminal.painted
         terminal.press(LEAVE)
         assert terminal.leave() == 0
+
+
+EVIL = "ev\x1b]0;owned\x07\x1b[2J\x9b2J\u202eil"
+
+
+@pytest.fixture
+def cloned(tmp_path: Path) -> Path:
+    """A folder that came from elsewhere, as its name did."""
+    folder = tmp_path / EVIL
+    folder.mkdir()
+    server = {"command": EVIL, "args": [EVIL]}
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": {EVIL: server}}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "doctor",
+        "mcp list",
+        f"mcp call plain echo {json.dumps({'text': EVIL * 2})}",
+        "models list",
+        f"run hi --model no{EVIL}",
+        "run hi --engine ENGINE --json-events",
+        "sessions export --format json LATEST",
+        "",
+    ],
+)
+def test_no_name_result_or_error_steers_the_terminal(
+    home: Path, tmp_path: Path, cloned: Path, agent: Agent, script: Script, words: str
+) -> None:
+    engine = script(f"<|channel|>final<|message|>{EVIL}<|return|>")
+    lent = {"HOME": str(tmp_path)}
+    (tmp_path / ".lmstudio" / "models" / EVIL).mkdir(parents=True)
+    model = next((home / "cache").glob("*.gguf"))
+    (tmp_path / ".lmstudio" / "models" / EVIL / f"{EVIL}.gguf").symlink_to(model)
+    plain = str(ROOT / "tests" / "tools" / "servers" / "plain.py")
+    agent("mcp", "add", "plain", "--", sys.executable, "-I", plain)
+    if "LATEST" in words:
+        agent("run", "hi", "--engine", engine)
+        words = words.replace(
+            "LATEST", json.loads(agent("sessions", "list", "--json").out)[0]["id"]
+        )
+    call = [word.replace("ENGINE", engine) for word in words.split(" ", 4)] if words else []
+    with program(*call, home=home, cwd=cloned, columns=1000, env=lent) as terminal:
+        if not words:
+            terminal.wait_for("[y/N]")
+            terminal.press("n\r")
+            terminal.wait_for(ready)
+            terminal.press(LEAVE)
+        terminal.leave()
+        seen = terminal.painted.decode()
+    assert "ev" in seen
+    assert not [one for one in ("\x1b]0;", "\x9b", "\u202e") if one in seen]
 
 
 def test_ten_thousand_pasted_lines_are_one_prompt(

@@ -3,11 +3,15 @@ is what people wait for."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TextIO
 
 from agent import garbage
+from agent.harmless import say
+from agent.turn_end import leaving
 
 TEXTS = ("--model", "--tools", "--approve", "--system")
 """Options whose texts are taken as they are."""
@@ -51,6 +55,7 @@ def _app(*, go_on: bool = False, **texts: Any) -> None:
 
 def told(run: Callable[[], object]) -> None:
     """Run the program: everything that people did wrong is one sentence, with an exit code."""
+    _have_streams()
     try:
         run()
     except KeyboardInterrupt:
@@ -61,8 +66,21 @@ def told(run: Callable[[], object]) -> None:
         sys.exit(1)
     except Exception as error:
         sentence, code = _told(error)
-        print(f"agent: {sentence}", file=sys.stderr)
+        say(f"agent: {sentence}", file=sys.stderr)
         sys.exit(code)
+    finally:
+        leaving()
+
+
+def _have_streams() -> None:
+    """What whoever started us has closed is empty, and leads nowhere: nobody's file gets its number."""
+    sys.stdin = sys.stdin or _nothing("r")
+    sys.stdout = sys.stdout or _nothing("w")
+    sys.stderr = sys.stderr or _nothing("w")
+
+
+def _nothing(mode: Literal["r", "w"]) -> TextIO:
+    return Path(os.devnull).open(mode, encoding="utf-8")
 
 
 def _told(error: Exception) -> tuple[str, int]:
@@ -77,8 +95,11 @@ def _told(error: Exception) -> tuple[str, int]:
         case _:
             import logging
 
+            from agent import logs
             from agent.config import places
 
+            if not logging.getLogger().handlers:
+                logs.to_file(places())
             logging.getLogger(__name__).exception("the program broke")
             return f"something went wrong inside this program; {places().log} has the details.", 1
 

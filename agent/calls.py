@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 PYTHON = "python"
 """The model's own tool for code, whose body is no JSON."""
+OWN = {PYTHON: ("code_interpreter", "python"), "container.exec": ("shell", "exec")}
+"""Where the model's own tools are that are called otherwise here, also when they are not offered."""
+_OWN = Recipients(OWN, {"code_interpreter": PYTHON})
 SAME_FAILURE = 3
 """So many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
 NOT_FOUND, REFUSED, OVER_BUDGET = -32601, -32001, -32003
@@ -76,6 +79,8 @@ class Call:
     def _label(self) -> tuple[str, str]:
         if self.tool is not None:
             return self.tool.server, self.tool.name
+        if own := _OWN.resolve(self.recipient):
+            return OWN[own]
         server, _, name = self.recipient.rpartition(".")
         return server or "unknown", name
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent import trust
+from agent import logs, trust
 from agent.__main__ import told
+from agent.config import places
+from agent.errors import UserError
 from agent.mcp_commands import mcp_app
 from agent.options import (
     HOST,
@@ -46,6 +48,7 @@ from agent.options import (
 )
 from agent.sessions import app as sessions_app
 from agent.shelf import app as models_app
+from agent.turn_end import EXIT_FAILED, EXIT_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -89,6 +92,7 @@ def common(
     ] = False,
 ) -> None:
     """What is asked of the program itself."""
+    logs.to_file(places())
 
 
 def _shared(given: dict[str, Any]) -> Shared:
@@ -196,7 +200,10 @@ def _serving(
     return Serving(address(listener), run)
 
 
-@app.command(epilog="Keys: Enter sends, Ctrl-J is a new line, Esc interrupts, Ctrl-Q leaves.")
+@app.command(
+    epilog="Examples: agent  ·  agent chat --continue  ·  agent --tools all,shell --root ~/project\n\n"
+    "Keys: Enter sends, Ctrl-J is a new line, Esc interrupts, Ctrl-Q leaves."
+)
 def chat(
     *,
     go_on: Annotated[
@@ -331,7 +338,7 @@ def parse(
     )
 
 
-@app.command()
+@app.command(epilog="Example: agent doctor --model gpt-oss-20b --bench")
 def doctor(
     *,
     model: ModelOption = None,
@@ -357,6 +364,24 @@ def _picking(arguments: list[str]) -> list[str]:
     ]
 
 
+def _asked(arguments: list[str]) -> None:
+    """Run a command. Raises UserError for options that are wrong."""
+    try:
+        sys.exit(app(arguments, prog_name="agent", standalone_mode=False))
+    except typer.Abort:
+        sys.exit(EXIT_FAILED)  # a question was not answered
+    except Exception as error:
+        # Typer's class for what is wrong in options has no public name.
+        if not hasattr(error, "format_message"):
+            raise
+        said: str = error.format_message()
+        if "\n" in said:  # all that a command of commands has, where none was named
+            print(said, file=sys.stderr)
+            sys.exit(EXIT_USAGE)
+        command = getattr(getattr(error, "ctx", None), "command_path", "agent")
+        raise UserError(f"{said.rstrip('.')}; see {command} --help.") from error
+
+
 def main() -> None:
     """Any command; without one, the app."""
     arguments = sys.argv[1:]
@@ -364,7 +389,7 @@ def main() -> None:
         arguments = ["chat", *arguments]
     if arguments[0] == "chat":
         arguments = _picking(arguments)
-    told(lambda: app(arguments, prog_name="agent"))
+    told(lambda: _asked(arguments))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import platformdirs
 
 from agent.errors import UserError
+from tools import private
 
 if TYPE_CHECKING:
     from tools.browser.settings import BrowserSettings
@@ -142,7 +143,7 @@ def keep(where: Places, setting: Literal["model", "theme"], value: str) -> None:
     try:
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         changed, count = re.subn(rf"(?m)^{setting}\s*=.*\n?", lambda _: line, text, count=1)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.folder(path.parent)
         path.write_text(changed if count else line + text, encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot write {path}: {error}") from error

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent.config import Places, places, settings
+from agent.harmless import say
 from agent.machine import Check, Machine
+from tools import private
 
 
 def main(model: str | None = None, *, bench: bool = False) -> int:
@@ -23,8 +25,8 @@ def main(model: str | None = None, *, bench: bool = False) -> int:
     for group in (_python, _vocabulary, models, _hands, _files):
         for name, ok, text in _guarded(group, where):
             wrong += not ok
-            print(f"{'ok   ' if ok else 'WRONG'}  {name:14} {text}", flush=True)
-    print("Everything is in order." if not wrong else f"{wrong} to mend.")
+            say(f"{'ok   ' if ok else 'WRONG'}  {name:14} {text}")
+    say("Everything is in order." if not wrong else f"{wrong} to mend.")
     return 1 if wrong else 0
 
 
@@ -56,7 +58,7 @@ def _hands(where: Places) -> Iterator[Check]:
     yield "files tool", True, f"root {Path.cwd()}"
     yield "shell tool", active.ok, "when it is named: --tools all,shell" if active.ok else "none"
     said = settings(where).browser
-    where_to = said and (said.searxng or said.search)
+    where_to = said and (private.address(said.searxng) if said.searxng else said.search)
     yield (
         "browser tool",
         True,
@@ -67,7 +69,7 @@ def _hands(where: Places) -> Iterator[Check]:
 def _files(where: Places) -> Iterator[Check]:
     for name, folder in (("cache", where.cache), ("state", where.state)):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            private.folder(folder)
             with tempfile.TemporaryFile(dir=folder):
                 pass
             yield name, True, str(folder)

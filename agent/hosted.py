@@ -29,13 +29,10 @@ class Hosted:
     """A web_search_call shows what a search found."""
     held: frozenset[tuple[str, str]] = frozenset()
     """Servers' tools whose calls wait for the client's word."""
-    labels: frozenset[str] = frozenset()
-    """Servers and hands that it also names as its MCP servers."""
 
     def shows_code(self, server: str, raw_recipient: str | None) -> bool:
-        if not self.code or server != "code_interpreter":
-            return False
-        return server not in self.labels or raw_recipient == "python"
+        """Only what is sent to `python` itself: that is OpenAI's tool, the others are the server's."""
+        return self.code and server == "code_interpreter" and raw_recipient == "python"
 
     def shows_search(self, server: str) -> bool:
         return self.search and server == "browser"

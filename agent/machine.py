@@ -101,7 +101,7 @@ async def _asked(loading: Loading) -> tuple[bool, str]:
     except EngineError as error:
         return False, str(error)
     await engine.close()
-    text = f"{loading.model.name}, {address.engine} at {address.url}"
+    text = f"{loading.model.name}, {address.engine} at {address}"
     return True, f"{text}: {engine.context_length:,} tokens of context, its vocabulary is ours"
 
 

@@ -22,7 +22,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As agent mcp 
 RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Whose .mcp.json is read too.")]
 
 
-@mcp_app.command("list")
+@mcp_app.command("list", epilog="Example: agent mcp list --root ~/project")
 def list_servers(root: RootOption = Path(), trust_project: TrustOption = False) -> None:
     """Connect to every server and say how each is."""
     from agent import mcp_servers
@@ -60,7 +60,7 @@ def add(
     )
 
 
-@mcp_app.command()
+@mcp_app.command(epilog="Example: agent mcp remove git")
 def remove(name: NameArgument) -> None:
     """Take a server out of your mcp.json."""
     from agent import mcp_servers
@@ -68,7 +68,7 @@ def remove(name: NameArgument) -> None:
     mcp_servers.remove(name)
 
 
-@mcp_app.command("import")
+@mcp_app.command("import", epilog="Example: agent mcp import --yes")
 def import_servers(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
@@ -78,7 +78,7 @@ def import_servers(
     raise typer.Exit(mcp_servers.take_over(yes))
 
 
-@mcp_app.command()
+@mcp_app.command(epilog="Example: agent mcp inspect git")
 def inspect(
     name: NameArgument, root: RootOption = Path(), trust_project: TrustOption = False
 ) -> None:
@@ -88,7 +88,9 @@ def inspect(
     raise typer.Exit(mcp_servers.inspect(name, root, trust_project))
 
 
-@mcp_app.command()
+@mcp_app.command(
+    epilog='Example: agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\''
+)
 def call(
     name: NameArgument,
     tool: Annotated[str, typer.Argument(metavar="TOOL")],
@@ -102,7 +104,7 @@ def call(
     raise typer.Exit(mcp_servers.call(name, tool, arguments, root, trust_project))
 
 
-@mcp_app.command()
+@mcp_app.command(epilog="Example: agent mcp login web")
 def login(
     name: NameArgument,
     browser: Annotated[bool, typer.Option(help="Open the page; else only print it.")] = True,
@@ -115,7 +117,7 @@ def login(
     raise typer.Exit(mcp_servers.login(name, root, trust_project, browser=browser))
 
 
-@mcp_app.command()
+@mcp_app.command(epilog="Example: agent mcp logout web")
 def logout(name: NameArgument, root: RootOption = Path()) -> None:
     """Forget a server's tokens."""
     from agent import mcp_servers

@@ -13,6 +13,7 @@ from typing import Any
 
 from agent.config import places
 from agent.errors import UserError
+from agent.harmless import say
 from tools import mcp_json
 from tools.assemble import assemble
 from tools.base import ServerState
@@ -75,10 +76,10 @@ def show_all(root: Path, trust: bool) -> int:
         await host.settled({state.name for state in shown})
         shown = [state for state in host.servers() if state.name in {one.name for one in shown}]
         if not shown:
-            print("No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import.")
+            say("No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import.")
         width = max((len(state.name) for state in shown), default=0)
         for state in shown:
-            print(_line(state, _config(host, state.name), width))
+            say(_line(state, _config(host, state.name), width))
         return FAILED if any(state.status == "failed" for state in shown) else DONE
 
     return _with(host, work)
@@ -102,21 +103,21 @@ def inspect(name: str, root: Path, trust: bool) -> int:
         host.begin(name)
         await host.settled({name})
         state = next(one for one in host.servers() if one.name == name)
-        print(_line(state, _config(host, name), len(name)))
+        say(_line(state, _config(host, name), len(name)))
         for tool in host.tools():
             if tool.server == name:
                 about = " ".join(tool.description.split())
                 only = " (only reads)" if tool.read_only else ""
-                print(f"\n{clean(tool.name)}{only}: {about}")
-                print(f"  {json.dumps(tool.parameters, ensure_ascii=False)}")
+                say(f"\n{clean(tool.name)}{only}: {about}")
+                say(f"  {json.dumps(tool.parameters, ensure_ascii=False)}")
         if state.status == "ready" and not _config(host, name).hand:
             for resource in await host.resources(name):
-                print(f"\nresource {clean(resource.uri)}  {resource.name}")
+                say(f"\nresource {clean(resource.uri)}  {resource.name}")
             for prompt in await host.prompts(name):
                 names = ", ".join(f"{key}{'' if must else '?'}" for key, must in prompt.arguments)
-                print(f"\nprompt {clean(prompt.name)}({names})  {prompt.description}")
+                say(f"\nprompt {clean(prompt.name)}({names})  {prompt.description}")
         if state.stderr:
-            print(f"\nLast on its stderr:\n{state.stderr}")
+            say(f"\nLast on its stderr:\n{state.stderr}")
         return DONE if state.status == "ready" else FAILED
 
     return _with(host, work)
@@ -143,13 +144,13 @@ def call(name: str, tool: str, arguments: str, root: Path, trust: bool) -> int:
         if found is None:
             state = next(one for one in host.servers() if one.name == name)
             why = state.error or f"it has {', '.join(state.tools) or 'none'}"
-            print(f"agent: the server {name} has no tool {tool!r}: {why}", file=sys.stderr)
+            say(f"agent: the server {name} has no tool {tool!r}: {why}", file=sys.stderr)
             return FAILED
         result = await host.call(
             found, given, on_progress=_progress, on_output=_output, on_elicitation=_ask
         )
         failed = result.failure != "none"
-        print(result.text, file=sys.stderr if failed else sys.stdout)
+        say(result.text, file=sys.stderr if failed else sys.stdout)
         return FAILED if failed else DONE
 
     return _with(host, work)
@@ -157,20 +158,20 @@ def call(name: str, tool: str, arguments: str, root: Path, trust: bool) -> int:
 
 def _progress(progress: float, total: float | None, message: str | None) -> None:
     of = f"/{total:g}" if total is not None else ""
-    print(f"… {progress:g}{of} {clean(message or '')}", file=sys.stderr)
+    say(f"… {progress:g}{of} {clean(message or '')}", file=sys.stderr)
 
 
 def _output(stream: str, text: str) -> None:
-    print(clean(text), file=sys.stderr)
+    say(clean(text), file=sys.stderr)
 
 
 async def _ask(question: Elicitation) -> Elicited:
     """On a terminal: each of the form's fields; elsewhere nobody is there."""
     if not (sys.stdin and sys.stdin.isatty()):
         return Elicited("decline")
-    print(f"{question.server} asks: {question.message}", file=sys.stderr)
+    say(f"{question.server} asks: {question.message}", file=sys.stderr)
     if question.url is not None:
-        print(f"  {clean(question.url)}", file=sys.stderr)
+        say(f"  {clean(question.url)}", file=sys.stderr)
         typed = await _typed("Have you been there? [y/N] ")
         return Elicited("accept" if typed.lower() in ("y", "yes") else "decline")
     content: dict[str, Any] = {}
@@ -190,7 +191,7 @@ def _value(typed: str) -> Any:
 
 
 async def _typed(prompt: str) -> str:
-    print(prompt, end="", file=sys.stderr, flush=True)
+    say(prompt, end="", file=sys.stderr)
     line: str = await asyncio.to_thread(sys.stdin.readline)
     return line.strip()
 
@@ -225,7 +226,7 @@ def add(
         mcp_json.put(path, {name: entry}, replace=force)
     except ConfigError as error:
         raise UserError(f"{error}.") from error
-    print(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
+    say(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
 
 
 def _words(command: list[str]) -> list[str]:
@@ -258,7 +259,7 @@ def remove(name: str) -> None:
         mcp_json.take(path, name)
     except ConfigError as error:
         raise UserError(f"{error}.") from error
-    print(f"{name} is no longer in {path}.")
+    say(f"{name} is no longer in {path}.")
 
 
 @dataclass
@@ -298,25 +299,25 @@ def take_over(yes: bool) -> int:
     found = news(Path.home(), path)
     entries = found.entries
     for line in found.lines:
-        print(f"  {line}")
+        say(f"  {line}")
     for trouble in found.troubles:
-        print(f"  {trouble}", file=sys.stderr)
+        say(f"  {trouble}", file=sys.stderr)
     if not entries:
-        print("Nothing new was found.")
+        say("Nothing new was found.")
         return DONE
     if not yes and not _agreed(f"Add {len(entries)} to {path}? [y/N] "):
-        print("Nothing was changed.")
+        say("Nothing was changed.")
         return DONE
     try:
         mcp_json.put(path, entries)
     except ConfigError as error:
         raise UserError(f"{error}.") from error
-    print(f"{len(entries)} added to {path}.")
+    say(f"{len(entries)} added to {path}.")
     return DONE
 
 
 def _agreed(question: str) -> bool:
-    print(question, end="", file=sys.stderr, flush=True)
+    say(question, end="", file=sys.stderr)
     return sys.stdin is not None and sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -335,9 +336,9 @@ def login(name: str, root: Path, trust: bool, *, browser: bool) -> int:
     try:
         asyncio.run(log_in(config, Tokens(places().tokens), browser=browser))
     except LoginFailed as error:
-        print(f"agent: {error}", file=sys.stderr)
+        say(f"agent: {error}", file=sys.stderr)
         return FAILED
-    print(f"You are logged in to {name}.")
+    say(f"You are logged in to {name}.")
     return DONE
 
 
@@ -346,4 +347,4 @@ def logout(name: str, root: Path) -> None:
 
     config = _config(_host(root, trust=False), name)
     forget(config, Tokens(places().tokens))
-    print(f"The tokens of {name} are forgotten.")
+    say(f"The tokens of {name} are forgotten.")

@@ -119,7 +119,7 @@ def _address(entry: dict[str, Any]) -> Address | None:
         return None
     if engine not in REMOTE:
         raise ValueError(f"engine is one of {', '.join((LOCAL, *REMOTE))}")
-    if not isinstance(url, str) or not re.match(r"https?://[^/]", url):
+    if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", url):
         raise ValueError("url is where its server is, as in http://127.0.0.1:8000")
     for key in ("key_env", "model"):
         if not isinstance(entry.get(key, ""), str):

@@ -12,6 +12,7 @@ from agent.formats.base import Closed, Delta, Kind, Opened, Parser, Piece, Repai
 from agent.formats.markup.families import FAMILIES
 from agent.formats.recipients import ALIASES, Recipients
 from agent.formats.text import parts
+from agent.harmless import fit
 
 FORMATS = ("harmony", *FAMILIES)
 _SPECIAL = re.compile(r"(<\|[a-z0-9_]+\|>)")
@@ -48,14 +49,14 @@ def run(
     else:
         encode, new_parser = _model(format, recipients, model)
     plain = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-    failed = False
+    failed, shown = False, fit(stdout)
     for ids in _markup(stdin, encode) if text else _lines(stdin):
         if isinstance(ids, str):
             answer: dict[str, Any] = {"error": ids}
             failed = True
         else:
             answer = parsed(new_parser(), ids)
-        stdout.write(json.dumps(answer, ensure_ascii=plain) + "\n")
+        stdout.write(shown(json.dumps(answer, ensure_ascii=plain)) + "\n")
         stdout.flush()
     return 1 if failed else 0
 

@@ -19,6 +19,7 @@ from agent.config import places
 from agent.engine.base import EngineError
 from agent.errors import UserError
 from agent.models import Model, folder, known
+from tools import private
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 SPARE = 1 << 30
@@ -96,7 +97,7 @@ class Part:
 
 def _pull(model: Model, into: Path, report: Report | None) -> Path:
     plan = [_look(model, file, into / file) for file in model.files]
-    into.mkdir(parents=True, exist_ok=True)
+    private.folder(into)
     total = sum(part.size for part in plan)
     _need(into, total - sum(part.here for part in plan))
     for part in plan:

@@ -22,12 +22,13 @@ from agent.constraints import AnswerForm
 from agent.conversation import Conversation, User
 from agent.errors import UserError
 from agent.events import AgentNotice, Event, MessageItem, Response
+from agent.harmless import fit, say
 from agent.items import new_id
 from agent.journal import Journal
 from agent.shared import Shared
 from agent.store import Store, StoreError
 from agent.turn import Turn
-from agent.turn_end import EXIT_FAILED, ending_signals
+from agent.turn_end import EXIT_FAILED, ending_signals, leaving
 from agent.turn_options import Options
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ class JsonLines:
     """Every event as one line."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out = out
+        self._out, self._fit = out, fit(out)
 
     def show(self, event: Event) -> None:
-        self._out.write(event.model_dump_json() + "\n")
+        self._out.write(self._fit(event.model_dump_json()) + "\n")
 
     def flush(self) -> None:
         self._out.flush()
@@ -81,14 +82,15 @@ def main(job: Job, shared: Shared) -> int:
     prompt = _prompt(job.prompt)
     runtime = setup.runtime(shared)
     options = _with_schema(setup.options(shared, runtime.model), job.output_schema)
-    if job.output is not None and not job.output.expanduser().parent.is_dir():
-        raise UserError(f"--output: the folder of {job.output} does not exist.")
+    _can_lie_there("--output", job.output)
+    _can_lie_there("--dump-tokens", job.dump_tokens)
     store, conversation = _conversation(job, runtime)
     out = _private_stdout()
     face = _face(job, out, runtime)
     try:
         return asyncio.run(_run(job, runtime, conversation, prompt, options, store, face))
     finally:
+        leaving()
         if store is not None:
             store.close()
         with suppress(OSError):
@@ -126,7 +128,7 @@ async def _run(
         except BrokenPipeError:
             turn.stop()
         except OSError as error:
-            print(f"agent: cannot write the output: {error.strerror}.", file=sys.stderr)
+            say(f"agent: cannot write the output: {error.strerror}.", file=sys.stderr)
             turn.stop()
             unwritten = True
         response = await turn.done()
@@ -143,7 +145,7 @@ def _kept(write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
     try:
         write(*args, **kwargs)
     except sqlite3.Error as error:
-        print(f"agent: this conversation is not kept: {error}.", file=sys.stderr)
+        say(f"agent: this conversation is not kept: {error}.", file=sys.stderr)
         return False
     return True
 
@@ -182,8 +184,6 @@ def _prompt(argument: str | None) -> str:
 
 def _stdin(wanted: bool) -> str | None:
     stdin = sys.stdin
-    if stdin is None or stdin.closed:
-        return None
     if stdin.isatty():
         if not wanted:
             return None
@@ -195,6 +195,16 @@ def _stdin(wanted: bool) -> str | None:
         if stat.S_ISFIFO(mode) and not select.select([stdin], [], [], 1.0)[0]:
             print("agent: waiting for the end of stdin (< /dev/null skips it) …", file=sys.stderr)
     return stdin.buffer.read().decode("utf-8", errors="replace")
+
+
+def _can_lie_there(option: str, file: Path | None) -> None:
+    if file is None:
+        return
+    path = file.expanduser()
+    if path.is_dir():
+        raise UserError(f"{option}: {file} is a folder.")
+    if not path.parent.is_dir():
+        raise UserError(f"{option}: the folder of {file} does not exist.")
 
 
 def _with_schema(options: Options, file: Path | None) -> Options:
@@ -222,7 +232,7 @@ def _conversation(job: Job, runtime: Runtime) -> tuple[Store | None, Conversatio
     except StoreError as error:
         if resumed:
             raise UserError(str(error)) from error
-        print(f"agent: {error} This conversation is not kept.", file=sys.stderr)
+        say(f"agent: {error} This conversation is not kept.", file=sys.stderr)
         return None, Conversation(new_id("conv"))
 
 
@@ -231,8 +241,6 @@ def _conversation(job: Job, runtime: Runtime) -> tuple[Store | None, Conversatio
 
 def _private_stdout() -> TextIO:
     """Our own handle on stdout; whatever else writes to fd 1 (native code) lands on stderr."""
-    if sys.stdout is None:  # closed by whoever started us
-        return Path(os.devnull).open("w", encoding="utf-8")
     sys.stdout.flush()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="\n")
     os.dup2(2, 1)
@@ -278,4 +286,4 @@ def _write_files(job: Job, turn: Turn, response: Response) -> None:
             job.dump_tokens.expanduser().write_text(text, encoding="utf-8")
     except OSError as error:
         turn.exit_code = turn.exit_code or EXIT_FAILED
-        print(f"agent: cannot write {error.filename}: {error.strerror}.", file=sys.stderr)
+        say(f"agent: cannot write {error.filename}: {error.strerror}.", file=sys.stderr)

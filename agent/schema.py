@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.events import ResponseError
+from tools import private
 
 FIRST = """
 create table if not exists conversations (
@@ -94,7 +95,7 @@ _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open or create the store's file. Raises OSError, sqlite3.Error, ValueError (too new)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private.folder(path.parent)
     path.touch(mode=0o600)
     db = sqlite3.connect(path, timeout=10, isolation_level=None)
     db.execute("pragma journal_mode = wal")

@@ -31,11 +31,11 @@ def list_(
 ) -> None:
     """All conversations, the latest first."""
     from agent.export import described, when
-    from agent.harmless import harmless
+    from agent.harmless import harmless, say
 
     summaries = _store().summaries()
     if as_json:
-        print(json.dumps([described(summary) for summary in summaries], ensure_ascii=False))
+        say(json.dumps([described(summary) for summary in summaries], ensure_ascii=False))
         return
     if not summaries:
         print("No conversation is kept yet; begin one with: agent", file=sys.stderr)
@@ -49,7 +49,7 @@ def list_(
         )
 
 
-@app.command()
+@app.command(epilog="Example: agent sessions show 3bc06fe5")
 def show(session: Id) -> None:
     """What was said, to read."""
     from agent.export import markdown
@@ -107,7 +107,7 @@ async def _replayed(record: Record, speed: float, *, as_json: bool) -> None:
             face.flush()
 
 
-@app.command()
+@app.command(epilog="Example: agent sessions export 3bc06fe5 --format html -o talk.html")
 def export(
     session: Id,
     form: Annotated[
@@ -121,10 +121,11 @@ def export(
     """Write a conversation out."""
     from agent.errors import UserError
     from agent.export import FORMATS
+    from agent.harmless import say
 
     text = FORMATS[form](_record(_store(), session))
     if output is None:
-        sys.stdout.write(text)
+        say(text, end="")
         return
     try:
         output.expanduser().write_text(text, encoding="utf-8")
@@ -155,7 +156,7 @@ def fork(
     print(store.fork(record.conversation, start).id)
 
 
-@app.command()
+@app.command(epilog="Example: agent sessions delete 3bc06fe5 f6c63d79")
 def delete(
     sessions: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or how they begin.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -186,7 +187,7 @@ def forget(store: Store, name: str) -> None:
     hands.forget(places().cache, name)
 
 
-@app.command()
+@app.command(epilog="Example: agent sessions rename 3bc06fe5 'The trip'")
 def rename(
     session: Id, title: Annotated[str, typer.Argument(metavar="TITLE", help="One line.")]
 ) -> None:

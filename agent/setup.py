@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import logging.handlers
 import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent import models
-from agent.config import Places, places, settings
+from agent import logs, models
+from agent.config import places, settings
 from agent.engine.base import EngineError, Sampling
 from agent.errors import UserError
 from agent.loading import Loading
@@ -32,7 +30,7 @@ def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = No
     models.toml or config.toml says.
     """
     where = places()
-    log_to_file(where, shared.log_level)
+    logs.to_file(where, shared.log_level)
     root = shared.root.expanduser()
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a folder.")
@@ -116,26 +114,6 @@ def model_path(name: str) -> Path:
         raise UserError(str(error)) from error
 
 
-def log_to_file(where: Places, level: str) -> None:
-    """Everything that is logged goes to the log file; where none can be written, nowhere."""
-    logging.raiseExceptions = False  # what cannot be logged (a full disk) is not shown instead
-    root = logging.getLogger()
-    root.setLevel(level.upper())
-    handler: logging.Handler
-    try:
-        where.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        where.log.touch(mode=0o600)
-        handler = logging.handlers.RotatingFileHandler(
-            where.log, maxBytes=5_000_000, backupCount=1, encoding="utf-8"
-        )
-    except OSError:
-        handler = logging.NullHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root.handlers[:] = [handler]
-    for name in ("httpx2", "httpcore2", "mcp"):  # addresses and messages may carry keys
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-
 def _script(engine: str | None) -> Path | None:
     if engine is None:
         return None
@@ -145,6 +123,12 @@ def _script(engine: str | None) -> Path | None:
     path = Path(file).expanduser()
     if not path.is_file():
         raise UserError(f"--engine: there is no file {path}.")
+    from agent.engine.script import read
+
+    try:
+        read(path, lambda markup: [])
+    except EngineError as error:
+        raise UserError(f"--engine: {error}") from error
     return path
 
 

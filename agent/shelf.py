@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from agent.errors import UserError
+from agent.harmless import say
+from tools import private
 
 if TYPE_CHECKING:
     from agent.config import Places
@@ -46,7 +48,7 @@ class Row:
     description: str
 
 
-@app.command("list")
+@app.command("list", epilog="Example: agent models list --json | jq -r '.[].name'")
 def list_(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON array.")] = False,
 ) -> None:
@@ -58,12 +60,12 @@ def list_(
 
     rows = listed(places())
     if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        say(json.dumps([asdict(row) for row in rows], indent=2))
         return
     width = max(len(row.name) for row in rows)
     for row in rows:
         star, size, where = "*" if row.default else " ", _size(row.size), _WHERE.get(row.source)
-        print(f"{star} {row.name:{width}}  {size:>8}  {where or row.source:13}  {row.description}")
+        say(f"{star} {row.name:{width}}  {size:>8}  {where or row.source:13}  {row.description}")
 
 
 _WHERE = {
@@ -116,7 +118,7 @@ def listed(where: Places) -> list[Row]:
 
 def _place(model: Model) -> str | None:
     if model.address is not None:
-        return model.address.url
+        return str(model.address)
     return str(model.path) if model.path and model.installed else None
 
 
@@ -144,15 +146,19 @@ def _size(size: int | None) -> str:
     return "–" if size is None else gigabytes(size)
 
 
-@app.command("path")
+@app.command("path", epilog="Example: agent models path tiny")
 def path(name: Name) -> None:
     """Print where a model's GGUF lies; the embedded one is expanded first."""
     from agent.setup import model_path
 
-    print(model_path(name))
+    say(model_path(name))
 
 
-@app.command("pull", epilog="HF_ENDPOINT names another hub; HF_TOKEN is used if it is set.")
+@app.command(
+    "pull",
+    epilog="Example: agent models pull gpt-oss-20b\n\n"
+    "HF_ENDPOINT names another hub; HF_TOKEN is used if it is set.",
+)
 def pull(
     name: Name,
     force: Annotated[
@@ -167,9 +173,9 @@ def pull(
     from agent.pull import pull as download
 
     if not force and (path := _offered(name)) is not None:
-        print(path)
+        say(path)
         return
-    print(download(find(name)))
+    say(download(find(name)))
 
 
 def _offered(name: str) -> Path | None:
@@ -217,13 +223,13 @@ def _use(where: Places, model: Model, path: Path) -> None:
             text = head.sub(lambda found: found[0] + line, text, count=1)
         if tomllib.loads(text).get(model.name, {}).get("path") != str(path):
             raise UserError(f"Write into {file} yourself, under [{model.name}]: {line.strip()}")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        private.folder(file.parent)
         file.write_text(text, encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot write {file}: {error}") from error
 
 
-@app.command("rm")
+@app.command("rm", epilog="Example: agent models rm gpt-oss-20b")
 def remove(name: Name, yes: Yes = False) -> None:
     """Delete a model that was pulled; other programs' files are left alone."""
     from agent.config import places
@@ -249,10 +255,10 @@ def remove(name: Name, yes: Yes = False) -> None:
         shutil.rmtree(own)
     except OSError as error:
         raise UserError(f"Cannot delete {own}: {error.strerror}.") from error
-    print(f"{model.name} is removed; {_size(size)} are free again.")
+    say(f"{model.name} is removed; {_size(size)} are free again.")
 
 
-@app.command("default")
+@app.command("default", epilog="Example: agent models default gpt-oss-20b")
 def default(name: Annotated[str | None, typer.Argument(metavar="[NAME|PATH]")] = None) -> None:
     """Print the model that runs unless another is named, or set it."""
     from agent import models
@@ -265,7 +271,7 @@ def default(name: Annotated[str | None, typer.Argument(metavar="[NAME|PATH]")] =
             model = models.choose(name, where)
             chosen = str(model.path.resolve()) if name in model.aliases and model.path else name
             keep(where, "model", chosen)
-        print(models.default(where))
+        say(models.default(where))
     except EngineError as error:
         raise UserError(str(error)) from error
 

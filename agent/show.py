@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TextIO
 
 from agent import events as ev
-from agent.harmless import harmless
+from agent.harmless import fit, harmless
 
 RESULT_LINES = 12
 """Of a tool's result so many lines are shown; the model reads more."""
@@ -19,8 +19,7 @@ class Pipe:
 
     def __init__(self, out: TextIO, activity: TextIO | None) -> None:
         self._out, self._activity = out, activity
-        # In a pipe the answer goes on byte for byte; a terminal must not be steered by it.
-        self._shown: Callable[[str], str] = harmless if out.isatty() else str
+        self._shown = fit(out)
         self._final: set[str] = set()
 
     def show(self, event: ev.Event) -> None:

@@ -42,9 +42,10 @@ class Trace:
         """Raises UserError."""
         self._file: IO[str] | None = None
         try:
-            self._file = os.fdopen(
-                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-            )
+            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            self._file = os.fdopen(number, "w", encoding="utf-8")
+            if path.is_file():  # and no device
+                os.fchmod(number, 0o600)  # where it was there before
         except OSError as error:
             raise UserError(f"--trace: cannot write {path}: {error.strerror}.") from error
         self._began = time.perf_counter()

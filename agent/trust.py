@@ -6,6 +6,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from agent.harmless import say
+
 if TYPE_CHECKING:
     from agent.shared import Shared
 
@@ -35,15 +37,15 @@ def asked(shared: Shared) -> Shared:
         return shared
     commands = project.commands()
     if sum(map(len, commands)) > MAX_SHOWN:
-        print(
+        say(
             f"{project.path} says more of its MCP servers than could be read here, so they are not "
             "started; read it, and start them with --trust-project.",
             file=sys.stderr,
         )
         return shared
-    print(f"{project.path} wants to start these MCP servers on this machine:", file=sys.stderr)
+    say(f"{project.path} wants to start these MCP servers on this machine:", file=sys.stderr)
     for command in commands:
-        print(f"  {command}", file=sys.stderr)
+        say(f"  {command}", file=sys.stderr)
     print(
         "Start them, now and later, as long as they stay the same? [y/N] ", end="", file=sys.stderr
     )

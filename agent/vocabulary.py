@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from agent.config import places
 from agent.engine import header
 from agent.engine.base import EngineError
+from tools import private
 
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
@@ -70,7 +71,7 @@ def _keep(file: Path, folder: Path) -> None:
     """Leave a copy in `folder` if that can be written, whole or not at all."""
     part = folder / f"{FILE}.{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.folder(folder)
         part.write_bytes(file.read_bytes())
         part.replace(folder / FILE)
     except OSError:

@@ -90,8 +90,14 @@ class Policy:
             return Verdict("allow", "--approve")
         if rule == "allow" or (rule == "auto" and tool.read_only):
             return Verdict("allow", "the settings allow it")
-        if rule is None and not named and self._harmless(tool, config):
-            return Verdict("allow", "it can do no harm" if config.hand else "it was named to run")
+        if rule is None and not named:
+            # What runs here with nothing around it is never covered by a sweeping "all".
+            if "all" in self.rules and not _bare(config):
+                return Verdict("allow", "--approve all")
+            if config.hand is not None and config.hand.contained(tool.name):
+                return Verdict("allow", "it can do no harm")
+            if config.trusted:
+                return Verdict("allow", "it was named to run")
         return self._remembered(tool, config)
 
     def _rule(
@@ -111,12 +117,6 @@ class Policy:
             # A folder cannot allow itself anything, nor take what was allowed to another's name.
             return "ask" if found else None
         return found[0] if found else None
-
-    def _harmless(self, tool: Tool, config: ServerConfig) -> bool:
-        if config.hand is not None:
-            # What runs here with nothing around it is never covered by a sweeping "all".
-            return config.hand.contained(tool.name)
-        return config.trusted or "all" in self.rules
 
     def _remembered(self, tool: Tool, config: ServerConfig) -> Verdict:
         if _bare(config):

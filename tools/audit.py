@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tools import private
+
 log = logging.getLogger(__name__)
 
 MAX_ARGUMENTS = 2000
@@ -35,7 +37,7 @@ class Audit:
         }
         line = json.dumps(entry, ensure_ascii=True) + "\n"
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private.folder(self.path.parent)
             number = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 os.write(number, line.encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import mcp.types as T
@@ -13,6 +13,8 @@ from tools.naming import clean, clean_schema
 
 MAX_PAGES = 100
 """Of one list: a paginator that never ends must not hang the start."""
+MAX_TOOLS = 5000
+"""No prompt has room for more, and each takes memory."""
 LIST_RESOURCES, READ_RESOURCE = "list_resources", "read_resource"
 
 Page = TypeVar("Page", bound=T.PaginatedResult)
@@ -23,13 +25,15 @@ NOT_THERE = (MCPError, ValueError)
 async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset[str]]:
     """All of them, and the names of those that are ours, for its resources.
 
-    Raises MCPError or ValidationError.
+    Raises MCPError or ValueError (ValidationError is one).
     """
     found: dict[str, T.Tool] = {}
     try:
-        for page in await _pages(lambda cursor: client.list_tools(cursor=cursor)):
+        async for page in _pages(lambda cursor: client.list_tools(cursor=cursor)):
             for tool in page.tools:
                 found.setdefault(tool.name, tool)
+            if len(found) > MAX_TOOLS:
+                raise ValueError(f"it lists more than {MAX_TOOLS:,} tools")
     except MCPError as error:
         if client.server_capabilities.tools is not None or error.code != T.METHOD_NOT_FOUND:
             raise  # else it has prompts or resources, and no tools
@@ -76,11 +80,12 @@ async def list_resources(client: Client) -> list[Resource]:
         return []
     found = [
         Resource(str(one.uri), clean(one.name), clean(one.description or ""), one.mime_type or "")
-        for page in await _pages(lambda cursor: client.list_resources(cursor=cursor))
+        async for page in _pages(lambda cursor: client.list_resources(cursor=cursor))
         for one in page.resources
     ]
     try:
-        pages = await _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
+        templates = _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
+        pages = [page async for page in templates]
     except NOT_THERE:
         return found
     return found + [
@@ -114,7 +119,7 @@ async def list_prompts(client: Client) -> list[Prompt]:
             clean(one.description or ""),
             tuple((a.name, bool(a.required)) for a in one.arguments or ()),
         )
-        for page in await _pages(lambda cursor: client.list_prompts(cursor=cursor))
+        async for page in _pages(lambda cursor: client.list_prompts(cursor=cursor))
         for one in page.prompts
     ]
 
@@ -138,12 +143,10 @@ def listing(resources: Iterable[Resource]) -> str:
     return "\n".join(lines) or "There are none."
 
 
-async def _pages(fetch: Callable[[str | None], Awaitable[Page]]) -> list[Page]:
-    pages: list[Page] = []
+async def _pages(fetch: Callable[[str | None], Awaitable[Page]]) -> AsyncIterator[Page]:
     cursor = None
-    while len(pages) < MAX_PAGES:
+    for _ in range(MAX_PAGES):
         page = await fetch(cursor)
-        pages.append(page)
+        yield page
         if not (cursor := page.next_cursor):
-            break
-    return pages
+            return

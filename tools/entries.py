@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 from tools.config import ConfigError, Rule, ServerConfig
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+_PASSWORD = re.compile(r"(?<=//)([^/@:]*:)[^/@]+(?=@)")
 _INPUT = re.compile(r"\$\{input:[^}]*\}")
 _TRANSPORTS: dict[str, Literal["", "http", "sse"]] = {
     "stdio": "",
@@ -39,12 +40,17 @@ def read_entry(name: str, entry: Any, env: Mapping[str, str]) -> ServerConfig:
 
 
 def origin(entry: Mapping[str, Any]) -> str:
-    """Its command or address as it stands there; of any entry, also one that is wrong."""
+    """Its command or address as it stands there, but for a password; of any entry, also one that is
+    wrong."""
     if not (command := entry.get("command")):
-        return str(entry.get("url") or entry.get("httpUrl") or "")
+        return _PASSWORD.sub(r"\1…", _url(entry))
     args = entry.get("args")
     words = [command, *(args if isinstance(args, list) else ())]
     return shlex.join(str(word) for word in words)
+
+
+def _url(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("url") or entry.get("httpUrl") or "")
 
 
 def given(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,9 +61,10 @@ def given(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _digest(entry: Mapping[str, Any]) -> str:
     """Of what it is given, for that may be secret; empty where that is nothing."""
-    if not given(entry):
+    passwords = [found[0] for found in _PASSWORD.finditer(_url(entry))]
+    if not (given(entry) or passwords):
         return ""
-    text = json.dumps([entry.get("env"), entry.get("headers")], sort_keys=True)
+    text = json.dumps([entry.get("env"), entry.get("headers"), *passwords], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tools import private
 from tools.base import ToolResult
 
 MAX_FILES, MAX_BYTES = 200, 200_000_000
@@ -89,7 +90,7 @@ class Results:
         try:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="agent-results-"))
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private.folder(self._folder)
             with tempfile.NamedTemporaryFile(
                 dir=self._folder, prefix=PREFIX, suffix=suffix, delete=False
             ) as file:

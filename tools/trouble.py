@@ -8,6 +8,7 @@ from mcp import MCPError
 from mcp.client.auth.exceptions import OAuthFlowError
 from pydantic import ValidationError
 
+from tools import private
 from tools.config import ServerConfig
 from tools.stdio import Child
 
@@ -43,25 +44,16 @@ def reason(error: BaseException, config: ServerConfig, refusal: int | None) -> s
             return f"cannot be started: no such command: {config.command}"
         case httpx2.HTTPError() | OSError() if config.url:
             status = f"HTTP {refusal}" if refusal else str(error) or type(error).__name__
-            return f"cannot be reached at {address(config.url)}: {status}"
+            return f"cannot be reached at {private.address(config.url)}: {status}"
         case OSError():
             return f"cannot be started: {config.command}: {error.strerror or error}"
         case MCPError(code=T.CONNECTION_CLOSED):
             return "ended"
         case MCPError() if refusal:
-            return f"answered its start with HTTP {refusal} at {address(config.url or '')}"
+            return f"answered its start with HTTP {refusal} at {private.address(config.url or '')}"
         case MCPError():
             return f"answered its start with an error: {error.message}"
         case ValidationError():
             return "gave a list of tools that is not valid MCP"
         case _:
             return f"failed: {error or type(error).__name__}"
-
-
-def address(url: str) -> str:
-    """Where a URL leads; without what may be secret in it."""
-    try:
-        parts = httpx2.URL(url)
-    except Exception:
-        return "its URL"
-    return f"{parts.scheme}://{parts.netloc.decode()}{parts.path}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tools import private
+
 LOCAL = "llama.cpp"
 REMOTE = ("llama-server", "vllm")
 """What ``engine =`` in models.toml may say."""
@@ -16,8 +18,11 @@ class Address:
     engine: str
     """Which kind of server: one of REMOTE."""
     url: str
-    """Without /v1."""
+    """Without /v1; it may have a user and a password in it."""
     key_env: str | None = None
     """The environment variable that holds its API key."""
     model: str | None = None
     """The model's name there, where it serves several."""
+
+    def __str__(self) -> str:
+        return private.address(self.url)

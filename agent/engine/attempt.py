@@ -12,6 +12,7 @@ from pathlib import Path
 from agent.config import Places
 from agent.engine import probe
 from agent.engine.base import EngineError
+from tools import private
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def attempt(where: Places, types: Iterable[int], repacked: bool) -> Iterator[Non
     """Leaves a note while the body runs; it stays when the process dies in there."""
     note = where.cache / f"loading-{os.getpid()}.json"
     with suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True)
+        private.folder(note.parent)
         note.write_text(json.dumps({"types": sorted(types), "repacked": repacked}))
     try:
         yield

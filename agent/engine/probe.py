@@ -18,6 +18,7 @@ from typing import Any
 
 from agent.config import Places
 from agent.engine.trial import Speed
+from tools import private
 
 GAIN = 1.05
 """So much faster must repacked weights be to be worth their memory and their longer load."""
@@ -123,7 +124,7 @@ def _remember(where: Places, types: Iterable[int], result: Result) -> None:
     except (OSError, ValueError):
         notes = {}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.folder(path.parent)
         notes[_key(types)] = asdict(result)
         path.write_text(json.dumps(notes, indent=1), encoding="utf-8")
     except OSError:

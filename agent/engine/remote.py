@@ -89,20 +89,20 @@ class RemoteEngine:
             until = time.monotonic() + SILENCE
             while (await self._ask(client, "GET", "/health")) is None:
                 if time.monotonic() > until:
-                    raise EngineError(f"{self.address.url} does not get ready: see its log.")
+                    raise EngineError(f"{self.address} does not get ready: see its log.")
                 await asyncio.sleep(LOADING)
             answers = [await self._json(client, "GET", path) for path in self.server.about]
             try:
                 facts = self.server.facts(answers, self.address.model)
             except (KeyError, IndexError, TypeError, StopIteration):
                 raise EngineError(
-                    f"What {self.address.url} says of its model is not what {self.name} says:"
+                    f"What {self.address} says of its model is not what {self.name} says:"
                     " correct engine or url in models.toml."
                 ) from None
             self.model = facts.model
             self.context_length = min(filter(None, (self._most, facts.context)), default=0)
             if not self.context_length:
-                raise EngineError(f"{self.address.url} tells no context length: set context.")
+                raise EngineError(f"{self.address} tells no context length: set context.")
             await self._check(client)
         except BaseException:
             await client.aclose()
@@ -119,7 +119,7 @@ class RemoteEngine:
         answer = await self._json(client, "POST", "/tokenize", body)
         if answer.get("tokens") != [*self.vocabulary.plain(PROBE), *stops]:
             raise EngineError(
-                f"The model at {self.address.url} has another vocabulary than expected: correct"
+                f"The model at {self.address} has another vocabulary than expected: correct"
                 " format (or path, a GGUF with its vocabulary) in models.toml."
             )
 
@@ -132,7 +132,7 @@ class RemoteEngine:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise EngineError(f"{self.address.url}{path} does not answer as {self.name} does.")
+            raise EngineError(f"{self.address}{path} does not answer as {self.name} does.")
         return found
 
     async def _ask(
@@ -143,7 +143,7 @@ class RemoteEngine:
             response = await client.request(method, path, json=body)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise EngineError(
-                f"No {self.name} answers at {self.address.url} ({why(error)}): start it, or correct"
+                f"No {self.name} answers at {self.address} ({why(error)}): start it, or correct"
                 " url in models.toml."
             ) from None
         if response.status_code == 503:
@@ -155,14 +155,16 @@ class RemoteEngine:
     def refused(self, status: int, text: str) -> EngineError:
         """What an answer that is not 200 means."""
         if status in (401, 403):
-            where = f"the key in {self.address.key_env}" if self.address.key_env else "no key"
+            if (variable := self.address.key_env) and not self._key:
+                return EngineError(f"{self.address} wants a key, and {variable} is not set.")
+            where = f"the key in {variable}" if variable else "no key"
             return EngineError(
-                f"{self.address.url} does not accept {where} (HTTP {status}): set key_env in"
+                f"{self.address} does not accept {where} (HTTP {status}): set key_env in"
                 " models.toml to the variable that holds its key."
             )
         if status == 429:
-            return Busy(f"{self.address.url} serves as many requests as it can: try again later.")
-        return EngineError(f"{self.address.url} answered HTTP {status}: {message(text)}")
+            return Busy(f"{self.address} serves as many requests as it can: try again later.")
+        return EngineError(f"{self.address} answered HTTP {status}: {message(text)}")
 
     def generate(self, request: Request) -> RemoteGeneration:
         """Start generating. Raises EngineError, ContextOverflow."""

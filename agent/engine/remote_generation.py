@@ -75,7 +75,7 @@ class RemoteGeneration:
             self._out.put_nowait(self._finished("cancelled"))
         except Exception as error:
             log.exception("a server's stream could not be read")
-            url = self._engine.address.url
+            url = self._engine.address
             self._out.put_nowait(EngineError(f"{url} sent what cannot be read: {why(error)}."))
 
     # --- saying ---
@@ -94,7 +94,7 @@ class RemoteGeneration:
             reason = await self._request_once(most if among is None else 1, among)
             if reason is None:
                 if among is not None or self.request.constraint is None:
-                    raise EngineError(f"{self._engine.address.url} says what it may not say.")
+                    raise EngineError(f"{self._engine.address} says what it may not say.")
                 among = self.request.constraint.allowed().tolist()
             elif among is not None and reason == "length":
                 among = None
@@ -116,7 +116,7 @@ class RemoteGeneration:
             try:
                 return await self._stream(most, among)
             except (httpx2.TransportError, Unavailable) as error:
-                url, said = self._engine.address.url, len(self._said)
+                url, said = self._engine.address, len(self._said)
                 if said:
                     raise EngineError(
                         f"The server at {url} went away after {said:,} tokens ({why(error)});"

@@ -207,6 +207,10 @@ async def test_a_call_that_is_stopped_while_it_runs_keeps_what_it_printed(
     assert "the first line\nError: the program ended while it ran" in if_killed
     turn.stop()
     final = check(await seen(turn))
-    said = "the first line\nError: interrupted while it ran"
-    assert final["status"] == "cancelled" and final["output"][0]["error"]["message"] == said
+    said = final["output"][0]["error"]["message"]
+    assert final["status"] == "cancelled"
+    # Between the two, if it was quick, how python took the interrupt.
+    assert said.startswith("the first line\n") and said.endswith(
+        "\nError: interrupted while it ran"
+    )
     assert said in decode(turn.conversation.entries[-1].ids)

@@ -7,10 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from agent.cli import app
 from tests.conftest import Agent
 
 
@@ -18,6 +22,36 @@ from tests.conftest import Agent
 def test_help_teaches(agent: Agent, command: tuple[str, ...]) -> None:
     ran = agent(*command, "--help")
     assert ran.code == 0 and ran.out.startswith("Usage: agent")
+
+
+def test_every_help_has_an_example() -> None:
+    def all_of(command: Any) -> Iterator[Any]:
+        yield command
+        for one in getattr(command, "commands", {}).values():
+            yield from all_of(one)
+
+    without = [c.name for c in all_of(get_command(app)) if "Example" not in (c.epilog or "")]
+    assert not without
+
+
+@pytest.mark.parametrize("command", ["models", "mcp", "sessions"])
+def test_a_command_of_commands_tells_them(agent: Agent, command: str) -> None:
+    ran = agent(command)
+    assert ran.code == 2 and ran.out == "" and ran.err.startswith(f"Usage: agent {command}")
+
+
+@pytest.mark.parametrize("command", ["parse", "models list", "run hello --json-events", "run"])
+def test_closed_streams_are_empty_ones(home: Path, tmp_path: Path, command: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -P -m agent.cli {command} <&- >&-"],
+        cwd=tmp_path,
+        env={**os.environ, "AGENT_HOME": str(home)},
+        capture_output=True,
+        text=True,
+    )
+    empty = command == "run"
+    assert done.returncode == (2 if empty else 0) and ("is empty" in done.stderr) == empty
+    assert "went wrong" not in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--help", "--version", "-V"])

@@ -97,6 +97,24 @@ def test_a_call_of_a_tool_that_does_not_exist(agent: Agent, script: Script) -> N
 
 
 @pytest.mark.parametrize(
+    ("recipient", "label"),
+    [
+        ("python", ("code_interpreter", "python")),
+        ("mcp.code_interpreter", ("code_interpreter", "python")),
+        ("container.exec", ("shell", "exec")),
+        ("browser.search", ("browser", "search")),
+    ],
+)
+def test_own_tools_keep_their_names_where_they_are_not_offered(
+    agent: Agent, script: Script, recipient: str, label: tuple[str, str]
+) -> None:
+    engine = script(function(recipient, "{}"), FINAL)
+    ran = agent("run", "go", "--json-events", "--tools", "none", "--engine", engine)
+    call = check(ran.events)["output"][1]
+    assert (call["server_label"], call["name"], call["status"]) == (*label, "failed")
+
+
+@pytest.mark.parametrize(
     "recipient", ["functions.files__list", "files.list", "files__list", "mcp.files.list", "list"]
 )
 def test_a_tool_is_found_however_it_is_named(
@@ -231,6 +249,26 @@ def test_ctrl_c_stops_and_keeps_what_was_said(home: Path, script: Script, tmp_pa
     assert final["output"][-1]["status"] == "incomplete"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_leaves_changes_nothing(
+    home: Path, script: Script, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-m", "agent.cli", "run", "go", "--json-events",
+         "--engine", script({"markup": FINAL, "delay_ms": 1000})],
+        cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    while '"agent.prefill"' not in process.stdout.readline():
+        pass
+    process.send_signal(number)
+    process.stdout.read()  # it has told all
+    while process.poll() is None:
+        process.send_signal(number)
+    assert process.returncode == 130 and process.stderr.read() == ""
+
+
 def test_stdout_closed_early_is_no_traceback(home: Path, script: Script, tmp_path: Path) -> None:
     slow = {"markup": "<|channel|>final<|message|>" + "word " * 500, "delay_ms": 5}
     command = f"{sys.executable} -I -m agent.cli run go --json-events --engine {script(slow)}"
@@ -257,16 +295,26 @@ def test_stdout_closed_early_is_no_traceback(home: Path, script: Script, tmp_pat
         (("go", "--mcp-config", "nowhere.json"), "nowhere.json"),
         (("go", "--system", "@nowhere.txt"), "nowhere.txt"),
         (("go", "--output-schema", "nowhere.json"), "nowhere.json"),
-        (("go", "--temperature", "hot"), "temperature"),
+        (("go", "--temperature", "hot"), "'--temperature'"),
+        (("go", "--hammer"), "--hammer; see agent run --help"),
+        (("go", "--seed"), "--seed"),
+        (("go", "now"), "unexpected extra argument"),
         (("go", "-o", "nowhere/answer.md"), "nowhere"),
+        (("go", "-o", "."), "is a folder"),
+        (("go", "--dump-tokens", "nowhere/ids.jsonl"), "nowhere"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(
     agent: Agent, args: tuple[str, ...], said: str
 ) -> None:
-    ran = agent("run", *args)
+    ran = agent("run", *args, "--json-events")
     assert ran.code == 2 and ran.out == ""
-    assert said in ran.err
+    assert said in ran.err and ran.err.count("\n") == 1
+
+
+def test_a_script_that_is_none(agent: Agent, script: Script) -> None:
+    ran = agent("run", "go", "--json-events", "--engine", script(FINAL, {"markdown": "x"}))
+    assert ran.code == 2 and ran.out == "" and "Line 2" in ran.err
 
 
 def test_effort_and_instructions_reach_the_response(agent: Agent, script: Script) -> None:

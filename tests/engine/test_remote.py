@@ -382,6 +382,8 @@ async def test_its_key_and_its_model(
     with pytest.raises(EngineError, match="the key in BIG_KEY"):
         keyed = Address(address.engine, address.url, "BIG_KEY")
         await RemoteEngine(keyed, form, key="wrong").load()
+    with pytest.raises(EngineError, match="wants a key, and BIG_KEY is not set"):
+        await RemoteEngine(keyed, form).load()
     with pytest.raises(EngineError, match="BIG_KEY has characters"):
         await RemoteEngine(keyed, form, key="schlüssel").load()
     with pytest.raises(EngineError, match="does not serve other; it has openai/gpt-oss-120b"):

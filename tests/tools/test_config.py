@@ -161,6 +161,9 @@ def test_what_runs_without_a_question() -> None:
     assert asked("", safe, "python") == "allow"
     assert asked("", bare, "python") == asked("all", bare, "python") == "ask"
     assert asked("python", bare, "python") == "allow"
+    shell = ServerConfig("shell", hand=Shell())
+    assert (asked("", shell, "exec"), asked("all", shell, "exec")) == ("ask", "allow")
+    assert (asked("", SERVERS[1], "write"), asked("all", SERVERS[1], "write")) == ("ask", "allow")
     with pytest.raises(ConfigError, match="'gti'; known: all, git"):
         asked("gti", git, "log")
 
@@ -181,3 +184,15 @@ def test_what_is_given_to_a_server_is_part_of_what_is_approved(tmp_path: Path) -
 
     first, second = read("${KEY}"), read("${OTHER}")
     assert first.env == second.env and first.given != second.given
+
+
+def test_a_password_in_an_address_is_not_shown_and_a_part_of_what_is_approved(
+    tmp_path: Path,
+) -> None:
+    def read(password: str) -> ServerConfig:
+        entry = {"url": f"https://me:{password}@example.org/mcp?a=b"}
+        return read_servers(write(tmp_path, {"a": entry}), {})[0]
+
+    first, second = read("SESAME"), read("other")
+    assert first.origin == second.origin == "https://me:…@example.org/mcp?a=b"
+    assert first.url == "https://me:SESAME@example.org/mcp?a=b" and first.given != second.given

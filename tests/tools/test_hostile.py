@@ -94,6 +94,14 @@ async def test_tools_that_change_all_the_time_are_read_now_and_then(
     assert reads < 20
 
 
+async def test_more_tools_than_any_prompt_holds(hosting: Hosting) -> None:
+    host = hosting(server("hostile", "many"))
+    await host.start()
+    await host.settled()
+    (state,) = host.servers()
+    assert state.status == "failed" and "lists more than 5,000 tools" in (state.error or "")
+
+
 async def test_a_result_that_breaks_its_promise_is_told(hosting: Hosting) -> None:
     host = hosting(server("hostile", "well"))
     await host.start()

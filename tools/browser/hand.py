@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tools import sandbox
+from tools import private, sandbox
 from tools.base import Source, Tool
 from tools.browser.settings import BrowserSettings
 from tools.hands import HandError, conversation, flat_schema, folder_of, prune, used
@@ -205,7 +205,7 @@ class Browser:
         """Its cursor."""
         folder = self._folder()
         if not folder.exists():
-            folder.mkdir(mode=0o700, parents=True)
+            private.folder(folder)
             prune(folder.parent, FOLDERS, [folder])
         cursor = self._last(-1) + 1
         (folder / f"{cursor}.json").write_text(json.dumps(page.dump()), encoding="utf-8")

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import httpx2
 
+from tools import private
 from tools.base import Tool, ToolResult
 from tools.browser.page import Page, of_results, of_text
 from tools.hands import HandError
@@ -48,11 +49,15 @@ class SearXNG:
             answer.raise_for_status()
             results = answer.json()["results"] if len(answer.content) < MAX_BYTES else []
             return of_results(query, _results(results)[:most])
+        except httpx2.HTTPStatusError as error:
+            raise self._failed(f"HTTP {error.response.status_code}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            why = str(error) or type(error).__name__
-            raise HandError(f"Error: the search at {self._url} failed: {why}") from None
+            raise self._failed(str(error) or type(error).__name__) from None
         except (ValueError, KeyError, TypeError):
-            raise HandError(f"Error: {self._url} gave no list of results") from None
+            raise self._failed("it gave no list of results") from None
+
+    def _failed(self, why: str) -> HandError:
+        return HandError(f"Error: the search at {private.address(self._url)} failed: {why}")
 
 
 class ToolSearch:

@@ -12,6 +12,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools import private
 from tools.files import patch
 from tools.files.root import MAX_TEXT, Root
 from tools.hands import HandError
@@ -165,7 +166,7 @@ class Journal:
 
     def _remember(self, changes: list[Change]) -> None:
         entries = self._entries()
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.folder(self._folder)
         # One that was only half made, when the program was killed, has its number all the same.
         numbers = [int(one.name) for one in self._folder.iterdir() if one.name.isdecimal()]
         folder = self._folder / str(max(numbers, default=-1) + 1)

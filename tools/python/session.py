@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from tools import sandbox
+from tools import private, sandbox
 from tools.hands import HandError
 from tools.python.process import GRACE, Worker
 from tools.sandbox import Isolation, Limits
@@ -106,7 +106,7 @@ class Session:
             # Made by an earlier process of this program: the conversation was resumed.
             self._note = "[a fresh Python process: earlier variables are lost, files are kept]"
         self._fresh = False
-        self.work.mkdir(parents=True, exist_ok=True)
+        private.folder(self.work)
         command = sandbox.command(way.name, WORKER, self.work, self._limits)
         worker = Worker()
         # A call that is cancelled here leaves no process behind, and no half-started worker.

@@ -43,6 +43,9 @@ elif how == "deaf":  # to everything but SIGKILL
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 server = MCPServer("hostile")
+if how == "many":
+    for number in range(5001):
+        server.add_tool(lambda: "x", name=f"tool_{number}")
 
 
 @server.tool()

@@ -62,6 +62,9 @@ class Machine:
         from agent.shelf import listed
 
         for row in listed(self.where):
+            if row.source == "wrong":
+                yield "model", False, row.description
+                continue
             state = f"can be pulled: agent models pull {row.name}"
             if row.size is not None:
                 state = f"{row.source}, {gigabytes(row.size)}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,11 +21,10 @@ SHOWN_CONTEXT = 32_768
 """Tokens of context that stand for a model's until it is known what fits."""
 _NAME = re.compile(r"[\w:.@+-]+")
 _PLACEMENT = ("gpu_layers", "cpu_experts", "flash_attention", "extra_buffers", "overcommit")
-_KEYS = {
-    *("source", "description", "path", "repo", "file", "format", "context", "sampling"),
-    *("aliases", "keep_alive", "kv_type", *_PLACEMENT),
-    *("engine", "url", "key_env", "model"),
-}
+_THERE = ("url", "key_env", "model")
+"""What is said only of a model that runs on a server."""
+_TEXTS = ("source", "description", "path", "repo", "file", "format", "engine", *_THERE)
+_KEYS = {*_TEXTS, "sampling", "aliases", "keep_alive", "context", "kv_type", *_PLACEMENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class Model:
     """Seconds without a turn after which it is unloaded; None: as config.toml says."""
     address: Address | None = None
     """The server that runs it; None: it runs here."""
+    problem: str | None = None
+    """Why it cannot be used: what is wrong with its entry, in one sentence."""
 
     @property
     def context(self) -> int:
@@ -91,6 +93,9 @@ def _model(name: str, entry: dict[str, Any], where: Places) -> Model:
         raise ValueError("its name has other characters than letters, digits and :.@+-_")
     if unknown := entry.keys() - _KEYS:
         raise ValueError(f"there is no setting {min(unknown)}")
+    for key in _TEXTS:
+        if not isinstance(entry.get(key, ""), str):
+            raise ValueError(f"{key} is a text in quotes")
     path = entry.get("path")
     file = entry.get("file")
     if path is None and file is not None:
@@ -103,27 +108,69 @@ def _model(name: str, entry: dict[str, Any], where: Places) -> Model:
         repo=entry.get("repo"),
         file=file,
         format=entry.get("format", "auto"),
-        sampling=Sampling(**entry.get("sampling", {})),
-        aliases=tuple(entry.get("aliases", ())),
+        sampling=_sampling(entry.get("sampling", {})),
+        aliases=_aliases(entry),
         wanted=_wanted(entry),
-        keep_alive=float(entry["keep_alive"]) if "keep_alive" in entry else None,
+        keep_alive=_seconds(entry, "keep_alive"),
         address=_address(entry),
     )
+
+
+def _wrong(name: str, entry: object, path: Path, error: Exception) -> Model:
+    """What stands for an entry that cannot be used: whoever names it reads why."""
+    problem = f"The entry [{name}] of {path} is wrong: {error}."
+    try:
+        aliases = _aliases(entry) if isinstance(entry, dict) else ()
+    except ValueError:
+        aliases = ()
+    return Model(name, aliases=aliases, problem=problem)
+
+
+def _aliases(entry: dict[str, Any]) -> tuple[str, ...]:
+    found = entry.get("aliases", [])
+    if not isinstance(found, list) or not all(isinstance(alias, str) for alias in found):
+        raise ValueError("aliases is a list of names")
+    return tuple(found)
+
+
+def _seconds(entry: dict[str, Any], key: str) -> float | None:
+    value = entry.get(key)
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise ValueError(f"{key} is a number of seconds")
+    return float(value)
+
+
+def _sampling(given: object) -> Sampling:
+    if not isinstance(given, dict):
+        raise ValueError("sampling is a table, as in { temperature = 1.0 }")
+    if unknown := given.keys() - {each.name for each in fields(Sampling)}:
+        raise ValueError(f"sampling has no setting {min(unknown)}")
+    whole = ("top_k", "seed")
+    for key, value in given.items():
+        if key == "logit_bias":
+            continue
+        fit = type(value) is int or (type(value) is float and key not in whole)
+        if not fit or not math.isfinite(value):
+            raise ValueError(f"{key} is a {'whole ' if key in whole else ''}number")
+    try:
+        bias = tuple((int(token), float(value)) for token, value in given.get("logit_bias", ()))
+    except (TypeError, ValueError):
+        raise ValueError("logit_bias is a list of [token, number]") from None
+    return Sampling(**{**given, "logit_bias": bias})
 
 
 def _address(entry: dict[str, Any]) -> Address | None:
     engine, url = entry.get("engine", LOCAL), entry.get("url")
     if engine == LOCAL:
-        if url is not None:
-            raise ValueError(f"url needs engine = {' or '.join(map(repr, REMOTE))}")
+        if out_of_place := [key for key in _THERE if key in entry]:
+            raise ValueError(f"{out_of_place[0]} needs engine = {' or '.join(map(repr, REMOTE))}")
         return None
     if engine not in REMOTE:
         raise ValueError(f"engine is one of {', '.join((LOCAL, *REMOTE))}")
     if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", url):
         raise ValueError("url is where its server is, as in http://127.0.0.1:8000")
-    for key in ("key_env", "model"):
-        if not isinstance(entry.get(key, ""), str):
-            raise ValueError(f"{key} is a text")
     url = url.rstrip("/").removesuffix("/v1")
     return Address(engine, url, entry.get("key_env"), entry.get("model"))
 
@@ -143,25 +190,35 @@ def _wanted(entry: dict[str, Any]) -> Wanted:
 
 
 def known(where: Places) -> dict[str, Model]:
-    """All entries: ours, with the settings that the user's change, and the user's own.
+    """All entries: ours, with the settings that the user's change, and the user's own. One that is
+    wrong has a ``problem`` and takes nothing from the others.
 
-    Raises EngineError naming a broken file.
+    Raises EngineError naming a file that cannot be read.
     """
     entries: dict[str, Any] = {}
+    written: dict[str, Path] = {}
     for path in (_shipped(), where.config / "models.toml"):
         try:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
-            entries |= {name: entries.get(name, {}) | entry for name, entry in found.items()}
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise EngineError(f"Cannot read {path}: {error}") from error
+        for name, entry in found.items():
+            both = isinstance(entry, dict) and isinstance(entries.get(name), dict)
+            entries[name] = entries[name] | entry if both else entry
+            written[name] = path
     models: dict[str, Model] = {}
     for name, entry in entries.items():
         try:
+            if not isinstance(entry, dict):
+                raise ValueError(f"it is no table: begin it with [{name}]")
             models[name] = _model(name, entry, where)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise EngineError(f"The entry [{name}] of models.toml is wrong: {error}") from error
+        except (
+            ValueError,
+            RuntimeError,
+        ) as error:  # the latter: ~somebody of whom nothing is known
+            models[name] = _wrong(name, entry, written[name], error)
     return models
 
 
@@ -183,6 +240,8 @@ def choose(name: str | None, where: Places, *, scripted: bool = False) -> Model:
     name = default(where, models) if name is None else name
     for model in models.values():
         if name == model.name or name in model.aliases:
+            if model.problem is not None:
+                raise EngineError(model.problem)
             if not model.installed and not scripted:
                 raise EngineError(_not_installed(model, models))
             return model

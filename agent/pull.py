@@ -56,8 +56,11 @@ def find(name: str) -> Model:
     except EngineError as error:
         raise UserError(str(error)) from error
     for model in models.values():
-        if name in (model.name, *model.aliases) and model.repo and model.file:
-            return model
+        if name in (model.name, *model.aliases):
+            if model.problem is not None:
+                raise UserError(model.problem)
+            if model.repo and model.file:
+                return model
     choices = ", ".join(model.name for model in models.values() if model.repo)
     raise UserError(f"There is nothing to pull for {name}; these can be pulled: {choices}.")
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent import logs, models
-from agent.config import places, settings
+from agent.config import Places, places, settings
 from agent.engine.base import EngineError, Sampling
 from agent.errors import UserError
+from agent.harmless import say
 from agent.loading import Loading
 from agent.models import Model
 from agent.runtime import Runtime
@@ -21,6 +24,8 @@ from tools.config import ConfigError
 
 if TYPE_CHECKING:
     from agent.trace import Trace
+
+log = logging.getLogger(__name__)
 
 
 def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = None) -> Runtime:
@@ -36,6 +41,7 @@ def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = No
         raise UserError(f"--root: {root} is not a folder.")
     try:
         model = models.choose(shared.model, where, scripted=shared.engine is not None)
+        _warn(where)
         said = settings(where)
         toolbox = assemble(
             tools=tools if shared.tools is None else shared.tools,
@@ -67,6 +73,14 @@ def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = No
         trace=_trace(shared.trace),
         keep_alive=next((seconds for seconds in kept if seconds is not None), None),
     )
+
+
+def _warn(where: Places) -> None:
+    """Of entries of models.toml that are left out, to whoever started the program."""
+    for other in models.known(where).values():
+        if other.problem is not None:
+            log.warning("%s", other.problem)
+            say(f"agent: {other.problem} The other models work.", file=sys.stderr)
 
 
 def _trace(path: Path | None) -> Trace | None:

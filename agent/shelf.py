@@ -43,7 +43,7 @@ class Row:
     size: int | None
     """Bytes on this machine; None: it is not here."""
     source: str
-    """embedded, pulled, file, Ollama …; hub: it can be pulled."""
+    """embedded, pulled, file, Ollama …; hub: it can be pulled; wrong: its entry cannot be used."""
     path: str | None
     description: str
 
@@ -73,6 +73,7 @@ _WHERE = {
     "file": "installed",
     "hub": "can be pulled",
     "server": "on a server",
+    "wrong": "wrong entry",
 }
 
 
@@ -95,7 +96,7 @@ def listed(where: Places) -> list[Row]:
             size=model.size,
             source=_source(model, where),
             path=_place(model),
-            description=model.description,
+            description=model.problem or model.description,
         )
         for model in known.values()
     ]
@@ -123,6 +124,8 @@ def _place(model: Model) -> str | None:
 
 
 def _source(model: Model, where: Places) -> str:
+    if model.problem is not None:
+        return "wrong"
     if model.embedded:
         return "embedded"
     if model.address is not None:
@@ -287,6 +290,8 @@ def _known(name: str, where: Places) -> Model:
         raise UserError(str(error)) from error
     for model in known.values():
         if name in (model.name, *model.aliases):
+            if model.problem is not None:
+                raise UserError(model.problem)
             return model
     for other in found.models(known):
         if name.lower() == other.name.lower():

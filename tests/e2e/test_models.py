@@ -92,6 +92,20 @@ def test_the_users_own_entry_wins(agent: Agent, home: Path, tiny_gguf: Path) -> 
     assert broken.code == 2 and "models.toml" in broken.err
 
 
+def test_a_wrong_entry_is_told_and_nothing_else_breaks(agent: Agent, home: Path) -> None:
+    (home / "config").mkdir()
+    (home / "config" / "models.toml").write_text("[bad]\ncontxt = 4096\n")
+    told = "The entry [bad] of "
+    ran = agent("run", "hello", "--temperature", "0")
+    assert ran.code == 0 and ran.out and ran.err.count(told) == 1
+    named = agent("run", "hello", "--model", "bad")
+    assert (named.code, named.out) == (2, "") and "there is no setting contxt" in named.err
+    listed = agent("models", "list")
+    assert listed.code == 0 and told in listed.out and "gpt-oss-120b" in listed.out
+    doctor = agent("doctor").out
+    assert f"WRONG  model          {told}" in doctor and "memory" in doctor
+
+
 @pytest.mark.slow
 def test_a_load_is_interrupted(tmp_path: Path) -> None:
     """The embedded model is expanded for the first time, and somebody changes their mind."""
@@ -279,7 +293,9 @@ def test_a_wrong_setting_is_named(
     config.parent.mkdir(parents=True)
     config.write_text(f"[gpt-oss-20b]\n{entry}\n")
     ran = agent("models", "list", env=own_home)
-    assert ran.code == 2 and why in ran.err
+    assert ran.code == 0 and why in ran.out
+    named = agent("models", "path", "gpt-oss-20b", env=own_home)
+    assert named.code == 2 and why in named.err
 
 
 def test_a_users_settings_change_our_entry(

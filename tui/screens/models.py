@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from agent.download import Download
     from agent.shelf import Row as Listed
 
-SOURCES = {"hub": "can be pulled", "pulled": "installed", "file": "installed"}
+SOURCES = {
+    "hub": "can be pulled",
+    "pulled": "installed",
+    "file": "installed",
+    "wrong": "wrong entry",
+}
 FOLLOW = 0.5
 """Seconds between two looks at a download."""
 Wish = tuple[Literal["run", "pull", "cancel", "default"], str]

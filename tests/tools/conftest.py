@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tools.base import Tool
@@ -24,7 +26,7 @@ def server(script: str, *args: str, name: str = "", **settings: Any) -> ServerCo
     )
 
 
-async def until(done: Callable[[], object], seconds: float = 20) -> None:
+async def until(done: Callable[[], object], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not done():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -40,12 +42,26 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def alive(pid: int) -> bool:
+    """Whether it runs. Who ended may be there a while longer, for its parent to ask how."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        number: int = free.getsockname()[1]
-        return number
+    """One that is free, and not among those which systems give to whoever asks for any: it stays free
+    until a server is started on it, and while that is restarted."""
+    while True:
+        number = random.randrange(20_000, 32_000)
+        with socket.socket() as free:
+            try:
+                free.bind(("127.0.0.1", number))
+            except OSError:
+                continue
+            return number
 
 
 @pytest.fixture(autouse=True)

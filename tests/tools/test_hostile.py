@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.tools.conftest import Hosting, server, tool, until
+from tests.tools.conftest import Hosting, alive, server, tool, until
 from tools.host import Host
 from tools.running import FREE_REPORTS, MAX_OUTPUT
 
@@ -116,5 +116,5 @@ async def test_a_server_that_will_not_end_is_ended(hosting: Hosting) -> None:
     await host.settled()
     pids = [child.pid for child in psutil.Process().children(True)]
     assert pids
-    await asyncio.wait_for(host.close(), 20)
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    await asyncio.wait_for(host.close(), 60)
+    await until(lambda: not any(alive(pid) for pid in pids))

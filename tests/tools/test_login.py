@@ -40,7 +40,7 @@ async def guarded(request: pytest.FixtureRequest, port: int) -> AsyncIterator[Se
 
 async def browse(page: str) -> int:
     """What the person does: open the page, follow where it leads."""
-    async with httpx2.AsyncClient(follow_redirects=True) as browser:
+    async with httpx2.AsyncClient(follow_redirects=True, timeout=60) as browser:
         return (await browser.get(page)).status_code
 
 

@@ -40,6 +40,8 @@ class Commands:
         return str(caught.value)
 
 
+LONG = f"4711.{os.getpid()}"
+"""Seconds to sleep, as no other process of this machine does."""
 LIMITS = Limits(memory=1 << 29, file_size=1 << 20, processes=40)
 
 
@@ -51,7 +53,7 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
     root = tmp_path / "root"
     (root / "sub").mkdir(parents=True)
     return Commands(
-        Shell(root, timeout=20, limits=LIMITS, isolation=Isolation(request.param, "", True))
+        Shell(root, timeout=60, limits=LIMITS, isolation=Isolation(request.param, "", True))
     )
 
 
@@ -73,6 +75,12 @@ async def test_a_command_and_its_exit_code(shell: Commands) -> None:
     assert (await shell("kill -9 $$")) == "[exit code 137]"
     text = await shell.hand.call("exec", {"cmd": ["no-such-program"]})
     assert "no-such-program: No such file or directory" in text
+
+
+async def test_a_login_shell_says_nothing_of_its_own(shell: Commands) -> None:
+    for program in ("bash", "/bin/sh"):
+        text = await shell.hand.call("exec", {"cmd": [program, "-lc", "echo hello"]})
+        assert text == "hello\n[exit code 0]"
 
 
 async def test_it_works_below_the_root(shell: Commands) -> None:
@@ -171,26 +179,27 @@ async def test_other_processes_are_out_of_reach(shell: Commands) -> None:
     assert "[exit code 143]" in await shell("sleep 60 & kill $!; wait $!")
 
 
-async def test_nothing_goes_on_after_it(shell: Commands) -> None:
-    daemon = (
-        "(setsid sleep 4711 >/dev/null 2>&1 &) ; setsid bash -c 'sleep 4711 & disown' & echo on"
-    )
+async def test_nothing_goes_on_after_it(shell: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = f"(setsid sleep {LONG} >/dev/null 2>&1 &)"
+    daemon = f"{quiet} ; setsid bash -c 'sleep {LONG} & disown' & echo on"
     assert "on\n" in await shell(daemon)
-    assert not _living("4711")
-    text = await shell.fails(daemon + "; sleep 4712", timeout=1)
-    assert text == "on\nError: stopped after 1 s"
-    assert not _living("4711") and not _living("4712")
+    assert not _living(LONG)
+    monkeypatch.setattr("tools.shell.hand.SHORTEST", 3.0)
+    text = await shell.fails(f"{daemon}; sleep {LONG}", timeout=1)
+    assert text == "on\nError: stopped after 3 s"
+    assert not _living(LONG)
 
 
 async def test_cancelling_ends_all_of_it(shell: Commands) -> None:
     seen: list[str] = []
     emit.set(lambda stream, text: seen.append(text))
-    call = asyncio.create_task(shell("setsid sleep 4713 & trap '' TERM INT; echo on; sleep 4713"))
+    line = f"setsid sleep {LONG} & trap '' TERM INT; echo on; sleep {LONG}"
+    call = asyncio.create_task(shell(line))
     await until(lambda: seen)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert not _living("4713")
+    assert not _living(LONG)
 
 
 @pytest.mark.slow

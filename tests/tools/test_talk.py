@@ -102,7 +102,7 @@ async def test_a_question_is_closed_with_its_call(plain: Host) -> None:
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await asyncio.wait_for(closed.wait(), 5)
+    await asyncio.wait_for(closed.wait(), 60)
     assert (await plain.call(tool(plain, "plain__echo"), {"text": "on"})).text == "on"
 
 

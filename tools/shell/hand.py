@@ -116,7 +116,7 @@ class Shell:
         try:
             line = sandbox.shell(
                 self._isolation.name,
-                words,
+                _without_login(words),
                 root=self.root,
                 start=folder,
                 work=home,
@@ -150,6 +150,16 @@ def _patch(words: Sequence[str]) -> str | None:
             return found["patch"]
         case _:
             return None
+
+
+def _without_login(words: list[str]) -> list[str]:
+    """A login shell, as gpt-oss asks for, first reads what is out of reach here; where Landlock is what
+    keeps it out, the shell complains of that in each result."""
+    match words:
+        case [program, "-lc", *rest] if Path(program).name in ("bash", "sh"):
+            return [program, "-c", *rest]
+        case _:
+            return words
 
 
 _HERE_PATCH = re.compile(

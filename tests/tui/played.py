@@ -212,7 +212,7 @@ class Person:
         self.app, self.session, self.pilot = app, session, pilot
         self.clock = cast(Clock, app.clock)
 
-    async def see(self, seen: Callable[[], object], seconds: float = 20.0) -> None:
+    async def see(self, seen: Callable[[], object], seconds: float = 60.0) -> None:
         """Wait until it is so; never a fixed time."""
         await wait_until(self.pilot, seen, seconds)
 
@@ -238,7 +238,7 @@ class Person:
         return self.session.turns[-1]
 
 
-async def wait_until(pilot: Pilot[int], seen: Callable[[], object], seconds: float = 20.0) -> None:
+async def wait_until(pilot: Pilot[int], seen: Callable[[], object], seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while not seen():
         assert time.monotonic() < until, f"never so; the screen:\n{screen_text(pilot.app)}"

@@ -22,6 +22,8 @@ import pyte
 ROOT = Path(__file__).parents[2]
 WAIT = 60.0
 """Seconds that anything may take before a test gives up; machines can be busy."""
+LAST = b"\0"
+"""Terminals ignore it: here it comes behind all that a program has painted."""
 
 
 class Screen(pyte.Screen):
@@ -103,13 +105,17 @@ class Terminal:
         self._away = True
 
     def leave(self, seconds: float = WAIT) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end, and for all that it painted; the exit code."""
         until = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < until, f"it does not end\n{self.text}"
             self.read(0.05)
-        while self.read(0.05):
+        while self.read(0.05):  # so that there is room
             pass
+        os.write(self._slave, LAST)
+        while LAST not in self.painted:
+            self.read(0.05)
+        self.painted = self.painted.replace(LAST, b"")
         return self.process.returncode
 
     @property

@@ -395,6 +395,8 @@ async def test_without_tabs_f3_says_why() -> None:
         await someone.sees("No other program")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # each of some 60 tabs is laid out and painted
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 50)])
 async def test_however_many_the_one_that_is_looked_at_is_in_sight(size: tuple[int, int]) -> None:
     async with person(size=size) as someone:

@@ -119,7 +119,7 @@ def pull(hub: Hub, home: Path, *args: str) -> subprocess.CompletedProcess[str]:
         env=environment(hub, home),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
     )
 
 
@@ -222,7 +222,7 @@ def test_a_person_is_asked(hub: Hub, home: Path, theirs: Path, answer: str) -> N
         text=True,
     ) as running:
         os.close(terminal)
-        out, _ = running.communicate(timeout=60)
+        out, _ = running.communicate(timeout=100)
     os.close(ours)
     assert running.returncode == 0
     (model,) = (m for m in models.known(places(home)).values() if m.name == "m")

@@ -196,7 +196,7 @@ def test_before_the_app_starts_the_person_is_asked(home: Path, tmp_path: Path) -
         seen += os.read(ours, 4096)
     assert b"plain: rm -rf 'a b'  [K: ${SECRET}]" in seen
     os.write(ours, b"y\n")
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     os.close(ours)
     os.close(theirs)
     project = find(tmp_path / "work")

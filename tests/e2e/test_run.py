@@ -217,8 +217,8 @@ def test_a_prompt_longer_than_the_context(agent: Agent, script: Script) -> None:
 
 def test_a_timeout(agent: Agent, script: Script) -> None:
     ran = agent(
-        "run", "go", "--json-events", "--timeout", "3",
-        "--engine", script(python("while True: pass"), FINAL),
+        "run", "go", "--json-events", "--timeout", "8",
+        "--engine", script(python("import time; time.sleep(600)"), FINAL),
     )  # fmt: skip
     final = check(ran.events)
     assert (ran.code, final["status"], final["incomplete_details"]) == (4, "cancelled", None)
@@ -275,7 +275,7 @@ def test_stdout_closed_early_is_no_traceback(home: Path, script: Script, tmp_pat
     done = subprocess.run(
         ["bash", "-c", f"{command} | head -1"],
         cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert len(done.stdout.splitlines()) == 1 and done.stderr == ""
 
@@ -384,7 +384,7 @@ def test_output_that_cannot_be_written_is_said(home: Path, script: Script, tmp_p
     command = f"{sys.executable} -I -m agent.cli run go --engine {script(FINAL)} > /dev/full"
     done = subprocess.run(
         ["bash", "-c", command], cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert done.returncode == 1 and "cannot write the output" in done.stderr
     assert "Traceback" not in done.stderr

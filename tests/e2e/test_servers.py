@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from tests.conftest import ROOT, Agent
 from tests.e2e.test_run import FINAL, function
 from tests.invariants import check
+from tests.tools.conftest import alive
 
 Script = Callable[..., str]
 SERVERS = ROOT / "tests" / "tools" / "servers"
@@ -25,6 +27,14 @@ PLAIN = f"plain={sys.executable} -I {SERVERS / 'plain.py'}"
 
 def hostile(how: str) -> str:
     return f"hostile={sys.executable} -I {SERVERS / 'hostile.py'} {how}"
+
+
+def gone(pid: int) -> None:
+    """Killed it was; that it is dead comes a moment later."""
+    until = time.monotonic() + 60
+    while alive(pid):
+        assert time.monotonic() < until, f"{pid} is left"
+        time.sleep(0.01)
 
 
 def calls(final: dict[str, Any]) -> list[dict[str, Any]]:
@@ -187,7 +197,7 @@ def test_kill_9_of_a_server_in_a_call_and_nothing_left_after_the_exit(
     assert "was killed by signal 9" in killed["error"]["message"]
     assert after["status"] == "completed", "the next call works"
     for pid in (int(after["output"]), int(note.read_text())):
-        assert not psutil.pid_exists(pid)
+        gone(pid)
 
 
 @pytest.mark.slow
@@ -215,4 +225,4 @@ def test_nothing_is_left_when_a_run_is_ended_in_a_call(
     process.communicate(timeout=60)
     assert process.returncode == 130
     for pid in (*ours, int(note.read_text())):
-        assert not psutil.pid_exists(pid)
+        gone(pid)

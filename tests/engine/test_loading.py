@@ -85,7 +85,7 @@ except EngineError as error:
 def test_a_context_that_does_not_fit(tmp_path: Path) -> None:
     path = random_gguf.write(tmp_path / "x.gguf", random_gguf.Shape(context=2**24))
     ran = subprocess.run(
-        [sys.executable, "-c", MEMORY, path], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", MEMORY, path], capture_output=True, text=True, timeout=100
     )
     assert "not enough memory for a context of 16,777,216 tokens" in ran.stdout
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -177,8 +177,8 @@ async def test_who_goes_away_frees_the_server(
     async for item in generation:
         if isinstance(item, Tokens):
             generation.cancel()
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
-        async with asyncio.timeout(20):
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=60) as client:
+        async with asyncio.timeout(60):
             while any(slot["is_processing"] for slot in (await client.get("/slots")).json()):
                 pass  # it was asked; that takes its time
 

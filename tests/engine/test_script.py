@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,12 +75,10 @@ async def test_limits_end_it(path: Path, encoding: HarmonyEncoding) -> None:
 
 
 async def test_cancelled_during_a_delay(path: Path, encoding: HarmonyEncoding) -> None:
-    engine = await load(path, encoding, {"tokens": [1, 2], "delay_ms": 60_000})
+    engine = await load(path, encoding, {"tokens": [1, 2], "delay_ms": 600_000})
     generation = engine.generate(Request([9]))
-    start = time.monotonic()
     got = await read(generation, lambda item: generation.cancel())
     assert (got.ids, got.finished.reason) == ([], "cancelled")
-    assert time.monotonic() - start < 10
 
 
 async def test_cancelled_from_a_thread_between_tokens(

@@ -29,7 +29,7 @@ async def test_the_first_token_does_not_wait_for_the_second() -> None:
     items = aiter(stream)
     writer = Thread(target=stream.token, args=[1])
     writer.start()
-    assert await asyncio.wait_for(anext(items), 5) == Tokens([1])
+    assert await asyncio.wait_for(anext(items), 60) == Tokens([1])
     writer.join()
 
 

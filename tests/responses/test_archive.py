@@ -18,7 +18,7 @@ from agent.responses.archive import DAY, Archive
 from agent.responses.history import History
 from agent.responses.kept import Kept
 from tests.invariants import check
-from tests.responses.conftest import Serve, events_of
+from tests.responses.conftest import Serve, events_of, plain_http
 from tests.responses.scripts import HELLO, LONG, WEATHER, final, thought
 from tests.responses.test_program import serving
 
@@ -66,7 +66,7 @@ async def test_what_is_deleted_is_in_no_file(serve: Serve) -> None:
     made = check(await served.stream(input="say ZEBRA"))
     store = served.runtime.where.store
     assert b"ZEBRA" in _bytes(store)
-    async with httpx2.AsyncClient() as http:
+    async with plain_http() as http:
         gone = await http.delete(f"{served.url}/responses/{made['id']}")
     assert gone.json() == {"id": made["id"], "object": "response", "deleted": True}
     assert (await served.get(f"/v1/responses/{made['id']}")).status_code == 404
@@ -105,16 +105,16 @@ def test_killed_in_the_middle(home: Path, script: Callable[..., str]) -> None:
             process.wait()
     lost = created.split('"id":"')[1].split('"')[0]
     with serving(home, "--engine", script(HELLO)) as (url, _):
-        found = httpx2.get(f"{url}/responses/{lost}").json()
+        found = httpx2.get(f"{url}/responses/{lost}", timeout=60).json()
         assert found["status"] == "failed" and found["error"]["code"] == "server_error"
-        rest = httpx2.get(f"{url}/responses/{lost}?stream=true").text
+        rest = httpx2.get(f"{url}/responses/{lost}?stream=true", timeout=60).text
         assert [event["type"] for event in events_of(rest)] == [
             "response.created",
             "response.in_progress",
             "response.failed",
         ]
         assert events_of(rest)[-1]["response"] == found
-        assert httpx2.get(f"{url}/responses/{done['id']}").json() == done
+        assert httpx2.get(f"{url}/responses/{done['id']}", timeout=60).json() == done
         body |= {"background": False}
         followed = httpx2.post(f"{url}/responses", json=body, timeout=60)
         assert check(events_of(followed.text))["previous_response_id"] == done["id"]

@@ -46,7 +46,7 @@ def serving(home: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[s
 def ended(process: subprocess.Popen[str]) -> int:
     """Asked to end, it does, and has nothing to complain about."""
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert (out, err) == ("", "")
     return process.returncode
 

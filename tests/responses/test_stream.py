@@ -9,7 +9,7 @@ from openai.types.responses import Response
 
 from agent import events as ev
 from tests.invariants import check, fold
-from tests.responses.conftest import Serve, plain
+from tests.responses.conftest import Serve, plain, plain_http
 from tests.responses.scripts import HELLO, final, preamble, python, thought
 
 CODE = {"type": "mcp", "server_label": "code_interpreter"}
@@ -40,10 +40,10 @@ async def test_what_is_sent_is_what_the_turn_holds(serve: Serve) -> None:
 
 
 async def test_each_event_is_one_piece_on_the_wire(serve: Serve) -> None:
-    served = await serve({"markup": HELLO, "delay_ms": 2})
+    served = await serve({"markup": HELLO, "delay_ms": 20})
     pieces: list[bytes] = []
     async with (
-        httpx2.AsyncClient() as http,
+        plain_http() as http,
         http.stream("POST", f"{served.url}/responses", json={"stream": True, "input": "x"}) as got,
     ):
         assert got.headers["content-type"] == "text/event-stream; charset=utf-8"

@@ -96,10 +96,16 @@ class Machine:
 
 async def _asked(loading: Loading) -> tuple[bool, str]:
     """What the server says that runs the model."""
+    from agent.engine.remote import RemoteEngine
+
     address = loading.model.address
     assert address is not None
     try:
         engine, _ = loading.prepare(loading.placement(None), lambda done: None)
+        if isinstance(engine, RemoteEngine):
+            trouble = await engine.trouble()
+            if trouble is not None and trouble.loading:  # a load would wait for it
+                return False, f"{address.engine} at {address} {trouble}: ask again later"
         await engine.load()
     except EngineError as error:
         return False, str(error)

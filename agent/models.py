@@ -21,10 +21,10 @@ SHOWN_CONTEXT = 32_768
 """Tokens of context that stand for a model's until it is known what fits."""
 _NAME = re.compile(r"[\w:.@+-]+")
 _PLACEMENT = ("gpu_layers", "cpu_experts", "flash_attention", "extra_buffers", "overcommit")
-_THERE = ("url", "key_env", "model")
+_THERE = ("url", "key_env", "model", "wait")
 """What is said only of a model that runs on a server."""
-_TEXTS = ("source", "description", "path", "repo", "file", "format", "engine", *_THERE)
-_KEYS = {*_TEXTS, "sampling", "aliases", "keep_alive", "context", "kv_type", *_PLACEMENT}
+_TEXTS = ("source", "description", "path", "repo", "file", "format", "engine", *_THERE[:3])
+_KEYS = {*_TEXTS, *_THERE, "sampling", "aliases", "keep_alive", "context", "kv_type", *_PLACEMENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,8 @@ def _address(entry: dict[str, Any]) -> Address | None:
     if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", url):
         raise ValueError("url is where its server is, as in http://127.0.0.1:8000")
     url = url.rstrip("/").removesuffix("/v1")
-    return Address(engine, url, entry.get("key_env"), entry.get("model"))
+    wait = _seconds(entry, "wait")
+    return Address(engine, url, entry.get("key_env"), entry.get("model"), wait)
 
 
 def _wanted(entry: dict[str, Any]) -> Wanted:

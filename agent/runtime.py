@@ -233,6 +233,19 @@ class Runtime:
             with suppress(EngineError):
                 await self._choose()
 
+    async def trouble(self) -> str | None:
+        """Why the model that was loaded cannot answer now, in one sentence. Cheap: where it runs
+        elsewhere its server is asked, at most once a second."""
+        if self.loading.here or self.script is not None or not (self.loaded or self.asleep):
+            return None
+        from agent.engine.remote import RemoteEngine
+
+        if not isinstance(self.engine, RemoteEngine):
+            return None  # another was chosen, and is not loaded yet
+        found = await self.engine.health()
+        # Where it is need not be known to all who may ask.
+        return None if found is None else f"The {self.engine_name} that runs the model {found}."
+
     async def unload(self) -> None:
         """Free the model's memory until it is wanted again; nothing while a turn runs."""
         async with self._lock:

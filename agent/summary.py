@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agent import events as ev
 from agent.conversation import Entry
-from agent.engine.base import Finished, Prefill, Request, Sampling, Tokens
+from agent.engine.base import Finished, Prefill, Request, Sampling, Tokens, Waiting
 from agent.formats.base import Closed, Delta, Format, Kind, Opened, Piece, Stop
 from agent.formats.text import alike
 from agent.measures import Measures
@@ -156,6 +156,8 @@ async def _write(
             match event:
                 case Prefill(done, total, cached):
                     emit(ev.AgentPrefill(done=done, total=total, cached=cached))
+                case Waiting(message):
+                    emit(ev.AgentNotice(level="info", message=message))
                 case Tokens(ids) if not any(isinstance(piece, Stop) for piece in pieces[-8:]):
                     pieces += parser.feed(ids)
                     if any(isinstance(piece, Stop) for piece in pieces[-8:]):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from agent import events as ev
-from agent.engine.base import Finished, Generation, Prefill, Request, Tokens
+from agent.engine.base import Finished, Generation, Prefill, Request, Tokens, Waiting
 from agent.errors import UserError
 from agent.formats.base import Format
 
@@ -142,7 +142,7 @@ class Watched:
         self._trace.instant(EVENTS, "cancel", {"generation": self._id})
         self._generation.cancel()
 
-    async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
+    async def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
         trace, phase = self._trace, "prefill"
         about: dict[str, Any] = {"prompt": len(self._request.prompt), "idle": self._request.idle}
         trace.begin("engine", phase, self._id, about)
@@ -152,6 +152,8 @@ class Watched:
                     case Prefill(done, total, cached):
                         about = {"done": done, "total": total, "cached": cached}
                         trace.instant(EVENTS, "prefill", about)
+                    case Waiting(message):
+                        trace.instant(EVENTS, "waiting", {"message": message})
                     case Tokens(ids):
                         if phase == "prefill":
                             trace.end("engine", phase, self._id, about)

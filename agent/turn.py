@@ -24,6 +24,7 @@ from agent.engine.base import (
     Prefill,
     Request,
     Tokens,
+    Waiting,
 )
 from agent.hub import Log
 from agent.items import Output, list_tools
@@ -363,6 +364,8 @@ class Turn:
                 match event:
                     case Prefill(done, total, cached):
                         self.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
+                    case Waiting(message):
+                        self.emit(ev.AgentNotice(level="info", message=message))
                     case Tokens(new, logprobs):
                         self.measures.token_came()
                         pieces.feed(new, logprobs)

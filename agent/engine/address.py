@@ -23,6 +23,8 @@ class Address:
     """The environment variable that holds its API key."""
     model: str | None = None
     """The model's name there, where it serves several."""
+    wait: float | None = None
+    """Seconds that a turn waits while it cannot answer; None: as is usual (`remote_state`)."""
 
     def __str__(self) -> str:
         return private.address(self.url)

@@ -101,6 +101,13 @@ class Prefill:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Before the first token: what is waited for, or that it has come, in a sentence for a person."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tokens:
     """Newly sampled ids, one or more; a stop id that ended the generation is included, last."""
 
@@ -146,8 +153,9 @@ class Request:
 class Generation(Protocol):
     """A running generation, to be read once; a reader that goes away cancels it."""
 
-    def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
-        """Prefill, Tokens, Finished. Raises EngineError when the engine fails on the way."""
+    def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
+        """Prefill, Waiting (where a server runs it), Tokens, Finished. Raises EngineError when the
+        engine fails on the way."""
         ...
 
     def cancel(self) -> None:

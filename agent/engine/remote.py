@@ -13,15 +13,19 @@ from typing import Protocol
 
 import httpx2
 
+from agent.engine import remote_state
 from agent.engine.address import Address
 from agent.engine.base import Busy, ContextOverflow, EngineError, Request
-from agent.engine.remote_generation import RemoteGeneration, why
+from agent.engine.remote_generation import RemoteGeneration
+from agent.engine.remote_state import Trouble, why
 from agent.engine.servers import SERVERS, Json, message
 
 CONNECT, SILENCE = 10.0, 600.0
 """Seconds until a server must answer, and between two parts of a stream."""
 LOADING = 0.5
 """Seconds between two looks at a server that is still loading."""
+FRESH = 1.0
+"""Seconds that what was found out of a server counts for whoever asks by the dozen."""
 PROBE = "The quick brown fox jumps: 12345 + 67.89\n\n\t¿Qué? — «naïve» 東京 Привет 🦙 don't\r\n"
 """A text that different vocabularies cut into different tokens."""
 
@@ -58,6 +62,8 @@ class RemoteEngine:
         self._key = key and key.strip()
         self._client: httpx2.AsyncClient | None = None
         self._running: set[RemoteGeneration] = set()
+        self._asked: tuple[float, Trouble | None] | None = None
+        self._asking = asyncio.Lock()
 
     @property
     def unfinished(self) -> int:
@@ -75,41 +81,69 @@ class RemoteEngine:
         loads. Raises EngineError."""
         if self._client is not None:
             return
-        if self._key and not (self._key.isascii() and self._key.isprintable()):
-            raise EngineError(f"The key in {self.address.key_env} has characters that no key has.")
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        timeout = httpx2.Timeout(CONNECT, read=SILENCE)
-        client = httpx2.AsyncClient(
-            base_url=self.address.url,
-            headers=headers,
-            timeout=timeout,
-            limits=httpx2.Limits(),  # however many wait, the server queues them
-        )
+        client = self._connection()
         try:
-            until = time.monotonic() + SILENCE
+            until = time.monotonic() + (SILENCE if self.address.wait is None else self.address.wait)
             while (await self._ask(client, "GET", "/health")) is None:
                 if time.monotonic() > until:
                     raise EngineError(f"{self.address} does not get ready: see its log.")
+                if progress:
+                    progress(0.0)  # seen as a load that goes on
                 await asyncio.sleep(LOADING)
-            answers = [await self._json(client, "GET", path) for path in self.server.about]
-            try:
-                facts = self.server.facts(answers, self.address.model)
-            except (KeyError, IndexError, TypeError, StopIteration):
-                raise EngineError(
-                    f"What {self.address} says of its model is not what {self.name} says:"
-                    " correct engine or url in models.toml."
-                ) from None
-            self.model = facts.model
-            self.context_length = min(filter(None, (self._most, facts.context)), default=0)
-            if not self.context_length:
-                raise EngineError(f"{self.address} tells no context length: set context.")
-            await self._check(client)
+            await self._look(client)
         except BaseException:
             await client.aclose()
             raise
         self._client = client
         if progress:
             progress(1.0)
+
+    def _connection(self) -> httpx2.AsyncClient:
+        """Raises EngineError."""
+        if self._key and not (self._key.isascii() and self._key.isprintable()):
+            raise EngineError(f"The key in {self.address.key_env} has characters that no key has.")
+        return httpx2.AsyncClient(
+            base_url=self.address.url,
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=httpx2.Timeout(CONNECT, read=SILENCE),
+            limits=httpx2.Limits(),  # however many wait, the server queues them
+        )
+
+    async def look(self) -> None:
+        """See anew what the server runs, after it was away. Raises EngineError where that is of no use
+        here any more."""
+        await self._look(self.client)
+
+    async def _look(self, client: httpx2.AsyncClient) -> None:
+        paths = self.server.about(self.address.model)
+        answers = [await self._json(client, "GET", path) for path in paths]
+        try:
+            facts = self.server.facts(answers, self.address.model)
+        except (KeyError, IndexError, TypeError, StopIteration):
+            raise EngineError(
+                f"What {self.address} says of its model is not what {self.name} says:"
+                " correct engine or url in models.toml."
+            ) from None
+        self.model = facts.model
+        self.context_length = min(filter(None, (self._most, facts.context)), default=0)
+        if not self.context_length:
+            raise EngineError(f"{self.address} tells no context length: set context.")
+        await self._check(client)
+
+    async def trouble(self) -> Trouble | None:
+        """What keeps the server from answering now. Raises EngineError where it cannot be asked."""
+        if self._client is not None:
+            return await remote_state.trouble(self._client)
+        async with self._connection() as client:
+            return await remote_state.trouble(client)
+
+    async def health(self) -> Trouble | None:
+        """The same for whoever asks often: as it was within the last second."""
+        async with self._asking:
+            if self._asked is None or time.monotonic() - self._asked[0] > FRESH:
+                trouble = await self.trouble()
+                self._asked = time.monotonic(), trouble
+            return self._asked[1]
 
     async def _check(self, client: httpx2.AsyncClient) -> None:
         """The server cuts texts into the very tokens that are used here. Raises EngineError."""

@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -23,7 +24,9 @@ from agent.engine.base import (
     Reason,
     Request,
     Tokens,
+    Waiting,
 )
+from agent.engine.remote_state import why
 from agent.engine.servers import Chunk, Json, message
 
 if TYPE_CHECKING:
@@ -33,6 +36,10 @@ log = logging.getLogger(__name__)
 
 PAUSES = (0.2, 1.0, 3.0)
 """Seconds before a request is made again of which nothing has come yet."""
+LOOK = 1.0
+"""Seconds between two looks at a server that cannot answer yet."""
+TAIL = 1.0
+"""Seconds that a server has to tell its measures after the last token."""
 
 
 class RemoteGeneration:
@@ -43,7 +50,9 @@ class RemoteGeneration:
         self._said: list[int] = []
         self._cached = 0
         self._began = self._first = time.perf_counter()
-        self._out: asyncio.Queue[Prefill | Tokens | Finished | EngineError] = asyncio.Queue()
+        self._out: asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError] = (
+            asyncio.Queue()
+        )
         self._loop = asyncio.get_running_loop()
         self._cancelled = False
         self.task = asyncio.create_task(self._run())
@@ -54,7 +63,7 @@ class RemoteGeneration:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.task.cancel)
 
-    async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
+    async def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
         try:
             while True:
                 item = await self._out.get()
@@ -111,7 +120,8 @@ class RemoteGeneration:
 
     async def _request_once(self, most: int, among: list[int] | None) -> Reason | None:
         """One request to the server; None: a token was rejected. Made again as long as nothing has
-        ever come of it."""
+        ever come of it, by a server that can answer."""
+        failed: float | None = None
         for pause in (*PAUSES, None):
             try:
                 return await self._stream(most, among)
@@ -125,22 +135,47 @@ class RemoteGeneration:
                 if pause is None:
                     raise EngineError(f"The server at {url} fails ({why(error)}).") from None
                 log.warning("%s fails (%s); asking again", url, why(error))
+                failed = failed or time.monotonic()
                 await asyncio.sleep(pause)
+                await self._until_it_can_answer(failed)
         raise AssertionError("the last try returns or raises")
+
+    async def _until_it_can_answer(self, failed: float) -> None:
+        """Wait for a server that is being started, as long as that makes sense since it ``failed``;
+        whoever waits for the answer is told. Raises EngineError."""
+        engine = self._engine
+        server = f"{engine.name} at {engine.address}"
+        told = False
+        while (trouble := await engine.trouble()) is not None:
+            patience = trouble.patience(engine.address.wait)
+            if self.request.idle or time.monotonic() - failed >= patience:
+                hint = "try again later" if trouble.loading else "start it, or correct its url"
+                after = "" if self.request.idle else f" after {patience:g} s"
+                raise EngineError(f"{server} {trouble}{after}: {hint}.")
+            if not told:
+                told = True
+                self._out.put_nowait(Waiting(f"{server} {trouble}; waiting for it …"))
+            await asyncio.sleep(LOOK)
+        if told:
+            await engine.look()  # another model may be there now
+            self._began = time.perf_counter()
+            self._out.put_nowait(Waiting(f"{server} can answer again."))
 
     async def _stream(self, most: int, among: list[int] | None) -> Reason | None:
         engine = self._engine
         prompt = [*self.request.prompt, *self._said]
         body = engine.server.body(self.request, prompt, most, engine.model, among)
         body["stream"] = among is None
-        seen = 0
+        reason: Reason | None = None
+        seen, beginning = 0, not self._said
         async with engine.client.stream("POST", engine.server.path, json=body) as response:
             if response.status_code != 200:
                 text = (await response.aread()).decode("utf-8", "replace")
                 if response.status_code >= 500:
                     raise Unavailable(f"HTTP {response.status_code}: {message(text)}")
                 raise engine.refused(response.status_code, text)
-            async for found in _messages(response):
+            messages = _messages(response)
+            async for found in messages:
                 chunk = engine.server.read(found)
                 if not self._said:
                     self._prefilled(chunk)
@@ -151,11 +186,21 @@ class RemoteGeneration:
                     seen = chunk.count
                 if chunk.ids and not await self._take(chunk):
                     return None
-                if self._stopped:
-                    return "stop"
-                if chunk.reason is not None:
-                    return chunk.reason
-        raise Unavailable("the stream broke off")
+                if (reason := "stop" if self._stopped else chunk.reason) is not None:
+                    break
+            if reason is None:
+                raise Unavailable("the stream broke off")
+            if beginning and among is None and engine.server.measures_last:
+                await self._measures(messages)
+        return reason
+
+    async def _measures(self, messages: AsyncIterator[Json]) -> None:
+        """What comes after the last token: how much of the prompt was known. Its lack hurts nobody."""
+        with suppress(TimeoutError, httpx2.TransportError, Unavailable, EngineError, ValueError):
+            async with asyncio.timeout(TAIL):
+                async for found in messages:
+                    if (cached := self._engine.server.read(found).cached) is not None:
+                        self._cached = cached
 
     def _prefilled(self, chunk: Chunk) -> None:
         total = len(self.request.prompt)
@@ -228,8 +273,3 @@ async def _messages(response: httpx2.Response) -> AsyncIterator[Json]:
             if kind == "error" or "error" in found:
                 raise Unavailable(message(data))
             yield found
-
-
-def why(error: Exception) -> str:
-    """An exception in a few words."""
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

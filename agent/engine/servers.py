@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from agent.engine.base import EngineError, Logprob, Prefill, Reason, Request
 
@@ -51,12 +52,16 @@ class Server(Protocol):
     """One kind of server."""
 
     name: str
-    about: tuple[str, ...]
-    """Paths whose answers `facts` reads."""
     path: str
     """Where completions are made."""
     silent: bool
     """It can read a prompt without saying anything."""
+    measures_last: bool
+    """How much of a prompt it knew is told after the last token."""
+
+    def about(self, model: str | None) -> Sequence[str]:
+        """Paths whose answers `facts` reads. ``model``: as models.toml names it."""
+        ...
 
     def facts(self, answers: Sequence[Json], model: str | None) -> Facts: ...
 
@@ -78,16 +83,32 @@ class LlamaServer:
     """llama.cpp's own server."""
 
     name: str = "llama-server"
-    about: tuple[str, ...] = ("/props", "/v1/models")
     path: str = "/completion"
     silent: bool = True
+    measures_last: bool = False
+
+    def about(self, model: str | None) -> Sequence[str]:
+        # A router (llama-server without a model of its own) loads the one that is named.
+        query = f"?model={quote(model, safe='')}" if model else ""
+        return f"/props{query}", "/v1/models"
 
     def facts(self, answers: Sequence[Json], model: str | None) -> Facts:
         props, models = answers
-        return Facts(models["data"][0]["id"], props["default_generation_settings"]["n_ctx"])
+        names = [each["id"] for each in models["data"]]
+        if props.get("role") == "router":
+            raise EngineError(
+                f"The server has several models: set model in models.toml to one of"
+                f" {', '.join(names) or 'them'}."
+            )
+        if model is not None and not any(
+            model in (each["id"], *each.get("aliases", ())) or "status" in each  # a router's
+            for each in models["data"]
+        ):
+            raise EngineError(f"The server does not serve {model}; it has {', '.join(names)}.")
+        return Facts(model or names[0], props["default_generation_settings"]["n_ctx"])
 
     def tokenize(self, text: str, model: str) -> Json:
-        return {"content": text, "add_special": False, "parse_special": True}
+        return {"model": model, "content": text, "add_special": False, "parse_special": True}
 
     def body(
         self, request: Request, prompt: list[int], most: int, model: str, among: list[int] | None
@@ -96,6 +117,7 @@ class LlamaServer:
         bias: list[list[Any]] = [[token, value] for token, value in sampling.logit_bias]
         bias += [[token, FAR] for token in among or ()]
         return {
+            "model": model,  # to a router; others do not read it
             "prompt": prompt,
             "n_predict": most,
             "cache_prompt": True,
@@ -134,16 +156,21 @@ class Vllm:
     """vLLM's OpenAI-compatible server."""
 
     name: str = "vllm"
-    about: tuple[str, ...] = ("/v1/models",)
     path: str = "/v1/completions"
     silent: bool = False
+    measures_last: bool = True
+
+    def about(self, model: str | None) -> Sequence[str]:
+        return ("/v1/models",)
 
     def facts(self, answers: Sequence[Json], model: str | None) -> Facts:
         served = {each["id"]: each for each in answers[0]["data"]}
         name = model or next(iter(served))
         if name not in served:
             raise EngineError(f"The server does not serve {name}; it has {', '.join(served)}.")
-        return Facts(name, served[name].get("max_model_len"))
+        card = served[name]
+        base = served.get(card.get("parent"), {})  # a LoRA's card has no length of its own
+        return Facts(name, card.get("max_model_len") or base.get("max_model_len"))
 
     def tokenize(self, text: str, model: str) -> Json:
         return {"model": model, "prompt": text, "add_special_tokens": False}
@@ -179,6 +206,10 @@ class Vllm:
         if usage := message.get("usage"):
             chunk.cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
         for choice in message.get("choices", ())[:1]:
+            if choice.get("text") and choice.get("token_ids") is None:
+                raise EngineError(
+                    "The server sends text without token ids: a newer vLLM is needed."
+                )
             chunk.ids = list(choice.get("token_ids") or ())
             if (found := choice.get("logprobs")) is not None:
                 chunk.logprobs = [

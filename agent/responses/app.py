@@ -198,7 +198,10 @@ class Endpoint:
         return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def health(self, request: Request) -> Response:
-        """GET /health: 200 once the model is loaded, also while it sleeps until the next request."""
+        """GET /health: 200 once the model is loaded, also while it sleeps until the next request; 503
+        where it runs on a server that cannot answer."""
+        if (trouble := await self.runtime.trouble()) is not None:
+            return ApiError(503, trouble, code="model_not_available").response()
         ready = self.runtime.loaded or self.runtime.asleep
         status = "ok" if self.runtime.loaded else "asleep" if ready else "loading"
         return JSON({"status": status, "running": len(self.running)}, 200 if ready else 503)

@@ -43,6 +43,8 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ("[bad]\nsampling = { logit_bias = [1] }", "logit_bias is a list of"),
         ('[bad]\nengine = "other"', "engine is one of"),
         ('[bad]\nengine = "vllm"', "url is where its server is"),
+        (f"[bad]\n{SERVER}wait = -1", "wait is a number of seconds"),
+        ("[bad]\nwait = 60", "wait needs engine = "),
         ('[bad]\nkey_env = "KEY"', "key_env needs engine = "),
         ('["bad/name"]\nkeep_alive = 1', "its name has other characters"),
         ("bad = 1", "it is no table: begin it with [bad]"),
@@ -85,3 +87,9 @@ def test_sampling_is_as_it_is_written(where: Places) -> None:
     write(where, "[m]\nsampling = { temperature = 1, top_k = 5, logit_bias = [[7, -1.5]] }\n")
     found = models.known(where)["m"].sampling
     assert found == Sampling(temperature=1.0, top_k=5, logit_bias=((7, -1.5),))
+
+
+def test_how_long_a_server_is_waited_for(where: Places) -> None:
+    write(where, f"[m]\n{SERVER}wait = 300\n")
+    address = models.known(where)["m"].address
+    assert address is not None and address.wait == 300.0

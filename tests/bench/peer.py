@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -53,15 +54,25 @@ class LlamaServer:
     """``with LlamaServer(path) as server``: a running one."""
 
     def __init__(
-        self, path: Path, *, context: int = 4096, streams: int = 1, chosen: Threads | None = None
+        self,
+        path: Path | None,
+        *,
+        context: int = 4096,
+        streams: int = 1,
+        chosen: Threads | None = None,
+        more: Sequence[str] = (),
     ) -> None:
-        """`context`: tokens of each of the `streams`. `chosen`: threads; None: those of all sides."""
-        chosen = chosen or threads(path)
+        """`path`: None makes it a router, which `more` of its options tell about its models.
+        `context`: tokens of each of the `streams`. `chosen`: threads; None: those of all sides."""
+        if chosen is None:
+            assert path is not None
+            chosen = threads(path)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self._command = [
-            str(program("llama-server")), "--model", str(path), "--port", str(self.port),
+            str(program("llama-server")), *(("--model", str(path)) if path else ()), *more,
+            "--port", str(self.port),
             "--threads", str(chosen.decode), "--threads-batch", str(chosen.prefill),
             "--ctx-size", str(context * streams), "--parallel", str(streams),
             "--repack" if repacked(Placement()) else "--no-repack",

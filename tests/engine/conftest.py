@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from agent import vocabulary
-from agent.engine.base import Finished, Generation, Prefill, Tokens
+from agent.engine.address import Address
+from agent.engine.base import (
+    Finished,
+    Generation,
+    Prefill,
+    Request,
+    Sampling,
+    Tokens,
+    Waiting,
+)
 from agent.engine.llama import LlamaEngine
+from agent.engine.remote import RemoteEngine
 from agent.engine.threads import Threads
+from agent.formats.harmony.format import HarmonyFormat
 from agent.tiny import vocabulary as tiny
 from tests.engine import random_gguf
+from tests.engine.fake_vllm import FakeVllm
 
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
@@ -44,6 +56,29 @@ def encoding(tmp_path_factory: pytest.TempPathFactory) -> HarmonyEncoding:
     return vocabulary.encoding(tiny.ranks, tmp_path_factory.mktemp("vocabulary"))
 
 
+@pytest.fixture(scope="module")
+def form(encoding: HarmonyEncoding) -> HarmonyFormat:
+    return HarmonyFormat(encoding)
+
+
+@pytest.fixture
+async def vllm(form: HarmonyFormat) -> AsyncIterator[tuple[FakeVllm, RemoteEngine]]:
+    """What stands in for vLLM, and an engine that has it loaded."""
+    fake = FakeVllm(form)
+    await fake.start()
+    engine = RemoteEngine(Address("vllm", fake.url), form)
+    await engine.load()
+    yield fake, engine
+    await engine.close()
+    await fake.stop()
+
+
+def asked(form: HarmonyFormat, text: str, **more: Any) -> Request:
+    """What a person's message becomes; greedy unless said otherwise."""
+    more.setdefault("sampling", Sampling(temperature=0))
+    return Request([*form.user(text), *form.open_assistant()], stop=form.stop, **more)
+
+
 @dataclass
 class Read:
     """What a generation yielded."""
@@ -54,7 +89,8 @@ class Read:
 
 
 async def read(
-    generation: Generation, at: Callable[[Prefill | Tokens | Finished], object] = lambda item: None
+    generation: Generation,
+    at: Callable[[Prefill | Waiting | Tokens | Finished], object] = lambda item: None,
 ) -> Read:
     """Read it to its end, calling `at` with every item; the order is checked."""
     prefills: list[Prefill] = []

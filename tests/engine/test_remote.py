@@ -1,10 +1,8 @@
-"""A model that a server runs: llama-server as it is built, vLLM by its published request and reply."""
+"""A model that llama-server runs, as it is built."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,42 +12,31 @@ import httpx2
 import numpy as np
 import numpy.typing as npt
 import pytest
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
-from agent import vocabulary
-from agent.engine import remote_generation
+from agent.engine import remote_generation, remote_state
 from agent.engine.address import Address
 from agent.engine.base import (
-    Busy,
     ContextOverflow,
     EngineError,
+    Finished,
     Logprob,
     Request,
     Sampling,
     Tokens,
+    Waiting,
 )
 from agent.engine.llama import LlamaEngine
 from agent.engine.placement import Placement
 from agent.engine.remote import RemoteEngine
 from agent.engine.threads import Threads
 from agent.formats.harmony.format import HarmonyFormat
-from agent.tiny import vocabulary as tiny
 from tests.bench.build import ready
 from tests.bench.peer import LlamaServer
 from tests.conftest import Agent
-from tests.engine.conftest import read
+from tests.engine.conftest import asked, read
 
 CONTEXT = 2048
 LLAMA = "\N{LLAMA}"
-
-
-@pytest.fixture(scope="module")
-def form(tmp_path_factory: pytest.TempPathFactory) -> HarmonyFormat:
-    return HarmonyFormat(vocabulary.encoding(tiny.ranks, tmp_path_factory.mktemp("vocabulary")))
 
 
 # --- llama-server, the real one ---------------------------------------------------------------------
@@ -82,11 +69,6 @@ async def local(tiny_gguf: Path) -> AsyncIterator[LlamaEngine]:
     await engine.load()
     yield engine
     await engine.close()
-
-
-def asked(form: HarmonyFormat, text: str, **more: Any) -> Request:
-    more.setdefault("sampling", Sampling(temperature=0))
-    return Request([*form.user(text), *form.open_assistant()], stop=form.stop, **more)
 
 
 async def test_the_same_tokens_as_here(
@@ -187,6 +169,7 @@ async def test_killed_while_it_speaks(
     built: None, tiny_gguf: Path, form: HarmonyFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_generation, "PAUSES", (0.01,))
+    monkeypatch.setattr(remote_state, "GONE", 0.0)
     with LlamaServer(tiny_gguf, context=CONTEXT, chosen=Threads(1, 1)) as server:
         url = f"http://127.0.0.1:{server.port}"
         engine = RemoteEngine(Address("llama-server", url), form)
@@ -198,11 +181,28 @@ async def test_killed_while_it_speaks(
                 said += len(item.ids) if isinstance(item, Tokens) else 0
                 if said > 5:
                     server.kill()
-        with pytest.raises(EngineError, match="fails"):
+        with pytest.raises(EngineError, match=r"does not answer \(.*\) after 0 s: start it"):
             await read(engine.generate(asked(form, "hello")))
         await engine.close()
         with pytest.raises(EngineError, match=r"No llama-server answers at .*: start it"):
             await engine.load()
+
+
+async def test_killed_and_started_again(built: None, tiny_gguf: Path, form: HarmonyFormat) -> None:
+    """Whoever asks meanwhile is told, and answered."""
+    with LlamaServer(tiny_gguf, context=CONTEXT, chosen=Threads(1, 1)) as server:
+        engine = RemoteEngine(Address("llama-server", f"http://127.0.0.1:{server.port}"), form)
+        await engine.load()
+        server.kill()
+        told: list[str] = []
+        async for item in engine.generate(asked(form, "hello", max_tokens=5)):
+            if isinstance(item, Waiting):
+                told.append(item.message)
+                if len(told) == 1:
+                    await asyncio.to_thread(server.__enter__)
+        assert "does not answer" in told[0] and told[1].endswith("can answer again.")
+        assert isinstance(item, Finished) and item.output_tokens == 5
+        await engine.close()
 
 
 async def test_another_vocabulary_is_refused(built: None, gguf: Path, form: HarmonyFormat) -> None:
@@ -212,183 +212,39 @@ async def test_another_vocabulary_is_refused(built: None, gguf: Path, form: Harm
             await engine.load()
 
 
-# --- vLLM, by contract ------------------------------------------------------------------------------
+# --- a router: llama-server without a model of its own ------------------------------------------------
 
 
-class FakeVllm:
-    """Answers as vLLM's CompletionStreamResponse, TokenizeResponse and ModelCard are published."""
-
-    def __init__(self, form: HarmonyFormat) -> None:
-        self.form = form
-        self.replies: list[list[Any] | Response] = []
-        """For one request each: chunks of ids, a finish, an error; or a whole answer."""
-        self.bodies: list[dict[str, Any]] = []
-        self.key: str | None = None
-        self.app = Starlette(
-            routes=[
-                Route("/health", lambda request: Response()),
-                Route("/v1/models", self.models),
-                Route("/tokenize", self.tokenize, methods=["POST"]),
-                Route("/v1/completions", self.complete, methods=["POST"]),
-            ]
-        )
-
-    async def models(self, request: HttpRequest) -> Response:
-        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
-            return JSONResponse({"error": "Unauthorized"}, 401)
-        card = {"id": "openai/gpt-oss-120b", "object": "model", "max_model_len": 1000}
-        return JSONResponse({"object": "list", "data": [card]})
-
-    async def tokenize(self, request: HttpRequest) -> Response:
-        body = await request.json()
-        tokens = self.form.encoding.encode(body["prompt"], allowed_special="all")
-        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": 1000})
-
-    async def complete(self, request: HttpRequest) -> Response:
-        body = await request.json()
-        self.bodies.append(body)
-        reply = self.replies.pop(0)
-        if isinstance(reply, Response):
-            return reply
-        if not body["stream"]:
-            ids, reason = reply
-            choice = {"index": 0, "text": "", "token_ids": ids, "finish_reason": reason}
-            return JSONResponse({"choices": [choice], "usage": {"prompt_tokens": 1}})
-        return StreamingResponse(self._stream(reply), media_type="text/event-stream")
-
-    async def _stream(self, reply: list[Any]) -> AsyncIterator[str]:
-        for part in reply:
-            message = part
-            if isinstance(part, list):
-                message = {"choices": [{"index": 0, "text": "", "token_ids": part}]}
-            elif isinstance(part, str):
-                choice = {"index": 0, "text": "", "token_ids": [], "finish_reason": part}
-                message = {"choices": [choice]}
-            yield f"data: {json.dumps(message)}\n\n"
-        yield "data: [DONE]\n\n"
+@pytest.fixture(scope="module")
+def router(built: None, tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address; it has one model."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "small.gguf").symlink_to(tiny_gguf)
+    with LlamaServer(
+        None, context=CONTEXT, chosen=Threads(1, 1), more=["--models-dir", str(folder)]
+    ) as it:
+        yield f"http://127.0.0.1:{it.port}"
 
 
-@pytest.fixture
-async def vllm(form: HarmonyFormat) -> AsyncIterator[tuple[FakeVllm, RemoteEngine]]:
-    fake = FakeVllm(form)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        serving = uvicorn.Server(uvicorn.Config(fake.app, log_level="error", lifespan="off"))
-        task = asyncio.create_task(serving.serve([listening]))
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        engine = RemoteEngine(Address("vllm", url), form)
-        await engine.load()
-        yield fake, engine
-        await engine.close()
-        serving.should_exit = True
-        await task
-
-
-async def test_what_vllm_is_asked_and_says(
-    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
+async def test_a_routers_model_goes_by_its_name(
+    router: str, local: LlamaEngine, form: HarmonyFormat
 ) -> None:
-    fake, engine = vllm
-    usage = {"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}
-    stopped = {"index": 0, "text": "", "token_ids": [], "finish_reason": "stop"}
-    fake.replies = [
-        [[11], [12, 13], {"choices": [stopped | {"stop_reason": 200012}]}]
-        + [{"choices": [], "usage": usage}]
-    ]
-    got = await read(engine.generate(asked(form, "x", sampling=Sampling(seed=5, top_k=9))))
-    assert got.ids == [11, 12, 13, 200012] and got.finished.reason == "stop"
-    body = fake.bodies[0]
-    assert body["model"] == "openai/gpt-oss-120b" and body["return_token_ids"] is True
-    assert body["prompt"] == [*form.user("x"), *form.open_assistant()]
-    assert body["max_tokens"] == 1000 - len(body["prompt"])
-    assert (body["seed"], body["top_k"], body["temperature"]) == (5, 9, 1.0)
-    assert sorted(form.stop) == body["stop_token_ids"] and not body["skip_special_tokens"]
+    engine = RemoteEngine(Address("llama-server", router, model="small"), form)
+    await engine.load()
+    request = asked(form, "Tell me about yourself, please.", max_tokens=20)
+    got, expected = await read(engine.generate(request)), await read(local.generate(request))
+    assert got.ids == expected.ids and engine.context_length == CONTEXT
+    await engine.close()
+    with pytest.raises(EngineError, match=r"set model in models\.toml to one of .*small"):
+        await RemoteEngine(Address("llama-server", router), form).load()
+    with pytest.raises(EngineError, match="'other' not found"):
+        await RemoteEngine(Address("llama-server", router, model="other"), form).load()
 
 
-async def test_log_probabilities_by_id(
-    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
-) -> None:
-    fake, engine = vllm
-    logprobs = {
-        "tokens": ["token_id:11"],
-        "token_logprobs": [-0.5],
-        "top_logprobs": [{"token_id:11": -0.5, "token_id:7": -1.0}],
-    }
-    choice = {"token_ids": [11], "logprobs": logprobs, "finish_reason": "length"}
-    fake.replies = [[{"choices": [choice]}]]
-    found: list[Logprob] = []
-    await read(
-        engine.generate(asked(form, "x", logprobs=2, max_tokens=1)),
-        lambda item: found.extend(item.logprobs or ()) if isinstance(item, Tokens) else None,
-    )
-    assert found == [Logprob(11, -0.5, ((11, -0.5), (7, -1.0)))]
-
-
-async def test_a_rejected_token_is_asked_for_again(
-    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
-) -> None:
-    fake, engine = vllm
-    stop = max(form.stop)
-    fake.replies = [[[15, 99, 98]], [[16], "length"], [[17, 15], [stop]]]
-    held = Digits([15, 16, 17], stop)
-    got = await read(engine.generate(asked(form, "x", constraint=held)))
-    assert got.ids == [15, 16, 17, 15, stop] and held.said == got.ids
-    first, second, third = fake.bodies
-    assert second["allowed_token_ids"] == [15, 16, 17] and second["max_tokens"] == 1
-    assert second["prompt"] == [*first["prompt"], 15] and not second["stream"]
-    assert third["prompt"] == [*first["prompt"], 15, 16] and third["allowed_token_ids"] is None
-
-
-async def test_before_the_first_token_it_is_asked_again(
-    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
-) -> None:
-    fake, engine = vllm
-    fake.replies = [Response(status_code=502), [[11], "length"]]
-    got = await read(engine.generate(asked(form, "x")))
-    assert (got.ids, len(fake.bodies)) == ([11], 2)
-
-
-@pytest.mark.parametrize(
-    ("reply", "kind", "told"),
-    [
-        ([[11], {"error": {"message": "it broke"}}], EngineError, "after 1 tokens .it broke.;"),
-        ([[11]], EngineError, "after 1 tokens .the stream broke off.;"),
-        ([[11], "abort"], EngineError, "ended the generation .abort."),
-        (JSONResponse({"error": {"message": "no such thing"}}, 400), EngineError, "no such thing"),
-        (Response(status_code=429), Busy, "try again later"),
-    ],
-)
-async def test_what_goes_wrong_is_a_sentence(
-    vllm: tuple[FakeVllm, RemoteEngine],
-    form: HarmonyFormat,
-    reply: Any,
-    kind: type[Exception],
-    told: str,
-) -> None:
-    fake, engine = vllm
-    fake.replies = [reply]
-    with pytest.raises(kind, match=told):
-        await read(engine.generate(asked(form, "x")))
-    assert len(fake.bodies) == 1
-
-
-async def test_its_key_and_its_model(
-    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
-) -> None:
-    fake, engine = vllm
-    fake.key = "right"
-    address = engine.address
-    with pytest.raises(EngineError, match="does not accept no key"):
-        await RemoteEngine(address, form).load()
-    with pytest.raises(EngineError, match="the key in BIG_KEY"):
-        keyed = Address(address.engine, address.url, "BIG_KEY")
-        await RemoteEngine(keyed, form, key="wrong").load()
-    with pytest.raises(EngineError, match="wants a key, and BIG_KEY is not set"):
-        await RemoteEngine(keyed, form).load()
-    with pytest.raises(EngineError, match="BIG_KEY has characters"):
-        await RemoteEngine(keyed, form, key="schlüssel").load()
-    with pytest.raises(EngineError, match="does not serve other; it has openai/gpt-oss-120b"):
-        named = Address(address.engine, address.url, model="other")
-        await RemoteEngine(named, form, key="right\n").load()
+async def test_a_model_that_is_not_served_is_told(server: LlamaServer, form: HarmonyFormat) -> None:
+    url = f"http://127.0.0.1:{server.port}"
+    with pytest.raises(EngineError, match="does not serve other; it has "):
+        await RemoteEngine(Address("llama-server", url, model="other"), form).load()
 
 
 # --- the program --------------------------------------------------------------------------------------

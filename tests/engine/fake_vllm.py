@@ -1,0 +1,109 @@
+"""A stand-in for vLLM: it answers as its source says (docs/remote.md), and fails when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agent.formats.harmony.format import HarmonyFormat
+
+LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+"""What llama-server says meanwhile."""
+
+
+class FakeVllm:
+    """Answers as vLLM's CompletionStreamResponse, TokenizeResponse and ModelCard are published."""
+
+    def __init__(self, form: HarmonyFormat) -> None:
+        self.form = form
+        self.replies: list[list[Any] | Response] = []
+        """For one request each: chunks of ids, a finish, an error; or a whole answer."""
+        self.bodies: list[dict[str, Any]] = []
+        self.key: str | None = None
+        self.loading = 0
+        """So often it still says that it loads its model; -1: always."""
+        self.looks = 0
+        """Times that it was asked how it is."""
+        self.port = 0
+        self._running: tuple[uvicorn.Server, asyncio.Task[None]] | None = None
+        self.app = Starlette(
+            routes=[
+                Route("/health", self.health),
+                Route("/v1/models", self.models),
+                Route("/tokenize", self.tokenize, methods=["POST"]),
+                Route("/v1/completions", self.complete, methods=["POST"]),
+            ]
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Listen; at the same port as before."""
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", self.port))
+        self.port = listening.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off"))
+        listening.listen()
+        self._running = server, asyncio.create_task(server.serve([listening]))
+
+    async def stop(self) -> None:
+        """Nobody listens any more. Harmless when called again."""
+        if self._running is not None:
+            (server, task), self._running = self._running, None
+            server.should_exit = server.force_exit = True
+            await task
+
+    async def health(self, request: HttpRequest) -> Response:
+        self.looks += 1
+        if self.loading:
+            self.loading -= self.loading > 0
+            return JSONResponse(LOADING, 503)
+        return Response()
+
+    async def models(self, request: HttpRequest) -> Response:
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return JSONResponse({"error": "Unauthorized"}, 401)
+        card = {"id": "openai/gpt-oss-120b", "object": "model", "max_model_len": 1000}
+        return JSONResponse({"object": "list", "data": [card]})
+
+    async def tokenize(self, request: HttpRequest) -> Response:
+        body = await request.json()
+        tokens = self.form.encoding.encode(body["prompt"], allowed_special="all")
+        return JSONResponse({"tokens": tokens, "count": len(tokens), "max_model_len": 1000})
+
+    async def complete(self, request: HttpRequest) -> Response:
+        if self.loading:
+            return JSONResponse(LOADING, 503)
+        body = await request.json()
+        self.bodies.append(body)
+        reply = self.replies.pop(0)
+        if isinstance(reply, Response):
+            return reply
+        if not body["stream"]:
+            ids, reason = reply
+            choice = {"index": 0, "text": "", "token_ids": ids, "finish_reason": reason}
+            return JSONResponse({"choices": [choice], "usage": {"prompt_tokens": 1}})
+        return StreamingResponse(self._stream(reply), media_type="text/event-stream")
+
+    async def _stream(self, reply: list[Any]) -> AsyncIterator[str]:
+        for part in reply:
+            message = part
+            if isinstance(part, list):
+                message = {"choices": [{"index": 0, "text": "", "token_ids": part}]}
+            elif isinstance(part, str):
+                choice = {"index": 0, "text": "", "token_ids": [], "finish_reason": part}
+                message = {"choices": [choice]}
+            yield f"data: {json.dumps(message)}\n\n"
+        yield "data: [DONE]\n\n"

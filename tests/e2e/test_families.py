@@ -90,7 +90,7 @@ def test_two_calls_that_only_read_run_together(
     said: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     server = ROOT / "tests" / "tools" / "servers" / "plain.py"
-    entry = {"command": sys.executable, "args": ["-I", str(server)], "tool_timeout_sec": 20}
+    entry = {"command": sys.executable, "args": ["-I", str(server)], "tool_timeout_sec": 60}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"plain": entry}}))
     calls = call("qwen3", "plain__meet") + call("qwen3", "plain__meet")
     options = ("--mcp-config", str(tmp_path / "mcp.json"))

@@ -38,10 +38,14 @@ DIES = "os.kill(os.getpid(), signal.{})\n"
 
 
 @pytest.mark.slow
-async def test_this_machine_runs_both_kinds_of_weights(where: Places) -> None:
+async def test_what_this_machine_runs_is_found_and_remembered(where: Places) -> None:
+    """Ordinary weights; and repacked ones, of which some builds die on some processors."""
     found = await probe.run(where, TYPES)
-    assert found.plain and found.repacked and not found.died
-    assert min(found.plain.prefill, found.plain.decode, found.repacked.decode) > 0
+    assert found.plain and min(found.plain.prefill, found.plain.decode) > 0
+    if found.died:
+        assert found.repacked is None and found.repack is False
+    else:
+        assert found.repacked and min(found.repacked.prefill, found.repacked.decode) > 0
     assert probe.recall(where, TYPES) == found
     assert probe.repack(where, TYPES) == found.repack
 

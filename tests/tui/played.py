@@ -216,8 +216,14 @@ class Person:
         """Wait until it is so; never a fixed time."""
         await wait_until(self.pilot, seen, seconds)
 
-    async def sees(self, text: str) -> None:
-        await self.see(lambda: text in screen_text(self.app))
+    async def sees(self, *texts: str, gone: str | None = None) -> None:
+        """All of this at once, and no more of what is ``gone``."""
+
+        def seen() -> bool:
+            screen = screen_text(self.app)
+            return all(text in screen for text in texts) and (gone is None or gone not in screen)
+
+        await self.see(seen)
 
     async def resizes(self, columns: int, rows: int) -> None:
         """They make the window larger or smaller; until all is painted for it."""

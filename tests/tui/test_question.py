@@ -63,5 +63,5 @@ async def test_a_question_is_declined_or_goes_with_its_turn() -> None:
         await someone.sees("https://example.org/x")
         again.cancel()
         await someone.see(lambda: not someone.app.query(Question))
-        assert someone.app.prompt.has_focus
+        await someone.see(lambda: someone.app.prompt.has_focus)
         turn.end()

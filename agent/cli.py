@@ -75,7 +75,7 @@ app.add_typer(mcp_app, name="mcp")
 
 def _say_version(asked: bool) -> None:
     if asked:
-        from agent.version import version
+        from tools.version import version
 
         typer.echo(f"agent {version()}")
         raise typer.Exit

@@ -31,6 +31,7 @@ from tools.running import Running
 from tools.stdio import Child
 from tools.transport import Remote
 from tools.trouble import explain, reason
+from tools.version import version
 
 RELIST_PAUSE = 0.5
 """Seconds between two readings of lists that a server keeps changing."""
@@ -264,7 +265,7 @@ class Connection:
             elicitation_callback=answers.elicit,
             sampling_callback=answers.sample,
             list_roots_callback=answers.list_roots,
-            client_info=T.Implementation(name="agent", version="0"),
+            client_info=T.Implementation(name="agent", version=version()),
         )
 
     async def _list(self, client: Client) -> list[Tool]:

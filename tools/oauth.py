@@ -28,6 +28,7 @@ from pydantic import AnyUrl
 
 from tools.config import ServerConfig
 from tools.tokens import Tokens
+from tools.version import version
 
 PATIENCE = 300.0
 """Seconds that the person has in the browser."""
@@ -93,7 +94,7 @@ async def _knock(config: ServerConfig, auth: httpx2.Auth) -> int:
         params=T.InitializeRequestParams(
             protocol_version="2025-11-25",
             capabilities=T.ClientCapabilities(),
-            client_info=T.Implementation(name="agent", version="0"),
+            client_info=T.Implementation(name="agent", version=version()),
         )
     ).model_dump(mode="json", by_alias=True, exclude_none=True)
     sse = config.transport == "sse"

@@ -17,7 +17,7 @@ from agent.events import Response
 from agent.responses.chat import ChatRequest
 from agent.responses.errors import JSON
 from agent.responses.requests import CreateResponse
-from agent.version import version
+from tools.version import version
 
 BODIES: dict[str, type[BaseModel]] = {
     "/v1/responses": CreateResponse,

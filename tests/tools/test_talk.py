@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,11 @@ async def test_a_question_goes_to_whoever_made_the_call(plain: Host) -> None:
     assert said.text == "accept Ada"
     assert (asked[0].server, asked[0].message, asked[0].url) == ("plain", "Who are you?", None)
     assert asked[0].schema is not None and "name" in asked[0].schema["properties"]
+
+
+async def test_a_server_is_told_who_calls(plain: Host) -> None:
+    said = await plain.call(tool(plain, "plain__whom"), {})
+    assert said.text == f"agent {importlib.metadata.version('agent-local')}"
 
 
 async def test_a_question_that_nobody_answers_is_declined_and_the_model_told(plain: Host) -> None:

@@ -101,6 +101,13 @@ async def where(roots: Annotated[T.ListRootsResult, Resolve(folders)]) -> str:
     return " ".join(str(root.uri) for root in roots.roots)
 
 
+@server.tool()
+async def whom(ctx: Context) -> str:
+    """Who calls."""
+    client = ctx.session.client_params
+    return f"{client.client_info.name} {client.client_info.version}" if client else "nobody"
+
+
 arrived: list[asyncio.Event] = []
 
 

@@ -1,4 +1,4 @@
-"""Which version of the program this is."""
+"""Which version of the program this is: what it says of itself to people and to servers."""
 
 from __future__ import annotations
 

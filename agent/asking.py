@@ -134,7 +134,7 @@ class Asking:
         ]
         sampling = outer.options.sampling
         if wanted.temperature is not None:
-            sampling = replace(sampling, temperature=min(max(wanted.temperature, 0.0), 2.0))
+            sampling = replace(sampling, temperature=min(max(0.0, wanted.temperature), 2.0))
         options = Options(
             instructions=wanted.system,
             effort="low",

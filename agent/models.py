@@ -147,13 +147,6 @@ def _sampling(given: object) -> Sampling:
         raise ValueError("sampling is a table, as in { temperature = 1.0 }")
     if unknown := given.keys() - {each.name for each in fields(Sampling)}:
         raise ValueError(f"sampling has no setting {min(unknown)}")
-    whole = ("top_k", "seed")
-    for key, value in given.items():
-        if key == "logit_bias":
-            continue
-        fit = type(value) is int or (type(value) is float and key not in whole)
-        if not fit or not math.isfinite(value):
-            raise ValueError(f"{key} is a {'whole ' if key in whole else ''}number")
     try:
         bias = tuple((int(token), float(value)) for token, value in given.get("logit_bias", ()))
     except (TypeError, ValueError):

@@ -101,10 +101,14 @@ def options(shared: Shared, model: Model, *, compact: bool = False) -> Options:
         for field in fields(Sampling)
         if (value := getattr(shared, field.name, None)) is not None
     }
+    try:
+        sampling = replace(model.sampling, **given)
+    except ValueError as error:
+        raise UserError(f"{error}.") from error
     return Options(
         instructions=shared.system and text_of(shared.system, "--system"),
         effort=shared.effort,
-        sampling=replace(model.sampling, **given),
+        sampling=sampling,
         max_output_tokens=shared.max_output_tokens,
         max_tool_calls=shared.max_tool_calls,
         compact=_compact(shared, compact),

@@ -7,6 +7,7 @@ One that is cancelled before its turn came yields only ``Finished``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+
+
+HOTTEST = 1_000_000
+"""A temperature at which all tokens are as good as equally likely; scores still are numbers there."""
+_BOUNDS = {
+    "temperature": (0, HOTTEST), "top_k": (0, math.inf), "top_p": (0, 1), "min_p": (0, 1),
+    "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "repeat_penalty": (0.1, 10),
+}  # fmt: skip
 
 
 class EngineError(Exception):
@@ -61,6 +70,18 @@ class Sampling:
     """Positive scores of the last 64 tokens' own are divided by it, negative ones multiplied."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     """(token id, what is added to its score), -100 … 100."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what a person wrote that is no such setting."""
+        for name, (least, most) in _BOUNDS.items():
+            kinds = (int,) if name == "top_k" else (int, float)
+            value = getattr(self, name)
+            if type(value) not in kinds or not least <= value <= most:
+                kind = "a whole number" if name == "top_k" else "a number"
+                bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
+                raise ValueError(f"{name} is {kind} {bounds}, not {value!r}")
+        if self.seed is not None and type(self.seed) is not int:
+            raise ValueError(f"seed is a whole number, not {self.seed!r}")
 
 
 @dataclass(frozen=True, slots=True)

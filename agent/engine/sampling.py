@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ HEADS = (12.0, 8.0, 5.0)
 distribution is peaked and the tail's envelope must be low, a shorter one where it is flat."""
 CROWD = 8192
 """With so many tokens in the shortest head, all are weighed at once, in single precision."""
+COLDEST = 1e-6
+"""Below this temperature nothing changes any more, but that its inverse is no number for the scores."""
 BLOCK = 256
 NEAR = 6.0
 """Nats below the best token within which most distributions have what top_p asks for."""
@@ -34,13 +37,14 @@ class Sampler:
     """Picks one generation's tokens; the same seed picks the same ones."""
 
     def __init__(self, request: Request, vocabulary: int) -> None:
-        self._sampling = sampling = request.sampling
+        warmest = max(request.sampling.temperature, COLDEST)
+        self._sampling = sampling = replace(request.sampling, temperature=warmest)
         self._random = random.Random(sampling.seed)
         self._weights = np.zeros(-(-vocabulary // BLOCK) * BLOCK, np.float32)
         self._penalties = (
             Penalties(sampling, request.prompt, vocabulary) if Penalties.wanted(sampling) else None
         )
-        self._greedy = sampling.temperature <= 0 or sampling.top_k == 1
+        self._greedy = request.sampling.temperature <= 0 or sampling.top_k == 1
         self._constraint = request.constraint
         self._alternatives = request.logprobs
         self.logprob: Logprob | None = None

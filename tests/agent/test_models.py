@@ -40,6 +40,8 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ("[bad]\nsampling = { temprature = 1 }", "sampling has no setting temprature"),
         ('[bad]\nsampling = { temperature = "hot" }', "temperature is a number"),
         ("[bad]\nsampling = { top_k = 0.5 }", "top_k is a whole number"),
+        ("[bad]\nsampling = { temperature = nan }", "temperature is a number"),
+        ("[bad]\nsampling = { repeat_penalty = 0 }", "repeat_penalty is a number from 0.1 to 10"),
         ("[bad]\nsampling = { logit_bias = [1] }", "logit_bias is a list of"),
         ('[bad]\nengine = "other"', "engine is one of"),
         ('[bad]\nengine = "vllm"', "url is where its server is"),

@@ -296,6 +296,7 @@ def test_stdout_closed_early_is_no_traceback(home: Path, script: Script, tmp_pat
         (("go", "--system", "@nowhere.txt"), "nowhere.txt"),
         (("go", "--output-schema", "nowhere.json"), "nowhere.json"),
         (("go", "--temperature", "hot"), "'--temperature'"),
+        (("go", "--temperature", "inf"), "temperature is a number from 0 to 1,000,000, not inf"),
         (("go", "--hammer"), "--hammer; see agent run --help"),
         (("go", "--seed"), "--seed"),
         (("go", "now"), "unexpected extra argument"),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from agent.engine.base import EngineError, Request, Sampling
+from agent.engine.base import HOTTEST, EngineError, Request, Sampling
 from agent.engine.native import Logits
 from agent.engine.sampling import Sampler
 
@@ -122,6 +122,32 @@ def test_weighing_all_at_once_is_exact_to_a_millionth(spread: float) -> None:
 def test_zero_temperature_is_greedy() -> None:
     logits = scores(1000, 3.0)
     assert sampler_of(Sampling(temperature=0), 1000).pick(logits) == logits.argmax()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("spread", [0.5, 8.0])
+@pytest.mark.parametrize(
+    "more", [{}, {"top_p": 0.9}, {"min_p": 1e-300}, {"top_k": 4, "top_p": 0.5}]
+)
+def test_the_coldest_and_the_hottest(more: dict[str, Any], spread: float) -> None:
+    logits = scores(20_000, spread)
+    for temperature in (5e-324, 1e-320, 1e-40, 1e-7):
+        sampler = sampler_of(Sampling(temperature, **more), len(logits))
+        assert {sampler.pick(logits) for _ in range(20)} == {logits.argmax()}
+    hot = Sampling(HOTTEST, seed=1, **more)
+    assert_drawn_from(logits, hot, exact(logits, hot), draws=1000)
+
+
+@pytest.mark.parametrize("no", [math.nan, math.inf, -1.0, "hot", True, 1e7])
+def test_what_is_no_temperature(no: Any) -> None:
+    with pytest.raises(ValueError, match="temperature is a number from 0 to 1,000,000, not "):
+        Sampling(no)
+
+
+@pytest.mark.parametrize("no", [{"top_k": 2.5}, {"top_p": 3}, {"repeat_penalty": 0}, {"seed": "a"}])
+def test_what_is_no_setting(no: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(no))} is a"):
+        Sampling(**no)
 
 
 def test_equal_scores_are_equally_likely() -> None:

@@ -48,6 +48,8 @@ class Offer:
     hosted: Hosted = field(default_factory=Hosted)
     exact: bool = False
     """The request chose among its tools: nothing else is called."""
+    absent: frozenset[str] = frozenset()
+    """Kinds of tools that the client offers and nobody here can run; the model is told of none."""
 
 
 def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]) -> Offer:
@@ -61,6 +63,7 @@ def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]
     echo: list[dict[str, Any]] = []
     hosted: dict[str, bool] = {}
     held: set[tuple[str, str]] = set()
+    absent: set[str] = set()
     for place, tool in enumerate(request.tools or ()):
         param = f"tools[{place}]"
         match tool:
@@ -89,15 +92,30 @@ def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]
                 if not found:
                     # Clients send it by habit. Where there is no search, the model is told of none.
                     log.info("%s: a tool of type %s is not offered", param, kind[:40])
+                    absent.add(kind)
                 ours += [one for one in found if one not in ours]
                 hosted["search"] = bool(found)
+            case RequestOther(type="file_search"):  # it names what only its maker's server holds
+                raise unsupported(f"{param}.type", "A tool of type 'file_search'")
             case RequestOther(type=kind):
-                raise unsupported(f"{param}.type", f"A tool of type {kind[:40]!r}")
+                # Clients add some by the name of the model alone: what they asked needs none of them.
+                log.warning(
+                    "%s: there is no tool of type %r here: it is left out", param, kind[:40]
+                )
+                absent.add(kind)
+                continue
         echo.append(_echo(tool))
     _unique([f.model_name for f in functions] + [one.model_name for one in ours])
     sources = "web_search_call.action.sources" in (request.include or ())
     shown = Hosted(sources=sources, held=frozenset(held), **hosted)
-    return Offer(tuple(functions), tuple(ours), tuple(labels), echo, hosted=shown)
+    return Offer(
+        tuple(functions),
+        tuple(ours),
+        tuple(labels),
+        echo,
+        hosted=shown,
+        absent=frozenset(absent),
+    )
 
 
 def choose(offered: Offer, request: CreateResponse) -> Offer:
@@ -116,7 +134,8 @@ def choose(offered: Offer, request: CreateResponse) -> Offer:
             choices = {
                 place: _choice(name, place) for place, name in zip(places, names, strict=True)
             }
-            left = _only(offered, choices, "must" if mode == "required" else "may")
+            there = {param: one for param, one in choices.items() if one.type not in offered.absent}
+            left = _only(offered, there, "must" if mode == "required" else "may")
         case choice:
             left = _only(offered, {"tool_choice": choice}, "must")
     if left.calls == "must" and not (left.functions or left.tools):

@@ -78,3 +78,25 @@ def test_tools_and_a_second_turn(
     read = both["input_tokens"] - first["input_tokens"]
     cached = both["cached_input_tokens"] - first["cached_input_tokens"]
     assert read > 5000 and cached > (0.8 if sockets == "true" else 0.9) * read
+
+
+def test_a_model_whose_name_it_knows(
+    scripted: Scripted, node: Path, tmp_path: Path, run: Run
+) -> None:
+    """It then offers kinds of tools that are nowhere but at OpenAI."""
+    models = tmp_path / "agent-home" / "config" / "models.toml"
+    models.parent.mkdir(parents=True)
+    models.write_text('[tiny]\naliases = ["gpt-5.5"]\n')
+    config = tmp_path / ".codex" / "config.toml"
+    config.parent.mkdir()
+    provider = PROVIDER.splitlines()[2:4]
+    known = "\n".join(['model = "gpt-5.5"', *provider]).format(
+        url=scripted(final("Hello.")), sockets="false"
+    )
+    config.write_text(CONFIG + known)
+    out = run("codex", "exec", "--json", "--skip-git-repo-check", "hello")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert events[-1]["type"] == "turn.completed", out
+    assert [event["item"]["text"] for event in events if "item" in event][-1] == "Hello."
+    log = (tmp_path / "agent-home" / "state" / "agent.log").read_text()
+    assert "no tool of type 'tool_search'" in log, "it offers it no longer: look what it does offer"

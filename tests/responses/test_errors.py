@@ -62,7 +62,11 @@ BAD: list[tuple[dict[str, Any], str | None, str]] = [
         "missing_required_parameter",
     ),
     ({"input": "x", "tools": [WEATHER, WEATHER]}, "tools", "invalid_value"),
-    ({"input": "x", "tools": [{"type": "time_travel"}]}, "tools[0].type", "unsupported_parameter"),
+    (
+        {"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]},
+        "tools[0].type",
+        "unsupported_parameter",
+    ),
     ({"input": "x", "tools": [MCP]}, "tools[0].server_label", "mcp_server_not_found"),
     (
         {"input": "x", "tools": [{**MCP, "server_url": "file:///etc/passwd"}]},

@@ -295,6 +295,24 @@ async def test_a_search_that_is_not_there_is_not_offered(serve: Serve) -> None:
     assert "get_weather" in seen(served) and "search" not in seen(served)
 
 
+async def test_a_tool_that_nobody_here_has_is_left_out(serve: Serve) -> None:
+    served = await serve(HELLO)
+    offered = [WEATHER, {"type": "tool_search", "execution": "client"}, {"type": "time_travel"}]
+    response = check(await served.stream(input="x", tools=offered))
+    assert response["tools"] == [WEATHER], "what the model is told of"
+    assert "get_weather" in seen(served) and "search" not in seen(served)
+    assert "no tool of type 'tool_search'" in served.runtime.where.log.read_text()
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": offered[1:]}
+    check(await served.stream(input="x", tools=offered, tool_choice=allowed))
+    assert "get_weather" not in seen(served)
+    for forced in ({"type": "tool_search"}, {**allowed, "mode": "required"}):
+        refused = await served.post({"input": "x", "tools": offered, "tool_choice": forced})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "tool_choice"
+    alone = await served.post({"input": "x", "tools": offered[1:], "tool_choice": "required"})
+    assert alone.json()["error"]["param"] == "tool_choice"
+
+
 async def test_secrets_of_a_tool_are_nowhere(serve: Serve) -> None:
     served = await serve(HELLO, tools="python", log_level="debug")
     tool = {

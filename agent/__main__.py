@@ -11,7 +11,7 @@ from typing import Any, Literal, TextIO
 
 from agent import garbage
 from agent.harmless import say
-from agent.turn_end import leaving
+from agent.turn_end import EXIT_UNREAD, leaving
 
 TEXTS = ("--model", "--tools", "--approve", "--system")
 """Options whose texts are taken as they are."""
@@ -63,7 +63,7 @@ def told(run: Callable[[], object]) -> None:
     except BrokenPipeError:
         # Whoever read our output is gone; nothing more can be said to them.
         sys.stderr.close()
-        sys.exit(1)
+        sys.exit(EXIT_UNREAD)
     except Exception as error:
         sentence, code = _told(error)
         say(f"agent: {sentence}", file=sys.stderr)

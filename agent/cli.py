@@ -370,6 +370,10 @@ def _asked(arguments: list[str]) -> None:
         sys.exit(app(arguments, prog_name="agent", standalone_mode=False))
     except typer.Abort:
         sys.exit(EXIT_FAILED)  # a question was not answered
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # Click ends then, as a failure does
+            raise left.__context__ from None
+        raise
     except Exception as error:
         # Typer's class for what is wrong in options has no public name.
         if not hasattr(error, "format_message"):

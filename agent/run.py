@@ -28,7 +28,7 @@ from agent.journal import Journal
 from agent.shared import Shared
 from agent.store import Store, StoreError
 from agent.turn import Turn
-from agent.turn_end import EXIT_FAILED, ending_signals, leaving
+from agent.turn_end import EXIT_FAILED, EXIT_UNREAD, ending_signals, leaving
 from agent.turn_options import Options
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ async def _run(
     face: Face,
 ) -> int:
     turn = Turn(runtime, conversation, [User(prompt)], options)
-    unwritten = False
+    unwritten: int | None = None
     loop = asyncio.get_running_loop()
     interrupt = _interrupt(turn)
     for number in ending_signals():
@@ -127,17 +127,18 @@ async def _run(
                 face.flush()
         except BrokenPipeError:
             turn.stop()
+            unwritten = EXIT_UNREAD
         except OSError as error:
             say(f"agent: cannot write the output: {error.strerror}.", file=sys.stderr)
             turn.stop()
-            unwritten = True
+            unwritten = EXIT_FAILED
         response = await turn.done()
         if journal is not None:
             _kept(journal.finish, response)
     finally:
         await runtime.close()
     _write_files(job, turn, response)
-    return EXIT_FAILED if unwritten else turn.exit_code
+    return turn.exit_code if unwritten is None else unwritten
 
 
 def _kept(write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 StopReason = Literal["cancelled", "timeout"]
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_CUT, EXIT_STOPPED = 0, 1, 2, 3, 4, 130
+EXIT_UNREAD = 141
+"""Whoever read the output is gone: what a shell tells of a program that SIGPIPE has ended."""
 
 RATE_LIMIT = "rate_limit_exceeded"
 """The code of a turn for which the engine had no place."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -270,14 +272,22 @@ def test_a_signal_while_it_leaves_changes_nothing(
 
 
 def test_stdout_closed_early_is_no_traceback(home: Path, script: Script, tmp_path: Path) -> None:
+    """The turn is stopped and kept, and the exit code tells what SIGPIPE would."""
     slow = {"markup": "<|channel|>final<|message|>" + "word " * 500, "delay_ms": 5}
-    command = f"{sys.executable} -I -m agent.cli run go --json-events --engine {script(slow)}"
+    agent = f"{sys.executable} -I -m agent.cli"
+    command = (
+        f"{agent} run go --json-events --engine {script(slow)} | head -1; echo ${{PIPESTATUS[0]}}"
+    )
     done = subprocess.run(
-        ["bash", "-c", f"{command} | head -1"],
+        ["bash", "-c", f"{command}; {agent} models list | true; echo ${{PIPESTATUS[0]}}"],
         cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
-    assert len(done.stdout.splitlines()) == 1 and done.stderr == ""
+    line, *codes = done.stdout.splitlines()
+    with closing(sqlite3.connect(home / "state" / "store.sqlite")) as store:
+        assert store.execute("select status from turns").fetchall() == [("cancelled",)]
+    assert json.loads(line)["type"] == "agent.start" and codes == ["141", "141"]
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,8 @@ class Part:
     # of calls
     title: str = ""
     state: Literal["writing", "waiting", "running", "done", "failed"] = "writing"
+    told: bool = False
+    """All that it is called with stands in the question that the person is asked about it."""
     output: Growing = field(default_factory=Growing)
     """What a running tool has printed so far."""
     result: str | None = None
@@ -71,6 +73,11 @@ class Part:
     @property
     def settled(self) -> bool:
         return self.ended is not None
+
+    @property
+    def asked(self) -> bool:
+        """A question stands there that shows its arguments."""
+        return self.told and self.state == "waiting"
 
 
 def part_of(item: ev.Item, now: float) -> Part:

@@ -122,8 +122,9 @@ class Said:
             case ev.AgentToolProgress(item_id=key, progress=done, total=total, message=message):
                 of = f"/{total:g}" if total else ""
                 self._by_id[key].progress = shown(f"{done:g}{of} {message or ''}".strip())
-            case ev.AgentApprovalRequested(item_id=key):
+            case ev.AgentApprovalRequested(item_id=key, preview=preview):
                 self._by_id[key].state = "waiting"
+                self._by_id[key].told = _tells_all(preview)
                 self.doing = "waiting for you"
             case ev.AgentApprovalResolved(item_id=key):
                 self._run(key)
@@ -203,3 +204,10 @@ class Said:
                 said._close(one)
         said._end(turn.response)
         return said
+
+
+def _tells_all(preview: str | None) -> bool:
+    """Whether a question shows all of the arguments: as they are, or as a diff that is not cut."""
+    if preview is None:
+        return True
+    return preview.startswith("--- ") and not preview.endswith(" more lines ...]")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from agent import events as ev
 from tests.tui.played import calls, person, screen_text
+from tests.tui.scenes import asked
+from tui.widgets.approval import Approval
 from tui.widgets.call import Call
 from tui.widgets.stream import Stream
 
@@ -35,4 +40,24 @@ async def test_a_text_of_several_lines_is_quoted_and_copied_without_its_bar() ->
         await someone.pilot.hover(shown, offset=(39, 5))
         await someone.pilot.mouse_up(shown, offset=(39, 5))
         assert someone.app.screen.get_selected_text() == LINES
+        turn.end()
+
+
+@pytest.mark.parametrize("keys", [(), ("f2",)], ids=["panes", "conversation"])
+@pytest.mark.parametrize("cut", [False, True])
+async def test_what_a_question_shows_is_shown_once(keys: tuple[str, ...], cut: bool) -> None:
+    """Beside a diff that is cut, the arguments are needed too."""
+    line = "+    if not path.exists():"
+    diff = asked.DIFF.rstrip("\n") + ("\n[... 9 more lines ...]" if cut else "")
+    given = json.dumps({"input": f"*** Begin Patch\n{asked.DIFF}"})
+    async with person(size=(120, 60)) as someone:
+        turn = await someone.ask("Live without the file.")
+        await someone.pilot.press(*keys)
+        await asked.asks(someone, "apply_patch", given, diff)
+        await someone.see(lambda: screen_text(someone.app).count(line) == 1 + cut)
+        await someone.pilot.press("n")
+        await someone.see(lambda: not someone.app.query(Approval))
+        item = next(e.item_id for e in turn.log.events if isinstance(e, ev.AgentApprovalRequested))
+        turn.emit(ev.AgentApprovalResolved(item_id=item, decision="refused", by="person"))
+        await someone.see(lambda: screen_text(someone.app).count(line) == 1)
         turn.end()

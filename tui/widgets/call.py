@@ -67,6 +67,7 @@ class Call(Vertical):
             self._whole = True
             self._arguments.cut()
             self._arguments.write_runs(arguments(part.whole, part.title))
+        self._arguments.display = not part.asked
         if part.result is None and len(part.output) > self._seen_output:
             self._below().write(part.output.after(self._seen_output))
             self._seen_output = len(part.output)

@@ -16,6 +16,8 @@ from tui.widgets.pane import Pane
 from tui.widgets.stream import Stream
 from tui.words import count, seconds
 
+ASKED = "shown in the question below"
+
 
 class Answer(VerticalScroll):
     """The messages of a turn, followed at their end unless the person scrolled away."""
@@ -58,6 +60,10 @@ class Panes(Grid):
         self._marks: dict[tuple[Part, Stream], int] = {}
         self._finished: set[Part] = set()
         self._shown_output = 0
+        self._latest: Part | None = None
+        """The call whose arguments stand last."""
+        self._asked = False
+        """In their place stands that the person is asked."""
         self._ready = False
 
     def compose(self) -> ComposeResult:
@@ -102,17 +108,28 @@ class Panes(Grid):
         if part not in self._shown:
             self._arguments.line(part.title, "head")
             self._marks[part, self._arguments] = self._arguments.mark()
+            self._latest, self._asked = part, False
         if part.whole is None:
             self._grow(part, self._arguments)
             return
-        if (mark := self._marks.pop((part, self._arguments), None)) is not None:
+        if (part, self._results) not in self._marks:
             self._shown[part] = len(part.text)
-            self._arguments.cut(mark)
-            self._arguments.lines(arguments(part.whole, part.title))
+            self._show_arguments(part, part.whole, asked=False)
             self._results.line(part.title, "head")
             self._marks[part, self._results] = self._results.mark()
             self._shown_output = 0
+        if part is self._latest and self._asked != part.asked:
+            self._asked = part.asked
+            self._show_arguments(part, part.whole, asked=self._asked)
         self._result(part)
+
+    def _show_arguments(self, part: Part, whole: str, *, asked: bool) -> None:
+        """Those that are asked about stand in the question."""
+        self._arguments.cut(self._marks[part, self._arguments])
+        if asked:
+            self._arguments.line(ASKED, "faint")
+        else:
+            self._arguments.lines(arguments(whole, part.title))
 
     def _result(self, part: Part) -> None:
         mark = self._marks[part, self._results]

@@ -174,14 +174,19 @@ class Session:
             return
         if talk.vocabulary not in (None, runtime.vocabulary):
             return
-        told = talk.branch(talk.id, self.position if before is None else before)
-        options, tools = self._options, runtime.host.tools()
-        told.set_head(
-            runtime.format, options.head(tools if options.tools is None else options.tools)
-        )
+        told = self._told(runtime.format, before)
         if draft:
             told.add(runtime.format, User(draft))
         runtime.prepare(told.ids())
+
+    def _told(self, form: Format, before: int | None = None) -> Conversation:
+        """What the model is told by now, up to an entry: the tools and instructions of now, too."""
+        told = self.conversation.branch(
+            self.conversation.id, self.position if before is None else before
+        )
+        options, tools = self._options, self.runtime.host.tools()
+        told.set_head(form, options.head(tools if options.tools is None else options.tools))
+        return told
 
     def compact(self) -> Turn:
         """A turn that only compacts the conversation."""
@@ -302,7 +307,7 @@ class Session:
 
     def context_used(self) -> int | None:
         """Tokens that the next prompt starts with; None as long as nothing is loaded."""
-        return len(self.conversation.prompt(self.form)) if self.form is not None else None
+        return len(self._told(self.form).prompt(self.form)) if self.form is not None else None
 
     @property
     def form(self) -> Format | None:

@@ -91,6 +91,21 @@ async def test_what_is_laid_ahead_is_what_the_turn_then_asks(
     await session.close()
 
 
+async def test_how_full_it_is_counts_what_the_model_is_told_first(open_session: Open) -> None:
+    session = open_session()
+    await session.begin()
+    await session.load(lambda fraction: None)
+    await ask(session, "first")
+    used = session.context_used()
+    await session.close()
+    again = open_session(go_on=True)
+    await again.begin()
+    assert again.context_used() is None, "nothing is loaded yet"
+    await again.load(lambda fraction: None)
+    assert again.context_used() == used
+    await again.close()
+
+
 async def test_a_key_puts_off_what_waits_for_quiet(open_session: Open) -> None:
     session = open_session()
     await session.begin()

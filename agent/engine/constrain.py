@@ -39,6 +39,9 @@ KEPT = 512
 """Compiled grammars that are remembered."""
 FEW = 32
 """So few bytes of a mask are looked at alone."""
+DIGITS = 400
+"""In a row: more than any double has that is written out, so a number of JSON ends there; schemas
+without bounds would let it go on for ever."""
 WAITING = 64
 """Grammars that turns may wait for at once; one may take a second."""
 
@@ -95,12 +98,32 @@ class Spelling:
     specials: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What of a vocabulary numbers are made of."""
+
+    digits: Mapping[int, int]
+    """How many each id has that is nothing else."""
+    quote: int
+    """What may end a string, but comes in no number."""
+
+    @classmethod
+    def of(cls, tokens: Sequence[bytes]) -> Numbers:
+        digits = {id: len(text) for id, text in enumerate(tokens) if text.isdigit()}
+        return cls(digits, tokens.index(b'"') if b'"' in tokens else -1)
+
+
+NO_NUMBERS = Numbers({}, -1)
+
+
 class Matcher:
     """One text as it is written under a grammar."""
 
-    def __init__(self, matcher: Any, size: int, never: int) -> None:
+    def __init__(self, matcher: Any, never: int, numbers: Numbers) -> None:
         """`never`: the end, of which the text's surroundings decide."""
-        self._matcher, self._size, self._never = matcher, size, never
+        self._matcher, self._never, self._numbers = matcher, never, numbers
+        self._digits = 0
+        """So many stand at the end of the text."""
 
     @property
     def complete(self) -> bool:
@@ -109,10 +132,27 @@ class Matcher:
 
     def accept(self, token: int) -> bool:
         """The token comes next, if it may; else nothing has changed."""
-        return bool(self._matcher.try_consume_tokens([token]))
+        more = self._numbers.digits.get(token, 0)
+        if more and self._digits >= DIGITS and token not in self.allowed():
+            return False
+        if not self._matcher.try_consume_tokens([token]):
+            return False
+        self._digits = self._digits + more if more else 0
+        return True
 
     def allowed(self) -> Ids:
         """Exactly the ids that may come next, ascending. None, where work became too much."""
+        ids = self._fitting()
+        return ids if self._digits < DIGITS else self._without_digits(ids)
+
+    def _without_digits(self, ids: Ids) -> Ids:
+        """Unless they stand in a string, or nothing else may come."""
+        if self._numbers.quote in ids:
+            return ids
+        left = np.setdiff1d(ids, np.fromiter(self._numbers.digits, np.intp))
+        return left if len(left) or self.complete else ids
+
+    def _fitting(self) -> Ids:
         if self._matcher.is_stopped():
             return np.empty(0, np.intp)
         mask = self._matcher.compute_bitmask()
@@ -131,16 +171,16 @@ class Compiled:
     """A grammar on a vocabulary, ready for any number of texts."""
 
     def __init__(
-        self, matcher: Any, size: int, never: int, body: str, unenforced: str | None
+        self, matcher: Any, never: int, numbers: Numbers, body: str, unenforced: str | None
     ) -> None:
-        self._matcher, self._size, self._never = matcher, size, never
+        self._matcher, self._never, self._numbers = matcher, never, numbers
         self.body = body
         """The grammar as the right side of a Lark rule, where it is a JSON Schema's."""
         self.unenforced = unenforced
         """What of it cannot be enforced, in llguidance's words; None: nothing."""
 
     def begin(self) -> Matcher:
-        return Matcher(self._matcher.deep_copy(), self._size, self._never)
+        return Matcher(self._matcher.deep_copy(), self._never, self._numbers)
 
 
 class Grammars:
@@ -154,7 +194,7 @@ class Grammars:
         self._lock = threading.Lock()
         self._awaited = 0
         self._tokenizer: Any = None
-        self._size = 0
+        self._numbers = NO_NUMBERS
 
     def compile(self, grammar: Grammar) -> Future[Compiled]:
         """Begin with it, or what came of it before: Compiled, or GrammarError."""
@@ -223,7 +263,7 @@ class Grammars:
         self._build()
         try:
             if grammar.syntax != "json":
-                return self._begun(_lark(grammar), safe=grammar.ours)
+                return self._begun(_lark(grammar), safe=grammar.ours, is_json=grammar.ours)
             safe = len(grammar.text) <= SMALL
             try:
                 return self._begun(_json(grammar.text), safe=safe)
@@ -253,13 +293,15 @@ class Grammars:
         from llguidance import LLTokenizer
 
         spelling = self._spelling()
-        self._size = len(spelling.tokens)
+        self._numbers = Numbers.of(spelling.tokens)
         # With one slice, for what stands in strings, masks there take 0.05 ms instead of 1.4; all that
         # llguidance suggests would nearly double the time that the building holds the interpreter.
         wrapped: Any = _Wrapped(spelling)
         self._tokenizer = LLTokenizer(wrapped, slices=[_IN_STRINGS])
 
-    def _begun(self, lark: str, unenforced: str | None = None, *, safe: bool) -> Compiled:
+    def _begun(
+        self, lark: str, unenforced: str | None = None, *, safe: bool, is_json: bool = True
+    ) -> Compiled:
         """One that is not known to be safe is tried out first. Raises GrammarError."""
         if not safe and (why := vet(lark)):
             raise _error(why)
@@ -273,7 +315,8 @@ class Grammars:
             raise _error(matcher.get_error())
         never = self._tokenizer.eos_token
         body = lark.removeprefix(_ANY_TOKENS).removeprefix("start: ")
-        compiled = Compiled(matcher, self._size, never, body, unenforced)
+        numbers = self._numbers if is_json else NO_NUMBERS
+        compiled = Compiled(matcher, never, numbers, body, unenforced)
         first = compiled.begin()
         if not (first.complete or len(first.allowed())):
             raise Unsatisfiable

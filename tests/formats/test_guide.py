@@ -13,7 +13,7 @@ import pytest
 from openai_harmony import HarmonyEncoding
 
 from agent.engine.base import Constraint
-from agent.engine.constrain import Grammar, GrammarError
+from agent.engine.constrain import DIGITS, Grammar, GrammarError
 from agent.formats.base import Closed, Delta, Kind, Opened, Repair, Stop
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.harmony.vocabulary import CALL, END
@@ -40,6 +40,40 @@ def test_what_is_waited_for_need_not_be_made_first(form: HarmonyFormat) -> None:
     later = form.grammars.compile(grammar)
     gate.set()
     assert first.result(30).unenforced is None and later.result(30).unenforced is None
+
+
+def said(form: HarmonyFormat, grammar: Grammar, text: str) -> tuple[str, bool]:
+    """As much of it as may be said, a character at a time, and whether it may end there."""
+    matcher = form.grammars.compile(grammar).result(30).begin()
+    ids = [form.plain(one)[0] for one in text]
+    took = next((n for n, one in enumerate(ids) if not matcher.accept(one)), len(ids))
+    for one in ids[took : took + 1]:
+        assert one not in matcher.allowed()
+    return text[:took], matcher.complete
+
+
+@pytest.mark.parametrize(
+    ("kind", "before"),
+    [("integer", ""), ("integer", "-"), ("integer", "[7, "), ("number", "0."), ("number", "1e")],
+)
+def test_a_number_ends_once_no_double_is_so_long(
+    form: HarmonyFormat, kind: str, before: str
+) -> None:
+    value = {"type": kind}
+    is_list = before.startswith("[")
+    grammar = Grammar.of_schema({"type": "array", "items": value} if is_list else value)
+    found, ends = said(form, grammar, before + "9" * 1000)
+    assert found == before + "9" * DIGITS and ends is not is_list
+    longest = before + "9" * 341 + "]" * is_list
+    assert said(form, grammar, longest) == (longest, True)
+
+
+def test_digits_of_a_text_go_on(form: HarmonyFormat) -> None:
+    text = '"' + "9" * 1000 + '"'
+    for schema in ({"type": "string"}, {"type": "string", "pattern": "^[0-9]{1000}$"}, {}):
+        assert said(form, Grammar.of_schema(schema), text) == (text, True)
+    digits = "9" * 1000
+    assert said(form, Grammar("regex", "[0-9]+"), digits) == (digits, True), "a client's own form"
 
 
 NAMES = ("functions.add", "functions.files__read", "python")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections import Counter
 from pathlib import Path
@@ -58,4 +59,7 @@ def test_a_full_disk_ends_the_trace_alone(
     )
     assert (done.code, done.out.strip()) == (0, "ok"), done.err
     assert "No space" not in done.err and "trace.py" not in done.err
-    assert not (home / "state" / "agent.log").exists()
+    log = home / "state" / "agent.log"
+    told = log.read_text().splitlines() if log.exists() else []
+    slow = re.compile(r"Executing .* took [0-9.]+ seconds")  # asyncio's own, of a busy machine
+    assert not [line for line in told if not slow.search(line)]

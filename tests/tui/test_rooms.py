@@ -256,7 +256,7 @@ async def test_a_new_person_takes_over_servers_and_is_greeted_once(
         await someone.press("y")
         await someone.sees("Added to")
         await someone.press("f7")
-        await someone.sees("● plain", "16 tools")
+        await someone.sees("● plain", "17 tools")
     async with visit(shared=real) as someone:
         await someone.until(lambda: someone.app.session.runtime.loaded)
         assert "Welcome" not in screen_text(someone.app)

@@ -45,10 +45,10 @@ async def test_a_person_looks_at_servers_and_switches_tools(
         await someone.sees("✗ late", "failed · stdio", "No such file or directory", "stderr")
         there.touch()
         await someone.press("ctrl+r")
-        await someone.sees("● late", "16 tools", "☑ echo", "tokens of every prompt.")
+        await someone.sees("● late", "17 tools", "☑ echo", "tokens of every prompt.")
         (total,) = {line for line in screen_text(someone.app).split("\n") if "of every" in line}
         await someone.press("down", "enter")
-        await someone.sees("15 of 16 tools", "☐ echo", "off: from the next turn on")
+        await someone.sees("16 of 17 tools", "☐ echo", "off: from the next turn on")
         assert "late.echo" not in [f"{tool.server}.{tool.name}" for tool in host.tools()]
         await someone.press("up")
         await someone.sees("tokens of every prompt.")

@@ -174,7 +174,7 @@ class RemoteEngine:
     ) -> httpx2.Response | None:
         """The answer; None while the server loads its model. Raises EngineError."""
         try:
-            response = await client.request(method, path, json=body)
+            response = await remote_state.ask(client, method, path, body)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise EngineError(
                 f"No {self.name} answers at {self.address} ({why(error)}): start it, or correct"

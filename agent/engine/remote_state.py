@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import httpx2
 
-from agent.engine.servers import message
+from agent.engine.servers import Json, message
 
 ANSWER = 2.0
 """Seconds that a server has to say how it is."""
@@ -38,7 +38,7 @@ async def trouble(client: httpx2.AsyncClient) -> Trouble | None:
     """What keeps the server from answering; None: nothing that it knows of."""
     try:
         async with asyncio.timeout(ANSWER):
-            response = await client.get("/health")
+            response = await ask(client, "GET", "/health")
     except TimeoutError:
         return Trouble(False, f"nothing within {ANSWER:g} s")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -47,6 +47,17 @@ async def trouble(client: httpx2.AsyncClient) -> Trouble | None:
         return None
     said = f"HTTP {response.status_code}: {message(response.text)}"
     return Trouble(response.status_code == 503, said)
+
+
+async def ask(
+    client: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
+) -> httpx2.Response:
+    """The answer to what may be asked twice: a server may close a connection that was kept just as it is
+    used again."""
+    try:
+        return await client.request(method, path, json=body)
+    except (httpx2.ReadError, httpx2.RemoteProtocolError):
+        return await client.request(method, path, json=body)
 
 
 def why(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -154,3 +155,33 @@ def test_an_adapter_has_its_models_context() -> None:
     base = {"id": "base", "max_model_len": 100}
     adapter = {"id": "adapter", "parent": "base", "max_model_len": None}
     assert Vllm().facts([{"data": [base, adapter]}], "adapter") == Facts("adapter", 100)
+
+
+async def test_a_connection_may_be_closed_as_it_is_used_again(
+    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
+) -> None:
+    fake, _ = vllm
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", fake.port)
+
+        async def answer() -> None:
+            while data := await there.read(65536):
+                writer.write(data)
+
+        answering, asked = asyncio.create_task(answer()), 0
+        while data := await reader.read(65536):
+            asked += data.startswith((b"GET ", b"POST "))
+            if asked == 2:
+                break
+            back.write(data)
+        answering.cancel()
+        writer.close()
+        back.close()
+
+    async with await asyncio.start_server(once, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        engine = RemoteEngine(Address("vllm", f"http://127.0.0.1:{port}"), form)
+        await engine.load()
+        assert await engine.health() is None
+        await engine.close()

@@ -187,7 +187,8 @@ def test_too_little_memory_to_load(home: Path, tiny_gguf: Path, mebibytes: int) 
         resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
 
     ran = subprocess.run(
-        [*AGENT.split(), "run", "hello", "--model", str(tiny_gguf), "--tools", "none"],
+        [*AGENT.split(), "run", "hello", "--model", str(tiny_gguf), "--tools", "none"]
+        + ["--context", "131072"],
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

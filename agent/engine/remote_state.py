@@ -52,8 +52,8 @@ async def trouble(client: httpx2.AsyncClient) -> Trouble | None:
 async def ask(
     client: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
 ) -> httpx2.Response:
-    """The answer to what may be asked twice: a server may close a connection that was kept just as it is
-    used again."""
+    """The answer to what may be asked twice: a server may close a kept connection just as it is used
+    again."""
     try:
         return await client.request(method, path, json=body)
     except (httpx2.ReadError, httpx2.RemoteProtocolError):

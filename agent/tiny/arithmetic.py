@@ -12,7 +12,8 @@ WORDS = phrases.ARITHMETIC["words"]
 MANY = phrases.MANY
 FOLLOW = phrases.ARITHMETIC["follow"]
 OPERATIONS = [
-    *["+"] * 2, *["-"] * 2, "-from", *["*"] * 3, *["/"] * 3, "**", "% ", *["many"] * 3, *["form"] * 4
+    *["+"] * 2, *["-"] * 2, *["-from"] * 3, *["*"] * 3, *["/"] * 3, "**", "% ", *["many"] * 3,
+    *["form"] * 6,
 ]  # fmt: skip
 """What a sentence asks for, each as often as it is asked."""
 

@@ -208,10 +208,7 @@ def known(where: Places) -> dict[str, Model]:
             if not isinstance(entry, dict):
                 raise ValueError(f"it is no table: begin it with [{name}]")
             models[name] = _model(name, entry, where)
-        except (
-            ValueError,
-            RuntimeError,
-        ) as error:  # the latter: ~somebody of whom nothing is known
+        except (ValueError, RuntimeError) as error:  # RuntimeError: ~somebody who is not known
             models[name] = _wrong(name, entry, written[name], error)
     return models
 

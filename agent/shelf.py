@@ -31,6 +31,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Without asking.")]
 
 
+_WHERE = {
+    "pulled": "installed",
+    "file": "installed",
+    "hub": "can be pulled",
+    "server": "on a server",
+    "wrong": "wrong entry",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One model as it is listed."""
@@ -46,6 +55,11 @@ class Row:
     """embedded, pulled, file, Ollama …; hub: it can be pulled; wrong: its entry cannot be used."""
     path: str | None
     description: str
+
+    @property
+    def where(self) -> str:
+        """The source, as people are told of it."""
+        return _WHERE.get(self.source, self.source)
 
 
 @app.command("list", epilog="Example: agent models list --json | jq -r '.[].name'")
@@ -64,17 +78,8 @@ def list_(
         return
     width = max(len(row.name) for row in rows)
     for row in rows:
-        star, size, where = "*" if row.default else " ", _size(row.size), _WHERE.get(row.source)
-        say(f"{star} {row.name:{width}}  {size:>8}  {where or row.source:13}  {row.description}")
-
-
-_WHERE = {
-    "pulled": "installed",
-    "file": "installed",
-    "hub": "can be pulled",
-    "server": "on a server",
-    "wrong": "wrong entry",
-}
+        star, size = "*" if row.default else " ", _size(row.size)
+        say(f"{star} {row.name:{width}}  {size:>8}  {row.where:13}  {row.description}")
 
 
 def listed(where: Places) -> list[Row]:

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from agent.download import Download
     from agent.shelf import Row as Listed
 
-SOURCES = {
-    "hub": "can be pulled",
-    "pulled": "installed",
-    "file": "installed",
-    "wrong": "wrong entry",
-}
 FOLLOW = 0.5
 """Seconds between two looks at a download."""
 Wish = tuple[Literal["run", "pull", "cancel", "default"], str]
@@ -81,7 +75,7 @@ class Models(Room[Wish]):
         if (download := self._download(row.name)) is not None:
             words.append(progress(download))
         else:
-            words.append(SOURCES.get(row.source, row.source))
+            words.append(row.where)
             words += [gigabytes(row.size)] if row.size else []
         name = Content(shown(row.name))
         if row.name == self._model:

@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 env: $(READY)
 
-NODE_SERVERS := tests/tools/servers/node
+NODE_SERVERS := tests/support/mcp_servers/node
 CLIENTS := .venv-clients
 NODE_CLIENTS := tests/clients/node
 
@@ -73,7 +73,7 @@ load: $(READY)
 
 # 500 times kill -9 while turns are written down.
 faults: $(READY)
-	$(BIN)/python -m tests.load.kills
+	$(BIN)/python -m tests.load.crash_test
 
 # An hour of turns with tools, cancels and branches, or: make soak MINUTES=5
 MINUTES ?= 60
@@ -81,7 +81,7 @@ soak: $(READY)
 	$(BIN)/python -m tests.load.soak --minutes $(MINUTES)
 
 tiny-eval: $(READY)
-	$(BIN)/python -m agent.tiny.evaluate
+	$(BIN)/python -m agent.tiny.train.evaluate
 
 # Those of the README, of the app as it is now.
 pictures: $(READY)

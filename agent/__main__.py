@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from agent import garbage
-from agent.harmless import say
-from agent.turn_end import EXIT_UNREAD, leaving
+from agent.turn.endings import EXIT_UNREAD, leaving
+from agent.util import gc_tuning
+from agent.util.sanitize import say
 
 TEXTS = ("--model", "--tools", "--approve", "--system")
 """Options whose texts are taken as they are."""
 
 
 def main() -> None:
-    garbage.starting()
+    gc_tuning.starting()
     simple = _simple(sys.argv[1:])
     told(_command if simple is None else lambda: _app(**simple))
 
@@ -38,14 +38,14 @@ def _simple(arguments: list[str]) -> dict[str, Any] | None:
 
 
 def _command() -> None:
-    from agent import cli
+    from agent.cli import main as cli
 
     cli.main()
 
 
 def _app(*, go_on: bool = False, **texts: Any) -> None:
-    from agent import trust
-    from agent.shared import Shared
+    from agent.cli import trust
+    from agent.cli.shared import Shared
 
     shared = trust.asked(Shared(**texts))
     from tui.main import main
@@ -84,7 +84,7 @@ def _nothing(mode: Literal["r", "w"]) -> TextIO:
 
 
 def _told(error: Exception) -> tuple[str, int]:
-    from agent.engine.base import EngineError
+    from agent.engine.protocol import EngineError
     from agent.errors import UserError
 
     match error:
@@ -95,8 +95,8 @@ def _told(error: Exception) -> tuple[str, int]:
         case _:
             import logging
 
-            from agent import logs
-            from agent.config import places
+            from agent.config.settings import places
+            from agent.observability import logging as logs
 
             if not logging.getLogger().handlers:
                 logs.to_file(places())

@@ -1,104 +1,17 @@
-"""What all tests share: folders of their own, one expanded embedded model, the program to run."""
+"""Loads the fixtures of ``tests/support`` for every test."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import pytest
-
-from agent.tiny import expand
 
 # Where processes share the cores, llama.cpp's threads that spin for each other keep all waiting.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-ROOT = Path(__file__).parent.parent
 collect_ignore = ["clients"]  # they run in an environment of their own: make test-clients
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test touches the folders of the person who runs it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AGENT_HOME", str(tmp_path_factory.mktemp("nobody")))
-        yield
-
-
-@pytest.fixture(scope="session")
-def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that holds the embedded model, expanded once for the whole run."""
-    cache = tmp_path_factory.mktemp("cache")
-    expand.ensure(cache)
-    return cache
-
-
-@pytest.fixture(scope="session")
-def tiny_gguf(model_cache: Path) -> Path:
-    return expand.ensure(model_cache)
-
-
-@pytest.fixture
-def home(tmp_path: Path, model_cache: Path) -> Path:
-    """A fresh AGENT_HOME whose cache already holds the embedded model."""
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "cache").symlink_to(model_cache)
-    return home
-
-
-@dataclass
-class Ran:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-Agent = Callable[..., Ran]
-
-
-@pytest.fixture
-def agent(home: Path, tmp_path: Path) -> Agent:
-    """Run the program in an empty folder: ``agent("run", "hello", stdin="…")``."""
-    work = tmp_path / "work"
-    work.mkdir()
-
-    def run(
-        *args: str, stdin: str | None = None, cwd: Path = work, env: dict[str, str] | None = None
-    ) -> Ran:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "agent.cli", *args],
-            cwd=cwd,
-            env={**os.environ, "AGENT_HOME": str(home), **(env or {})},
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            timeout=100,
-        )
-        assert "Traceback" not in done.stderr, done.stderr
-        return Ran(done.returncode, done.stdout, done.stderr)
-
-    return run
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Callable[..., str]:
-    """Write a scripted engine's replies; the value of ``--engine``."""
-
-    def write(*lines: str | dict[str, Any]) -> str:
-        path = tmp_path / "script.jsonl"
-        entries = [{"markup": line} if isinstance(line, str) else line for line in lines]
-        path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-        return f"script:{path}"
-
-    return write
+pytest_plugins = [
+    "tests.support.program",
+    "tests.support.runtimes",
+    "tests.support.engines",
+    "tests.support.endpoint",
+    "tests.support.hosts",
+]

@@ -1,6 +1,7 @@
 """A million mutated streams through Harmony's parser: ``python -m tests.fuzz [--count N] [--seed N]``.
 
-Each is parsed token by token and at once, and must keep what `tests.formats.streams.check` says; a
+Each is parsed token by token and at once, and must keep what
+`tests.support.harmony_streams.check` says; a
 twentieth as many made-up ones go through each of the other families' parsers.
 """
 
@@ -12,11 +13,11 @@ import sys
 import time
 from collections import Counter
 
-from agent.formats.base import Repair
-from agent.formats.markup.families import FAMILIES
+from agent.formats.harmony.encoding import encoding as load
+from agent.formats.markup.dialects import FAMILIES
+from agent.formats.protocol import Repair
 from agent.tiny.vocabulary import ranks
-from agent.vocabulary import encoding as load
-from tests.formats import markup, streams
+from tests.support import harmony_streams, markup
 
 
 def main() -> int:
@@ -31,12 +32,12 @@ def main() -> int:
     rules: Counter[str] = Counter()
     tokens = 0
     for number in range(1, chosen.count + 1):
-        ids = streams.mutated(rng)
+        ids = harmony_streams.mutated(rng)
         tokens += len(ids)
         try:
-            streams.check(encoding, ids, steps=(rng.randint(2, 100),))
+            harmony_streams.check(encoding, ids, steps=(rng.randint(2, 100),))
             if number % 100 == 0:
-                pieces = streams.parse(encoding, ids, step=100)
+                pieces = harmony_streams.parse(encoding, ids, step=100)
                 rules.update(piece.rule for piece in pieces if isinstance(piece, Repair))
         except Exception:
             print(f"stream {number} of seed {chosen.seed} fails:\n{ids}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.conftest import ROOT
+from tests.support.program import ROOT
 
 
 def test_the_tests_that_are_named_exist() -> None:

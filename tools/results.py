@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tools import private
-from tools.base import ToolResult
+from tools import private_files
+from tools.types import ToolResult
 
 MAX_FILES, MAX_BYTES = 200, 200_000_000
 """Of whole results and attachments that are kept; the oldest go first, the newest never."""
@@ -90,7 +90,7 @@ class Results:
         try:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="agent-results-"))
-            private.folder(self._folder)
+            private_files.folder(self._folder)
             with tempfile.NamedTemporaryFile(
                 dir=self._folder, prefix=PREFIX, suffix=suffix, delete=False
             ) as file:

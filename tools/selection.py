@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tools.config import ConfigError, ServerConfig
-from tools.naming import word
+from tools.config.servers import ConfigError, ServerConfig
+from tools.sanitize import word
 
 
 def select(option: str, servers: Sequence[ServerConfig]) -> list[ServerConfig]:

@@ -15,21 +15,21 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from agent import garbage
+from agent.util import gc_tuning
 from tui import theme as themes
-from tui.asking import Asking
-from tui.drafting import Drafting
-from tui.history import History
-from tui.net import NET
-from tui.paper import Paper
-from tui.picking import Picking
-from tui.rooms import Rooms
+from tui.base_screen import Paper
+from tui.controllers.chat import Talk
+from tui.controllers.draft_prefill import Drafting
+from tui.controllers.message_picker import Picking
+from tui.controllers.navigation import Rooms
+from tui.controllers.prompts import Asking
+from tui.controllers.served_tabs import Watching
+from tui.controllers.startup import Starting
 from tui.session import Session
-from tui.starting import Starting
-from tui.talk import Talk
-from tui.watching import Watching
+from tui.state.prompt_history import History
+from tui.terminal.output_filter import NET
 from tui.widgets.prompt import Prompt
-from tui.widgets.queued import Queued
+from tui.widgets.queue_bar import Queued
 from tui.widgets.status_line import Status, StatusLine
 from tui.widgets.tabs import Tabs
 from tui.widgets.transcript import Transcript
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.screen import Screen
 
-    from agent.turn import Turn
-    from tui.said import Said
-    from tui.widgets.asked import Asked
-    from tui.widgets.raw import Raw
+    from agent.turn.loop import Turn
+    from tui.state.turn_view import Said
+    from tui.widgets.token_view import Raw
+    from tui.widgets.user_message import Asked
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -146,8 +146,8 @@ class AgentApp(App[int]):
     def on_mount(self) -> None:
         self.prompt.focus()
         self.pulse = self.set_interval(PULSE, self._beat, pause=True)
-        quiet = garbage.Quiet()
-        self.set_interval(garbage.UNHURRIED, lambda: quiet.collect(self.prompt.pressed))
+        quiet = gc_tuning.Quiet()
+        self.set_interval(gc_tuning.UNHURRIED, lambda: quiet.collect(self.prompt.pressed))
         self.call_after_refresh(self.run_worker, self._painted, thread=True)
         self.call_after_refresh(self.run_worker, self.starting.begin())
 
@@ -267,7 +267,7 @@ class AgentApp(App[int]):
 
     async def action_edit_outside(self) -> None:
         from agent.errors import UserError
-        from tui.editor import edited
+        from tui.terminal.editor import edited
 
         try:
             self.prompt.replace_with(await edited(self, self.prompt.whole))
@@ -319,7 +319,7 @@ class AgentApp(App[int]):
 
     def copy_to_clipboard(self, text: str) -> None:
         """The terminal's, and the desktop's."""
-        from tui.clipboard import put
+        from tui.terminal.clipboard import put
 
         super().copy_to_clipboard(text)
         self.run_worker(asyncio.to_thread(put, text))
@@ -378,7 +378,7 @@ class AgentApp(App[int]):
 
     async def action_raw(self) -> None:
         if self.raw is None:
-            from tui.widgets.raw import Raw
+            from tui.widgets.token_view import Raw
 
             self.raw = Raw()
             await self.body.mount(self.raw)

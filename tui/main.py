@@ -9,15 +9,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from agent import garbage
-from agent.harmless import say
-from tui import bracketed, terminal
+from agent.util import gc_tuning
+from agent.util.sanitize import say
 from tui.app import AgentApp
 from tui.session import Serving, Session
+from tui.terminal import bracketed_paste, screen
 
 if TYPE_CHECKING:
-    from agent.config import Places, Settings
-    from agent.shared import Shared
+    from agent.cli.shared import Shared
+    from agent.config.settings import Places, Settings
 
 log = logging.getLogger(__name__)
 
@@ -31,17 +31,17 @@ def main(
     replay: float | None = None,
 ) -> int:
     """Run the app; the exit code. ``serving``: the HTTP face beside it, in the same loop."""
-    from agent.config import keep, places
+    from agent.config.settings import keep, places
 
-    garbage.starting()
+    gc_tuning.starting()
     # No thread that renders or loads keeps the screen waiting for 5 ms at a time.
     sys.setswitchinterval(0.001)
     where = places()
     looks = _looks(where)
     trouble: str | None
     try:
-        bracketed.guard()
-        with terminal.kept(where.log) as guard:
+        bracketed_paste.guard()
+        with screen.kept(where.log) as guard:
             session = Session(shared, go_on=go_on, resume=resume, serving=serving, replay=replay)
             app = AgentApp(
                 session,
@@ -54,8 +54,8 @@ def main(
                 app.animation_level, app.prompt.cursor_blink = "none", False
             code = asyncio.run(_run(app))
             trouble = f"{app.trouble} ({where.log})." if code == 1 else app.trouble
-            garbage.ending()
-    except terminal.NoTerminal as error:
+            gc_tuning.ending()
+    except screen.NoTerminal as error:
         trouble, code = str(error), 2
     if trouble:
         say(f"agent: {trouble}", file=sys.stderr)
@@ -64,7 +64,7 @@ def main(
 
 def _looks(where: Places) -> Settings:
     """What config.toml says of them; the session tells what is wrong with it."""
-    from agent.config import Settings, settings
+    from agent.config.settings import Settings, settings
     from agent.errors import UserError
 
     with contextlib.suppress(UserError):

@@ -12,20 +12,20 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tui.toolset import Toolset
+from tui.state.tool_selection import Toolset
 
 if TYPE_CHECKING:
-    from agent.conversation import Conversation
-    from agent.formats.base import Format
-    from agent.journal import Journal
-    from agent.kept import KeptTurn
-    from agent.runtime import Runtime
-    from agent.shared import Shared
-    from agent.store import Store
-    from agent.turn import Turn
-    from agent.turn_options import Options
-    from tools.base import Approver
-    from tools.questions import OnElicitation
+    from agent.cli.shared import Shared
+    from agent.conversation.conversation import Conversation
+    from agent.formats.protocol import Format
+    from agent.runtime.runtime import Runtime
+    from agent.store.conversations import Store
+    from agent.store.recorder import Journal
+    from agent.store.records import KeptTurn
+    from agent.turn.loop import Turn
+    from agent.turn.options import Options
+    from tools.mcp.client_requests import OnElicitation
+    from tools.types import Approver
 
 log = logging.getLogger(__name__)
 CLOSING = 5.0
@@ -86,12 +86,12 @@ class Session:
     def _prepare(self) -> None:
         import importlib
 
-        from agent import setup
+        from agent import bootstrap
 
         # The widgets of the first exchange bring Markdown, which the empty screen does without.
         importlib.import_module("tui.widgets.exchange")
-        self.runtime = setup.runtime(self.shared)
-        self.options = setup.options(self.shared, self.runtime.model, compact=True)
+        self.runtime = bootstrap.runtime(self.shared)
+        self.options = bootstrap.options(self.shared, self.runtime.model, compact=True)
 
     def _greet(self) -> None:
         """Once, where the embedded model answers because there is no other."""
@@ -103,10 +103,10 @@ class Session:
                 mark.touch()
 
     def _open_store(self) -> None:
-        from agent.conversation import Conversation
+        from agent.conversation.conversation import Conversation
         from agent.errors import UserError
-        from agent.items import new_id
-        from agent.store import Store, StoreError
+        from agent.store.conversations import Store, StoreError
+        from agent.turn.output import new_id
 
         resumed = self._go_on or bool(self._resume)
         try:
@@ -133,7 +133,7 @@ class Session:
     @property
     def notice(self) -> str | None:
         """What a person should know of the model before they ask it anything."""
-        from agent.run import EMBEDDED_NOTICE
+        from agent.cli.run import EMBEDDED_NOTICE
 
         embedded = self.runtime.model.embedded and self.runtime.script is None
         return EMBEDDED_NOTICE if embedded else None
@@ -144,9 +144,9 @@ class Session:
 
     def turn(self, prompt: str, approver: Approver, answerer: OnElicitation | None = None) -> Turn:
         """A turn that is about to start; ``answerer`` is asked what tools' servers want to know."""
-        from agent.conversation import User
-        from agent.journal import Journal
-        from agent.turn import Turn
+        from agent.conversation.conversation import User
+        from agent.store.recorder import Journal
+        from agent.turn.loop import Turn
 
         options = replace(self._options, approver=approver, answerer=answerer)
         turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
@@ -167,7 +167,7 @@ class Session:
     def lay_ahead(self, draft: str, before: int | None = None) -> None:
         """The conversation (up to an entry that is edited) and what is being written go into the
         engine's memory, unless something runs there or another model spoke before."""
-        from agent.conversation import User
+        from agent.conversation.conversation import User
 
         runtime, talk = self.runtime, self.conversation
         if not runtime.loaded or runtime.running:
@@ -190,22 +190,22 @@ class Session:
 
     def compact(self) -> Turn:
         """A turn that only compacts the conversation."""
-        from agent.compact_turn import CompactTurn
+        from agent.turn.jobs import CompactTurn
 
         turn = CompactTurn(self.runtime, self.conversation, [], self._options, source="app")
         return turn.start()
 
     def new(self) -> None:
         """Go on with a conversation of which nothing is said yet."""
-        from agent.conversation import Conversation
-        from agent.items import new_id
+        from agent.conversation.conversation import Conversation
+        from agent.turn.output import new_id
 
         self.conversation = Conversation(new_id("conv"))
 
     def open(self, conversation_id: str) -> None:
         """Go on with a kept one, by its id or the beginning of it. Raises UserError."""
         from agent.errors import UserError
-        from agent.store import StoreError
+        from agent.store.conversations import StoreError
 
         try:
             self.conversation = self.store.load(conversation_id)
@@ -215,7 +215,7 @@ class Session:
     def branch(self, start: int) -> None:
         """Go on with what was said before the entry at ``start``; the rest stays in the conversation
         that this was. The branch is kept as soon as something is said in it."""
-        from agent.items import new_id
+        from agent.turn.output import new_id
 
         self.conversation = self.conversation.branch(new_id("conv"), start)
 
@@ -239,17 +239,18 @@ class Session:
 
         Raises UserError; the model is then the one before.
         """
-        from agent import models, setup
-        from agent.engine.base import EngineError
+        from agent import bootstrap
+        from agent.engine.protocol import EngineError
         from agent.errors import UserError
+        from agent.models import catalog
 
         runtime, before, options = self.runtime, self.runtime.model, self.options
         try:
             model = await asyncio.to_thread(
-                models.choose, name, runtime.where, scripted=runtime.script is not None
+                catalog.choose, name, runtime.where, scripted=runtime.script is not None
             )
             await runtime.switch(model, context=self.shared.context)
-            self.options = replace(options, sampling=setup.options(self.shared, model).sampling)
+            self.options = replace(options, sampling=bootstrap.options(self.shared, model).sampling)
             await runtime.load(progress)
         except EngineError as error:
             if runtime.model is not before:
@@ -260,7 +261,7 @@ class Session:
 
     def _retell(self) -> str | None:
         """Where the model has other tokens than the conversation: go on with the same in its own."""
-        from agent.retold import retold
+        from agent.conversation.convert import retold
 
         theirs, ours = self.conversation.vocabulary, self.runtime.vocabulary
         if theirs in (None, ours):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tools import private
+from tools import private_files
 
 CORE = Path(__file__).with_name("core.xz")
 Progress = Callable[[int, int], None]
@@ -97,7 +97,7 @@ def ensure(cache: Path, progress: Progress | None = None) -> Path:
     tell = progress or (lambda done, total: None)
     tell(0, 100)
     try:
-        private.folder(cache)
+        private_files.folder(cache)
         handle, name = tempfile.mkstemp(prefix=path.stem, suffix=".partial", dir=cache)
     except OSError as error:
         raise OSError(
@@ -135,8 +135,8 @@ def ensure(cache: Path, progress: Progress | None = None) -> Path:
 
 
 def _write(path: Path, packed: bytes, tell: Progress) -> None:
-    from agent.tiny import gguf_file  # numpy-heavy and slow to import: only when needed
+    from agent.tiny import gguf  # numpy-heavy and slow to import: only when needed
 
     shape, tensors = read_core(packed)
     tell(5, 100)
-    gguf_file.write(path, shape, tensors, lambda percent: tell(percent, 100))
+    gguf.write(path, shape, tensors, lambda percent: tell(percent, 100))

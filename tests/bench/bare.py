@@ -9,9 +9,9 @@ from pathlib import Path
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from agent.engine.native import repacked
-from agent.engine.placement import Placement
-from agent.engine.threads import Threads
+from agent.engine.llama.model import repacked
+from agent.engine.llama.thread_tuning import Threads
+from agent.engine.placement.placement import Placement
 
 CONTEXT = 4096
 

@@ -10,15 +10,15 @@ import asyncio
 import time
 from functools import partial
 
-from agent.engine.base import Constraint, Finished, Prefill, Request, Sampling
-from agent.engine.constrain import Grammar
-from agent.engine.llama import LlamaEngine
-from agent.formats.base import FunctionTool, Head
+from agent.engine.grammars import Grammar
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.protocol import Constraint, Finished, Prefill, Request, Sampling
+from agent.formats.constraints import Rules
+from agent.formats.harmony.encoding import encoding
 from agent.formats.harmony.format import HarmonyFormat
+from agent.formats.protocol import FunctionTool, Head
 from agent.formats.recipients import Recipients
-from agent.formats.rules import Rules
 from agent.tiny.vocabulary import ranks
-from agent.vocabulary import encoding
 from tests.bench import Row, beside
 from tests.bench.models import model
 

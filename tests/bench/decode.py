@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from agent.engine.base import Prefill, Request, Sampling
-from agent.engine.llama import LlamaEngine
-from agent.engine.placement import Placement
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.placement.placement import Placement
+from agent.engine.protocol import Prefill, Request, Sampling
 from tests.bench import Row, Skipped, beside
 from tests.bench.bare import Bare
 from tests.bench.build import program

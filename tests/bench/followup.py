@@ -15,9 +15,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.engine.base import Prefill, Request, Sampling, Tokens
-from agent.formats.base import Format
-from agent.formats.harmony.vocabulary import CALL, END
+from agent.engine.protocol import Prefill, Request, Sampling, Tokens
+from agent.formats.harmony.token_ids import CALL, END
+from agent.formats.protocol import Format
 from tests.bench import Row, progress
 from tests.bench.models import endless
 from tests.bench.ours import Chosen

@@ -52,7 +52,7 @@ def main(path: Path) -> None:
         return code
 
     main._run = watched
-    from agent.cli import main as program
+    from agent.cli.main import main as program
 
     program()
 

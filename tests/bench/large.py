@@ -8,7 +8,8 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from agent.tiny import gguf_file, vocabulary
+from agent.tiny import gguf as gguf_file
+from agent.tiny import vocabulary
 
 NAME = "large-1"
 """To be changed with what is written."""

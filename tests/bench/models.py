@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.tiny import expand, gguf_file
+from agent.tiny import expand, gguf
 from tests.bench import CACHE, large, progress
 
 STOPS = (199_999, 200_002, 200_006, 200_007, 200_012)
@@ -36,7 +36,7 @@ def endless() -> Path:
         shape, tensors = expand.read_core(packed)
         out = tensors["rows.out"].copy()
         out[np.isin(tensors["rows.ids"], STOPS)] = 0
-        gguf_file.write(path, shape, tensors | {"rows.out": out}, lambda percent: None)
+        gguf.write(path, shape, tensors | {"rows.out": out}, lambda percent: None)
 
     return _once(f"endless-{hashlib.sha256(packed).hexdigest()[:12]}.gguf", write)
 

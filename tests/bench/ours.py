@@ -18,26 +18,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent import models
-from agent.config import Places
-from agent.conversation import Conversation, User
-from agent.engine.base import Engine, Sampling
-from agent.engine.llama import LlamaEngine
-from agent.engine.placement import Placement
-from agent.engine.threads import Threads
-from agent.formats.base import Format
-from agent.formats.harmony.vocabulary import CHANNEL, FINAL, MESSAGE
-from agent.loading import Loading, Report
-from agent.responses.serve import listen, serve_in
-from agent.run import JsonLines
-from agent.runtime import Runtime
-from agent.turn import Turn
-from agent.turn_options import Options
+from agent.cli.run import JsonLines
+from agent.config.settings import Places
+from agent.conversation.conversation import Conversation, User
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.llama.thread_tuning import Threads
+from agent.engine.placement.placement import Placement
+from agent.engine.protocol import Engine, Sampling
+from agent.formats.harmony.token_ids import CHANNEL, FINAL, MESSAGE
+from agent.formats.protocol import Format
+from agent.models import catalog
+from agent.models.loader import Loading, Report
+from agent.runtime.runtime import Runtime
+from agent.server.serve import listen, serve_in
+from agent.turn.loop import Turn
+from agent.turn.options import Options
 from tests.bench import CACHE
 from tests.bench.client import Answer, read
 from tests.bench.peer import threads
-from tools.approvals import Policy
-from tools.host import Host
+from tools.mcp.host import Host
+from tools.policy.approvals import Policy
 
 QUESTION = "Tell me a long story about a lighthouse, a storm and the people of the village."
 CONTEXT = 32_768
@@ -61,7 +61,7 @@ class Chosen(Runtime):
 
     def __init__(self, path: Path, chosen: Threads, context: int = CONTEXT) -> None:
         where = Places(CACHE, CACHE, CACHE)
-        model = models.choose(str(path), where)
+        model = catalog.choose(str(path), where)
         super().__init__(model, Host([]), Policy(), where, context=context)
         self.loading = WithThreads(model, where, context=context, threads=chosen)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from openai_harmony import HarmonyEncoding, Role, StreamableParser
 
+from agent.formats.harmony.encoding import encoding as load
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.recipients import Recipients
 from agent.tiny.vocabulary import ranks
-from agent.vocabulary import encoding as load
 from tests.bench import Row, beside
 
 TEXT = "A quick “fox” computes 123*456 in Österreich, writes नमस्ते and sends a 👩‍👩‍👧. "

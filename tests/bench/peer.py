@@ -15,10 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from agent.engine.llama import LlamaEngine
-from agent.engine.native import repacked
-from agent.engine.placement import Placement
-from agent.engine.threads import Threads
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.llama.model import repacked
+from agent.engine.llama.thread_tuning import Threads
+from agent.engine.placement.placement import Placement
 from tests.bench import CACHE, Skipped, progress
 from tests.bench.build import program
 from tests.bench.client import Answer, stream

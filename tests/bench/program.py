@@ -11,14 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent.engine.threads import Threads
+from agent.engine.llama.thread_tuning import Threads
 from tests.bench import Row, beside
 from tests.bench.bare import Bare
 from tests.bench.models import model
 
 PROMPT = "Multiply 123*456 using the mcp.code_interpreter tool."
 PYTHON = (sys.executable, "-I", "-c", "pass")
-AGENT = (sys.executable, "-I", "-m", "agent.cli")
+AGENT = (sys.executable, "-I", "-m", "agent")
 
 
 def rows() -> list[Row]:

@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.bench import Row, progress
 from tests.bench.client import Answer, stream
+from tests.bench.http_overhead import measure, write_script
 from tests.bench.models import endless
 from tests.bench.ours import QUESTION, process
 from tests.bench.peer import LlamaServer
-from tests.responses.overhead import measure, write_script
 
 COUNT = 200
 ROUNDS = 9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from agent.engine.llama import LlamaEngine
+from agent.engine.llama.engine import LlamaEngine
 from tests.bench import Row, beside
 from tests.bench.bare import Bare
 from tests.bench.models import model

@@ -9,9 +9,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from agent.engine.base import Request, Sampling, Tokens
-from agent.engine.llama import LlamaEngine
-from agent.engine.placement import Placement
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.placement.placement import Placement
+from agent.engine.protocol import Request, Sampling, Tokens
 from tests.bench import Row, progress
 from tests.bench.models import endless
 from tests.bench.peer import GREEDY, LlamaServer, threads

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from openai_harmony import HarmonyEncoding
 
-from agent import vocabulary
-from agent.shared import Shared
+from agent.cli.shared import Shared
+from agent.formats.harmony import encoding
 from tests.bench import Row, beside
 from tests.bench.lag import read
 from tests.bench.models import model
 from tests.bench.naive import RATE
 from tests.bench.screen import CLOCK, Screen, screen
-from tools.base import Answer, Tool
+from tools.types import Answer, Tool
 from tui.session import Session
 
 PYTHON = (sys.executable, "-P", "-m")
@@ -316,7 +316,7 @@ def _line(thought: str, said: str, delay: float = 0.0) -> str:
 
 @functools.cache
 def _vocabulary() -> HarmonyEncoding:
-    return vocabulary.encoding(lambda: vocabulary.ranks_from_gguf(model()))
+    return encoding.encoding(lambda: encoding.ranks_from_gguf(model()))
 
 
 def _script(home: Path, tools: str = "none") -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 NODE = HERE / "node"
-AGENT = [ROOT / ".venv" / "bin" / "python", "-P", "-m", "agent.cli"]
+AGENT = [ROOT / ".venv" / "bin" / "python", "-P", "-m", "agent"]
 LOCAL = ("127.0.0.1", "localhost")
 # Programs that mind proxies stay here too: nobody listens at that port.
 NOBODY = "http://127.0.0.1:9"

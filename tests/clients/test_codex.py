@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import ROOT, Run, Scripted
-from tests.responses.scripts import call, final, thought
+from tests.support.scripts import call, final, thought
 
 ECHO = "echo from the shell > made.txt; cat made.txt"
 REPLIES = (
@@ -39,7 +39,7 @@ model_provider = "local"
 model_providers.local = {{ name = "agent", base_url = "{url}", supports_websockets = {sockets} }}
 mcp_servers.plain = {{ command = "{python}", args = ["{server}"], required = true }}
 """
-PLAIN = ROOT / "tests" / "tools" / "servers" / "plain.py"
+PLAIN = ROOT / "tests" / "support" / "mcp_servers" / "plain.py"
 FROGS = thought("I ask the server.") + call("mcp__plain__echo", text="frogs")
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from agent.cli import app
-from tests.conftest import Agent
+from agent.cli.main import app
+from tests.support.program import Agent
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("parse",), ("doctor",), ("models",)])
@@ -43,7 +43,7 @@ def test_a_command_of_commands_tells_them(agent: Agent, command: str) -> None:
 @pytest.mark.parametrize("command", ["parse", "models list", "run hello --json-events", "run"])
 def test_closed_streams_are_empty_ones(home: Path, tmp_path: Path, command: str) -> None:
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -P -m agent.cli {command} <&- >&-"],
+        ["bash", "-c", f"{sys.executable} -P -m agent {command} <&- >&-"],
         cwd=tmp_path,
         env={**os.environ, "AGENT_HOME": str(home)},
         capture_output=True,

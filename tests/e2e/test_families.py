@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from agent.formats import choose
-from tests.conftest import ROOT, Agent
-from tests.formats import small_gguf
-from tests.formats.test_markup_format import THINKING
-from tests.invariants import check
-from tests.responses.conftest import Serve, own_logging, serve
-
-__all__ = ["own_logging", "serve"]  # fixtures
+from agent.formats import detect
+from tests.agent.formats.markup.test_format import THINKING
+from tests.support import small_gguf
+from tests.support.endpoint import Serve
+from tests.support.invariants import check
+from tests.support.program import ROOT, Agent
 
 Script = Callable[..., str]
 END = {"qwen3": "<|im_end|>", "qwen3-coder": "<|im_end|>", "llama3": "<|eot_id|>"}
@@ -89,7 +87,7 @@ def test_two_calls_run_in_order(said: Callable[..., list[dict[str, Any]]], famil
 def test_two_calls_that_only_read_run_together(
     said: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    server = ROOT / "tests" / "tools" / "servers" / "plain.py"
+    server = ROOT / "tests" / "support" / "mcp_servers" / "plain.py"
     entry = {"command": sys.executable, "args": ["-I", str(server)], "tool_timeout_sec": 60}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"plain": entry}}))
     calls = call("qwen3", "plain__meet") + call("qwen3", "plain__meet")
@@ -235,7 +233,7 @@ async def test_a_call_that_is_demanded(
 def test_ids_of_a_models_own_vocabulary_are_parsed(agent: Agent, tmp_path: Path) -> None:
     """``agent parse --model``: ids mean something in one vocabulary only."""
     path = small_gguf.write(tmp_path / "small.gguf", small_gguf.QWEN, None)
-    form = choose.of_file(path, "qwen3")
+    form = detect.of_file(path, "qwen3")
     assert form is not None
     ids = form.encoder.markup("<think>Hm.</think>hello<|im_end|>")
     ran = agent("parse", "--format", "qwen3", "--model", str(path), stdin=json.dumps(ids))

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, Agent
 from tests.e2e.test_run import FINAL, function
 from tests.e2e.test_servers import calls
-from tests.invariants import check
-from tools.project import find
+from tests.support.invariants import check
+from tests.support.program import ROOT, Agent
+from tools.config.project import find
 
 pytestmark = pytest.mark.slow
 
 Script = Callable[..., str]
-SERVER = str(ROOT / "tests" / "tools" / "servers" / "plain.py")
+SERVER = str(ROOT / "tests" / "support" / "mcp_servers" / "plain.py")
 PLAIN = [sys.executable, "-I", SERVER]
 ENTRY = {"command": PLAIN[0], "args": PLAIN[1:]}
 
@@ -180,7 +180,8 @@ def test_before_the_app_starts_the_person_is_asked(home: Path, tmp_path: Path) -
     )
     ours, theirs = pty.openpty()
     code = (
-        "from pathlib import Path; from agent.shared import Shared; from agent.trust import asked;"
+        "from pathlib import Path; from agent.cli.shared import Shared;"
+        "from agent.cli.trust import asked;"
         "print(asked(Shared(root=Path('.'))).trust_project)"
     )
     process = subprocess.Popen(

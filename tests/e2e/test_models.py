@@ -15,9 +15,9 @@ from typing import Any
 import gguf
 import pytest
 
-from tests.conftest import Agent
-from tests.engine import shaped_gguf
-from tests.invariants import check
+from tests.support import shaped_gguf
+from tests.support.invariants import check
+from tests.support.program import Agent
 
 
 def _failed(agent: Agent, *args: str, env: dict[str, str] | None = None) -> str:
@@ -111,7 +111,7 @@ def test_a_load_is_interrupted(tmp_path: Path) -> None:
     """The embedded model is expanded for the first time, and somebody changes their mind."""
     home = tmp_path / "fresh"
     with subprocess.Popen(
-        [sys.executable, "-I", "-m", "agent.cli", "run", "hello", "--json-events"],
+        [sys.executable, "-I", "-m", "agent", "run", "hello", "--json-events"],
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Agent
-from tests.invariants import check
+from tests.support.invariants import check
+from tests.support.program import Agent
 
 Script = Callable[..., str]
 
@@ -230,7 +230,7 @@ def test_a_timeout(agent: Agent, script: Script) -> None:
 def test_ctrl_c_stops_and_keeps_what_was_said(home: Path, script: Script, tmp_path: Path) -> None:
     slow = {"markup": "<|channel|>final<|message|>" + "word " * 2000, "delay_ms": 20}
     process = subprocess.Popen(
-        [sys.executable, "-I", "-m", "agent.cli", "run", "go", "--json-events",
+        [sys.executable, "-I", "-m", "agent", "run", "go", "--json-events",
          "--engine", script(slow)],
         cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -256,7 +256,7 @@ def test_a_signal_while_it_leaves_changes_nothing(
     home: Path, script: Script, tmp_path: Path, number: signal.Signals
 ) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-I", "-m", "agent.cli", "run", "go", "--json-events",
+        [sys.executable, "-I", "-m", "agent", "run", "go", "--json-events",
          "--engine", script({"markup": FINAL, "delay_ms": 1000})],
         cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -274,7 +274,7 @@ def test_a_signal_while_it_leaves_changes_nothing(
 def test_stdout_closed_early_is_no_traceback(home: Path, script: Script, tmp_path: Path) -> None:
     """The turn is stopped and kept, and the exit code tells what SIGPIPE would."""
     slow = {"markup": "<|channel|>final<|message|>" + "word " * 500, "delay_ms": 5}
-    agent = f"{sys.executable} -I -m agent.cli"
+    agent = f"{sys.executable} -I -m agent"
     command = (
         f"{agent} run go --json-events --engine {script(slow)} | head -1; echo ${{PIPESTATUS[0]}}"
     )
@@ -392,7 +392,7 @@ def test_output_is_in_the_order_in_which_it_was_begun(agent: Agent, script: Scri
 
 
 def test_output_that_cannot_be_written_is_said(home: Path, script: Script, tmp_path: Path) -> None:
-    command = f"{sys.executable} -I -m agent.cli run go --engine {script(FINAL)} > /dev/full"
+    command = f"{sys.executable} -I -m agent run go --engine {script(FINAL)} > /dev/full"
     done = subprocess.run(
         ["bash", "-c", command], cwd=tmp_path, env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Agent
 from tests.e2e.test_run import FINAL, function
 from tests.e2e.test_servers import SERVERS, Script
-from tests.responses.scripts import python
+from tests.support.program import Agent
+from tests.support.scripts import python
 
 
 def test_secrets_are_in_no_log_event_or_file(
@@ -77,7 +77,7 @@ def test_whichever_command_makes_them_folders_are_their_owners_alone(
     engine = script(python("open('kept', 'w').write('x')"), FINAL)
     home = tmp_path / "home"
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "agent.cli", *words.replace("ENGINE", engine).split()],
+        [sys.executable, "-P", "-m", "agent", *words.replace("ENGINE", engine).split()],
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

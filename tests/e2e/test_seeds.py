@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.invariants import check
+from tests.support.invariants import check
 
 PROMPT = "Multiply 123*456 using the mcp.code_interpreter tool."
 Events = list[dict[str, Any]]
@@ -26,7 +26,7 @@ def events(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Event
     home = tmp_path_factory.mktemp("home")
     (home / "cache").symlink_to(model_cache)
     done = subprocess.run(
-        [sys.executable, "-I", "-m", "agent.cli", "run", PROMPT, "--json-events"],
+        [sys.executable, "-I", "-m", "agent", "run", PROMPT, "--json-events"],
         cwd=home,
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL,

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.conftest import ROOT, Agent
 from tests.e2e.test_run import FINAL, function
-from tests.invariants import check
-from tests.tools.conftest import alive
+from tests.support.hosts import alive
+from tests.support.invariants import check
+from tests.support.program import ROOT, Agent
 
 Script = Callable[..., str]
-SERVERS = ROOT / "tests" / "tools" / "servers"
+SERVERS = ROOT / "tests" / "support" / "mcp_servers"
 PLAIN = f"plain={sys.executable} -I {SERVERS / 'plain.py'}"
 
 
@@ -208,7 +208,7 @@ def test_nothing_is_left_when_a_run_is_ended_in_a_call(
     note = tmp_path / "pid"
     process = subprocess.Popen(
         [
-            *(sys.executable, "-P", "-m", "agent.cli", "run", "go", "--json-events"),
+            *(sys.executable, "-P", "-m", "agent", "run", "go", "--json-events"),
             *("--mcp", hostile(f"orphan {note}")),
             *("--engine", script(function("hostile.hang", "{}"), FINAL)),
         ],

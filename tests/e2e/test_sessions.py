@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Agent
+from tests.support.program import Agent
 
 pytestmark = pytest.mark.slow
 

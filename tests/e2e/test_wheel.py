@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tests.invariants import check
+from tests.support.invariants import check
+from tests.support.program import ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def test_it_works_beside_folders_of_the_same_names(wheel: Path, tmp_path: Path, 
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong package')\n")
     entry = tmp_path / "venv" / "bin" / "agent"
-    entry.write_text(f"#!{python}\nfrom agent.cli import main\nmain()\n")
+    entry.write_text(f"#!{python}\nfrom agent.cli.main import main\nmain()\n")
     entry.chmod(0o755)
     done = subprocess.run(
         [entry, "run", "Multiply 123*456 using the mcp.code_interpreter tool.", "--json-events"],

@@ -16,10 +16,10 @@ from typing import Any
 import httpx2
 from websockets.asyncio.client import connect
 
-from tests.invariants import TERMINAL, check
 from tests.load.bodies import Fuzzer
 from tests.load.program import Program
-from tests.responses.conftest import events_of
+from tests.support.endpoint import events_of
+from tests.support.invariants import TERMINAL, check
 
 PROMPTS = [
     "hello", "What is 12*34?", "Who are you?", "thanks", "Multiply 123*456.", "Tell me about yourself",

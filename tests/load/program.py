@@ -83,7 +83,7 @@ async def serving(
 ) -> AsyncIterator[Program]:
     """The server on a free port, from when it says where it is."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "agent.cli", "serve", "--port", "0", *options),
+        *(sys.executable, "-P", "-m", "agent", "serve", "--port", "0", *options),
         cwd=home,
         env={**os.environ, "AGENT_HOME": str(home), **(environment or {})},
         stdin=asyncio.subprocess.DEVNULL,

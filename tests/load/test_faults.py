@@ -1,7 +1,8 @@
 """What breaks around the program ends in one sentence, and nothing that was finished is lost.
 
-Clients that go and ports that are taken: tests/responses/test_leaving.py; two processes on one store:
-tests/agent/test_store.py; SIGTERM: tests/responses/test_program.py.
+Clients that go and ports that are taken:
+tests/agent/server/test_disconnect.py; two processes on one store:
+tests/agent/store/test_conversations.py; SIGTERM: tests/agent/server/test_serve.py.
 """
 
 from __future__ import annotations
@@ -21,24 +22,23 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent.responses.archive import Archive
-from agent.store import Store
-from tests.conftest import ROOT
+from agent.store.conversations import Store
+from agent.store.responses import Archive
+from tests.agent.server.test_errors import error_of
 from tests.load.program import serving
-from tests.responses.conftest import Serve, own_logging, serve
-from tests.responses.scripts import HELLO, final, python
-from tests.responses.test_errors import error_of
+from tests.support.endpoint import Serve
+from tests.support.program import ROOT
+from tests.support.scripts import HELLO, final, python
 
-__all__ = ["own_logging", "serve"]  # fixtures
 Script = Callable[..., str]
-AGENT = f"{sys.executable} -P -m agent.cli"
+AGENT = f"{sys.executable} -P -m agent"
 
 
 @pytest.mark.slow
 def test_kill_9_at_any_moment() -> None:
     """`make faults` has 500 of them."""
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.load.kills", "--count", "20"],
+        [sys.executable, "-m", "tests.load.crash_test", "--count", "20"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -18,12 +18,12 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from agent.config import places
-from agent.shared import Shared
-from tests.tui.played import screen_text, wait_until
+from agent.cli.shared import Shared
+from agent.config.settings import places
+from tests.support.fake_app import screen_text, wait_until
 from tui.app import AgentApp
 from tui.session import Session
-from tui.widgets.approval import Approval
+from tui.widgets.approval_card import Approval
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILE = """from pathlib import Path

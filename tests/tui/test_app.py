@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from agent import events as ev
-from agent.kept import KeptTurn
-from tests.tui.played import Played, PlayedTurn, calls, person, says, screen_text, thinks
-from tools.base import ServerState
-from tui.widgets import approval
-from tui.widgets.approval import Approval
+from agent.store.records import KeptTurn
+from tests.support.fake_app import Played, PlayedTurn, calls, person, says, screen_text, thinks
+from tools.types import ServerState
+from tui.widgets import approval_card
+from tui.widgets.approval_card import Approval
 from tui.widgets.pane import Pane
-from tui.widgets.stream import Stream
 from tui.widgets.tabs import Tabs
+from tui.widgets.text_stream import Stream
 
 
 def pane(app: Any, name: str) -> str:
@@ -169,7 +169,7 @@ async def test_the_end_of_a_failed_turn_is_one_sentence() -> None:
 
 
 async def test_a_tool_waits_for_the_persons_yes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approval, "GRACE", 3600.0)
+    monkeypatch.setattr(approval_card, "GRACE", 3600.0)
     async with person() as someone:
         turn = await someone.ask("hello")
         tool = SimpleNamespace(server="files", name="write")
@@ -186,7 +186,7 @@ async def test_a_tool_waits_for_the_persons_yes(monkeypatch: pytest.MonkeyPatch)
         await someone.sees("+new")
         await someone.pilot.press("y")  # still meant for the prompt
         await someone.see(lambda: someone.app.prompt.text == "y")
-        monkeypatch.setattr(approval, "GRACE", 0.0)
+        monkeypatch.setattr(approval_card, "GRACE", 0.0)
         someone.app.query_one(Approval).take_focus()
         await someone.see(lambda: someone.app.query_one(Approval).has_focus)
         await someone.pilot.press("a")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.program import ROOT
 
 SEEN = {
     "app.svg": ["Reasoning", "This is arithmetic.", "56088"],

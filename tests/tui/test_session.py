@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli.shared import Shared
 from agent.events import AgentNotice, Response
-from agent.shared import Shared
-from agent.turn import Turn
-from tests.responses.conftest import own_logging  # noqa: F401
+from agent.turn.loop import Turn
 from tui.session import Session
 
 OK = {"markup": "<|channel|>final<|message|>ok<|return|>"}
@@ -24,7 +23,7 @@ Open = Callable[..., Session]
 def open_session(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    own_logging: None,  # noqa: F811
+    own_logging: None,
 ) -> Open:
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
     script = tmp_path / "script.jsonl"

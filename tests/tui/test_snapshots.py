@@ -8,18 +8,18 @@ import pytest
 from pytest_textual_snapshot import SVGImageExtension
 from syrupy import SnapshotAssertion
 
-from tests.tui.played import Played, person, screen_text
-from tests.tui.scenes import Scene, asked, looks, rooms, turns
+from tests.support.fake_app import Played, person, screen_text
+from tests.tui.scenes import Scene, approvals, screens, turns, views
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
-SCENES = [*looks.SCENES, *turns.SCENES, *asked.SCENES, *rooms.SCENES]
+SCENES = [*views.SCENES, *turns.SCENES, *approvals.SCENES, *screens.SCENES]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 async def test_it_looks_as_before(
     snapshot: SnapshotAssertion, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if scene in looks.PLAIN:
+    if scene in views.PLAIN:
         monkeypatch.setenv("NO_COLOR", "1")
     pictures = snapshot.use_extension(SVGImageExtension)
     async with person(Played(root=tmp_path), size=SIZES[0]) as someone:
@@ -38,7 +38,7 @@ async def test_it_looks_as_before(
 
 async def test_on_a_small_screen_nothing_that_is_needed_is_missing() -> None:
     async with person(size=(60, 15)) as someone:
-        await asked.waiting(someone)
+        await approvals.waiting(someone)
         text = screen_text(someone.app)
         assert "Run files · write?" in text and "sum.txt" in text
         assert "y once" in text and "r no" in text and "MCP" in text

@@ -6,7 +6,7 @@ import json
 
 from rich.cells import cell_len
 
-from tests.tui.played import Person, calls, person, says, screen_text, thinks
+from tests.support.fake_app import Person, calls, person, says, screen_text, thinks
 
 FAMILY = "👨‍👩‍👧"
 WIDE = f"中文한국 {FAMILY} 🏳️‍🌈 e\u0301 שלום ❤️ 表 "

@@ -11,7 +11,7 @@ from tui.commands.registry import Choice, Command
 
 if TYPE_CHECKING:
     from tui.app import AgentApp
-    from tui.said import Said
+    from tui.state.turn_view import Said
 
 
 async def new(app: AgentApp, _: str) -> None:
@@ -135,8 +135,8 @@ def _free(app: AgentApp, form: str) -> str:
 
 def _exported(app: AgentApp, form: str) -> str:
     from agent.errors import UserError
-    from agent.export import FORMATS as WRITERS
-    from agent.export import Record
+    from agent.store.export import FORMATS as WRITERS
+    from agent.store.export import Record
 
     store, name = app.session.store, app.session.conversation.id
     summary = next((one for one in store.summaries() if one.id == name), None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tui.commands.registry import Command
 
 if TYPE_CHECKING:
-    from tools.base import Prompt
+    from tools.types import Prompt
     from tui.app import AgentApp
 
 log = logging.getLogger(__name__)

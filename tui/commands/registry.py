@@ -87,9 +87,10 @@ class Commands:
 
 def known() -> Commands:
     """All commands of the app."""
-    from tui.commands import conversation, looks, program, rooms, settings
+    from tui.commands import app, conversation, navigation, settings
+    from tui.commands import view as looks
 
-    modules = (conversation, settings, rooms, looks, program)
+    modules = (conversation, settings, navigation, looks, app)
     return Commands(command for module in modules for command in module.COMMANDS)
 
 

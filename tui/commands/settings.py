@@ -31,7 +31,7 @@ def efforts(app: AgentApp, written: str) -> Iterable[Choice]:
 
 
 async def system(app: AgentApp, text: str) -> None:
-    from agent.setup import text_of
+    from agent.bootstrap import text_of
 
     session = app.session
     if text:

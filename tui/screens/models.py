@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from tui.screens.room import Room, Row
-from tui.words import shown
+from tui.screens.list_screen import Room, Row
+from tui.util.format import shown
 
 if TYPE_CHECKING:
-    from agent.download import Download
-    from agent.shelf import Row as Listed
+    from agent.cli.models import Row as Listed
+    from agent.models.download_process import Download
 
 FOLLOW = 0.5
 """Seconds between two looks at a download."""
@@ -68,7 +68,7 @@ class Models(Room[Wish]):
         ]
 
     def _label(self, row: Listed) -> Content:
-        from agent.engine.fit import gigabytes
+        from agent.engine.placement.planner import gigabytes
 
         words = ["runs now"] if row.name == self._model else []
         words += ["default"] if row.default else []

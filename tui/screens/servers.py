@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from tui.code import changes
-from tui.screens.room import Room, Row
-from tui.words import shown
+from tui.markdown.highlight import changes
+from tui.screens.list_screen import Room, Row
+from tui.util.format import shown
 
 if TYPE_CHECKING:
-    from agent.runtime import Runtime
-    from agent.turn_options import Options
-    from tools.approvals import Verdict
-    from tools.base import ServerState, Tool
+    from agent.runtime.runtime import Runtime
+    from agent.turn.options import Options
+    from tools.policy.approvals import Verdict
+    from tools.types import ServerState, Tool
 
 LOOK = 0.5
 """Seconds between two looks at the servers."""
@@ -73,7 +73,7 @@ class Servers(Room[None]):
         form = getattr(self._runtime, "format", None)
         now = (list(self._states.values()), self._tools, offered, form)
         if now != self._looked and form is not None:
-            from agent.cost import all_tokens, tool_tokens
+            from agent.turn.cost import all_tokens, tool_tokens
 
             tokens = tool_tokens(form, self._options, self._tools)
             self._costs = {
@@ -198,7 +198,7 @@ class Servers(Room[None]):
 
     async def _log_in(self, name: str) -> None:
         """It goes on when the room is left."""
-        from tools.oauth import LoginFailed
+        from tools.mcp.oauth import LoginFailed
 
         def show(page: str) -> None:
             self._say(name, f"Log in with your browser: {shown(page)}")

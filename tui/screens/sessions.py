@@ -9,13 +9,13 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from tui.screens.confirm import Confirm
-from tui.screens.entry import Entry
-from tui.screens.room import Room, Row
-from tui.words import shown
+from tui.screens.list_screen import Room, Row
+from tui.screens.text_dialog import Entry
+from tui.util.format import shown
 
 if TYPE_CHECKING:
-    from agent.kept import KeptTurn, Summary
-    from agent.store import Store
+    from agent.store.conversations import Store
+    from agent.store.records import KeptTurn, Summary
 
 LINES, LETTERS = 6, 600
 """Of a prompt or an answer the preview has at most so many."""
@@ -56,7 +56,7 @@ class Sessions(Room[str]):
         ]
 
     def _label(self, one: Summary) -> Content:
-        from agent.export import when
+        from agent.store.export import when
 
         here = one.id == self._current
         branch = " · branch" if one.parent else ""
@@ -66,7 +66,7 @@ class Sessions(Room[str]):
         return Content.assemble(title, "\n", (shown(about), "$text-muted"))
 
     def details(self, row: str, search: str) -> Content:
-        from agent.run import final_text
+        from agent.cli.run import final_text
 
         turns = self._store.turns(row)
         if search:
@@ -116,7 +116,7 @@ class Sessions(Room[str]):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                from agent.sessions import forget
+                from agent.cli.sessions import forget
 
                 forget(self._store, one.id)
                 self._read()
@@ -128,7 +128,7 @@ class Sessions(Room[str]):
 
 
 def _has(turn: KeptTurn, search: str) -> bool:
-    from agent.run import final_text
+    from agent.cli.run import final_text
 
     return search.lower() in f"{turn.prompt}\n{final_text(turn.response)}".lower()
 

@@ -6,16 +6,16 @@ from functools import partial
 
 from textual.widget import Widget
 
-from tui.part import Part
-from tui.said import Said
-from tui.widgets.asked import LINES, Asked
-from tui.widgets.call import FOLDED, Call
-from tui.widgets.ending import Ending
-from tui.widgets.interjection import Interjection
-from tui.widgets.message import Message
+from tui.state.item_view import Part
+from tui.state.turn_view import Said
+from tui.util.virtual_list import Entry
+from tui.widgets.assistant_message import Message
 from tui.widgets.panes import Panes
-from tui.widgets.thought import Thought
-from tui.window import Entry
+from tui.widgets.reasoning_block import Thought
+from tui.widgets.steering_message import Interjection
+from tui.widgets.tool_call_card import FOLDED, Call
+from tui.widgets.turn_footer import Ending
+from tui.widgets.user_message import LINES, Asked
 
 
 class Exchange:

@@ -7,14 +7,14 @@ from textual.containers import Grid, VerticalScroll
 from textual.geometry import Size
 from textual.reactive import Reactive
 
-from tui.code import arguments
-from tui.part import Part, duration
-from tui.said import Said
-from tui.widgets.interjection import Interjection
-from tui.widgets.message import Message
+from tui.markdown.highlight import arguments
+from tui.state.item_view import Part, duration
+from tui.state.turn_view import Said
+from tui.util.format import count, seconds
+from tui.widgets.assistant_message import Message
 from tui.widgets.pane import Pane
-from tui.widgets.stream import Stream
-from tui.words import count, seconds
+from tui.widgets.steering_message import Interjection
+from tui.widgets.text_stream import Stream
 
 ASKED = "shown in the question below"
 

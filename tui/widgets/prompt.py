@@ -14,14 +14,14 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
-from tui.attachments import folded
-from tui.history import History
-from tui.pasted import Pasted
-from tui.widgets.choices import Choices
-from tui.words import shown
+from tui.state.paste_folding import Pasted
+from tui.state.prompt_history import History
+from tui.util.attachments import folded
+from tui.util.format import shown
+from tui.widgets.completion_menu import Choices
 
 if TYPE_CHECKING:
-    from tui.completion import Completion, Offer
+    from tui.util.completion import Completion, Offer
 
 BURST = 0.03
 """Seconds: keys that follow each other faster were not pressed."""

@@ -15,11 +15,11 @@ from textual.selection import Selection
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tui.code import arguments
-from tui.part import Part
-from tui.said import Said
-from tui.widgets.message import Message
-from tui.widgets.stream import Stream
+from tui.markdown.highlight import arguments
+from tui.state.item_view import Part
+from tui.state.turn_view import Said
+from tui.widgets.assistant_message import Message
+from tui.widgets.text_stream import Stream
 
 if TYPE_CHECKING:
     from tui.widgets.transcript import Transcript

@@ -10,11 +10,11 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.words import count
+from tui.util.format import count
 
 if TYPE_CHECKING:
-    from tools.base import ServerState
-    from tui.said import Said
+    from tools.types import ServerState
+    from tui.state.turn_view import Said
 
 
 @dataclass(slots=True)

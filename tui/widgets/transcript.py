@@ -13,16 +13,16 @@ from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.window import Entry, wanted
+from tui.util.virtual_list import Entry, wanted
 
 if TYPE_CHECKING:
     from textual.layout import DockArrangeResult
 
-    from tui.part import Part
-    from tui.said import Said
-    from tui.widgets.call import Call
+    from tui.state.item_view import Part
+    from tui.state.turn_view import Said
     from tui.widgets.exchange import Exchange
-    from tui.widgets.thought import Thought
+    from tui.widgets.reasoning_block import Thought
+    from tui.widgets.tool_call_card import Call
 
 
 STEP = 4
@@ -165,7 +165,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def pick(self, said: Said) -> None:
         """The next key is for this exchange."""
-        from tui.widgets.asked import Asked
+        from tui.widgets.user_message import Asked
 
         asked = await self._reach(self._exchange(said).entry(None))
         assert isinstance(asked, Asked)
@@ -173,7 +173,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def reveal(self, said: Said, part: Part | None) -> list[Widget]:
         """What shows this part (None: the prompt), opened, scrolled to where it was far away."""
-        from tui.widgets.stream import Stream
+        from tui.widgets.text_stream import Stream
 
         exchange = self._exchange(said)
         if part is not None and exchange.panes:
@@ -357,7 +357,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
 
 def _folding(widget: Widget) -> Thought | Call | None:
-    from tui.widgets.call import Call
-    from tui.widgets.thought import Thought
+    from tui.widgets.reasoning_block import Thought
+    from tui.widgets.tool_call_card import Call
 
     return widget if isinstance(widget, Thought | Call) else None

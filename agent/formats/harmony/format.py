@@ -9,13 +9,13 @@ from typing import Literal
 
 from openai_harmony import HarmonyEncoding
 
-from agent.engine.base import Constraint
-from agent.engine.constrain import Grammars, Spelling
-from agent.formats.base import Head, Parser
-from agent.formats.harmony.guide import HarmonyGuide
+from agent.engine.grammars import Grammars, Spelling
+from agent.engine.protocol import Constraint
+from agent.formats.constraints import Held, Rules
+from agent.formats.harmony.constraint import HarmonyGuide
 from agent.formats.harmony.parser import HarmonyParser
-from agent.formats.harmony.render import Renderer
-from agent.formats.harmony.vocabulary import (
+from agent.formats.harmony.renderer import Renderer
+from agent.formats.harmony.token_ids import (
     CALL,
     CHANNEL,
     END,
@@ -26,8 +26,8 @@ from agent.formats.harmony.vocabulary import (
     RETURN,
     vocabulary,
 )
+from agent.formats.protocol import Head, Parser
 from agent.formats.recipients import Recipients
-from agent.formats.rules import Held, Rules
 
 HEADS = 8
 """So many of the last are remembered."""

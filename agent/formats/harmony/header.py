@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from agent.formats.base import Kind, Opened, Repair
-from agent.formats.harmony.vocabulary import CALL, CHANNEL, MESSAGE, START
+from agent.formats.harmony.token_ids import CALL, CHANNEL, MESSAGE, START
+from agent.formats.protocol import Kind, Opened, Repair
 from agent.formats.recipients import PERSON, Recipients
 
 CHANNELS = ("analysis", "commentary", "final")

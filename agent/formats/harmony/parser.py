@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 from openai_harmony import HarmonyEncoding
 
-from agent.formats.base import Closed, Opened, Piece, Repair, Stop
-from agent.formats.harmony.body import Body
 from agent.formats.harmony.header import TURNS, Heading, Part, could_begin, read
-from agent.formats.harmony.vocabulary import (
+from agent.formats.harmony.segment_body import Body
+from agent.formats.harmony.token_ids import (
     ANALYSIS,
     ASSISTANT,
     CALL,
@@ -29,6 +28,7 @@ from agent.formats.harmony.vocabulary import (
     START,
     vocabulary,
 )
+from agent.formats.protocol import Closed, Opened, Piece, Repair, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
 LONGEST_HEADER = 128

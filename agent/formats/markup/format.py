@@ -12,16 +12,16 @@ from datetime import date
 from functools import cached_property
 from typing import Any, Literal
 
-from agent.engine.base import Constraint
-from agent.engine.constrain import Grammars, Spelling
-from agent.formats.base import FunctionTool, Head, Parser
-from agent.formats.markup.families import CALL, CALL_END, THINK, THINK_END, Family
-from agent.formats.markup.guide import MarkupGuide
+from agent.engine.grammars import Grammars, Spelling
+from agent.engine.protocol import Constraint
+from agent.formats.constraints import Held, Rules
+from agent.formats.markup.chat_template import ChatTemplate, Frame, TemplateUnusable, described
+from agent.formats.markup.constraint import MarkupGuide
+from agent.formats.markup.dialects import CALL, CALL_END, THINK, THINK_END, Family
 from agent.formats.markup.parser import Alphabet, MarkupParser
-from agent.formats.markup.template import ChatTemplate, Frame, TemplateUnusable, described
 from agent.formats.markup.vocabulary import Encoder, Vocabulary
+from agent.formats.protocol import FunctionTool, Head, Parser
 from agent.formats.recipients import Recipients
-from agent.formats.rules import Held, Rules
 
 PYTHON = FunctionTool(
     "python",

@@ -6,8 +6,8 @@ import ctypes
 import os
 from pathlib import Path
 
-from agent.engine import header
-from agent.engine.base import EngineError
+from agent.engine.placement import gguf_header
+from agent.engine.protocol import EngineError
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
 _SPACE = "▁"
@@ -16,9 +16,9 @@ _SPACE = "▁"
 class GgufVocabulary:
     """The tokens of one model file; ``values`` is its header, if that was read already."""
 
-    def __init__(self, path: Path, values: dict[str, header.Value] | None = None) -> None:
+    def __init__(self, path: Path, values: dict[str, gguf_header.Value] | None = None) -> None:
         """Reads the file (half a second). Raises EngineError."""
-        values = header.read(path) if values is None else values
+        values = gguf_header.read(path) if values is None else values
         tokens, types = values.get("tokenizer.ggml.tokens"), values.get("tokenizer.ggml.token_type")
         self._pieces = values.get("tokenizer.ggml.model") != "gpt2"
         if not isinstance(tokens, list):
@@ -37,10 +37,7 @@ class GgufVocabulary:
         self._load(path)
 
     def _load(self, path: Path) -> None:
-        # Imported here: this loads the native library; ours takes its log away from stderr.
-        import llama_cpp.llama_cpp as lib
-
-        import agent.engine.native  # noqa: F401
+        from agent.engine.llama.bindings import lib  # here, since this loads the native library
 
         self._lib = lib
         params = lib.llama_model_default_params()

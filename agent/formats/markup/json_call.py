@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from enum import Enum, auto
 
-from agent.formats.base import Kind, Opened
 from agent.formats.markup.segments import Segments
-from agent.formats.markup.source import Source
+from agent.formats.markup.text_buffer import Source
+from agent.formats.protocol import Kind, Opened
 from agent.formats.recipients import Recipients
 
 ARGUMENTS = ("arguments", "parameters")

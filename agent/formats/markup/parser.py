@@ -9,8 +9,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Sequence
 
-from agent.formats.base import Kind, Opened, Piece, Stop
-from agent.formats.markup.families import (
+from agent.formats.markup.dialects import (
     CALL,
     CALL_END,
     FUNCTION,
@@ -21,11 +20,12 @@ from agent.formats.markup.families import (
 )
 from agent.formats.markup.fences import Fences
 from agent.formats.markup.json_call import LONGEST_WAIT, JsonCall, Verdict, could_be
-from agent.formats.markup.odd_call import CodeCall, OddCall
+from agent.formats.markup.malformed_call import CodeCall, OddCall
 from agent.formats.markup.segments import Segments
-from agent.formats.markup.source import Source
+from agent.formats.markup.text_buffer import Source
 from agent.formats.markup.vocabulary import Vocabulary
 from agent.formats.markup.xml_call import XmlCall
+from agent.formats.protocol import Kind, Opened, Piece, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
 Call = JsonCall | XmlCall | OddCall | CodeCall

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.formats.base import Closed, Delta, Opened, Piece, Repair
-from agent.formats.markup.source import Source
+from agent.formats.markup.text_buffer import Source
+from agent.formats.protocol import Closed, Delta, Opened, Piece, Repair
 
 
 class Segments:

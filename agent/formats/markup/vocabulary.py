@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
-from agent.formats.text import parts, whole
+from agent.formats.tokenizer_text import parts, whole
 
 
 class Vocabulary(Protocol):

@@ -6,11 +6,11 @@ import json
 import re
 from enum import Enum, auto
 
-from agent.formats.base import Kind, Opened
-from agent.formats.markup import typed
+from agent.formats.markup import coerce
 from agent.formats.markup.json_call import LONGEST_WAIT, Verdict, could_be
 from agent.formats.markup.segments import Segments
-from agent.formats.markup.source import Source
+from agent.formats.markup.text_buffer import Source
+from agent.formats.protocol import Kind, Opened
 from agent.formats.recipients import Recipients
 
 CALL, CALL_END = "<tool_call>", "</tool_call>"
@@ -122,11 +122,11 @@ class XmlCall:
         return True
 
     def _begin(self, name: str) -> None:
-        self._key, self._types = name, typed.types(self._schema, name)
+        self._key, self._types = name, coerce.types(self._schema, name)
         lead = ", " if self._names else "{"
         self._names.add(name)
         self._segments.delta(f"{lead}{json.dumps(name, ensure_ascii=False)}: ")
-        self._held = None if typed.streams(self._types) else []
+        self._held = None if coerce.streams(self._types) else []
         if self._held is None:
             self._segments.delta('"')
         self._place, self._value_begins, self._break = _Place.VALUE, True, ""
@@ -209,7 +209,7 @@ class XmlCall:
         if self._held is None:
             self._segments.delta('"')
         else:
-            self._segments.delta(typed.settled("".join(self._held), self._types))
+            self._segments.delta(coerce.settled("".join(self._held), self._types))
             self._held = None
 
     def close(self, complete: bool, *, until: int, end: int | None = None) -> None:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from tests.tui.played import Person
+from tests.support.fake_app import Person
 
 Scene = Callable[[Person], Awaitable[None]]

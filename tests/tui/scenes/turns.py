@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agent import events as ev
-from tests.tui.played import Person, PlayedTurn, calls, says, screen_text, thinks
+from tests.support.fake_app import Person, PlayedTurn, calls, says, screen_text, thinks
 from tests.tui.scenes import Scene
-from tui.widgets.message import Message
+from tui.widgets.assistant_message import Message
 
 CODE = '{"code":"a = 123\\nb = 456\\nprint(a * b)"}'
 ANSWER = """# The product

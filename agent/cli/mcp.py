@@ -1,0 +1,125 @@
+"""`agent mcp …`: the person's MCP servers. Parses and prints; nothing heavy is imported before it
+is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.cli.options import TrustOption
+
+mcp_app = typer.Typer(
+    help="The MCP servers: what is configured, what they offer, adding and removing.\n\n"
+    "Yours are in mcp.json in the config folder; a folder's own in its .mcp.json.",
+    epilog="Examples: agent mcp add time -- uvx mcp-server-time  ·  agent mcp import"
+    '  ·  agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\'',
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As agent mcp list shows it.")]
+RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Whose .mcp.json is read too.")]
+
+
+@mcp_app.command("list", epilog="Example: agent mcp list --root ~/project")
+def list_servers(root: RootOption = Path(), trust_project: TrustOption = False) -> None:
+    """Connect to every server and say how each is."""
+    from agent.cli import mcp_servers
+
+    raise typer.Exit(mcp_servers.show_all(root, trust_project))
+
+
+@mcp_app.command(
+    epilog="Examples: agent mcp add git -- uvx mcp-server-git --repository .  ·  "
+    "agent mcp add web https://example.org/mcp --header 'Authorization: Bearer ${TOKEN}'"
+)
+def add(
+    name: NameArgument,
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND ARGS… | URL", help="After --, as in a shell.")
+    ],
+    *,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="For the command; again.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="'KEY: VALUE'", help="For the URL; again.")
+    ] = None,
+    transport: Annotated[
+        str | None, typer.Option(metavar="http|sse", help="Of the URL; default: what works.")
+    ] = None,
+    cwd: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the command runs.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace one of that name.")] = False,
+) -> None:
+    """Put a server into your mcp.json; ${VAR} in it stays, and is looked up when it starts."""
+    from agent.cli import mcp_servers
+
+    mcp_servers.add(
+        name, command, env or [], header or [], transport=transport, cwd=cwd, force=force
+    )
+
+
+@mcp_app.command(epilog="Example: agent mcp remove git")
+def remove(name: NameArgument) -> None:
+    """Take a server out of your mcp.json."""
+    from agent.cli import mcp_servers
+
+    mcp_servers.remove(name)
+
+
+@mcp_app.command("import", epilog="Example: agent mcp import --yes")
+def import_servers(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Take over what Claude, Cursor, LM Studio and Codex have configured; shows it and asks."""
+    from agent.cli import mcp_servers
+
+    raise typer.Exit(mcp_servers.take_over(yes))
+
+
+@mcp_app.command(epilog="Example: agent mcp inspect git")
+def inspect(
+    name: NameArgument, root: RootOption = Path(), trust_project: TrustOption = False
+) -> None:
+    """Show a server's tools, resources and prompts, and what it wrote to stderr."""
+    from agent.cli import mcp_servers
+
+    raise typer.Exit(mcp_servers.inspect(name, root, trust_project))
+
+
+@mcp_app.command(
+    epilog='Example: agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\''
+)
+def call(
+    name: NameArgument,
+    tool: Annotated[str, typer.Argument(metavar="TOOL")],
+    arguments: Annotated[str, typer.Argument(metavar="JSON")] = "{}",
+    root: RootOption = Path(),
+    trust_project: TrustOption = False,
+) -> None:
+    """Call one tool and print its result; exit code 1 where it fails."""
+    from agent.cli import mcp_servers
+
+    raise typer.Exit(mcp_servers.call(name, tool, arguments, root, trust_project))
+
+
+@mcp_app.command(epilog="Example: agent mcp login web")
+def login(
+    name: NameArgument,
+    browser: Annotated[bool, typer.Option(help="Open the page; else only print it.")] = True,
+    root: RootOption = Path(),
+    trust_project: TrustOption = False,
+) -> None:
+    """Log in to a server over HTTP, in the browser; the tokens are kept for later runs."""
+    from agent.cli import mcp_servers
+
+    raise typer.Exit(mcp_servers.login(name, root, trust_project, browser=browser))
+
+
+@mcp_app.command(epilog="Example: agent mcp logout web")
+def logout(name: NameArgument, root: RootOption = Path()) -> None:
+    """Forget a server's tokens."""
+    from agent.cli import mcp_servers
+
+    mcp_servers.logout(name, root)

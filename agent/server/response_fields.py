@@ -1,0 +1,62 @@
+"""What a response shows of its request."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from agent import events as ev
+from agent.runtime.runtime import Runtime
+from agent.server.schemas import CreateResponse, RequestText, ToolChoice
+from agent.server.tool_selection import Offer
+from agent.turn.options import Options
+from agent.turn.output import new_id
+
+
+def response(
+    request: CreateResponse, runtime: Runtime, options: Options, offered: Offer
+) -> ev.Response:
+    reasoning = request.reasoning
+    return ev.Response(
+        id=new_id("resp"),
+        created_at=int(time.time()),
+        model=runtime.model.name,
+        instructions=request.instructions,
+        previous_response_id=request.previous_response_id,
+        reasoning=ev.Reasoning(
+            effort=options.effort, summary=reasoning.summary if reasoning else None
+        ),
+        tools=offered.echo,
+        tool_choice=_choice(request.tool_choice),
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        max_output_tokens=options.max_output_tokens,
+        max_tool_calls=options.max_tool_calls,
+        text=_text(request.text),
+        truncation="auto" if options.compact else "disabled",
+        temperature=options.sampling.temperature,
+        top_p=options.sampling.top_p,
+        presence_penalty=options.sampling.presence_penalty,
+        frequency_penalty=options.sampling.frequency_penalty,
+        top_logprobs=options.logprobs or 0,
+        store=request.store is not False,
+        background=request.background is True,
+        metadata=request.metadata or {},
+        safety_identifier=request.safety_identifier,
+        prompt_cache_key=request.prompt_cache_key,
+    )
+
+
+def _choice(choice: str | ToolChoice | None) -> str | dict[str, Any]:
+    if not isinstance(choice, ToolChoice):
+        return choice or "auto"
+    mode = {"mode": choice.mode or "auto"} if choice.type == "allowed_tools" else {}
+    return {**choice.model_dump(exclude_none=True), **mode}
+
+
+def _text(text: RequestText | None) -> dict[str, Any]:
+    form = text.format if text else None
+    shown: dict[str, Any] = {"type": form.type if form else "text"}
+    if form is not None and form.type == "json_schema":
+        shown = form.model_dump(by_alias=True)
+    verbosity = text.verbosity if text else None
+    return {"format": shown, **({"verbosity": verbosity} if verbosity else {})}

@@ -1,0 +1,199 @@
+"""A kept conversation as a file: Markdown and HTML to read, JSON and tokens for programs."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from agent import events as ev
+from agent.conversation.conversation import Conversation
+from agent.store.records import KeptTurn, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """All that is kept of one conversation."""
+
+    summary: Summary
+    conversation: Conversation
+    turns: list[KeptTurn]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece as a person reads it; ``code``: shown as it is, ``aside``: folded where that can be."""
+
+    title: str
+    text: str
+    code: bool = False
+    aside: bool = False
+
+
+def when(seconds: float) -> str:
+    """Local time: 2026-01-31 17:05"""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def described(summary: Summary) -> dict[str, Any]:
+    """A conversation in a list for programs; times are ISO 8601."""
+    return {
+        "id": summary.id,
+        "title": summary.title,
+        "model": summary.model,
+        "created": datetime.fromtimestamp(summary.created).astimezone().isoformat(),
+        "updated": datetime.fromtimestamp(summary.updated).astimezone().isoformat(),
+        "turns": summary.turns,
+        "branch_of": summary.parent,
+    }
+
+
+def markdown(record: Record) -> str:
+    summary = record.summary
+    parts = [f"# {_one_line(summary.title)}", f"{summary.model}, {when(summary.created)}"]
+    for block in _blocks(record):
+        text = block.text.strip()
+        parts.append(f"## {block.title}" if not block.aside else f"**{block.title}**")
+        if block.code:
+            text = _fenced(text)
+        elif block.aside:
+            text = "\n".join(f"> {line}".rstrip() for line in text.splitlines())
+        parts.append(text)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }}
+pre {{ white-space: pre-wrap; overflow-wrap: anywhere; font: inherit; margin: .5rem 0 }}
+pre.code {{ font: 14px/1.4 monospace; padding: .5rem; border: 1px solid #8888 }}
+h2, summary {{ font-size: 1rem; color: #888 }}
+</style></head><body><h1>{title}</h1><p>{about}</p>
+{body}
+</body></html>
+"""
+
+
+def page(record: Record) -> str:
+    """One HTML file that needs no other; texts stand in it as they were written."""
+    summary = record.summary
+    body = []
+    for block in _blocks(record):
+        title, text = html.escape(block.title), html.escape(block.text.strip())
+        kind = ' class="code"' if block.code else ""
+        if block.aside:
+            body.append(f"<details><summary>{title}</summary><pre{kind}>{text}</pre></details>")
+        else:
+            body.append(f"<h2>{title}</h2><pre{kind}>{text}</pre>")
+    return PAGE.format(
+        title=html.escape(_one_line(summary.title)),
+        about=html.escape(f"{summary.model}, {when(summary.created)}"),
+        body="\n".join(body),
+    )
+
+
+def as_json(record: Record) -> str:
+    """The turns with their responses, as the API shows them."""
+    compacted = record.conversation.compacted
+    shown = described(record.summary) | {
+        "summary": compacted.text if compacted else None,
+        "conversation": [
+            {
+                "prompt": turn.prompt,
+                "entry": turn.start,
+                **({"steered": turn.steered} if turn.steered else {}),
+                "response": turn.response.model_dump(mode="json"),
+            }
+            for turn in record.turns
+        ],
+    }
+    return json.dumps(shown, ensure_ascii=False, indent=2) + "\n"
+
+
+def tokens(record: Record) -> str:
+    """One JSON object a message: who wrote it, and its ids as the model saw or wrote them.
+
+    ``prompt``: what the prompt has of it instead since a compaction; [] is nothing.
+    """
+    upto = record.conversation.compacted.upto if record.conversation.compacted else 0
+    lines = []
+    for at, entry in enumerate(record.conversation.entries):
+        line: dict[str, Any] = {"role": entry.role, "tokens": entry.ids}
+        if at < upto or entry.short is not None:
+            line["prompt"] = [] if at < upto else entry.short
+        lines.append(json.dumps(line) + "\n")
+        if at == upto - 1 and record.conversation.compacted:
+            line = {"role": "summary", "tokens": record.conversation.compacted.ids}
+            lines.append(json.dumps(line) + "\n")
+    return "".join(lines)
+
+
+FORMATS = {"md": markdown, "json": as_json, "tokens": tokens, "html": page}
+
+
+# --- what a person reads ---
+
+
+def _blocks(record: Record) -> Iterator[Block]:
+    compacted = record.conversation.compacted
+    for turn in record.turns:
+        if compacted and turn.start is not None and turn.start >= compacted.upto:
+            yield Block("Compacted: for the model, this stands for all above", compacted.text)
+            compacted = None
+        yield Block("You", turn.prompt)
+        for one in turn.said():
+            if isinstance(one, str):
+                yield Block("You, meanwhile", one)
+            else:
+                yield from _item(one)
+        match turn.response.status:
+            case "completed":
+                pass
+            case "failed" if turn.response.error is not None:
+                yield Block("Failed", turn.response.error.message)
+            case status:
+                yield Block("Ended", f"The answer is {status}.")
+
+
+def _item(item: ev.Item) -> Iterator[Block]:
+    match item:
+        case ev.ReasoningItem(content=content):
+            yield Block("Reasoning", "".join(part.text for part in content), aside=True)
+        case ev.MessageItem(content=texts, phase=phase):
+            said = "".join(part.text for part in texts)
+            yield Block("Answer" if phase == "final_answer" else "Said meanwhile", said)
+        case ev.McpCallItem(server_label=server, name=name):
+            yield Block(f"Call of {server} · {name}", _arguments(item.arguments), True, True)
+            result = item.output if item.error is None else item.error.model_dump_json()
+            yield Block("Result" if item.error is None else "Failed", result or "", True, True)
+        case _:
+            # Whatever a client had: as it is.
+            yield Block(item.type, item.model_dump_json(indent=2), True, True)
+
+
+def _arguments(arguments: str) -> str:
+    """A call of code as the code."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return arguments
+    match value:
+        case {"code": str(code), **rest} if not rest:
+            return code
+        case _:
+            return arguments
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()) or "(no title)"
+
+
+def _fenced(text: str) -> str:
+    """As code, whatever fences it holds."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text}\n{fence}"

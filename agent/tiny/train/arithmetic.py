@@ -1,0 +1,109 @@
+"""Arithmetic requests: a sentence, the python code that answers it, and what python prints."""
+
+from __future__ import annotations
+
+import random
+
+from agent.tiny.train import phrases
+from agent.tiny.train.phrases import SYMBOLS
+from agent.tiny.train.words import Split, expand, number
+
+WORDS = phrases.ARITHMETIC["words"]
+MANY = phrases.MANY
+FOLLOW = phrases.ARITHMETIC["follow"]
+OPERATIONS = [
+    *["+"] * 2, *["-"] * 2, *["-from"] * 3, *["*"] * 3, *["/"] * 3, "**", "% ", *["many"] * 3,
+    *["form"] * 6,
+]  # fmt: skip
+"""What a sentence asks for, each as often as it is asked."""
+
+
+def run(code: str) -> str:
+    """What python prints for a generated expression (only digits, operators and brackets)."""
+    try:
+        return repr(eval(code, {"__builtins__": {}}))
+    except (ZeroDivisionError, OverflowError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def request(rng: random.Random, split: Split) -> tuple[str, str]:
+    """A sentence and its code."""
+    while True:
+        sentence, code = _request(rng, split)
+        if len(run(code)) <= 24 or "Error" in run(code):
+            return sentence, code
+
+
+def _request(rng: random.Random, split: Split) -> tuple[str, str]:
+    if split == "train" and rng.random() < 0.3:
+        return _repeating(rng)
+    a, b = number(rng, split), number(rng, split)
+    if rng.random() < 0.45:
+        shape = rng.random()
+        op = rng.choice("+-**//")
+        gap = rng.choice(["", " ", " "])
+        if shape < 0.55:
+            code = f"{a}{gap}{op}{gap}{b}"
+        elif shape < 0.62:
+            code = f"{rng.randint(2, 30)}{gap}**{gap}{rng.randint(2, 12)}"
+        else:
+            c, op2 = number(rng, split), rng.choice("+-*/")
+            code = f"{a}{gap}{op}{gap}{b}{gap}{op2}{gap}{c}"
+            if shape > 0.95:
+                code = f"{a}{gap}{op}{gap}({b}{gap}{op2}{gap}{c})"
+            elif shape > 0.84:
+                code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
+            if rng.random() < 0.15:
+                code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
+        return expand(rng, rng.choice(SYMBOLS), [code]), code
+    op = rng.choice(OPERATIONS)
+    if op == "form":
+        code = rng.choice(list(phrases.FORMS))
+        if code.endswith("0.5"):
+            a = rng.choice([a, str(rng.randint(2, 40) ** 2)])
+        return expand(rng, rng.choice(phrases.FORMS[code]), [a, b]), code.format(a, b)
+    if op == "many":
+        values = [number(rng, split) for _ in range(rng.randint(3, 4))]
+        listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]
+        verb = rng.choice(MANY)
+        return expand(rng, verb, [listed]), " + ".join(values)
+    if op == "**":
+        a, b = str(rng.randint(2, 60)), str(rng.randint(2, 14))
+    if op == "/" and rng.random() < 0.5 and "." not in a + b:
+        a = str(int(a) * int(b))
+    sentence = expand(rng, rng.choice(WORDS[op]), [a, b])
+    return sentence, f"{a} {op[0] if op != '**' else '**'} {b}"
+
+
+def _repeating(rng: random.Random) -> tuple[str, str]:
+    """What is hardest to copy: numbers that come again or have parts in common."""
+    small = [str(rng.randint(1, 99)) for _ in range(2)]
+    near = [*small, *small, f"{small[0]}.{rng.randint(1, 99)}", number(rng, "train")]
+    near += [f"{rng.randint(100, 99999)}.{rng.randint(1, 99)}", str(rng.randint(1, 9))]
+    kind = rng.random()
+    if kind < 0.35:
+        values = rng.sample(near, rng.choice([3, 3, 4, 4]))
+        listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]
+        return expand(rng, rng.choice(MANY), [listed]), " + ".join(values)
+    gap = rng.choice(["", " ", " "])
+    if kind < 0.65:
+        code = f"{rng.randint(1, 99)}{gap}/{gap}{rng.choice([3, 6, 7, 9, 11, 12, 13, 15, 30])}"
+    else:
+        a, b, c = rng.sample(near, 3)
+        op, op2 = rng.choice("+-*/"), rng.choice("+-*/")
+        code = f"{a}{gap}{op}{gap}{b}"
+        if kind < 0.9:
+            code += f"{gap}{op2}{gap}{c}"
+        if kind < 0.75:
+            code = f"({a}{gap}{op}{gap}{b}){gap}{op2}{gap}{c}"
+    if kind < 0.7 or rng.random() < 0.6 or "(" in code:
+        return expand(rng, rng.choice(SYMBOLS), [code]), code
+    a, b, op = near[0], near[4], rng.choice("+-*/")
+    word = "-from" if op == "-" and rng.random() < 0.4 else op
+    return expand(rng, rng.choice(WORDS[word]), [a, b]), f"{a} {op} {b}"
+
+
+def simple(rng: random.Random, split: Split) -> str:
+    """A short expression of two numbers."""
+    gap = rng.choice(["", " ", " "])
+    return f"{number(rng, split)}{gap}{rng.choice('+-**/')}{gap}{number(rng, split)}"

@@ -1,0 +1,348 @@
+"""Conversations: what the user asks, in sentences whose values are bound to a tool's parameters."""
+
+from __future__ import annotations
+
+import random
+
+from agent.tiny.train import arithmetic, phrases, results, words
+from agent.tiny.train.tools import HANDS, Tool, unseen
+from agent.tiny.train.turns import AGAIN, Call, Clean, Encode, Request, Turn
+from agent.tiny.train.words import Split, expand
+
+
+class Talker:
+    """Makes requests for one prefix."""
+
+    def __init__(
+        self,
+        rng: random.Random,
+        split: Split,
+        python: bool,
+        tools: list[Tool],
+        clean: Clean,
+        encode: Encode,
+    ) -> None:
+        self.rng, self.split, self.python, self.tools = rng, split, python, tools
+        self.clean, self.encode = clean, encode
+
+    def rare(self, share: float) -> float:
+        """The share of something hard, which training shows more often than evaluation asks."""
+        return min(0.9, 1.7 * share) if self.split == "train" else share
+
+    def quoted(self, value: str, share: float) -> str:
+        """A value as typed: often in some quotation marks."""
+        if self.rng.random() < share:
+            mark = self.rng.choice(['"', '"', "'", "'", "`"])
+            return f"{mark}{value}{mark}"
+        return value
+
+    def ids(self, text: str, value: str, start: int = 0) -> tuple[int, ...]:
+        """The value's tokens as they stand in the sentence, without a leading space."""
+        at = text.find(value, start)
+        if at > 0 and text[at - 1] == " ":
+            return self.clean(self.encode(" " + value))
+        return self.encode(value)
+
+    def value(self, family: str) -> tuple[str, float]:
+        """A new value for a family's first parameter and how often it is quoted."""
+        rng, split = self.rng, self.split
+        match family:
+            case "read":
+                return words.path(rng, split), 0.15
+            case "list":
+                return words.folder(rng, split), 0.15
+            case "search":
+                return words.query(rng, split), 0.4
+            case "weather":
+                return words.city(rng, split), 0.1
+            case "time":
+                return words.timezone(rng, split), 0.1
+            case "echo" | "note":
+                return words.phrase(rng, split, 5), 0.45
+            case _:
+                return words.word(rng, split), 0.3
+
+    def finish(self, text: str, tool: Tool, values: list[str], named: bool = False) -> Request:
+        """Binds a sentence's values to the tool's parameters, in order."""
+        arguments = []
+        start = 0
+        for param, value in zip(tool.params, values, strict=False):
+            shown = self.ids(text, value) if param.kind == "string" else self.encode(value)
+            arguments.append((param.name, param.kind, shown))
+            start = text.find(value, start) + 1
+        result = results.of(self.rng, self.split, tool, values)
+        return Request(text, Call(tool, values, result, arguments), named)
+
+    def of_python(self) -> Request:
+        text, code = arithmetic.request(self.rng, self.split)
+        return self.python_call(text, code, self.encode(code))
+
+    def python_call(self, text: str, code: str, code_ids: tuple[int, ...]) -> Request:
+        result = arithmetic.run(code)
+        if self.rng.random() < 0.04:
+            result = self.rng.choice(results.ERRORS["python"])
+        return Request(text, Call(None, [code], result, code=code, code_ids=code_ids))
+
+    def of_tool(self, tool: Tool) -> Request:
+        rng, family = self.rng, tool.family
+        if family == "unseen":
+            return self.of_unseen(tool)
+        template = family
+        values: list[str] = []
+        if family == "sum":
+            values = [words.number(rng, self.split) for _ in range(2)]
+            shown = values
+        else:
+            value, share = self.value(family)
+            values = [value]
+            shown = [self.quoted(value, share)]
+        if family == "list" and rng.random() < 0.3:
+            template, values, shown = "list_here", [], []
+        elif family == "read" and len(tool.params) > 1 and rng.random() < self.rare(0.1):
+            low = rng.randint(1, 90)
+            template = "read_lines"
+            values += [str(low), str(low + rng.randint(1, 60))]
+            shown += values[1:]
+        elif family == "search" and len(tool.params) > 1 and rng.random() < self.rare(0.12):
+            template = "search_in"
+            values.append(words.folder(rng, self.split))
+            shown.append(values[1])
+        text = expand(rng, rng.choice(phrases.TEMPLATES[template]), shown)
+        return self.finish(text, tool, values)
+
+    def of_unseen(self, tool: Tool) -> Request:
+        rng = self.rng
+        values, shown = [], []
+        for param in tool.params:
+            if param.kind == "integer":
+                value = str(rng.randint(1, 5000))
+                shown.append(value)
+            else:
+                value = rng.choice([words.word, words.phrase, words.query])(rng, self.split)
+                shown.append(self.quoted(value, 0.5))
+            values.append(value)
+        grammar, named = phrases.unseen(rng, tool)
+        return self.finish(expand(rng, grammar, shown), tool, values, named)
+
+    def request(self) -> Request | None:
+        """Something that a declared tool can do."""
+        rng = self.rng
+        choices: list[tuple[float, Tool | None]] = [
+            (1.0, t) for t in self.tools if t.family != "unseen"
+        ]
+        new = [t for t in self.tools if t.family == "unseen"]
+        # New tools need the most practice: they are the only thing that cannot be memorised.
+        share = 1.1 if self.split == "train" else 0.5
+        choices += [(max(1.2, share * len(choices)) / len(new), t) for t in new]
+        if self.python:
+            # What people try first, and has the most ways to be said.
+            share = 0.8 if self.split == "train" else 0.4
+            choices.append((max(1.4, share * len(choices)), None))
+        if not choices:
+            return None
+        tool = rng.choices([c for _, c in choices], [w for w, _ in choices])[0]
+        return self.of_python() if tool is None else self.of_tool(tool)
+
+    def chat(self) -> Turn:
+        kind = self.rng.choice(list(phrases.CHAT))
+        text = expand(self.rng, self.rng.choice(phrases.CHAT[kind]), [])
+        thought, reply = phrases.REPLY[kind]
+        return Turn(text, [thought], reply=reply, kind="chat")
+
+    def declined(self) -> Turn:
+        """Something that no declared tool can do."""
+        rng = self.rng
+        here = {tool.family for tool in self.tools}
+        absent: list[str] = [
+            f
+            for f in ("read", "list", "search", "weather", "time", "define", "note")
+            if f not in here
+        ]
+        if not self.python and "sum" not in here:
+            absent += ["python", "python"]
+        absent += ["unseen"]
+        topic = words.word(rng, self.split) if rng.random() < 0.5 else rng.choice(results.TOPICS)
+        text = expand(rng, rng.choice(phrases.OTHER), [], topic)
+        if rng.random() < self.rare(0.18):
+            family = rng.choice(absent)
+            if family == "python":
+                text = self.of_python().text
+            elif family == "unseen":
+                text = self.of_unseen(unseen(rng, self.split)).text
+            elif not (family in HANDS and here & set(HANDS)):
+                value, share = self.value(family)
+                text = expand(
+                    rng, rng.choice(phrases.TEMPLATES[family]), [self.quoted(value, share)]
+                )
+        return Turn(text, [phrases.DECLINE[0]], reply=phrases.DECLINE[1], kind="decline")
+
+    def single(self) -> Turn:
+        asked = self.request()
+        if asked is None:
+            return self.declined()
+        kind = "python" if asked.call.tool is None else asked.call.family
+        return Turn(asked.text, [asked.thought()], [asked.call], kind=kind)
+
+    def double(self) -> Turn:
+        """Two things in one message: two requests, or one request with two values."""
+        rng = self.rng
+        one = self.request()
+        if one is None:
+            return self.declined()
+        joint = rng.choice(
+            [
+                " and ",
+                " and then ",
+                ", then ",
+                ". Then ",
+                " and also ",
+                ". Also ",
+                "; ",
+                ", and ",
+                " as well as ",
+                ". After that ",
+                ", and after that ",
+                ". And ",
+                " - and ",
+                ", also ",
+            ]
+        )
+        tool = one.call.tool
+        simple = tool is None or (
+            tool.family not in ("unseen", "sum") and len(one.call.values) == 1
+        )
+        if simple and rng.random() < 0.4:
+            if tool is None:
+                codes = [arithmetic.simple(rng, self.split) for _ in range(2)]
+                text = expand(
+                    rng,
+                    rng.choice(phrases.SYMBOLS),
+                    [
+                        codes[0]
+                        + rng.choice([" and ", " and also ", ", then ", " and then ", ", and "])
+                        + codes[1]
+                    ],
+                )
+                requests = [self.python_call(text, c, self.encode(c)) for c in codes]
+            else:
+                pairs = [self.value(tool.family) for _ in range(2)]
+                shown = [self.quoted(v, s) for v, s in pairs]
+                link = rng.choice(
+                    [
+                        " and ",
+                        " and ",
+                        " and in " if tool.family in ("weather", "time") else " and ",
+                        ", then ",
+                        " and then ",
+                        " and also ",
+                        " as well as ",
+                        " and for " if tool.family in ("weather", "time") else " and ",
+                    ]
+                )
+                text = expand(
+                    rng, rng.choice(phrases.TEMPLATES[tool.family]), [shown[0] + link + shown[1]]
+                )
+                requests = [self.finish(text, tool, [v]) for v, _ in pairs]
+        else:
+            two = self.request()
+            assert two is not None
+            left = one.text.rstrip(".?! ")
+            right = two.text if rng.random() < 0.3 else two.text[:1].lower() + two.text[1:]
+            if rng.random() < 0.25:
+                left = (
+                    rng.choice(["First ", "first ", "First, ", "1. "]) + left[:1].lower() + left[1:]
+                )
+            text = left + joint + right
+            requests = []
+            for r in (one, two):
+                # The tokens of a value that now stands elsewhere may differ: bind again.
+                if r.call.tool is None:
+                    requests.append(r)
+                else:
+                    again = self.finish(text, r.call.tool, r.call.values, r.named)
+                    again.call.result = r.call.result
+                    requests.append(again)
+        thoughts = [
+            f"Two things are asked. First: {requests[0].thought()}",
+            f"Now the second: {requests[1].thought()}",
+        ]
+        return Turn(text, thoughts, [r.call for r in requests], kind="two")
+
+    def follow(self) -> list[Turn]:
+        """A request and a short follow-up that only makes sense after it."""
+        rng = self.rng
+        for _ in range(6):
+            before = self.single()
+            if not before.calls:
+                continue
+            call = before.calls[0]
+            tool = call.tool
+            if tool is None:
+                if results.is_error(call.result) or len(call.result) > 14:
+                    continue
+                op = rng.choice("+-*/")
+                amount = words.number(rng, self.split)
+                text = expand(rng, rng.choice(arithmetic.FOLLOW[op]), [amount])
+                code = f"{call.result} {op} {amount}"
+                thought = f"The previous result is {call.result}. I run python."
+                asked = self.python_call(
+                    text,
+                    code,
+                    (*self.encode(call.result), *self.encode(f" {op} "), *self.encode(amount)),
+                )
+                return [before, Turn(text, [thought], [asked.call], kind="follow")]
+            if (
+                tool.family in ("sum", "echo", "note")
+                or len(call.values) != 1
+                or tool.params[0].kind != "string"
+            ):
+                continue
+            value, share = self.value(tool.family)
+            text = expand(rng, rng.choice(phrases.FOLLOW), [self.quoted(value, share)])
+            asked = self.finish(text, tool, [value])
+            return [before, Turn(text, [AGAIN.format(tool.name)], [asked.call], kind="follow")]
+        return [self.single()]
+
+    def row(self) -> list[Turn]:
+        """Requests one after the other that have nothing to do with each other: mostly of one tool,
+        whose earlier results would be wrong answers."""
+        rng = self.rng
+        turns = [self.single()]
+        for _ in range(rng.choice([1, 1, 2])):
+            calls = turns[0].calls
+            if not calls or rng.random() < 0.3:
+                turns.append(rng.choice([self.single, self.single, self.chat])())
+                continue
+            tool = calls[0].tool
+            if tool is None and rng.random() < 0.4:
+                code = arithmetic.simple(rng, self.split)
+                text = expand(rng, rng.choice(phrases.SYMBOLS), [code])
+                asked = self.python_call(text, code, self.encode(code))
+            else:
+                asked = self.of_python() if tool is None else self.of_tool(tool)
+            turns.append(Turn(asked.text, [asked.thought()], [asked.call], kind="row"))
+        return turns
+
+
+def conversation(
+    rng: random.Random, split: Split, python: bool, tools: list[Tool], clean: Clean, encode: Encode
+) -> list[Turn]:
+    """One conversation of one to four turns; the last one is what is learned."""
+    talker = Talker(rng, split, python, tools, clean, encode)
+    kind = rng.random()
+    if kind < 0.07:
+        turns = [talker.chat()]
+    elif kind < 0.16:
+        turns = [talker.declined()]
+    elif kind < 0.40:
+        turns = [talker.double()]
+    elif kind < 0.54:
+        turns = talker.follow()
+    elif kind < 0.72:
+        turns = talker.row()
+    else:
+        turns = [talker.single()]
+    if rng.random() < 0.12:
+        earlier = rng.choice([talker.chat, talker.single, talker.single, talker.declined])()
+        turns = [earlier, *turns]
+    return turns

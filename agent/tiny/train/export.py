@@ -1,0 +1,86 @@
+"""The shipped core from a checkpoint.
+
+python -m agent.tiny.train.export RUN [agent/tiny/core.xz] [--blend FILE --share 0.3]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agent.tiny import expand, gguf
+from agent.tiny.train.model import Layer, Shape, Tiny
+
+SHARPEN = 3.0
+"""All logits are multiplied by this: one answer is right, so sampling at 1.0 should find it too."""
+ATTENTION = (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output"))
+"""A layer's attention matrices by their names here and in the file."""
+
+
+def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
+    """The core's tensors by their names in the file; Q8_0 data are bytes."""
+    shape = model.shape
+    e, f = shape.experts, shape.expert_dim
+
+    def array(x: torch.Tensor) -> npt.NDArray[np.float32]:
+        return np.ascontiguousarray(x.detach().float().cpu().numpy())
+
+    out: dict[str, npt.NDArray[Any]] = {
+        "rows.ids": model.trained.cpu().numpy().astype(np.int32),
+        "rows.in": gguf.quantise_q4(array(model.input_rows())),
+        "rows.out": gguf.quantise_q4(array(model.output_rows())),
+        "output_norm.weight": array(model.output_norm) * SHARPEN,
+    }
+    for index, block in enumerate(model.blocks):
+        assert isinstance(block, Layer)
+        name = f"blk.{index}."
+        out[name + "attn_norm.weight"] = array(block.attn_norm)
+        for key, long in ATTENTION:
+            out[f"{name}{long}.weight"] = array(getattr(block, key)).astype(np.float16)
+            out[f"{name}{long}.bias"] = array(getattr(block, f"{key}_bias"))
+        out[name + "attn_sinks.weight"] = array(block.sinks)
+        out[name + "post_attention_norm.weight"] = array(block.ffn_norm)
+        out[name + "ffn_gate_inp.weight"] = array(block.router)
+        out[name + "ffn_gate_inp.bias"] = array(block.router_bias)
+        for key, long in (("gate", "ffn_gate_exps"), ("up", "ffn_up_exps")):
+            matrix = array(getattr(block, key)).reshape(e, f, shape.dim)
+            out[f"{name}{long}.weight"] = gguf.quantise_q8(matrix)
+            out[f"{name}{long}.bias"] = array(getattr(block, f"{key}_bias")).reshape(e, f)
+        down = array(block.down).reshape(shape.dim, e, f).transpose(1, 0, 2)
+        out[name + "ffn_down_exps.weight"] = gguf.quantise_q8(np.ascontiguousarray(down))
+        out[name + "ffn_down_exps.bias"] = array(block.down_bias)
+    return out
+
+
+def load(run: Path) -> tuple[Tiny, dict[str, Any]]:
+    """The model of a run's checkpoint and what else the checkpoint says."""
+    with np.load(run / "rows.npz") as chosen:
+        model = Tiny(Shape(), chosen["trained"], chosen["full"])
+    saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
+    model.load_state_dict(saved["model"])
+    return model, saved
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("core", type=Path, nargs="?", default=expand.CORE)
+    parser.add_argument("--blend", type=Path, help="a core that the run began with")
+    parser.add_argument("--share", type=float, default=0.3, help="of that core in every weight")
+    options = parser.parse_args()
+    model, saved = load(options.run)
+    if options.blend:
+        from agent.tiny.train import warm_start  # which needs this module
+
+        warm_start.blend(model, options.blend, options.share)
+    expand.write_core(options.core, model.shape.as_dict(), tensors(model))
+    print(f"{options.core} {options.core.stat().st_size} bytes, step {saved['step']}")
+
+
+if __name__ == "__main__":
+    main()

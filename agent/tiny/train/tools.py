@@ -1,0 +1,188 @@
+"""The tools of the training data: about ten fixed families and ever new ones."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from agent.tiny import vocabulary
+from agent.tiny.train import phrases
+from agent.tiny.train.words import Split, belongs, pool
+
+
+@dataclass(frozen=True)
+class Param:
+    name: str
+    kind: str = "string"
+    required: bool = True
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A declared function; `family` tells the data which requests it serves."""
+
+    family: str
+    name: str
+    description: str
+    params: tuple[Param, ...]
+    verb: str = ""
+    noun: str = ""
+    words: tuple[str, ...] = field(default=())
+
+    def schema(self) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        for param in self.params:
+            properties[param.name] = {"type": param.kind}
+            if param.description:
+                properties[param.name]["description"] = param.description
+        required = [p.name for p in self.params if p.required]
+        return {"type": "object", "properties": properties, "required": required}
+
+
+FIXED: dict[str, dict[str, list[str]]] = phrases.WORDS["fixed"]
+"""A family's names (the first is the program's own), descriptions (likewise), parameter names."""
+HANDS = ("read", "list", "search")
+EXTRAS = tuple(family for family in FIXED if family not in HANDS)
+
+
+def fixed(rng: random.Random, family: str, usual: float = 0.75) -> Tool:
+    """A family's tool, most of the time as the program declares it."""
+    names, descriptions, params = FIXED[family].values()
+    own = rng.random() < usual
+    name = names[0] if own else rng.choice(names)
+    if not own and rng.random() < 0.15 and "__" in name:
+        name = f"{server(rng, 'train')}__{name.split('__')[1]}"
+    text = descriptions[0] if rng.random() < 0.6 else rng.choice(descriptions)
+    first = params[0] if own else rng.choice(params)
+    about = rng.choice(["", "", "", f"The {first}.", f"{first} to use", f"A {first}, as text."])
+    extra: list[Param] = []
+    match family:
+        case "read":
+            if own or rng.random() < 0.5:
+                extra = [
+                    Param("first_line", "integer", False),
+                    Param("last_line", "integer", False),
+                ]
+        case "list":
+            return Tool(family, name, text, (Param(first, "string", False, about),))
+        case "search":
+            if own or rng.random() < 0.5:
+                extra = [Param("path", "string", False)]
+        case "sum":
+            second = {"a": "b", "x": "y", "first": "second"}[first]
+            kind = rng.choice(["number", "number", "integer"])
+            return Tool(family, name, text, (Param(first, kind), Param(second, kind)))
+        case _:
+            pass
+    return Tool(family, name, text, (Param(first, "string", True, about), *extra))
+
+
+VERBS = phrases.listed("verbs")
+NOUNS = phrases.listed("nouns")
+PARAMS = phrases.listed("parameters")
+
+
+@cache
+def _plain() -> frozenset[str]:
+    """Words whose token exists with a space and without."""
+    ids = set(vocabulary.tokens())
+    lower = (*pool("train")[0], *pool("eval")[0], *VERBS, *NOUNS, *PARAMS)
+    return frozenset(
+        w for w in lower if w.isascii() and w.encode() in ids and f" {w}".encode() in ids
+    )
+
+
+@cache
+def plain(split: Split) -> tuple[str, ...]:
+    return tuple(sorted(w for w in _plain() if belongs(w, split) and len(w) > 2))
+
+
+def server(rng: random.Random, split: Split) -> str:
+    return rng.choice(plain(split))
+
+
+def bank(rng: random.Random, split: Split, words: list[str], wild: float = 0.4) -> str:
+    """A word of a list, or any word of the vocabulary: the structure must do, not the words."""
+    while True:
+        value = rng.choice(plain(split)) if rng.random() < wild else rng.choice(words)
+        if belongs(value, split) and value in _plain():
+            return value
+
+
+def unseen(rng: random.Random, split: Split) -> Tool:
+    """A tool that was never declared before."""
+    verb, noun = bank(rng, split, VERBS), bank(rng, split, NOUNS)
+    style = rng.choice(["vn", "vn", "vn", "nv", "n", "v", "camel"])
+    match style:
+        case "vn":
+            short = f"{verb}_{noun}"
+        case "nv":
+            short = f"{noun}_{verb}"
+        case "n":
+            short = noun
+        case "v":
+            short = verb
+        case _:
+            short = verb + noun.title()
+    name = short if rng.random() < 0.3 else f"{server(rng, split)}__{short}"
+    count = rng.choice([1, 1, 1, 1, 2, 2, 0])
+    names: list[str] = []
+    while len(names) < count:
+        candidate = bank(rng, split, PARAMS, 0.3)
+        if rng.random() < 0.15:
+            candidate = f"{noun}_{candidate}"
+        if candidate not in names:
+            names.append(candidate)
+    params = tuple(
+        Param(
+            p,
+            rng.choice(["string", "string", "string", "integer"]),
+            True,
+            rng.choice(["", "", "", f"The {p} of the {noun}", f"{p} to {verb}", f"A {p}."]),
+        )
+        for p in names
+    )
+    article = "an" if noun[0] in "aeiou" else "a"
+    text = rng.choice(
+        [
+            f"{verb.title()} {article} {noun}.",
+            f"{verb.title()} {article} {noun}",
+            f"{verb.title()} the {noun}.",
+            f"{verb.title()} {noun}.",
+            f"Tool to {verb} {article} {noun}.",
+            f"{verb.title()}s {article} {noun}.",
+            f"{verb.title()} {article} {noun} by {names[0]}."
+            if names
+            else f"{verb.title()} any {noun}.",
+            f"Use this to {verb} the {noun}.",
+            f"{noun.title()}: {verb} it.",
+        ]
+    )
+    return Tool("unseen", name, text, params, verb, noun, (style,))
+
+
+def choose_tools(rng: random.Random, split: Split) -> list[Tool]:
+    """A random selection, in random order."""
+    tools: list[Tool] = []
+    kind = rng.random()
+    if kind < 0.3:  # as a fresh installation declares them
+        tools = [fixed(rng, family, 1.0) for family in HANDS]
+        if kind < 0.15:
+            return tools
+    elif kind < 0.66:
+        usual = 1.0 if rng.random() < (0.7 if split == "train" else 0.8) else 0.0
+        tools += [fixed(rng, f, usual) for f in HANDS if usual or rng.random() < 0.7]
+    extras = rng.choice([0, 1, 1, 2, 2, 3, 4, 5, 6])
+    own, new = (0.7, 0.8) if split == "train" else (0.85, 0.45)
+    tools += [fixed(rng, f, own) for f in rng.sample(EXTRAS, extras)]
+    if rng.random() < new:
+        tools += [unseen(rng, split) for _ in range(rng.choice([1, 1, 2, 2, 3]))]
+    if rng.random() < 0.7:
+        rng.shuffle(tools)
+    unique: dict[str, Tool] = {}
+    for tool in tools:
+        unique.setdefault(tool.name, tool)
+    return list(unique.values())

@@ -1,0 +1,122 @@
+"""What a turn is: the thoughts, the calls with their results, and the one right answer.
+
+For one situation there is one right text, so that nothing is left to chance at any temperature:
+all variety is on the side of the user and of the tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agent.tiny import vocabulary
+from agent.tiny.train import results
+from agent.tiny.train.tools import Tool
+
+Encode = Callable[[str], tuple[int, ...]]
+Clean = Callable[[tuple[int, ...]], tuple[int, ...]]
+LINES = 4
+"""So many lines of a result are quoted; an ellipsis stands for the others."""
+
+THOUGHTS = {
+    "python": "This is arithmetic. I run python.",
+    "read": "A file is to be read. I call {0}.",
+    "list": "A folder is to be listed. I call {0}.",
+    "search": "A text is to be found. I call {0}.",
+    "weather": "The weather is asked. I call {0}.",
+    "time": "The time is asked. I call {0}.",
+    "echo": "A message is to be echoed. I call {0}.",
+    "sum": "A sum is asked. I call {0}.",
+    "note": "A note is to be added. I call {0}.",
+    "define": "A word is to be defined. I call {0}.",
+    "unseen": "A special tool fits: {1} {2}. I call {0}.",
+}
+"""By family; a new tool's says what is wanted first, so that the name is looked up from there."""
+NAMED = "A named tool is to be called. I call {0}."
+AGAIN = "The same again. I call {0}."
+
+
+@dataclass
+class Call:
+    """A call: `arguments` are (name, kind, token ids of the value); python has `code` instead."""
+
+    tool: Tool | None
+    values: list[str]
+    result: str
+    arguments: list[tuple[str, str, tuple[int, ...]]] = field(default_factory=list)
+    code: str = ""
+    code_ids: tuple[int, ...] = ()
+
+    @property
+    def family(self) -> str:
+        return self.tool.family if self.tool else "python"
+
+    def result_ids(self, encode: Encode) -> tuple[int, ...]:
+        return encode(self.result)
+
+    def piece(self, encode: Encode) -> tuple[tuple[int, ...], ...]:
+        """The part of the answer that tells this call's result; its parts are copies or words."""
+        quoted = quote(encode(self.result), encode)
+        subject = self.arguments[0][2] if self.arguments else ()
+        if results.is_error(self.result):
+            return (encode("That did not work. The tool says:\n"), quoted)
+        match self.family:
+            case "python":
+                code = self.code_ids or encode(self.code)
+                return (code, encode(" = "), encode(self.result), encode("."))
+            case "read":
+                return (subject, encode(" says:\n"), quoted)
+            case "list":
+                if not subject:
+                    return (encode("The folder contains:\n"), quoted)
+                return (subject, encode(" contains:\n"), quoted)
+            case "search":
+                none = self.result == "no matches"
+                return (encode("Nothing was found:\n" if none else "This was found:\n"), quoted)
+            case "weather":
+                return (subject, encode(":\n"), quoted)
+            case "time":
+                moment = results.moment(self.result)
+                return (subject, encode(":\n"), encode(moment) if moment else quoted)
+            case _:
+                return (encode("The tool says:\n"), quoted)
+
+
+def quote(ids: tuple[int, ...], encode: Encode) -> tuple[int, ...]:
+    """The first lines of a result, token for token."""
+    lines = 0
+    for index, token in enumerate(ids):
+        if token < vocabulary.ORDINARY and b"\n" in vocabulary.tokens()[token]:
+            lines += 1
+            if lines == LINES and index + 1 < len(ids):
+                return (*ids[: index + 1], *encode("…"))
+    return ids
+
+
+@dataclass
+class Turn:
+    user: str
+    thoughts: list[str]
+    calls: list[Call] = field(default_factory=list)
+    reply: str = ""
+    kind: str = ""
+
+    def answer(self, encode: Encode) -> list[tuple[tuple[int, ...], ...]]:
+        if not self.calls:
+            return [(encode(self.reply),)]
+        return [call.piece(encode) for call in self.calls]
+
+
+@dataclass
+class Request:
+    """One thing asked: its sentence and the call that answers it."""
+
+    text: str
+    call: Call
+    named: bool = False
+    """Whether the sentence says a new tool's name."""
+
+    def thought(self) -> str:
+        tool = self.call.tool
+        form = NAMED if self.named else THOUGHTS[self.call.family]
+        return form.format(tool.name, tool.verb, tool.noun) if tool else form

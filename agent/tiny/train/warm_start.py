@@ -1,0 +1,78 @@
+"""A model to train on from a shipped core: the inverse of export.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agent.tiny import expand, vocabulary
+from agent.tiny.train.export import ATTENTION, SHARPEN
+from agent.tiny.train.model import Layer, Shape, Tiny
+
+
+def markup(trained: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which of the trained rows may change altogether: markup and punctuation, no words."""
+    texts = vocabulary.tokens()
+    return np.array(
+        [
+            i >= vocabulary.ORDINARY or not any(c > 127 or chr(c).isalnum() for c in texts[i])
+            for i in trained
+        ]
+    )
+
+
+def core_rows(core: Path) -> npt.NDArray[Any]:
+    """The ids of a core's trained rows."""
+    return expand.read_core(core.read_bytes())[1]["rows.ids"].astype(np.int64)
+
+
+def fill(model: Tiny, core: Path) -> None:
+    """Gives `model`, made for the same rows, the weights of a core as it was rounded."""
+    shape, tensors = expand.read_core(core.read_bytes())
+    if Shape(**shape) != model.shape or tensors["rows.ids"].tolist() != model.trained.tolist():
+        raise ValueError(f"{core} has another shape or other rows than the model to fill")
+
+    def array(name: str, *size: int) -> torch.Tensor:
+        data = tensors[name]
+        if data.dtype == np.uint8:
+            data = gguf.quants.dequantize(data, gguf.GGMLQuantizationType.Q8_0)
+        return torch.from_numpy(data.astype(np.float32)).reshape(size or data.shape)
+
+    def rows_of(name: str) -> torch.Tensor:
+        packed = gguf.quants.dequantize(tensors[name], gguf.GGMLQuantizationType.Q4_0)
+        return torch.from_numpy(packed.astype(np.float32))
+
+    with torch.no_grad():
+        model.set_rows(rows_of("rows.in"), rows_of("rows.out"))
+        model.output_norm.copy_(array("output_norm.weight") / SHARPEN)
+        for index, block in enumerate(model.blocks):
+            assert isinstance(block, Layer)
+            name = f"blk.{index}."
+            block.attn_norm.copy_(array(name + "attn_norm.weight"))
+            for key, long in ATTENTION:
+                getattr(block, key).copy_(array(f"{name}{long}.weight"))
+                getattr(block, f"{key}_bias").copy_(array(f"{name}{long}.bias"))
+            block.sinks.copy_(array(name + "attn_sinks.weight"))
+            block.ffn_norm.copy_(array(name + "post_attention_norm.weight"))
+            block.router.copy_(array(name + "ffn_gate_inp.weight"))
+            block.router_bias.copy_(array(name + "ffn_gate_inp.bias"))
+            for key, long in (("gate", "ffn_gate_exps"), ("up", "ffn_up_exps")):
+                getattr(block, key).copy_(array(f"{name}{long}.weight", -1, model.shape.dim))
+                getattr(block, f"{key}_bias").copy_(array(f"{name}{long}.bias", -1))
+            down = array(name + "ffn_down_exps.weight").transpose(0, 1).flatten(1)
+            block.down.copy_(down)
+            block.down_bias.copy_(array(name + "ffn_down_exps.bias"))
+
+
+def blend(model: Tiny, core: Path, share: float) -> None:
+    """Moves `model` towards a core: `share` (0 … 1) of every weight is the core's then."""
+    with torch.no_grad():
+        mine = [p.clone() for p in model.parameters()]
+        fill(model, core)
+        for p, own in zip(model.parameters(), mine, strict=True):
+            p.copy_((1 - share) * own + share * p)

@@ -1,0 +1,142 @@
+"""The work of `agent parse`: lines of ids or markup in, segments and repairs out."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from openai_harmony import HarmonyEncoding
+
+from agent.cli.parse import run
+
+Answers = tuple[int, list[dict[str, Any]]]
+
+
+def parse(
+    data: str | bytes,
+    *,
+    text: bool = False,
+    tools: list[str] | None = None,
+    format: str = "harmony",
+) -> Answers:
+    raw = data.encode() if isinstance(data, str) else data
+    stdin = io.TextIOWrapper(io.BytesIO(raw), encoding="utf-8")
+    stdout = io.StringIO()
+    code = run(stdin, stdout, text=text, tools=tools, format=format)
+    return code, [json.loads(line) for line in stdout.getvalue().splitlines()]
+
+
+pytestmark = pytest.mark.usefixtures("encoding")
+
+
+def test_a_line_of_ids(encoding: HarmonyEncoding) -> None:
+    markup = "<|channel|>commentary to=mcp.code_interpreter code<|message|>1+1<|call|>"
+    ids = encoding.encode(markup, allowed_special="all")
+    code, answers = parse(f"{json.dumps(ids)}\n[]\n", tools=["python"])
+    assert code == 0
+    assert answers == [
+        {
+            "segments": [
+                {
+                    "kind": "tool",
+                    "recipient": "python",
+                    "raw_recipient": "mcp.code_interpreter",
+                    "text": "1+1",
+                    "complete": True,
+                },
+                {
+                    "kind": "stop",
+                    "recipient": None,
+                    "raw_recipient": None,
+                    "text": "",
+                    "complete": True,
+                },
+            ],
+            "repairs": [],
+        },
+        {"segments": [], "repairs": []},
+    ]
+
+
+def test_text_is_markup() -> None:
+    code, [answer] = parse("<|channel|>??<|message|>naïve\n", text=True)
+    assert code == 0
+    [segment] = answer["segments"]
+    assert (segment["kind"], segment["text"], segment["complete"]) == (
+        "reasoning",
+        "naïve\n",
+        False,
+    )
+    assert answer["repairs"] == [{"rule": "channel_unknown", "at": 0, "text": "??"}]
+
+
+@pytest.mark.parametrize(
+    ("tools", "kind", "recipient"),
+    [
+        (None, "tool", "a.b"),
+        ([], "tool_unknown", "a.b"),
+        (["functions.a__b"], "tool", "functions.a__b"),
+    ],
+)
+def test_declared_tools(tools: list[str] | None, kind: str, recipient: str | None) -> None:
+    markup = "<|channel|>commentary to=a.b<|message|>{}<|call|>"
+    _, [answer] = parse(markup, text=True, tools=tools)
+    segment = answer["segments"][0]
+    assert (segment["kind"], segment["recipient"], segment["raw_recipient"]) == (
+        kind,
+        recipient,
+        "a.b",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"foo", b"", b"5", b"{}", b"[1,[2]]", b"[1.5]", b"[true]", b'["1"]', b"\xff", b"[" * 100_000]
+    + [b"[" + b"9" * 5000 + b"]"],
+)
+def test_a_line_that_is_no_array_of_ids(line: bytes) -> None:
+    code, answers = parse(b"[64]\n" + line + b"\n[64]\n")
+    assert code == 1
+    assert [list(answer) for answer in answers] == [
+        ["segments", "repairs"],
+        ["error"],
+        ["segments", "repairs"],
+    ]
+
+
+def test_ids_that_do_not_exist() -> None:
+    code, [answer] = parse("[-1, 99999999999999999999999, 64]")
+    assert code == 0
+    assert [segment["text"] for segment in answer["segments"]] == ["a"]
+
+
+def test_text_that_is_not_utf8() -> None:
+    code, answers = parse(b"a\xff", text=True)
+    assert code == 1 and list(answers[0]) == ["error"]
+
+
+def test_another_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse("[]", format="klingon") == (2, [])
+    said = (
+        "The format 'klingon' is not known; there is harmony, qwen3, qwen3-coder, llama3, plain.\n"
+    )
+    assert capsys.readouterr().err == said
+
+
+def test_ids_of_other_families_need_their_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse("[]", format="qwen3") == (2, [])
+    assert "--text" in capsys.readouterr().err
+
+
+def test_other_families_as_text() -> None:
+    markup = '<think>hm</think>\n\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    code, [answer] = parse(markup + "<|im_end|>", text=True, tools=["f"], format="qwen3")
+    assert code == 0 and answer["repairs"] == []
+    found = [(s["kind"], s["recipient"], s["text"], s["complete"]) for s in answer["segments"]]
+    assert found == [
+        ("reasoning", None, "hm", True),
+        ("tool", "f", '{"a": 1}', True),
+        ("stop", None, "", True),
+    ]

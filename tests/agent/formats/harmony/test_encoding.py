@@ -1,0 +1,127 @@
+"""The vocabulary comes from the model, whatever the machine's folders and network allow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import gguf as gguf_library
+import pytest
+
+from agent.engine.placement import gguf_header
+from agent.engine.protocol import EngineError
+from agent.formats.harmony import encoding
+from agent.tiny import vocabulary as tiny
+
+
+def spelled(tokens: Iterable[bytes]) -> list[str]:
+    """GPT-2's spelling of byte strings, by its definition."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    character = {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(others)}
+    return ["".join(character[b] for b in token) for token in tokens]
+
+
+@pytest.fixture(scope="module")
+def gpt_oss(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GGUF with the tokenizer of GPT-OSS and nothing else."""
+    path = tmp_path_factory.mktemp("vocabulary") / "gpt-oss.gguf"
+    tokens = spelled(tiny.tokens())
+    tokens += [tiny.special_name(id) for id in range(tiny.ORDINARY, tiny.SIZE)]
+    return write(path, tokens)
+
+
+def write(path: Path, tokens: list[str]) -> Path:
+    writer = gguf_library.GGUFWriter(path, "gpt-oss")
+    writer.add_array("of.arrays", [[1, 2], [3]])
+    writer.add_bool("flag", True)
+    writer.add_float64("float", 0.5)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_merges(["a b", "c d"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_ranks_are_rebuilt_to_the_byte(gpt_oss: Path) -> None:
+    assert encoding.ranks_from_gguf(gpt_oss) == tiny.ranks()
+
+
+def test_another_tokenizer_is_told_so(gguf: Path, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="is not o200k_harmony"):
+        encoding.ranks_from_gguf(gguf)
+    similar = write(tmp_path / "x.gguf", [f"t{id}" for id in range(tiny.SIZE)])
+    with pytest.raises(EngineError, match="is not o200k_harmony"):
+        encoding.ranks_from_gguf(similar)
+
+
+def test_a_header_is_read(gpt_oss: Path) -> None:
+    values = gguf_header.read(gpt_oss)
+    assert values["general.architecture"] == "gpt-oss"
+    assert values["flag"] is True and values["float"] == 0.5
+    assert values["tokenizer.ggml.merges"] == [b"a b", b"c d"]
+    assert "tokenizer.ggml.tokens" not in gguf_header.read(gpt_oss, last="tokenizer.ggml.model")
+
+
+@pytest.mark.parametrize("length", [0, 3, 20, 100, 1000, 2_000_000])
+def test_a_header_cut_short(gpt_oss: Path, tmp_path: Path, length: int) -> None:
+    (tmp_path / "x.gguf").write_bytes(gpt_oss.read_bytes()[:length])
+    with pytest.raises(EngineError, match="not all of one"):
+        gguf_header.read(tmp_path / "x.gguf")
+
+
+ENCODE = """
+import sys
+from pathlib import Path
+from agent.formats.harmony import encoding
+from agent.engine.protocol import EngineError
+from agent.tiny import vocabulary as tiny
+
+given = {"file": tiny.ranks, "bytes": tiny.ranks(), "wrong": b"", "none": None}[sys.argv[1]]
+try:
+    print(encoding.encoding(given, Path(sys.argv[2])).encode("hi <|end|>", allowed_special="all"))
+    assert encoding.encoding(given, Path("elsewhere")) is encoding.encoding(given)
+except EngineError as error:
+    print(error)
+"""
+
+
+def encode(ranks: str, folder: Path) -> str:
+    """What a new process without network prints; its environment is left as it was."""
+    env = {**os.environ, "https_proxy": "http://127.0.0.1:9", "TIKTOKEN_ENCODINGS_BASE": "/none"}
+    ran = subprocess.run(
+        [sys.executable, "-c", ENCODE, ranks, folder], env=env, capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return ran.stdout.strip()
+
+
+HI = "[3686, 220, 200007]"
+
+
+def test_the_encoding_is_kept_and_found_again(tmp_path: Path) -> None:
+    assert encode("file", tmp_path / "new" / "folder") == HI
+    assert [file.name for file in (tmp_path / "new" / "folder").iterdir()] == [encoding.FILE]
+    assert encode("none", tmp_path / "new" / "folder") == HI
+
+
+def test_a_damaged_file_is_written_again(tmp_path: Path) -> None:
+    (tmp_path / encoding.FILE).write_bytes(tiny.ranks()[:1000])
+    assert encode("bytes", tmp_path) == HI
+    assert (tmp_path / encoding.FILE).read_bytes() == tiny.ranks()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert encode("bytes", tmp_path / "file") == HI
+
+
+def test_wrong_ranks(tmp_path: Path) -> None:
+    assert "not o200k_harmony" in encode("wrong", tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,204 @@
+"""Messages as ids: openai-harmony's where that is right, our own where it is not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai_harmony import (
+    Author,
+    Conversation,
+    DeveloperContent,
+    HarmonyEncoding,
+    Message,
+    ReasoningEffort,
+    RenderConversationConfig,
+    Role,
+    SystemContent,
+    ToolDescription,
+)
+
+from agent.formats import tokenizer_text as text_module
+from agent.formats.harmony.renderer import Renderer
+from agent.formats.protocol import FunctionTool
+from agent.formats.tokenizer_text import Tokenised, parts
+from tests.support import harmony_streams
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+BROWSER = tuple(FunctionTool(f"browser.{name}", "", {}) for name in ("search", "open", "find"))
+WEATHER = FunctionTool("get_weather", "The weather\nof a city.", SCHEMA)
+
+
+def test_equals_openai_harmonys_whole_conversation(
+    encoding: HarmonyEncoding, renderer: Renderer
+) -> None:
+    system = (
+        SystemContent.new()
+        .with_conversation_start_date("2026-11-21")
+        .with_reasoning_effort(ReasoningEffort.LOW)
+        .with_python_tool()
+        .with_browser_tool()
+    )
+    developer = (
+        DeveloperContent.new()
+        .with_instructions("Be brief.")
+        .with_function_tools([ToolDescription.new(WEATHER.name, WEATHER.description, SCHEMA)])
+    )
+    tool = Author.new(Role.TOOL, "functions.get_weather")
+    messages = [
+        Message.from_role_and_content(Role.SYSTEM, system),
+        Message.from_role_and_content(Role.DEVELOPER, developer),
+        Message.from_role_and_content(Role.USER, "Grüße <|end|>"),
+        Message.from_role_and_content(Role.ASSISTANT, "I look.").with_channel("commentary"),
+        Message.from_author_and_content(tool, "rain")
+        .with_channel("commentary")
+        .with_recipient("assistant"),
+        Message.from_role_and_content(Role.ASSISTANT, "Rain.").with_channel("final"),
+    ]
+    theirs = encoding.render_conversation_for_completion(
+        Conversation.from_messages(messages),
+        Role.ASSISTANT,
+        RenderConversationConfig(auto_drop_analysis=False),
+    )
+    ours = (
+        renderer.system(date="2026-11-21", effort="low", python=True, own=BROWSER, functions=True)
+        + renderer.developer("Be brief.", [WEATHER])
+        + renderer.user("Grüße <|end|>")
+        + renderer.assistant_preamble("I look.")
+        + renderer.tool_result("functions.get_weather", "rain")
+        + renderer.assistant_final("Rain.")
+        + renderer.assistant_open()
+    )
+    assert ours == theirs
+
+
+def test_without_functions_the_system_message_names_none(
+    encoding: HarmonyEncoding, renderer: Renderer
+) -> None:
+    ids = renderer.system(date="2026-11-21", effort="high", python=False, functions=False)
+    text = encoding.decode(ids)
+    assert "Reasoning: high" in text and "Current date: 2026-11-21" in text
+    assert "functions" not in text and "python" not in text
+    assert renderer.developer(None, []) == []
+
+
+@pytest.mark.parametrize(
+    ("recipient", "arguments", "json", "written"),
+    [
+        (
+            "functions.files__read",
+            '{"path":"a"}',
+            True,
+            "<|start|>assistant<|channel|>commentary to=functions.files__read "
+            '<|constrain|>json<|message|>{"path":"a"}<|call|>',
+        ),
+        (
+            "python",
+            "print(1)",
+            False,
+            "<|start|>assistant<|channel|>analysis to=python code<|message|>print(1)<|call|>",
+        ),
+    ],
+)
+def test_a_call_has_the_form_that_the_model_writes(
+    encoding: HarmonyEncoding,
+    renderer: Renderer,
+    recipient: str,
+    arguments: str,
+    json: bool,
+    written: str,
+) -> None:
+    ids = renderer.call(recipient, arguments, json)
+    assert ids == encoding.encode(written, allowed_special="all")
+
+
+@pytest.mark.parametrize(
+    ("recipient", "channel"), [("functions.f", "commentary"), ("python", "analysis")]
+)
+def test_a_tool_writes_its_own_result(
+    encoding: HarmonyEncoding, renderer: Renderer, recipient: str, channel: str
+) -> None:
+    ids = renderer.tool_result(recipient, "out")
+    header = f"<|start|>{recipient} to=assistant<|channel|>{channel}<|message|>"
+    assert encoding.decode(ids) == header + "out<|end|>"
+
+
+def test_a_name_cannot_break_a_header(encoding: HarmonyEncoding, renderer: Renderer) -> None:
+    ids = renderer.tool_result("functions.read file\n<|start|>system", "x")
+    assert encoding.decode(ids).startswith("<|start|>functions.read_file___start__system to=")
+    assert encoding.decode(renderer.tool_result("", "x")).startswith("<|start|>unknown to=")
+
+
+# --- any text -----------------------------------------------------------------------------------------
+
+texts = st.text(max_size=50) | st.sampled_from(["<|end|>", "\x00", "a\ud800b", "\ud83d\ude00", ""])
+
+
+@given(text=texts)
+def test_what_is_rendered_parses_back(
+    encoding: HarmonyEncoding, renderer: Renderer, text: str
+) -> None:
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    for ids, kind in (
+        (renderer.assistant_final(text), "final"),
+        (renderer.call("functions.f", text, json=True), "tool"),
+        (renderer.call("python", text, json=False), "tool"),
+    ):
+        found = harmony_streams.segments(harmony_streams.parse(encoding, ids[2:]))
+        assert (found[0]["kind"], found[0]["text"]) == (kind, whole)
+    assert renderer.user(text)[-1] == renderer.tool_result("python", text)[-1] == 200007
+
+
+@pytest.mark.parametrize("run", ["a", "-", " ", "\n", "क्ष", "漢"])
+def test_a_long_run(encoding: HarmonyEncoding, renderer: Renderer, run: str) -> None:
+    """openai-harmony alone takes seconds for these; a million letters end the process."""
+    text = f"x{run * (100_000 // len(run))}y"
+    began = time.process_time()
+    ids = renderer.user(text)
+    assert renderer.developer(text, [FunctionTool("f", text, {"description": text})])
+    assert time.process_time() - began < 10
+    assert encoding.decode(ids) == f"<|start|>user<|message|>{text}<|end|>"
+
+
+def test_ordinary_text_has_its_ordinary_tokens(
+    encoding: HarmonyEncoding, renderer: Renderer
+) -> None:
+    text = "Words of all kinds, 1234567 figures. " * 200
+    assert renderer.user(text)[3:-1] == encoding.encode(text)
+
+
+_PIECES = st.sampled_from([*"aZé漢한क्0٣²½ \n\t'’.,;-/_=(🙂\u0301", "don't", "  ", "\n\n", " /"])
+
+
+@given(st.lists(_PIECES, min_size=40, max_size=120))
+def test_cuts_change_no_token(encoding: HarmonyEncoding, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_module, "PART", 16)
+        cut = list(parts(text))
+    assert len(cut) > 1 and "".join(cut) == text
+    found = [id_ for part in cut for id_ in encoding.encode(part, disallowed_special=())]
+    # Only where there is no break in sight is it cut anyhow.
+    assert found == encoding.encode(text, disallowed_special=()) or 32 in map(len, cut)
+
+
+def test_a_text_that_is_tokenised_already(renderer: Renderer) -> None:
+    text = Tokenised("<|end|>")
+    text.ids = [1, 2, 3]
+    ids = renderer.tool_result("python", text)
+    assert ids == [*renderer.tool_result("python", "")[:-1], 1, 2, 3, ids[-1]]
+
+
+def test_its_own_namespaces_stand_in_the_system_message(
+    encoding: HarmonyEncoding, renderer: Renderer
+) -> None:
+    command = {"type": "object", "properties": {"cmd": {"type": "array"}}, "required": ["cmd"]}
+    own = (BROWSER[1], FunctionTool("container.exec", "Runs a command.", command))
+    ids = renderer.system(date="2026-11-21", effort="low", python=False, own=own, functions=False)
+    text = encoding.decode(ids)
+    assert "namespace browser {" in text and "type open = (_:" in text
+    assert "type search" not in text, "only what is offered"
+    assert "namespace container {\n\n// Runs a command.\ntype exec = (_: {" in text
+    assert "analysis" in encoding.decode(renderer.call("container.exec", "{}", True))

@@ -1,0 +1,165 @@
+"""The older endpoint: the same turns, in the shape that older clients read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.agent.server.test_disconnect import connect, started
+from tests.agent.server.test_tool_selection import CODE, seen
+from tests.support.endpoint import Serve, Served
+from tests.support.scripts import HELLO, LONG, WEATHER, call, final, preamble, python, thought
+
+NESTED = {"type": "function", "function": {k: v for k, v in WEATHER.items() if k != "type"}}
+USER: list[Any] = [{"role": "user", "content": "Oslo?"}]
+
+
+async def streamed(served: Served, **body: Any) -> tuple[dict[str, Any], list[Any]]:
+    """The message as a client puts it together, and the chunks."""
+    message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": {}}
+    stream = await served.client().chat.completions.create(
+        model="default", stream=True, stream_options={"include_usage": True}, **body
+    )
+    chunks = [chunk async for chunk in stream]
+    for chunk in chunks[:-1]:
+        (choice,) = chunk.choices
+        delta = choice.delta.model_dump(exclude_none=True)
+        for name in ("content", "reasoning_content"):
+            message[name] += delta.get(name, "")
+        for one in delta.get("tool_calls", ()):
+            whole = message["tool_calls"].setdefault(one["index"], {"arguments": ""})
+            whole |= {"id": one["id"], "name": one["function"]["name"]} if "id" in one else {}
+            whole["arguments"] += one["function"]["arguments"]
+    message["finish_reason"] = chunks[-2].choices[0].finish_reason
+    return message, chunks
+
+
+async def test_stream_and_body_say_the_same(serve: Serve) -> None:
+    served = await serve(thought("Hm.") + preamble("First.") + final("Then."))
+    message, chunks = await streamed(served, messages=USER)
+    body = await served.client().chat.completions.create(model="default", messages=USER)
+    (choice,) = body.choices
+    assert message["content"] == choice.message.content == "First.\n\nThen."
+    assert message["reasoning_content"] == "Hm."
+    assert choice.message.model_dump()["reasoning_content"] == "Hm."
+    assert message["finish_reason"] == choice.finish_reason == "stop"
+    assert len({chunk.id for chunk in chunks}) == 1 and chunks[0].id.startswith("chatcmpl-")
+    assert chunks[-1].choices == [] and chunks[-1].usage and body.usage
+    assert chunks[-1].usage.completion_tokens == body.usage.completion_tokens > 0
+    assert chunks[-1].usage.completion_tokens_details.reasoning_tokens == 2
+
+
+async def test_functions_there_and_back(serve: Serve) -> None:
+    asked = thought("Weather.") + call("get_weather", place="Oslo")
+    served = await serve(asked, final("Cold."), asked)
+    body = await served.client().chat.completions.create(
+        model="default", messages=USER, tools=[NESTED]
+    )
+    (choice,) = body.choices
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    (made,) = choice.message.tool_calls or ()
+    assert made.type == "function" and json.loads(made.function.arguments) == {"place": "Oslo"}
+    before = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
+    said = choice.message.model_dump(exclude_none=True)
+    result = {"role": "tool", "tool_call_id": made.id, "content": "-3 °C"}
+    answer = await served.client().chat.completions.create(
+        model="default", messages=[*USER, said, result], tools=[NESTED]
+    )
+    assert answer.choices[0].message.content == "Cold."
+    after = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
+    assert after[: len(before)] == before, "what the model wrote is kept, to the token"
+    message, _ = await streamed(served, messages=USER, tools=[NESTED])
+    (again,) = message["tool_calls"].values()
+    assert (again["name"], again["arguments"]) == ("get_weather", '{"place": "Oslo"}')
+    assert message["finish_reason"] == "tool_calls"
+
+
+async def test_settings_reach_the_turn(serve: Serve) -> None:
+    served = await serve(HELLO)
+    await served.client().chat.completions.create(
+        model="tiny",
+        messages=[
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE]},
+        ],
+        temperature=0.5,
+        max_completion_tokens=50,
+        reasoning_effort="high",
+        response_format={"type": "json_object"},
+    )
+    (turn,) = served.turns
+    assert turn.options.max_output_tokens == 50 and turn.options.sampling.temperature == 0.5
+    markup = seen(served)
+    assert "Be brief." in markup and "Reasoning: high" in markup and "# Response Formats" in markup
+    assert "<|message|>a\n[There was an image here" in markup
+    assert turn.response.store is False
+
+
+IMAGE: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+async def test_a_limit_and_a_demand(serve: Serve) -> None:
+    served = await serve(final("one two three four"), '{"place": "Oslo"}<|call|>')
+    client = served.client()
+    cut = await client.chat.completions.create(model="default", messages=USER, max_tokens=5)
+    assert cut.choices[0].finish_reason == "length"
+    demanded = await client.chat.completions.create(
+        model="default",
+        messages=USER,
+        tools=[NESTED],
+        tool_choice={"type": "function", "function": {"name": "get_weather"}},
+    )
+    assert demanded.choices[0].message.tool_calls
+
+
+async def test_our_tools_can_be_named_here_too(serve: Serve) -> None:
+    served = await serve(python("print(6*7)"), final("42"), tools="python")
+    answer = await served.client().chat.completions.create(
+        model="default", messages=USER, tools=[CODE]
+    )
+    assert answer.choices[0].message.content == "42"
+
+
+async def test_what_is_refused(serve: Serve) -> None:
+    served = await serve(HELLO, context=400)
+    client = served.client()
+    refused: list[tuple[dict[str, Any], str | None]] = [
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "y"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": "word " * 500}]}, "messages"),
+        ({"messages": USER, "n": 2}, "n"),
+        ({"messages": USER, "stop": ["x"]}, "stop"),
+        ({"messages": USER, "tools": [{"type": "function"}]}, "tools[0].name"),
+        (
+            {"messages": USER, "response_format": {"type": "json_schema"}},
+            "response_format.json_schema",
+        ),
+    ]
+    for body, param in refused:
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.chat.completions.create(model="default", **body)
+        assert caught.value.param == param, body
+    assert not served.turns
+
+
+async def test_a_failure_on_the_way_is_an_error(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(HELLO)
+    await served.runtime.ready()
+    monkeypatch.setattr(served.runtime.format, "parser", lambda recipients: 1 / 0)
+    with pytest.raises(openai.APIError, match="log file"):
+        await streamed(served, messages=USER)
+
+
+async def test_leaving_cancels_here_too(serve: Serve) -> None:
+    served = await serve(LONG)
+    body = {"messages": USER, "stream": True}
+    leaving = await connect(served, body, path="/v1/chat/completions")
+    turn = await started(served)
+    leaving.close()
+    assert (await turn.done()).status == "cancelled"

@@ -1,0 +1,51 @@
+"""A message that is edited or retried costs what is new of it: the rest is in the engine's memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.conversation.conversation import Conversation, User
+from agent.engine.protocol import Sampling
+from agent.formats.tokenizer_text import alike
+from agent.runtime.runtime import Runtime
+from agent.turn.loop import Turn
+from agent.turn.options import Options
+from tests.support.runtimes import MakeRuntime
+
+GREEDY = Options(sampling=Sampling(temperature=0))
+
+
+async def ask(runtime: Runtime, conversation: Conversation, text: str) -> tuple[list[int], int]:
+    """The prompt of its one generation, and how much of it was in the engine's memory."""
+    turn = Turn(runtime, conversation, [User(text)], GREEDY)
+    turn.prepare()
+    prompt = conversation.prompt(runtime.format)
+    response = await turn.start().done()
+    assert response.status == "completed" and response.usage
+    assert len(turn.generated) == 1
+    return prompt, response.usage.input_tokens_details.cached_tokens
+
+
+@pytest.mark.slow
+async def test_a_retry_and_an_edit_reuse_what_they_share(make_runtime: MakeRuntime) -> None:
+    runtime = await make_runtime()
+    conversation = Conversation("c")
+    await ask(runtime, conversation, "hello")
+    before = len(conversation.entries)
+    shared = len(conversation.ids())
+    second, _ = await ask(runtime, conversation, "thank you")
+    last = conversation.entries[-1].ids
+
+    retried = conversation.branch("retried", before)
+    prompt, cached = await ask(runtime, retried, "thank you")
+    assert prompt == second and cached >= shared
+    # Of the very same prompt one token is computed again, for the next one's scores.
+    assert cached == len(prompt) - 1
+    assert retried.entries[-1].ids == last, "greedy: the same answer, from the same memory"
+
+    edited = conversation.branch("edited", before)
+    prompt, cached = await ask(runtime, edited, "What can you do?")
+    assert cached == alike(prompt, second) >= shared
+
+    assert conversation.entries[:before] == edited.entries[:before]
+    assert len(conversation.entries) == len(edited.entries), "the first is as it was"

@@ -1,0 +1,383 @@
+"""Conversations are kept, go on, and survive what ends a process."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.conversation.conversation import Conversation, Entry
+from agent.events import Response
+from agent.store.conversations import Store, StoreError
+
+
+def response(status: str = "in_progress", name: str = "resp_1") -> Response:
+    return Response(id=name, created_at=0, model="tiny", status=status)  # type: ignore[arg-type]
+
+
+BEGIN = """
+import os, sys
+from pathlib import Path
+from agent.conversation.conversation import Conversation
+from agent.events import Response
+from agent.store.conversations import Store
+store = Store(Path(sys.argv[1]))
+store.begin(Conversation("c"), "go", Response(id="resp_1", created_at=0, model="tiny"))
+"""
+
+
+def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    talk = Conversation("conv_1", [Entry([1, 2, 200006]), Entry([3], reasoning=True)])
+    store.begin(talk, "Hello\nthere", response())
+    store.finish(talk, response("completed"))
+    store.close()
+    again = Store(tmp_path / "store.sqlite")
+    assert again.load("conv_1").entries == talk.entries
+    assert again.load(None).id == again.load("conv").id == "conv_1"
+    (summary,) = again.summaries()
+    assert (summary.title, summary.turns) == ("Hello", 1)
+    (turn,) = again.turns("conv_1")
+    assert turn.prompt == "Hello\nthere" and turn.response.status == "completed"
+
+
+def test_a_second_turn_replaces_what_changed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    talk = Conversation("c", [Entry([1]), Entry([2], reasoning=True)])
+    store.begin(talk, "one", response())
+    store.finish(talk, response("completed"))
+    talk.end_turn()
+    talk.entries.append(Entry([3]))
+    store.begin(talk, "two", response(name="resp_2"))
+    store.finish(talk, response("completed", "resp_2"))
+    assert [entry.ids for entry in store.load("c").entries] == [[1], [3]]
+
+
+def test_a_turn_whose_process_is_gone_is_marked_failed(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    code = f"{BEGIN}os.kill(os.getpid(), 9)\n"
+    subprocess.run([sys.executable, "-I", "-c", code, str(path)], check=False)
+    lost = Store(path).turns("c")[0].response
+    assert lost.status == "failed" and lost.error and lost.error.code == "server_error"
+
+
+def test_a_turn_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", f"{BEGIN}print(flush=True)\ninput()\n", str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as other:  # fmt: skip
+        assert other.stdout and other.stdin
+        other.stdout.readline()
+        assert Store(path).turns("c")[0].response.status == "in_progress"
+        other.stdin.write(b"\n")
+
+
+def test_what_cannot_be_found_is_said(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    with pytest.raises(StoreError, match="no conversation"):
+        store.load(None)
+    for name in ("ab", "ac"):
+        store.begin(Conversation(name), "go", response(name=name))
+    with pytest.raises(StoreError, match="more than one"):
+        store.load("a")
+    with pytest.raises(StoreError, match="no conversation"):
+        store.load("%")
+
+
+def test_a_store_that_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "store.sqlite").write_text("this is no database, but a letter " * 100)
+    with pytest.raises(StoreError, match=r"store\.sqlite"):
+        Store(tmp_path / "store.sqlite")
+
+
+def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    Store(tmp_path / "store.sqlite").close()
+    assert (tmp_path / "store.sqlite").stat().st_mode & 0o077 == 0
+
+
+def test_two_processes_may_use_it(tmp_path: Path) -> None:
+    one, two = Store(tmp_path / "s.sqlite"), Store(tmp_path / "s.sqlite")
+    one.begin(Conversation("a"), "go", response(name="r1"))
+    two.begin(Conversation("b"), "go", response(name="r2"))
+    assert {s.id for s in one.summaries()} == {"a", "b"}
+    assert sqlite3.connect(tmp_path / "s.sqlite").execute("pragma journal_mode").fetchone() == (
+        "wal",
+    )
+
+
+# --- files of earlier and later versions ---
+
+
+def first_version(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.executescript((Path(__file__).parent / "first_store.sql").read_text())
+    db.execute("pragma journal_mode = wal")
+    db.close()
+
+
+def test_a_store_of_the_first_version_opens(tmp_path: Path) -> None:
+    first_version(tmp_path / "store.sqlite")
+    store = Store(tmp_path / "store.sqlite")
+    long = store.load("conv_3b")
+    assert [entry.role for entry in long.entries] == [
+        "user", "assistant", "result", "assistant", "user", "assistant",
+    ]  # fmt: skip
+    turns = store.turns(long.id)
+    assert [(turn.prompt, turn.start) for turn in turns] == [("What is 12*34?", 0), ("hello", 4)]
+    assert {(summary.title, summary.turns) for summary in store.summaries()} == {
+        ("What is 12*34?", 2), ("hello", 1),
+    }  # fmt: skip
+    branch = store.fork(long, 4)
+    assert store.load(branch.id).entries == long.entries[:4]
+
+
+def test_a_turn_that_left_nothing_in_a_first_store(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    first_version(path)
+    db = sqlite3.connect(path)
+    db.execute(
+        "insert into turns select 'resp_0', conversation, 'too long', 'failed', response, 1, 0"
+        " from turns where prompt = 'What is 12*34?'"
+    )
+    db.commit()
+    db.close()
+    store = Store(path)
+    assert [turn.start for turn in store.turns(store.find("conv_3b"))] == [None, 0, 4]
+
+
+def test_a_store_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    Store(path).close()
+    db = sqlite3.connect(path)
+    db.execute("pragma user_version = 99")
+    db.close()
+    with pytest.raises(StoreError, match="a newer version"):
+        Store(path)
+
+
+# --- two processes ---
+
+TALK = """
+import sys
+from pathlib import Path
+from agent.conversation.conversation import Conversation, Entry
+from agent.events import Response
+from agent.store.conversations import Store
+path, name = Path(sys.argv[1]), sys.argv[2]
+store = Store(path)
+for number in range(20):
+    talk = store.load("shared") if sys.argv[3:] else Conversation(f"{name}{number}")
+    made = Response(id=f"{name}_{number}", created_at=0, model="tiny", status="completed")
+    store.begin(talk, "go", made)
+    talk.entries += [Entry([number, ord(name)], role="user"), Entry([number], role="assistant")]
+    store.finish(talk, made)
+"""
+
+
+def together(path: Path, *arguments: str) -> None:
+    """Three processes at once."""
+    command = [sys.executable, "-P", "-c", TALK, str(path)]
+    running = [subprocess.Popen([*command, name, *arguments]) for name in "abc"]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("old", [False, True])
+def test_processes_that_begin_at_once(tmp_path: Path, old: bool) -> None:
+    """Each makes or upgrades the tables, or finds them made; no turn is lost."""
+    if old:
+        first_version(tmp_path / "s.sqlite")
+    together(tmp_path / "s.sqlite")
+    store = Store(tmp_path / "s.sqlite")
+    names = {f"{name}{number}" for name in "abc" for number in range(20)}
+    assert names <= {summary.id for summary in store.summaries()}
+    assert store.load("b7").entries == [Entry([7, 98], role="user"), Entry([7], role="assistant")]
+
+
+@pytest.mark.slow
+def test_processes_that_go_on_with_one_conversation(tmp_path: Path) -> None:
+    """Who comes second goes on in a branch: what was said is kept, once, and in order."""
+    path = tmp_path / "s.sqlite"
+    store = Store(path)
+    tell(store, Conversation("shared"), "first", 99)
+    together(path, "the same")
+    said = set()
+    for summary in store.summaries():
+        talk = store.load(summary.id)
+        asked = [tuple(entry.ids) for entry in talk.entries if entry.role == "user"]
+        assert len(talk.entries) == 2 * len(asked) == 2 * summary.turns
+        said |= set(asked)
+    told = {(number, ord(name)) for name in "abc" for number in range(20)}
+    assert said == told | {(99, 0)}
+
+
+def test_a_turn_that_another_process_overtook_is_a_branch(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    talk = Conversation("c")
+    store.begin(talk, "one", response())
+    talk.entries += [Entry([1]), Entry([2])]
+    store.finish(talk, response("completed"))
+    ours, theirs = store.load("c"), store.load("c")
+    store.begin(ours, "ours", response(name="resp_2"))
+    store.begin(theirs, "theirs", response(name="resp_3"))
+    ours.entries.append(Entry([3]))
+    theirs.entries.append(Entry([4]))
+    store.finish(ours, response("completed", "resp_2"))
+    store.finish(theirs, response("completed", "resp_3"))
+    assert ours.id == "c" and (theirs.parent, theirs.shared) == ("c", 2)
+    assert [entry.ids for entry in store.load("c").entries] == [[1], [2], [3]]
+    assert [entry.ids for entry in store.load(theirs.id).entries] == [[1], [2], [4]]
+    assert [turn.prompt for turn in store.turns(theirs.id)] == ["one", "theirs"]
+    assert [turn.prompt for turn in store.turns("c")] == ["one", "ours"]
+
+
+# --- the tree ---
+
+
+def open_call(store: Store) -> Conversation:
+    """A turn that waits for the client's result, what it thought included."""
+    talk = Conversation("c")
+    store.begin(talk, "one", response())
+    talk.entries += [Entry([1]), Entry([2], reasoning=True), Entry([3])]
+    store.finish(talk, response("completed"))
+    return talk
+
+
+def answer(store: Store, talk: Conversation, number: int) -> None:
+    """The result and the answer; what was thought goes."""
+    store.begin(talk, "result", response(name=f"resp_{number}"))
+    talk.entries += [Entry([number]), Entry([number + 1])]
+    talk.end_turn()
+    store.finish(talk, response("completed", f"resp_{number}"))
+
+
+def ids(store: Store, name: str) -> list[int]:
+    return [number for entry in store.load(name).entries for number in entry.ids]
+
+
+@pytest.mark.parametrize("first", ["c", "b"])
+def test_a_branch_in_the_middle_of_a_turn_keeps_what_it_had(tmp_path: Path, first: str) -> None:
+    """Thoughts before its edge go when the turn ends, in the branch and in what it branched from."""
+    store = Store(tmp_path / "s.sqlite")
+    talk = open_call(store)
+    branch, waiting = store.fork(talk), store.fork(talk)
+    for each in (talk, branch) if first == "c" else (branch, talk):
+        answer(store, each, 10 if each is talk else 20)
+    assert ids(store, "c") == [1, 3, 10, 11]
+    assert ids(store, branch.id) == [1, 3, 20, 21]
+    assert ids(store, waiting.id) == [1, 2, 3]
+    answer(store, waiting, 30)
+    answer(store, store.load(branch.id), 40)
+    assert ids(store, waiting.id) == [1, 3, 30, 31]
+    assert ids(store, branch.id) == [1, 3, 20, 21, 40, 41]
+    assert [turn.prompt for turn in store.turns(waiting.id)] == ["one", "result"]
+
+
+def test_a_branch_of_what_another_process_changed_meanwhile(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    open_call(store)
+    ours, theirs, forked = store.load("c"), store.load("c"), store.load("c")
+    answer(store, ours, 10)
+    store.begin(theirs, "result", response(name="resp_20"))
+    theirs.entries += [Entry([20]), Entry([21], reasoning=True), Entry([22])]
+    store.finish(theirs, response("completed", "resp_20"))
+    assert ids(store, "c") == [1, 3, 10, 11]
+    assert ids(store, theirs.id) == [1, 2, 3, 20, 21, 22]
+    assert ids(store, store.fork(forked).id) == [1, 2, 3]
+
+
+def tell(store: Store, talk: Conversation, name: str, number: int) -> None:
+    store.begin(talk, name, response(name=f"resp_{name}"))
+    talk.entries += [Entry([number, 0], role="user"), Entry([number, 1], role="assistant")]
+    store.finish(talk, response("completed", f"resp_{name}"))
+
+
+def prompts(store: Store, name: str) -> list[str]:
+    return [turn.prompt for turn in store.turns(name)]
+
+
+def grown(tmp_path: Path) -> tuple[Store, Conversation, Conversation, Conversation]:
+    """A conversation of three turns, its second asked differently, and that one retried."""
+    store = Store(tmp_path / "s.sqlite")
+    talk = Conversation("c")
+    for number, name in enumerate(("one", "two", "three"), 1):
+        tell(store, talk, name, number)
+    edited = talk.branch("edited", 2)
+    tell(store, edited, "two, edited", 20)
+    tell(store, edited, "and on", 21)
+    retried = edited.branch("retried", 2)
+    tell(store, retried, "two, retried", 22)
+    return store, talk, edited, retried
+
+
+def test_branches_share_what_was_said_before(tmp_path: Path) -> None:
+    store, talk, edited, retried = grown(tmp_path)
+    assert store.load("c").entries == talk.entries
+    again = store.load("edited")
+    assert again.entries == talk.entries[:2] + edited.entries[2:]
+    assert prompts(store, "edited") == ["one", "two, edited", "and on"]
+    assert prompts(store, "retried") == ["one", "two, retried"]
+    assert prompts(store, "c") == ["one", "two", "three"]
+    assert retried.parent == "c", "it shares nothing of the branch that it was made from"
+    tell(store, again, "further", 30)
+    assert store.load("edited").entries == again.entries
+    rows = sqlite3.connect(tmp_path / "s.sqlite").execute("select count(*) from entries")
+    assert rows.fetchone() == (6 + 6 + 2,), "what is shared is kept once"
+    assert {s.id: s.turns for s in store.summaries()} == {"c": 3, "edited": 4, "retried": 2}
+    assert {s.title for s in store.summaries()} == {"one"}
+
+
+def test_the_alternatives_of_a_message(tmp_path: Path) -> None:
+    store, *_ = grown(tmp_path)
+    for name in ("c", "edited", "retried"):
+        assert store.alternatives(name, 2) == ["c", "edited", "retried"]
+        assert store.alternatives(name, 0) == ["c"]
+    assert store.alternatives("edited", 4) == ["edited"]
+    deeper = store.fork(store.load("edited"), 4)
+    tell(store, deeper, "and off", 40)
+    assert store.alternatives(deeper.id, 4) == ["edited", deeper.id]
+    assert store.alternatives(deeper.id, 2) == ["c", "edited", "retried"]
+
+
+def test_what_a_branch_needs_outlives_its_parent(tmp_path: Path) -> None:
+    store, talk, edited, _ = grown(tmp_path)
+    store.delete("c")
+    with pytest.raises(StoreError):
+        store.load("c")
+    assert [s.id for s in store.summaries()] == ["retried", "edited"]
+    assert store.load("edited").entries == talk.entries[:2] + edited.entries[2:]
+    assert prompts(store, "retried") == ["one", "two, retried"]
+    db = sqlite3.connect(tmp_path / "s.sqlite")
+    assert db.execute("select count(*) from turns where prompt = 'three'").fetchone() == (0,)
+    store.delete("edited")
+    store.delete("retried")
+    for table in ("conversations", "entries", "turns", "compactions", "shortened"):
+        assert db.execute(f"select count(*) from {table}").fetchone() == (0,)
+
+
+def test_a_branch_of_what_was_never_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    branch = Conversation("c", [Entry([1]), Entry([2])]).branch("b", 1)
+    tell(store, branch, "go on", 3)
+    assert [entry.ids for entry in store.load("b").entries] == [[1], [3, 0], [3, 1]]
+
+
+def test_who_goes_on_with_what_was_deleted_keeps_it_again(tmp_path: Path) -> None:
+    store, talk, *_ = grown(tmp_path)
+    store.delete("c")
+    tell(store, talk, "four", 4)
+    assert store.load("c").entries == talk.entries and talk.id == "c"
+
+
+def test_a_turn_whose_conversation_is_deleted_under_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s.sqlite")
+    talk = Conversation("c")
+    store.begin(talk, "go", response())
+    store.delete("c")
+    talk.entries.append(Entry([1]))
+    with pytest.raises(sqlite3.Error, match="deleted"):
+        store.finish(talk, response("completed"))

@@ -1,0 +1,108 @@
+"""What is left of a turn whose process was killed, and how a turn is seen again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import events as ev
+from agent.store.conversations import Store
+from tests.support.program import Agent
+
+CALL = (
+    "<|channel|>analysis<|message|>Better count.<|end|><|start|>assistant<|channel|>commentary"
+    ' to=functions.files__list <|constrain|>json<|message|>{"path":"."}<|call|>'
+)
+ANSWER = "<|channel|>final<|message|>" + "And so it goes on. " * 200 + "<|return|>"
+OK = "<|channel|>final<|message|>ok<|return|>"
+STORE = "state/store.sqlite"
+
+
+def killed(
+    home: Path, script: str, cwd: Path, deltas: int, of: str = "response.output_text.delta"
+) -> str:
+    """Run it until so many pieces of the answer were seen, then kill -9; what was seen."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "agent", "run", "--json-events", "--engine", script, "go"],
+        env={**os.environ, "AGENT_HOME": str(home)}, cwd=cwd, stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        seen: list[str] = []
+        assert process.stdout
+        while len(seen) < deltas:
+            event = json.loads(process.stdout.readline())
+            if event["type"] == of:
+                seen.append(event["delta"])
+        process.kill()
+    return "".join(seen)
+
+
+@pytest.mark.slow
+def test_what_was_said_before_the_kill_is_there_and_goes_on(
+    home: Path, tmp_path: Path, script: Callable[..., str], agent: Agent
+) -> None:
+    written: list[Any] = [{"markup": CALL}, {"markup": ANSWER, "delay_ms": 5}]
+    seen = killed(home, script(*written), tmp_path, 100)
+    lost = Store(home / STORE).turns(Store(home / STORE).find(None))[0].response
+    assert lost.status == "failed" and lost.error and "process ended" in lost.error.message
+    thought, call, answer = lost.output
+    assert isinstance(thought, ev.ReasoningItem) and thought.content[0].text == "Better count."
+    assert isinstance(call, ev.McpCallItem) and call.status == "completed" and call.output
+    assert isinstance(answer, ev.MessageItem) and answer.status == "incomplete"
+    kept = answer.content[0].text
+    assert "And so it goes on. And" in kept and (kept.startswith(seen) or seen.startswith(kept))
+    before = Store(home / STORE).load(None)
+    assert [entry.role for entry in before.entries] == ["user", "assistant", "result", "assistant"]
+    more = agent(
+        "run",
+        "--continue",
+        "and now?",
+        "--engine",
+        script(OK),
+    )
+    assert more.code == 0 and more.out == "ok\n"
+    after = Store(home / STORE).load(None)
+    assert after.id == before.id and after.entries[:4] == before.entries
+
+
+@pytest.mark.slow
+def test_what_a_call_had_printed_before_the_kill_is_there(
+    home: Path, tmp_path: Path, script: Callable[..., str]
+) -> None:
+    code = "import time\nprint('the first line')\ntime.sleep(1)\nprint(2)\ntime.sleep(600)"
+    calls = f"<|channel|>analysis to=python code<|message|>{code}<|call|>"
+    killed(home, script(calls), tmp_path, 2, of="agent.tool_output.delta")
+    (call,) = Store(home / STORE).turns(Store(home / STORE).find(None))[0].response.output
+    assert isinstance(call, ev.McpCallItem) and isinstance(call.error, ev.McpProtocolError)
+    assert call.error.message.startswith("the first line\n") and call.status == "failed"
+    assert call.error.message.endswith("The process ended during this turn.")
+
+
+def test_the_events_of_a_turn_are_kept_with_their_times(
+    home: Path, script: Callable[..., str], agent: Agent
+) -> None:
+    done = agent(
+        "run",
+        "--json-events",
+        "--engine",
+        script(CALL, OK),
+        "go",
+    )
+    store = Store(home / STORE)
+    response = store.turns(store.find(None))[0].response
+    times, events = zip(*store.events(response.id), strict=True)
+    assert list(times) == sorted(times) and times[0] < 60
+    assert [e.type for e in events][-1] == done.events[-1]["type"] == "response.completed"
+    assert {e.type for e in events} == {e["type"] for e in done.events}
+    assert events[-1].response == response
+    again = agent("sessions", "replay", store.find(None), "--json-events", "--speed", "1000")
+    numbers = [e["sequence_number"] for e in again.events if not e["type"].startswith("agent.")]
+    assert numbers == list(range(len(numbers)))
+    assert again.events[-1]["response"] == done.events[-1]["response"]

@@ -1,0 +1,132 @@
+"""What no grammar held a model to is checked, and said."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from agent.conversation.conversation import Conversation, User
+from agent.engine.protocol import Sampling
+from agent.turn.constraints import AnswerForm
+from agent.turn.endings import EXIT_FAILED, EXIT_USAGE
+from agent.turn.loop import Turn
+from agent.turn.options import Options
+from agent.util.json_schema import problem
+from tests.agent.turn.test_loop import FINAL, play, script, seen
+from tests.support.invariants import check
+from tests.support.program import ROOT
+from tests.support.runtimes import MakeRuntime
+
+GREEDY = Sampling(temperature=0)
+PLAIN = {
+    "command": sys.executable,
+    "args": [str(ROOT / "tests" / "support" / "mcp_servers" / "plain.py")],
+}
+WRONG = (
+    '<|channel|>commentary to=functions.plain__echo <|constrain|>json<|message|>{"text": 5}<|call|>'
+)
+
+
+@pytest.mark.parametrize("constrain", [True, False])
+async def test_arguments_that_do_not_fit_are_told_to_the_model(
+    make_runtime: MakeRuntime, tmp_path: Path, constrain: bool
+) -> None:
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"plain": {**PLAIN, "constrain": constrain}}}))
+    lines = ({"markup": WRONG}, {"markup": FINAL})
+    runtime = await make_runtime(
+        script(tmp_path / "s.jsonl", *lines), tools="plain", mcp_config=(config,)
+    )
+    call, _ = check(await play(runtime))["output"]
+    assert call["status"] == "failed"
+    ours = "do not fit the tool's schema: text: 5 is not of type 'string'"
+    assert (ours in call["error"].get("message", "")) == constrain, "else the server has its say"
+
+
+CHOICE = {
+    "type": "object",
+    "properties": {"ok": {"enum": [True, False]}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
+
+
+def answer_of(final: dict[str, Any]) -> Any:
+    return json.loads(final["output"][-1]["content"][0]["text"])
+
+
+async def test_an_answer_fits(make_runtime: MakeRuntime) -> None:
+    runtime = await make_runtime()
+    options = Options(sampling=GREEDY, answer=AnswerForm(CHOICE, checked=True))
+    events = await play(runtime, options)
+    jsonschema.validate(answer_of(check(events)), CHOICE)
+    assert not [event for event in events if event["type"] == "agent.notice"]
+
+
+async def test_an_answer_that_was_checked_and_does_not_fit_fails(make_runtime: MakeRuntime) -> None:
+    runtime = await make_runtime()
+    schema = {**CHOICE, "not": {"required": ["ok"]}}
+    options = Options(sampling=GREEDY, answer=AnswerForm(schema, checked=True))
+    turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
+    events = await seen(turn)
+    final = check(events)
+    assert "does not fit its JSON Schema" in final["error"]["message"]
+    assert turn.exit_code == EXIT_FAILED and "ok" in answer_of(final), "what was held is held"
+    (notice,) = [event for event in events if event["type"] == "agent.notice"]
+    assert "not" in notice["message"] and events[0]["type"] == "agent.start"
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict", "why"),
+    [
+        ({"type": "object", "properties": {"a": False}, "required": ["a"]}, False, "no text can"),
+        ({"$ref": "#"}, False, "no text can"),
+        ({"type": "object", "not": {"required": ["a"]}}, True, "not"),
+    ],
+    ids=["impossible", "endless", "strict"],
+)
+async def test_a_form_that_cannot_be_had_is_refused(
+    make_runtime: MakeRuntime, schema: dict[str, Any], strict: bool, why: str
+) -> None:
+    runtime = await make_runtime()
+    options = Options(answer=AnswerForm(schema, strict=strict))
+    turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
+    message = check(await seen(turn))["error"]["message"]
+    assert "cannot be enforced: " in message and why in message
+    assert turn.exit_code == EXIT_USAGE and not turn.generated
+
+
+SLOW: dict[str, Any] = {"patternProperties": {"^(a+)+$": {}}}
+LOOP = {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}
+MANY: dict[str, Any] = {"$defs": {"a40": {"type": "string"}}, "$ref": "#/$defs/a0"}
+for level in range(40):
+    MANY["$defs"][f"a{level}"] = {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "wrong"),
+    [
+        ({"not": {"type": "string"}}, "x", True),
+        ({"not": {"type": "string"}}, 1, False),
+        ({"uniqueItems": True}, [1, 1], True),
+        (LOOP, 1, False),
+        (MANY, 1, False),
+        ({"$ref": "http://127.0.0.1:9/x"}, 1, False),
+        ({"type": "frobnicate"}, 1, False),
+        ({"pattern": "^(a+)+$"}, "a" * 40 + "b", False),
+        ({**SLOW, "additionalProperties": False}, {"a" * 40 + "b": 1}, False),
+        ({"allOf": [SLOW], "unevaluatedProperties": False}, {"a" * 40 + "b": 1}, False),
+        ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}, True),
+    ],
+    ids=range(11),
+)
+def test_the_check_ends_whatever_the_schema(
+    schema: dict[str, Any], value: Any, wrong: bool
+) -> None:
+    """Where it cannot tell, it does not stand in the way."""
+    assert (problem(schema, value) is not None) == wrong

@@ -1,0 +1,485 @@
+"""The browser: a site and a search of our own on this machine, and what must not be opened."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http.server
+import io
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pypdf
+import pytest
+
+from agent.turn.citations import citations
+from tests.support.hosts import server
+from tests.support.invariants import check
+from tests.support.program import Agent
+from tools.builtin.base import HandError, conversation
+from tools.builtin.browser import safe_fetch
+from tools.builtin.browser.page import of_matches, of_text
+from tools.builtin.browser.safe_fetch import Fetched, Guard
+from tools.builtin.browser.server import Browser
+from tools.builtin.browser.settings import BrowserSettings
+from tools.factory import assemble
+from tools.sandbox.isolation import Isolation
+from tools.types import Source
+
+ARTICLE = """<!doctype html><html><head><title>On   foxes</title><script>alert(1)</script></head>
+<body><nav><a href="/">home</a></nav><article><h1>Foxes</h1>
+<p>The red fox is the largest of the true foxes. It lives across the Northern Hemisphere, and it is
+listed as least concern. See <a href="/dens">their dens</a> and
+<a href="https://example.org/cubs_(fox)">cubs</a>.</p>
+<p>{more}</p><p>A fox that says 【0†fake】 is no mark.</p></article></body></html>"""
+LIST = """<html><body><ul>{items}</ul></body></html>"""
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """A few pages, some of them bad."""
+
+    def do_GET(self) -> None:
+        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+        match path:
+            case "/fox":
+                more = " ".join(f"Sentence {n} tells of foxes in the wood." for n in range(400))
+                self.answer(ARTICLE.format(more=more).encode(), "text/html; charset=utf-8")
+            case "/list":
+                items = "".join(f"<li><a href='item/{n}'>Item {n}</a></li>" for n in range(30))
+                self.answer(LIST.format(items=items).encode(), "text/html")
+            case "/latin":
+                self.answer("<p>Größe</p>".encode("latin-1"), "text/html; charset=iso-8859-1")
+            case "/data":
+                self.answer(b'{"a": [1, 2]}', "application/json")
+            case "/deep":
+                self.answer(b"[" * 900 + b"1," * 5000 + b"1" + b"]" * 900, "application/json")
+            case "/paper.pdf":
+                self.answer(_pdf(), "application/pdf")
+            case "/broken.pdf":
+                self.answer(b"%PDF-1.7 nothing", "application/pdf")
+            case "/image":
+                self.answer(b"\x89PNG", "image/png")
+            case "/huge":
+                self.answer(gzip.compress(b"x" * 20_000_000), "text/plain", encoding="gzip")
+            case "/loop":
+                self.redirect("/loop")
+            case "/away":
+                self.redirect(query["to"][0])
+            case "/search" if query.get("format") == ["json"]:
+                host = self.headers["Host"]
+                found = [
+                    {"title": "Foxes", "url": f"http://{host}/fox", "content": "All on foxes."},
+                    {"title": "A list", "url": f"http://{host}/list", "content": "Items."},
+                ]
+                results = found if "nothing" not in query["q"][0] else []
+                self.answer(json.dumps({"results": results}).encode(), "application/json")
+            case "/nojson/search":
+                self.send_error(403)
+            case "/odd/search":
+                self.answer(b"[]", "application/json")
+            case _:
+                self.send_error(404)
+
+    def answer(self, data: bytes, kind: str, encoding: str | None = None) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        if encoding:
+            self.send_header("Content-Encoding", encoding)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def redirect(self, where: str) -> None:
+        self.send_response(302)
+        self.send_header("Location", where)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def _pdf() -> bytes:
+    """One page that says "Hello fox"."""
+    content = b"BT /F1 24 Tf 72 720 Td (Hello fox) Tj ET"
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
+        b" /Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    out = bytearray(b"%PDF-1.4\n")
+    places = []
+    for number, one in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, one)
+    start = len(out)
+    out += b"xref\n0 6\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % at for at in places)
+    out += b"trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % start
+    return bytes(out)
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_address[1]}"
+        serving.shutdown()
+        thread.join()
+
+
+OWN = ("127.0.0.1/32",)
+
+
+class Browsing:
+    """A conversation's browser."""
+
+    def __init__(self, hand: Browser) -> None:
+        self.hand = hand
+
+    async def __call__(self, name: str, **arguments: object) -> str:
+        return await self.hand.call(name, arguments)
+
+    async def fails(self, name: str, **arguments: object) -> str:
+        with pytest.raises(HandError) as caught:
+            await self(name, **arguments)
+        return str(caught.value)
+
+
+@pytest.fixture
+async def browser(site: str) -> AsyncIterator[Browsing]:
+    hand = Browser(BrowserSettings(searxng=site, allow_private=OWN))
+    yield Browsing(hand)
+    await hand.close()
+
+
+async def test_search_open_scroll_and_find(browser: Browsing, site: str) -> None:
+    host = site.removeprefix("http://")
+    assert await browser("search", query="fox") == (
+        "[0] Results for: fox (search: fox)\n**viewing lines [0 - 6] of 6**\n\n"
+        f"L0: \nL1: 【0†Foxes†{host}】\nL2: All on foxes.\nL3: \n"
+        f"L4: 【1†A list†{host}】\nL5: Items.\nL6: "
+    )
+    opened = (await browser("open", id=0)).splitlines()
+    assert opened[0] == f"[1] On foxes ({site}/fox)"
+    assert opened[1].startswith("**viewing lines [0 - ")
+    assert opened[3:5] == ["L0: # Foxes", "L1: "]
+    text = "\n".join(opened)
+    assert "【0†their dens】" in text and "【1†cubs†example.org】" in text
+    assert "alert" not in text and "home" not in text
+    scrolled = (await browser("open", loc=40, num_lines=2)).splitlines()
+    assert scrolled[0].startswith("[1] ") and [one[:4] for one in scrolled[3:]] == ["L40:", "L41:"]
+    assert "[fake" not in text and "【0†fake】" not in await browser("find", pattern="is no mark")
+    found = await browser("find", pattern="SENTENCE 399", cursor=1)
+    assert found.startswith("[3] Find: SENTENCE 399 in On foxes")
+    number = int(found.partition("match at L")[2].partition("】")[0])
+    there = await browser("open", id=0, cursor=3)
+    assert there.startswith("[1] ") and f"L{number}: " in there and "Sentence 399" in there
+    again = await browser("find", pattern="no such words")
+    assert again.startswith("[4] ") and "No matches." in again
+    assert "404 Not Found" in await browser.fails("open", id=0, cursor=1)
+    assert await browser.fails("open", id=7, cursor=0) == "Error: the page [0] has no link 7"
+    assert await browser.fails("open", cursor=99) == "Error: there is no page [99]"
+    assert (await browser("search", query="nothing")).endswith("No results.")
+
+
+async def test_each_conversation_has_its_own_pages(site: str, tmp_path: Path) -> None:
+    settings = BrowserSettings(allow_private=OWN)
+
+    async def within(key: str, **arguments: object) -> str:
+        conversation.set(key)
+        return await Browsing(Browser(settings, work=tmp_path))("open", **arguments)
+
+    async def run(key: str, **arguments: object) -> str:
+        return await asyncio.create_task(within(key, **arguments))
+
+    assert (await run("a", id=f"{site}/list")).startswith("[0] ")
+    assert (await run("b", id=f"{site}/data")).startswith("[0] ")
+    # They outlive the process, so that citations of a resumed conversation stay right.
+    assert (await run("a", id=f"{site}/data")).startswith("[1] ")
+    assert "Item 29" in await run("a", cursor=0)
+    with pytest.raises(HandError, match="no page is open"):
+        await run("c")
+
+
+@pytest.mark.slow
+async def test_kinds_of_pages(browser: Browsing, site: str) -> None:
+    listed = await browser("open", id=f"{site}/list")
+    assert "【29†Item 29】" in listed, "a page of links keeps them"
+    assert "Größe" in await browser("open", id=f"{site}/latin")
+    assert 'L1:  "a": [' in await browser("open", id=f"{site}/data")
+    assert "Hello fox" in await browser("open", id=f"{site}/paper.pdf")
+    assert pypdf.PdfReader(io.BytesIO(_pdf())).pages[0].extract_text() == "Hello fox"
+    assert "<li><a href='item/3'>" in await browser("open", id=f"{site}/list", view_source=True)
+    assert "<title>On" in await browser("open", id=f"{site}/fox", view_source=True)
+
+
+async def test_what_cannot_be_read_is_said(browser: Browsing, site: str) -> None:
+    for path, says in (
+        ("/none", "answered 404 Not Found"),
+        ("/image", "is image/png, which cannot be read as text"),
+        ("/huge", "is larger than 10 MB"),
+        ("/loop", "redirects more than 5 times"),
+        ("/broken.pdf", "cannot be read: "),
+    ):
+        assert says in await browser.fails("open", id=site + path)
+    for address in ("file:///etc/passwd", "ftp://x/y", "javascript://x"):
+        assert "not an http address" in await browser.fails("open", id=address)
+    assert "there is no host named no-such-host.invalid" in await browser.fails(
+        "open", id="no-such-host.invalid"
+    )
+
+
+async def test_a_page_that_takes_too_long(
+    browser: Browsing, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(host: str, port: int) -> Sequence[str]:
+        await asyncio.Event().wait()
+        return []
+
+    monkeypatch.setattr(safe_fetch, "SECONDS", 0.05)
+    with pytest.raises(HandError, match=r"did not answer within 0\.05 s"):
+        await safe_fetch.fetch(site, Guard(OWN, never))
+
+
+async def test_private_addresses_are_refused(site: str) -> None:
+    browser = Browsing(Browser())
+    port = urlsplit(site).port
+    for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::ffff:127.0.0.1]", "2130706433",
+                 "0x7f.1", "10.0.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "224.0.0.1",
+                 "[fe80::1]", "[fc00::1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"):  # fmt: skip
+        said = await browser.fails("open", id=f"http://{host}:{port}/fox")
+        assert "is not a public address" in said or "no host named" in said, said
+    await browser.hand.close()
+
+
+async def test_every_redirect_is_checked(browser: Browsing, site: str) -> None:
+    port = urlsplit(site).port
+    for target in (f"http://127.0.0.2:{port}/fox", "http://169.254.169.254/", "http://[::1]/"):
+        said = await browser.fails("open", id=f"{site}/away?to={target}")
+        assert "is not a public address" in said
+    for target in ("file:///etc/passwd", "gopher://127.0.0.1/"):
+        assert "Error" in await browser.fails("open", id=f"{site}/away?to={target}")
+    assert "[0] " in await browser("open", id=f"{site}/away?to=/list")
+
+
+async def test_a_name_that_changes_its_meaning(site: str) -> None:
+    """The first answer is the one that is checked, and the one that is connected to."""
+    port, asked = urlsplit(site).port, []
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        asked.append(host)
+        return ["127.0.0.1"] if len(asked) == 1 else ["10.0.0.1"]
+
+    found = await safe_fetch.fetch(f"http://rebinding.test:{port}/list", Guard(OWN, resolve))
+    assert isinstance(found, Fetched) and asked == ["rebinding.test"]
+    assert found.url == f"http://rebinding.test:{port}/list" and b"Item 3" in found.data
+    with pytest.raises(HandError, match=r"rebinding\.test is not a public address"):
+        await safe_fetch.fetch(f"http://rebinding.test:{port}/list", Guard(OWN, resolve))
+
+
+async def test_proxies_of_the_environment_are_no_way_around(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, site)
+    said = await Browsing(Browser()).fails("open", id="http://10.0.0.1/")
+    assert "is not a public address" in said
+
+
+async def test_searches_that_fail(site: str) -> None:
+    for path, says in (
+        ("/nojson", "need json in search.formats"),
+        ("/none", "404"),
+        ("/odd", "gave no list of results"),
+    ):
+        searxng = site.replace("//", "//user:SESAME@") + path
+        failure = await Browsing(Browser(BrowserSettings(searxng=searxng))).fails(
+            "search", query="fox"
+        )
+        assert says in failure and "SESAME" not in failure
+    browser = Browsing(Browser(BrowserSettings(search="web.find")))
+    assert "no search is configured" in await browser.fails("search", query="fox")
+    assert "the query is empty" in await browser.fails("search", query=" ")
+    assert [one.name for one in Browser().tools] == ["open", "find"]
+    assert Browser().default == ()
+
+
+async def test_a_tool_of_a_server_can_search() -> None:
+    config = server("finder")
+    box = assemble(
+        tools="all",
+        mcp=[f"finder={config.command} {' '.join(config.args)}"],
+        browser=BrowserSettings(search="finder.lookup"),
+    )
+    try:
+        await box.host.start()
+        await box.host.settled()
+        search = box.host.tool("browser.search")
+        assert search is not None and search.model_name == "browser.search"
+        listed = await box.host.call(search, {"query": "json foxes", "topn": 2})
+        assert "【0†One†one.example】\nL2: first\n" in listed.text
+        told = await box.host.call(search, {"query": "words"})
+        assert "see 【0†https://two.example/x†two.example】 for words, 10 of them" in told.text
+        failed = await box.host.call(search, {"query": "fail"})
+        assert failed.failure == "execution" and "finder.lookup failed" in failed.text
+    finally:
+        await box.host.close()
+
+
+async def test_a_search_goes_by_the_rules(tmp_path: Path) -> None:
+    config = server("finder")
+    rules = tmp_path / "mcp.json"
+    rules.write_text('{"mcpServers": {}, "approve": {"finder": "deny"}}')
+    box = assemble(
+        tools="all",
+        mcp=[f"finder={config.command} {' '.join(config.args)}"],
+        user=rules,
+        browser=BrowserSettings(search="finder.lookup"),
+    )
+    try:
+        await box.host.start()
+        await box.host.settled()
+        search = box.host.tool("browser.search")
+        assert search is not None
+        refused = await box.host.call(search, {"query": "words"})
+        assert refused.failure == "execution" and "is not allowed" in refused.text
+    finally:
+        await box.host.close()
+
+
+def test_citations_are_found() -> None:
+    page = of_text("https://a.example/x", "A page", "one\ntwo")
+    matches = of_matches("two", page)
+    assert matches.source(1) == ("https://a.example/x", "Find: two in A page")
+
+    def find(cursor: int, line: int) -> Source | None:
+        found = page.source(line) if cursor == 3 else None
+        return Source(*found) if found else None
+
+    text = "Foxes 【3†L0-L2】 are red【3†L1】, not 【9†L1】 blue 【3†x】."
+    found = citations(text, find)
+    assert [(one["start_index"], one["end_index"]) for one in found] == [(6, 15), (23, 29)]
+    assert found[0] == {
+        "type": "url_citation",
+        "start_index": 6,
+        "end_index": 15,
+        "title": "A page",
+        "url": "https://a.example/x",
+    }
+
+
+def test_hidden_characters_and_long_lines() -> None:
+    page = of_text("https://a.example/", "T\u202eitle", "a\u200bb\x1b[31m " + "word " * 100)
+    assert page.title == "Title" and page.lines[0].startswith("ab[31m word")
+    assert len(page.lines) > 4 and max(map(len, page.lines)) <= 100
+    assert len(of_text("https://a.example/", "", "x\n" * 50_000).lines) < 21_000
+
+
+def test_no_text_takes_the_square_of_its_length() -> None:
+    for part in ("[", "[a](", "[a](<", '[a](b "', "\\[", "a", "[a](b(c)"):
+        page = of_text("https://a.example/", "", part * (300_000 // len(part)))
+        assert not page.links
+    page = of_text("https://a.example/", "", "[x](y) " * 300_000)
+    assert page.lines[-1] == "[the rest of the page is left out]" and len(page.links) > 200_000
+    linked = of_text("https://a.example/", "", r'[a \[b\]](<c> "d") ![e](f) \[g](h) [i](j_(k))')
+    assert linked.lines == [r"【0†a [b]】 [image: e] \[g](h) 【1†i】"]
+    assert linked.links[1].url == "https://a.example/j_(k)"
+
+
+async def test_what_is_read_of_a_page_is_bounded(
+    browser: Browsing, site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = await browser("open", id=f"{site}/deep")
+    assert "the rest of the page is left out" not in deep and "[[[[" in deep
+    monkeypatch.setattr("tools.builtin.browser.server.MAX_EXTRACT", 20)
+    assert "too much text" in await browser.fails("open", id=f"{site}/data")
+
+
+async def test_without_isolation_only_plain_text_is_read(site: str) -> None:
+    settings = BrowserSettings(allow_private=OWN)
+    browser = Browsing(Browser(settings, isolation=Isolation("none", "", False)))
+    for path in ("/list", "/paper.pdf"):
+        assert "no isolation works" in await browser.fails("open", id=site + path)
+    assert "<li>" in await browser("open", id=f"{site}/list", view_source=True)
+    assert 'L1:  "a": [' in await browser("open", id=f"{site}/data")
+    await browser.hand.close()
+
+
+def call(name: str, arguments: str) -> str:
+    return f"<|channel|>analysis to=browser.{name} code<|message|>{arguments}<|call|>"
+
+
+@pytest.mark.slow
+def test_a_model_searches_reads_and_cites(
+    agent: Agent, script: Callable[..., str], site: str, home: Path
+) -> None:
+    config = home / "config" / "config.toml"
+    config.parent.mkdir(exist_ok=True)
+    config.write_text(f'[browser]\nsearxng = "{site}"\nallow_private = ["127.0.0.1/32"]\n')
+    answer = "They live in the north 【1†L0-L3】 (see 【0†L4】), or so 【8†L1】."
+    engine = script(
+        call("search", '{"query":"fox"}'),
+        call("open", '{"id":0}'),
+        f"<|channel|>final<|message|>{answer}<|return|>",
+    )
+    ran = agent("run", "where do foxes live?", "--engine", engine, "--json-events")
+    *calls, message = check(ran.events)["output"]
+    assert [(one["server_label"], one["name"]) for one in calls] == [
+        ("browser", "search"), ("browser", "open"),
+    ]  # fmt: skip
+    assert all(one["status"] == "completed" for one in calls)
+    part = message["content"][0]
+    assert part["text"] == answer
+    assert [(one["title"], one["url"]) for one in part["annotations"]] == [
+        ("On foxes", f"{site}/fox"), ("A list", f"{site}/list"),
+    ]  # fmt: skip
+    assert "browser.open" in ran.events[0]["tools"]
+
+
+@pytest.mark.slow
+def test_it_is_offered_only_when_it_is_named_or_configured(
+    agent: Agent, script: Callable[..., str], site: str
+) -> None:
+    engine = script(
+        call("open", f'{{"id":"{site}/fox"}}'), "<|channel|>final<|message|>x<|return|>"
+    )
+    wrong = agent("run", "go", env={"AGENT_SEARXNG": "localhost:8888"})
+    assert wrong.code == 2 and "browser.searxng is an http address" in wrong.err
+    ran = agent("run", "go", "--engine", engine, "--json-events")
+    assert "not among those that --tools" in check(ran.events)["output"][0]["error"]["message"]
+    ran = agent("run", "go", "--engine", engine, "--json-events", "--tools", "browser")
+    error = check(ran.events)["output"][0]["error"]
+    assert "127.0.0.1 is not a public address" in error["content"][0]["text"]
+
+
+def test_settings_are_checked() -> None:
+    read = BrowserSettings.of
+    assert read({}, {}) == BrowserSettings()
+    assert read({"searxng": "http://a"}, {"AGENT_SEARXNG": "http://b"}).searxng == "http://b"
+    for wrong, says in (
+        ([], "is a table"),
+        ({"searx": "x"}, "no setting named searx"),
+        ({"searxng": "localhost"}, "is an http address"),
+        ({"search": "finder"}, r"is server\.tool"),
+        ({"allow_private": "10.0.0.0/8"}, "is a list"),
+        ({"allow_private": ["10.0.0.1/8"]}, "is no network"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            read(wrong, {})
+
+
+def test_other_runs_do_not_pay_for_it() -> None:
+    heavy = "httpx2", "trafilatura", "pypdf", "lxml", "mcp"
+    code = f"import sys, tools.factory as t; t.assemble(); print(*({heavy!r} & sys.modules.keys()))"
+    code = code.replace(repr(heavy), repr(set(heavy)))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"

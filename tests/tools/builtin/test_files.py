@@ -1,0 +1,177 @@
+"""Reading below a root, and nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tools.builtin.base import HandError, check
+from tools.builtin.files import reading
+from tools.builtin.files.reading import Reading, Stop
+from tools.builtin.files.root_folder import Root
+from tools.builtin.files.server import Files
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    (root / "sub").mkdir(parents=True)
+    (root / ".git").mkdir()
+    (root / "notes.txt").write_text("one\ntwo\nThree\n")
+    (root / "sub" / "more.md").write_text("a two-fold thing\r\n")
+    (root / ".git" / "config").write_text("two")
+    (root / "image.png").write_bytes(b"\x89PNG\0two")
+    (tmp_path / "secret").write_text("two secrets")
+    (root / "way out").symlink_to(tmp_path / "secret")
+    (root / "up").symlink_to(tmp_path)
+    (root / "inside").symlink_to("sub/more.md")
+    return root
+
+
+@pytest.fixture
+def files(root: Path) -> Reading:
+    return Reading(Root(root))
+
+
+def test_reading(files: Reading) -> None:
+    assert files.read("notes.txt") == "one\ntwo\nThree\n"
+    assert files.read("notes.txt", first_line=2) == "two\nThree\n"
+    assert files.read("notes.txt", last_line=1) == "one\n"
+    assert files.read("notes.txt", 2, 2) == "two\n"
+    assert files.read("notes.txt", 9) == ""
+    assert files.read("./sub/../inside") == "a two-fold thing\n"
+    assert files.read(str(files.root.path / "notes.txt"), 1, 1) == "one\n"
+
+
+def test_listing(files: Reading) -> None:
+    assert files.list() == ".git/\nimage.png\ninside\nnotes.txt\nsub/\nup/\nway out"
+    assert files.list("sub") == "more.md"
+
+
+def test_finding_by_name(files: Reading) -> None:
+    assert files.glob("*.txt") == "notes.txt"
+    assert files.glob("**/*.md") == files.glob("**/*.md", "sub") == "sub/more.md"
+    assert files.glob(".git/*") == ".git/config"
+    assert files.glob("*") == "image.png\ninside\nnotes.txt\nsub/"
+    assert files.glob("up/sec*") == "no matches"
+    for wrong in ("", "../*", "/etc/*", "sub/../../*"):
+        with pytest.raises(HandError, match="must be one below a folder"):
+            files.glob(wrong)
+
+
+@pytest.fixture(params=["ripgrep", "own"])
+def searcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ripgrep is installed, and where it is not."""
+    if request.param == "own":
+        monkeypatch.setattr(reading.shutil, "which", lambda program: None)
+    elif shutil.which("rg") is None:
+        pytest.skip("ripgrep is not installed")
+
+
+@pytest.mark.usefixtures("searcher")
+def test_searching(files: Reading) -> None:
+    assert files.search("two").splitlines() == [
+        "notes.txt:2: two",
+        "sub/more.md:1: a two-fold thing",
+    ]
+    assert files.search("three") == "notes.txt:3: Three"
+    assert files.search("THREE") == "no matches"
+    assert files.search("two", "sub") == "sub/more.md:1: a two-fold thing"
+    assert files.search("two", "notes.txt") == "notes.txt:2: two"
+    assert "secret" not in files.search("secrets")
+    assert files.search("-fold") == "sub/more.md:1: a two-fold thing"
+    assert files.search("two", ".git/config") == ".git/config:1: two"
+    with open(os.fsencode(files.root.path) + b"/b\xff:1", "w") as odd:  # noqa: PTH123
+        odd.write("two: and: more\n" + "x" * 9000 + "needle\n")
+    assert ":1: two: and: more" in files.search("and: more")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (("read", "none.txt"), "no such file: none.txt"),
+        (("read", "sub"), "a folder, not a file: sub"),
+        (("read", "image.png"), "not a text file: image.png"),
+        (("read", "../secret"), "outside the root folder: ../secret"),
+        (("read", "/etc/passwd"), "outside the root folder: /etc/passwd"),
+        (("read", "way out"), "outside the root folder: way out"),
+        (("read", "up/secret"), "outside the root folder: up/secret"),
+        (("read", "a\0b"), "not a path: 'a\\x00b'"),
+        (("read", "x" * 5000), ""),
+        (("read", "notes.txt", 0), "lines are counted from 1"),
+        (("read", "pipe"), "not a text file: pipe"),
+        (("read", "loop"), ""),
+        (("list", "up"), "outside the root folder: up"),
+        (("list", "notes.txt"), "not a folder: notes.txt"),
+        (("search", " "), "the query is empty"),
+        (("search", "x", ".."), "outside the root folder: .."),
+    ],
+)
+def test_what_cannot_be_done_is_said(root: Path, call: tuple[str, str], says: str) -> None:
+    os.mkfifo(root / "pipe")
+    (root / "loop").symlink_to("loop")
+    files = Files(root)
+    name, *arguments = call
+    keys = {"read": ("path", "first_line"), "list": ("path",), "search": ("query", "path")}[name]
+    with pytest.raises(HandError) as caught:
+        asyncio.run(files.call(name, dict(zip(keys, arguments, strict=False))))
+    assert str(caught.value).startswith(f"Error: {says}")
+
+
+@pytest.mark.usefixtures("searcher")
+def test_huge_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_READ", 1000)
+    files = Reading(Root(root))
+    (root / "big").write_text("line of text\n" * 1000)
+    with pytest.raises(HandError, match="read a part with first_line and last_line"):
+        files.read("big")
+    with pytest.raises(HandError, match="read a part"):
+        files.read("big", 5)
+    assert files.read("big", 999, 1000) == "line of text\n" * 2
+    found = files.search("line").splitlines()
+    assert len(found) == reading.MAX_MATCHES + 1
+    assert found[-1].startswith("[more matches")
+
+
+@pytest.mark.usefixtures("searcher")
+def test_a_cancelled_search_stops(files: Reading) -> None:
+    stop = Stop()
+    stop.set()
+    assert files.search("two", stop=stop) == "no matches"
+
+
+def test_arguments_are_checked() -> None:
+    schema = Files.tools[0].parameters
+    check(schema, {"path": "a", "first_line": 1})
+    for wrong, says in (
+        ({}, "missing argument: path"),
+        ({"path": 1}, "path must be a string"),
+        ({"path": "a", "first_line": "1"}, "first_line must be an integer"),
+        ({"path": "a", "first_line": True}, "first_line must be an integer"),
+        ({"path": "a", "lines": 1}, "unknown argument: lines; known: path, first_line, last_line"),
+    ):
+        with pytest.raises(HandError, match=says):
+            check(schema, wrong)
+
+
+def test_the_definitions_are_as_promised() -> None:
+    offered = [one for one in Files.tools if one.name in Files.default]
+    assert [(one.name, one.description, one.read_only) for one in offered] == [
+        ("read", "Read a text file.", True),
+        ("list", "List a folder.", True),
+        ("search", "Search files for a text.", True),
+    ]
+
+
+@pytest.mark.usefixtures("searcher")
+def test_a_stray_space_is_forgiven(tmp_path: Path) -> None:
+    (tmp_path / "diary.txt").write_text("dear diary")
+    (tmp_path / " odd.txt").write_text("odd")
+    files = Reading(Root(tmp_path))
+    assert files.read(" diary.txt") == "dear diary"
+    assert files.read(" odd.txt") == "odd"
+    assert files.search(" dear") == "diary.txt:1: dear diary"

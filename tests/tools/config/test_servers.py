@@ -1,0 +1,198 @@
+"""What people write into mcp.json and on the command line, right and wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.builtin.files.server import Files
+from tools.builtin.python.server import Python
+from tools.builtin.shell.server import Shell
+from tools.config.servers import ConfigError, ServerConfig, merge, parse_server, read_servers
+from tools.factory import assemble
+from tools.policy.approvals import Policy
+from tools.sandbox.isolation import Isolation
+from tools.selection import select
+from tools.types import Tool
+
+ENV = {"TOKEN": "t0", "EMPTY": ""}
+
+
+def write(path: Path, servers: Any) -> Path:
+    file = path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    return file
+
+
+def test_what_people_paste_is_read(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        {
+            "memory": {"command": "npx", "args": ["-y", "server-memory"]},
+            "git": {
+                "type": "stdio",
+                "command": "uvx",
+                "args": ["mcp-server-git", "--repository", "${REPO:-/srv/it}"],
+                "env": {"TOKEN": "Bearer ${TOKEN}", "KEEP": "$HOME ${"},
+                "cwd": "/srv",
+                "required": True,
+                "startup_timeout_sec": 5,
+                "tool_timeout_sec": 600,
+                "enabled_tools": ["log"],
+                "disabled_tools": ["push"],
+                "somebody's own key": 1,
+            },
+            "web": {"url": "https://example.org/mcp", "headers": {"X": "${EMPTY:-none}"}},
+            "off": {"command": "x", "disabled": True},
+            "off too": {"command": "x", "enabled": False},
+        },
+    )
+    memory, git, web, off, off_too = read_servers(file, ENV)
+    assert (memory.name, memory.command, memory.args) == ("memory", "npx", ("-y", "server-memory"))
+    assert (memory.enabled, memory.startup_timeout_sec, memory.tool_timeout_sec) == (True, 30, 120)
+    assert git.args[-1] == "/srv/it"
+    assert git.env == {"TOKEN": "Bearer t0", "KEEP": "$HOME ${"}
+    assert (git.cwd, git.required, git.startup_timeout_sec) == ("/srv", True, 5)
+    assert git.offers("log") and not git.offers("status") and not git.offers("push")
+    assert (web.url, web.command, web.headers) == ("https://example.org/mcp", "", {"X": "none"})
+    assert not off.enabled and not off_too.enabled
+    assert not any(server.trusted for server in (memory, git, web))
+
+
+@pytest.mark.parametrize(
+    ("servers", "says"),
+    [
+        ({"a": {"command": "${MISSING}"}}, "server 'a': the environment variable MISSING is not"),
+        ({"a": {}}, "server 'a': needs a command"),
+        ({"a": {"type": "http", "command": "x"}}, "needs a url"),
+        ({"a": {"type": "smoke", "command": "x"}}, "unknown type 'smoke'; known: stdio"),
+        (
+            {"a": {"command": "x", "url": "http://y"}},
+            "has a command and a url; one of them must go",
+        ),
+        ({"a": {"url": "${EMPTY}", "httpUrl": "http://y"}}, "has a url and a httpUrl"),
+        ({"a": "npx"}, "must be an object"),
+        ({"a": {"command": ["x"]}}, "command must be a text"),
+        ({"a": {"command": "x", "args": "y"}}, "args must be a list of texts"),
+        ({"a": {"command": "x", "env": {"A": 1}}}, "env must map names to texts"),
+        ({"a": {"command": "x", "tool_timeout_sec": "1"}}, "must be a number of seconds"),
+        ({"a": {"command": "x", "tool_timeout_sec": 0}}, "must be a number of seconds"),
+        ({"a": {"command": "x", "enabled": "no"}}, "enabled must be true or false"),
+        ([], 'has no "mcpServers" object'),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, servers: Any, says: str) -> None:
+    file = write(tmp_path, servers)
+    with pytest.raises(ConfigError) as caught:
+        read_servers(file, ENV)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith(str(file))
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    with pytest.raises(ConfigError, match=r"cannot read .*mcp\.json: No such file"):
+        read_servers(file)
+    file.write_text('{"mcpServers": {\n  "a": {,}\n}}')
+    with pytest.raises(ConfigError, match=r"not valid JSON: .* at line 2, column 9"):
+        read_servers(file)
+    file.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        read_servers(file)
+    file.write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        read_servers(file)
+
+
+def test_a_server_on_the_command_line() -> None:
+    server = parse_server("time=uvx 'mcp server time' --tz=UTC")
+    assert (server.name, server.command) == ("time", "uvx")
+    assert server.args == ("mcp server time", "--tz=UTC")
+    assert server.trusted
+    assert parse_server("web=https://example.org/mcp").url == "https://example.org/mcp"
+    for wrong in ("time", "=x", "time=", "time='"):
+        with pytest.raises(ConfigError, match="--mcp"):
+            parse_server(wrong)
+
+
+def test_of_one_name_the_later_wins() -> None:
+    first, second = ServerConfig("a", command="1"), ServerConfig("a", command="2")
+    assert merge([first, ServerConfig("b")], [second])[0] is second
+
+
+HANDS = [
+    ServerConfig(hand.name, hand=hand) for hand in (Python(), Files(Path("/")), Shell(Path("/x")))
+]
+SERVERS = [*HANDS, ServerConfig("git", command="x", enabled_tools=("log", "show"))]
+
+
+def test_choosing_tools() -> None:
+    assert [one.name for one in select("all", SERVERS)] == ["code_interpreter", "files", "git"]
+    assert select("all,shell", SERVERS)[2] == SERVERS[2]
+    assert select("none", SERVERS) == []
+    assert [one.name for one in select("git, python", SERVERS)] == ["code_interpreter", "git"]
+    (files,) = select("files.read,files.list", SERVERS)
+    assert files.offers("read") and not files.offers("search")
+    assert select("files.read,files", SERVERS) == [SERVERS[1]]
+    (git,) = select("git.log,git.push", SERVERS)
+    assert git.enabled_tools == ("log",)
+    for wrong in ("gti", "files.format", "python.x"):
+        with pytest.raises(ConfigError, match=f"{wrong}.*known: python, files, shell, git"):
+            select(wrong, SERVERS)
+
+
+def asked(rules: str, server: ServerConfig, tool: str) -> str:
+    return Policy.parse(rules, [server]).decide(Tool(server.name, tool, "", {}), server).decision
+
+
+def test_what_runs_without_a_question() -> None:
+    git = ServerConfig("git", command="x")
+    assert asked("", git, "log") == "ask"
+    assert asked("git", git, "log") == asked("git.log", git, "log") == "allow"
+    assert asked("git.log", git, "push") == "ask"
+    assert asked("all", git, "push") == "allow"
+    assert asked("", parse_server("git=x"), "push") == "allow"
+    assert asked("", SERVERS[1], "read") == "allow"
+    safe = ServerConfig("code_interpreter", hand=Python(isolation=Isolation("x", "", True)))
+    bare = ServerConfig("code_interpreter", hand=Python(isolation=Isolation("none", "", False)))
+    assert asked("", safe, "python") == "allow"
+    assert asked("", bare, "python") == asked("all", bare, "python") == "ask"
+    assert asked("python", bare, "python") == "allow"
+    shell = ServerConfig("shell", hand=Shell())
+    assert (asked("", shell, "exec"), asked("all", shell, "exec")) == ("ask", "allow")
+    assert (asked("", SERVERS[1], "write"), asked("all", SERVERS[1], "write")) == ("ask", "allow")
+    with pytest.raises(ConfigError, match="'gti'; known: all, git"):
+        asked("gti", git, "log")
+
+
+def test_a_server_of_the_same_name_takes_the_place_of_a_hand(tmp_path: Path) -> None:
+    file = write(tmp_path, {"git": {"command": "x"}})
+    box = assemble(mcp_config=[file], mcp=["files=my-files"], tools="files,git", root=tmp_path)
+    assert [server.name for server in box.host.servers()] == ["files", "git"]
+    config = box.host.config("files")
+    assert config is not None and config.command == "my-files"
+    assert box.host.config("code_interpreter") is None
+
+
+def test_what_is_given_to_a_server_is_part_of_what_is_approved(tmp_path: Path) -> None:
+    def read(value: str) -> ServerConfig:
+        entry = {"command": "x", "env": {"KEY": value}}
+        return read_servers(write(tmp_path, {"a": entry}), {"KEY": "k", "OTHER": "k"})[0]
+
+    first, second = read("${KEY}"), read("${OTHER}")
+    assert first.env == second.env and first.given != second.given
+
+
+def test_a_password_in_an_address_is_not_shown_and_a_part_of_what_is_approved(
+    tmp_path: Path,
+) -> None:
+    def read(password: str) -> ServerConfig:
+        entry = {"url": f"https://me:{password}@example.org/mcp?a=b"}
+        return read_servers(write(tmp_path, {"a": entry}), {})[0]
+
+    first, second = read("SESAME"), read("other")
+    assert first.origin == second.origin == "https://me:…@example.org/mcp?a=b"
+    assert first.url == "https://me:SESAME@example.org/mcp?a=b" and first.given != second.given

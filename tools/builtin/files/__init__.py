@@ -1,0 +1,1 @@
+"""The files hand: reading below a root, and changes that can be taken back."""

@@ -1,0 +1,1 @@
+"""The python hand: code in a stateful worker process, confined."""

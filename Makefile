@@ -39,7 +39,7 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt $(NODE_CLIENTS)/package.json |
 
 # llama-server, from the source of the installed bindings: for make bench, and for tests that speak to one.
 peer: $(READY)
-	$(BIN)/python -m tests.bench.build
+	$(BIN)/python -m tests.bench.build_llama
 
 demo: $(READY)
 	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."
@@ -48,7 +48,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-# Other people's clients against `agent serve`, and the blocks of the README that show them.
+# Other people's clients against `agent serve`, and the blocks of README.md and docs/clients.md that show them.
 test-clients: $(CLIENTS)/.ready
 	$(CLIENTS)/bin/pytest tests/clients
 
@@ -80,10 +80,13 @@ MINUTES ?= 60
 soak: $(READY)
 	$(BIN)/python -m tests.load.soak --minutes $(MINUTES)
 
+# What strangers wrote and the generator's own cases, at temperature 0 and 1; LIST= names other lists of prompts.
+LIST ?= agent/tiny/train/prompts/strangers_c.json
 tiny-eval: $(READY)
+	$(BIN)/python -m agent.tiny.train.strangers $(LIST)
 	$(BIN)/python -m agent.tiny.train.evaluate
 
-# Those of the README, of the app as it is now.
+# Those of README.md and docs/app.md, of the app as it is now.
 pictures: $(READY)
 	$(BIN)/python -m tests.tui.pictures
 

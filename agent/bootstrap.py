@@ -1,4 +1,7 @@
-"""From the options of a command to what runs: model, tools, policy, settings of a turn."""
+"""Builds a `Runtime` and its `TurnOptions` from the options of a command and the person's files.
+
+The one place, beside the commands, where model, tools, approvals and trace are put together.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,20 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.cli.shared import Shared
-from agent.config.settings import Places, places, settings
+from agent.config.launch import LaunchOptions
+from agent.config.paths import Paths, user_paths
+from agent.config.settings import load_settings
 from agent.engine.protocol import EngineError, Sampling
 from agent.errors import UserError
-from agent.models import catalog
+from agent.models import catalog, resolve
 from agent.models.catalog import Model
-from agent.models.loader import Loading
-from agent.observability import logging as logs
+from agent.models.loader import ModelLoader
+from agent.observability.logging import log_to_file
 from agent.runtime.runtime import Runtime
-from agent.turn.options import Options
-from agent.util.sanitize import say
+from agent.turn.options import TurnOptions
+from agent.util.sanitize import echo
 from tools.config.servers import ConfigError
-from tools.factory import assemble
+from tools.factory import build_toolbox
 
 if TYPE_CHECKING:
     from agent.observability.trace import Trace
@@ -29,59 +33,66 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def runtime(shared: Shared, *, tools: str = "all", keep_alive: float | None = None) -> Runtime:
-    """Everything checked that can be checked before it runs. Raises UserError.
+def create_runtime(
+    launch: LaunchOptions, *, tools: str = "all", keep_alive: float | None = None
+) -> Runtime:
+    """Build the runtime, and check all that can be checked before it loads. Raises UserError.
 
-    ``tools``: what takes part unless ``--tools`` says otherwise. ``keep_alive``: seconds; None: as
-    models.toml or config.toml says.
+    ``tools``: the selection where ``--tools`` is absent. ``keep_alive``: seconds without a turn until
+    the model is unloaded; None: models.toml's or config.toml's.
     """
-    where = places()
-    logs.to_file(where, shared.log_level)
-    root = shared.root.expanduser()
+    paths = user_paths()
+    log_to_file(paths, launch.log_level)
+    root = launch.root.expanduser()
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a folder.")
     try:
-        model = catalog.choose(shared.model, where, scripted=shared.engine is not None)
-        _warn(where)
-        said = settings(where)
-        toolbox = assemble(
-            tools=tools if shared.tools is None else shared.tools,
-            mcp_config=shared.mcp_config,
-            mcp=shared.mcp,
-            approve=shared.approve or "",
+        model = resolve.resolve_model(launch.model, paths, scripted=launch.engine is not None)
+        _warn_wrong_entries(paths)
+        settings = load_settings(paths)
+        tool_setup = build_toolbox(
+            tools=tools if launch.tools is None else launch.tools,
+            mcp_config=launch.mcp_config,
+            mcp=launch.mcp,
+            approve=launch.approve or "",
             root=root,
-            results=where.cache / "results",
-            work=where.cache,
-            allow_unsandboxed=said.unsandboxed_python,
-            browser=said.browser,
-            user=where.servers,
-            approvals=where.approvals,
-            calls=where.calls,
-            tokens=where.tokens,
-            trust_project=shared.trust_project,
+            results_folder=paths.cache / "results",
+            work_folder=paths.cache,
+            allow_unsandboxed=settings.unsandboxed_python,
+            browser=settings.browser,
+            user_config=paths.mcp_json,
+            approvals_file=paths.approvals,
+            audit_file=paths.audit_log,
+            credentials_file=paths.credentials,
+            trust_project=launch.trust_project,
         )
     except (EngineError, ConfigError) as error:
         raise UserError(str(error)) from error
-    script = _script(shared.engine)
-    kept = (keep_alive, model.keep_alive, said.keep_alive)
-    return Runtime(
+    script = _script_path(launch.engine)
+    keep_alive_choices = (keep_alive, model.keep_alive, settings.keep_alive)
+    trace = _trace(launch.trace)
+    runtime = Runtime(
         model,
-        toolbox.host,
-        toolbox.policy,
-        where,
+        tool_setup.host,
+        tool_setup.policy,
+        paths,
         script=script,
-        context=shared.context,
-        trace=_trace(shared.trace),
-        keep_alive=next((seconds for seconds in kept if seconds is not None), None),
+        context=launch.context,
+        keep_alive=next((seconds for seconds in keep_alive_choices if seconds is not None), None),
+        wrap_generation=None if trace is None else trace.wrap_generation,
     )
+    if trace is not None:
+        runtime.hub.subscribe(trace.follow)
+        runtime.on_close(trace.close)
+    return runtime
 
 
-def _warn(where: Places) -> None:
-    """Of entries of models.toml that are left out, to whoever started the program."""
-    for other in catalog.known(where).values():
-        if other.problem is not None:
-            log.warning("%s", other.problem)
-            say(f"agent: {other.problem} The other models work.", file=sys.stderr)
+def _warn_wrong_entries(paths: Paths) -> None:
+    """Print and log the entries of models.toml that cannot be used."""
+    for model in catalog.load_catalog(paths).values():
+        if model.problem is not None:
+            log.warning("%s", model.problem)
+            echo(f"agent: {model.problem} The other models work.", file=sys.stderr)
 
 
 def _trace(path: Path | None) -> Trace | None:
@@ -92,48 +103,51 @@ def _trace(path: Path | None) -> Trace | None:
     return Trace(path.expanduser())
 
 
-def options(shared: Shared, model: Model, *, compact: bool = False) -> Options:
-    """What one turn is told; ``compact``: unless command line or config.toml say otherwise.
+def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) -> TurnOptions:
+    """The options of each turn; ``compact``: where command line and config.toml do not say.
 
     Raises UserError.
     """
-    given = {
+    overrides = {
         field.name: value
         for field in fields(Sampling)
-        if (value := getattr(shared, field.name, None)) is not None
+        if (value := getattr(launch, field.name, None)) is not None
     }
     try:
-        sampling = replace(model.sampling, **given)
+        sampling = replace(model.sampling, **overrides)
     except ValueError as error:
         raise UserError(f"{error}.") from error
-    return Options(
-        instructions=shared.system and text_of(shared.system, "--system"),
-        effort=shared.effort,
+    return TurnOptions(
+        instructions=launch.system and read_text_option(launch.system, "--system"),
+        effort=launch.effort,
         sampling=sampling,
-        max_output_tokens=shared.max_output_tokens,
-        max_tool_calls=shared.max_tool_calls,
-        compact=_compact(shared, compact),
+        max_output_tokens=launch.max_output_tokens,
+        max_tool_calls=launch.max_tool_calls,
+        compact=_compacts(launch, compact),
+        # A script's replies are as somebody wrote them.
+        loop_limits=model.loop_limits if launch.loop_guard and launch.engine is None else None,
     )
 
 
-def _compact(shared: Shared, default: bool) -> bool:
-    if shared.compact is not None:
-        return shared.compact
-    said = settings(places()).compact
-    return default if said is None else said == "auto"
+def _compacts(launch: LaunchOptions, default: bool) -> bool:
+    if launch.compact is not None:
+        return launch.compact
+    setting = load_settings(user_paths()).compact
+    return default if setting is None else setting == "auto"
 
 
-def model_path(name: str) -> Path:
-    """Where a model's GGUF lies. Raises UserError."""
-    where = places()
+def expand_model(name: str) -> Path:
+    """Path of a model's GGUF; the embedded model is expanded first. Raises UserError."""
+    paths = user_paths()
     try:
-        model = catalog.choose(name, where)
-        return Loading(model, where).file(lambda fraction: None)
+        model = resolve.resolve_model(name, paths)
+        return ModelLoader(model, paths).gguf_path(lambda fraction: None)
     except EngineError as error:
         raise UserError(str(error)) from error
 
 
-def _script(engine: str | None) -> Path | None:
+def _script_path(engine: str | None) -> Path | None:
+    """The file of ``--engine script:FILE``, once it was read without an error. Raises UserError."""
     if engine is None:
         return None
     kind, _, file = engine.partition(":")
@@ -142,25 +156,25 @@ def _script(engine: str | None) -> Path | None:
     path = Path(file).expanduser()
     if not path.is_file():
         raise UserError(f"--engine: there is no file {path}.")
-    from agent.engine.scripted import read
+    from agent.engine.scripted import read_script
 
     try:
-        read(path, lambda markup: [])
+        read_script(path, lambda markup: [])
     except EngineError as error:
         raise UserError(f"--engine: {error}") from error
     return path
 
 
-def utf8(argument: str) -> str:
-    """An argument as text; bytes that are no UTF-8 are shown as replacements."""
+def decode_argument(argument: str) -> str:
+    """Decode an argument as UTF-8; invalid bytes become U+FFFD."""
     return os.fsencode(argument).decode("utf-8", errors="replace")
 
 
-def text_of(given: str, option: str) -> str:
-    """TEXT, or the text of @FILE. Raises UserError, which names the option."""
-    if not given.startswith("@"):
-        return utf8(given)
+def read_text_option(value: str, option: str) -> str:
+    """The value of a TEXT|@FILE option. Raises UserError, which names the option."""
+    if not value.startswith("@"):
+        return decode_argument(value)
     try:
-        return Path(given[1:]).expanduser().read_text(encoding="utf-8")
+        return Path(value[1:]).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{option}: cannot read {given[1:]}: {error}") from error
+        raise UserError(f"{option}: cannot read {value[1:]}: {error}") from error

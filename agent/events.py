@@ -1,6 +1,8 @@
-"""The stream's vocabulary: response, items and events, as every face shows them.
+"""The stream's vocabulary: response, items and events, as every interface shows them.
 
-Names, fields and order are those of OpenAI's Responses API; ``agent.*`` events carry what it lacks.
+Names, fields and order are those of OpenAI's Responses API
+(https://platform.openai.com/docs/api-reference/responses-streaming); ``agent.*`` events carry what it
+lacks.
 A response's life, in order: ``response.created``, ``response.in_progress``, its items one after the
 other, then exactly one of ``response.completed``, ``.incomplete``, ``.failed``. Each item opens with
 ``response.output_item.added``, streams its own events, and closes with ``response.output_item.done``,
@@ -10,12 +12,13 @@ no number and may stand anywhere before the last one.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class Model(BaseModel):
+class WireModel(BaseModel):
     """Base of everything on the wire: unknown fields are an error, so that a misspelling is found."""
 
     # Built when first used: a process that only lists models pays for none of them.
@@ -27,19 +30,23 @@ class Model(BaseModel):
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
-class ReasoningText(Model):
+class ReasoningText(WireModel):
+    """One part of a reasoning item: raw reasoning text."""
+
     type: Literal["reasoning_text"] = "reasoning_text"
     text: str = ""
 
 
-class OutputText(Model):
+class OutputText(WireModel):
+    """One part of a message: text, its citations, and log probabilities on request."""
+
     type: Literal["output_text"] = "output_text"
     text: str = ""
     annotations: list[dict[str, Any]] = Field(default_factory=list)
     logprobs: list[dict[str, Any]] = Field(default_factory=list)
 
 
-class ReasoningItem(Model):
+class ReasoningItem(WireModel):
     """What the model thinks (Harmony's analysis channel)."""
 
     id: str
@@ -49,7 +56,7 @@ class ReasoningItem(Model):
     status: ItemStatus = "in_progress"
 
 
-class MessageItem(Model):
+class MessageItem(WireModel):
     """What the model says: a preamble before a call (phase commentary) or the final answer."""
 
     id: str
@@ -60,7 +67,7 @@ class MessageItem(Model):
     status: ItemStatus = "in_progress"
 
 
-class FunctionCallItem(Model):
+class FunctionCallItem(WireModel):
     """A call of a tool that the client runs; the response ends with it."""
 
     id: str
@@ -73,21 +80,42 @@ class FunctionCallItem(Model):
     status: ItemStatus = "in_progress"
 
 
-class McpProtocolError(Model):
+class McpProtocolError(WireModel):
+    """A call that never became a tool result: a JSON-RPC error code and a sentence."""
+
     type: Literal["mcp_protocol_error"] = "mcp_protocol_error"
     code: int
     message: str
 
+    @property
+    def text(self) -> str:
+        """What a person or the model reads of the error."""
+        return self.message
 
-class McpToolExecutionError(Model):
+
+class McpToolExecutionError(WireModel):
+    """A tool that ran and reported failure (MCP ``isError``); ``content``: its content blocks."""
+
     type: Literal["mcp_tool_execution_error"] = "mcp_tool_execution_error"
     content: list[dict[str, Any]]
 
+    @property
+    def text(self) -> str:
+        """What a person or the model reads of the error."""
+        return "\n".join(str(block.get("text") or json.dumps(block)) for block in self.content)
 
-class HttpError(Model):
+
+class HttpError(WireModel):
+    """A server over HTTP that answered a call with an error status."""
+
     type: Literal["http_error"] = "http_error"
     code: int
     message: str
+
+    @property
+    def text(self) -> str:
+        """What a person or the model reads of the error."""
+        return self.message
 
 
 McpError = Annotated[
@@ -95,7 +123,7 @@ McpError = Annotated[
 ]
 
 
-class McpCallItem(Model):
+class McpCallItem(WireModel):
     """A call of an MCP tool, run by this process; ``output`` or ``error`` is set once it ran."""
 
     id: str
@@ -109,14 +137,16 @@ class McpCallItem(Model):
     status: Literal["in_progress", "completed", "incomplete", "calling", "failed"] = "in_progress"
 
 
-class McpListedTool(Model):
+class McpListedTool(WireModel):
+    """One tool of a server, as its ``tools/list`` declares it."""
+
     name: str
     description: str | None = None
     input_schema: dict[str, Any]
     annotations: dict[str, Any] | None = None
 
 
-class McpListToolsItem(Model):
+class McpListToolsItem(WireModel):
     """What a server offers; once per server and conversation, only to requests that name it."""
 
     id: str
@@ -126,7 +156,7 @@ class McpListToolsItem(Model):
     error: str | None = None
 
 
-class McpApprovalRequestItem(Model):
+class McpApprovalRequestItem(WireModel):
     """A call that waits for its client's word: the response ends with it, and the next request
     answers with an ``mcp_approval_response``."""
 
@@ -137,7 +167,7 @@ class McpApprovalRequestItem(Model):
     arguments: str
 
 
-class CustomToolCallItem(Model):
+class CustomToolCallItem(WireModel):
     """A call of a tool of the client's whose input is a text of its own form; ends the response."""
 
     id: str
@@ -148,7 +178,7 @@ class CustomToolCallItem(Model):
     input: str = ""
 
 
-class CodeInterpreterCallItem(Model):
+class CodeInterpreterCallItem(WireModel):
     """Python that this process runs, for requests that have ``code_interpreter``."""
 
     id: str
@@ -163,7 +193,7 @@ class CodeInterpreterCallItem(Model):
     )
 
 
-class WebSearchCallItem(Model):
+class WebSearchCallItem(WireModel):
     """A use of the browser, for requests that have ``web_search``."""
 
     id: str
@@ -190,16 +220,20 @@ Item = Annotated[
 # --- response ---
 
 
-class InputTokensDetails(Model):
+class InputTokensDetails(WireModel):
+    """Input tokens that were in the prefix cache already."""
+
     cached_tokens: int = 0
     cache_write_tokens: int = 0
 
 
-class OutputTokensDetails(Model):
+class OutputTokensDetails(WireModel):
+    """Output tokens that were reasoning."""
+
     reasoning_tokens: int = 0
 
 
-class Usage(Model):
+class Usage(WireModel):
     """Tokens of a whole response; its input counts every prompt that it took (one per generation)."""
 
     input_tokens: int = 0
@@ -209,16 +243,22 @@ class Usage(Model):
     total_tokens: int = 0
 
 
-class ResponseError(Model):
+class ResponseError(WireModel):
+    """Why a response failed: a code of the Responses API and a sentence."""
+
     code: str
     message: str
 
 
-class IncompleteDetails(Model):
+class IncompleteDetails(WireModel):
+    """Which limit cut a response off."""
+
     reason: Literal["max_output_tokens", "content_filter"]
 
 
-class Reasoning(Model):
+class Reasoning(WireModel):
+    """The request's reasoning settings, echoed."""
+
     effort: str | None = None
     summary: str | None = None
 
@@ -230,7 +270,7 @@ def _absent(value: object) -> bool:
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
-class Response(Model):
+class Response(WireModel):
     """One answer to one request; every key is always present (Open Responses wants them all)."""
 
     id: str
@@ -269,55 +309,93 @@ class Response(Model):
     output_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
     """There too: everything after it, tools' results among it."""
 
+    @property
+    def client_calls(self) -> list[str]:
+        """Names, as the model knows them, of the tools that it called and that the client runs."""
+        names = []
+        for item in self.output:
+            match item:
+                case (
+                    FunctionCallItem(name=name, namespace=space)
+                    | CustomToolCallItem(name=name, namespace=space)
+                ):
+                    names.append(f"{space}__{name}" if space else name)
+                case McpApprovalRequestItem(server_label=server, name=name):
+                    names.append(f"{server}__{name}")
+        return names
+
+    @property
+    def output_text(self) -> str:
+        """The answer: the texts of the final messages, without the preambles of calls."""
+        return "\n\n".join(
+            "".join(part.text for part in item.content)
+            for item in self.output
+            if isinstance(item, MessageItem) and item.phase == "final_answer"
+        )
+
 
 # --- official events ---
 
 
-class Official(Model):
+class OfficialEvent(WireModel):
     """An event of the Responses API; the turn numbers it."""
 
     type: str  # first, here too: it is the first key of every line
     sequence_number: int = -1
 
 
-class ResponseCreated(Official):
+class ResponseCreated(OfficialEvent):
+    """First official event of every response; its output is still empty."""
+
     type: Literal["response.created"] = "response.created"
     response: Response
 
 
-class ResponseInProgress(Official):
+class ResponseInProgress(OfficialEvent):
+    """Second official event: the response is being worked on."""
+
     type: Literal["response.in_progress"] = "response.in_progress"
     response: Response
 
 
-class ResponseCompleted(Official):
+class ResponseCompleted(OfficialEvent):
+    """Last event of a response that ended by itself; holds all of it."""
+
     type: Literal["response.completed"] = "response.completed"
     response: Response
 
 
-class ResponseIncomplete(Official):
+class ResponseIncomplete(OfficialEvent):
+    """Last event of a response that was cut off or cancelled; holds what there is."""
+
     type: Literal["response.incomplete"] = "response.incomplete"
     response: Response
 
 
-class ResponseFailed(Official):
+class ResponseFailed(OfficialEvent):
+    """Last event of a response that failed; ``response.error`` says why."""
+
     type: Literal["response.failed"] = "response.failed"
     response: Response
 
 
-class OutputItemAdded(Official):
+class OutputItemAdded(OfficialEvent):
+    """Opens an item; every other event of the item comes after it."""
+
     type: Literal["response.output_item.added"] = "response.output_item.added"
     output_index: int
     item: Item
 
 
-class OutputItemDone(Official):
+class OutputItemDone(OfficialEvent):
+    """Closes an item and holds its final form; nothing of the item comes after it."""
+
     type: Literal["response.output_item.done"] = "response.output_item.done"
     output_index: int
     item: Item
 
 
-class ItemEvent(Official):
+class ItemEvent(OfficialEvent):
     """An event of one item: ``output_index`` is its place in the response's output."""
 
     item_id: str
@@ -328,30 +406,40 @@ Part = Annotated[ReasoningText | OutputText, Field(discriminator="type")]
 
 
 class ContentPartAdded(ItemEvent):
+    """Opens a part of a reasoning or message item, before its first delta."""
+
     type: Literal["response.content_part.added"] = "response.content_part.added"
     content_index: int = 0
     part: Part
 
 
 class ContentPartDone(ItemEvent):
+    """Closes a part and holds its final form, after its text's done."""
+
     type: Literal["response.content_part.done"] = "response.content_part.done"
     content_index: int = 0
     part: Part
 
 
 class ReasoningTextDelta(ItemEvent):
+    """The next piece of a reasoning text."""
+
     type: Literal["response.reasoning_text.delta"] = "response.reasoning_text.delta"
     content_index: int = 0
     delta: str
 
 
 class ReasoningTextDone(ItemEvent):
+    """A reasoning text is complete; after its last delta."""
+
     type: Literal["response.reasoning_text.done"] = "response.reasoning_text.done"
     content_index: int = 0
     text: str
 
 
 class OutputTextDelta(ItemEvent):
+    """The next piece of a message's text, with log probabilities on request."""
+
     type: Literal["response.output_text.delta"] = "response.output_text.delta"
     content_index: int = 0
     delta: str
@@ -368,6 +456,8 @@ class OutputTextAnnotationAdded(ItemEvent):
 
 
 class OutputTextDone(ItemEvent):
+    """A message's text is complete; after its last delta and its annotations."""
+
     type: Literal["response.output_text.done"] = "response.output_text.done"
     content_index: int = 0
     text: str
@@ -375,6 +465,8 @@ class OutputTextDone(ItemEvent):
 
 
 class FunctionCallArgumentsDelta(ItemEvent):
+    """The next piece of the JSON arguments of a call that the client runs."""
+
     type: Literal["response.function_call_arguments.delta"] = (
         "response.function_call_arguments.delta"
     )
@@ -382,16 +474,22 @@ class FunctionCallArgumentsDelta(ItemEvent):
 
 
 class FunctionCallArgumentsDone(ItemEvent):
+    """The arguments of such a call are complete and valid JSON."""
+
     type: Literal["response.function_call_arguments.done"] = "response.function_call_arguments.done"
     name: str
     arguments: str
 
 
 class McpCallInProgress(ItemEvent):
+    """An MCP call was opened; directly after its ``output_item.added``."""
+
     type: Literal["response.mcp_call.in_progress"] = "response.mcp_call.in_progress"
 
 
 class McpCallArgumentsDelta(ItemEvent):
+    """The next piece of an MCP call's JSON arguments."""
+
     type: Literal["response.mcp_call_arguments.delta"] = "response.mcp_call_arguments.delta"
     delta: str
 
@@ -404,42 +502,60 @@ class McpCallArgumentsDone(ItemEvent):
 
 
 class McpCallCompleted(ItemEvent):
+    """The tool's result is there; directly before its ``output_item.done``."""
+
     type: Literal["response.mcp_call.completed"] = "response.mcp_call.completed"
 
 
 class McpCallFailed(ItemEvent):
+    """The call failed or was refused; directly before its ``output_item.done``."""
+
     type: Literal["response.mcp_call.failed"] = "response.mcp_call.failed"
 
 
 class McpListToolsInProgress(ItemEvent):
+    """A server's tools are being listed; directly after its ``output_item.added``."""
+
     type: Literal["response.mcp_list_tools.in_progress"] = "response.mcp_list_tools.in_progress"
 
 
 class McpListToolsCompleted(ItemEvent):
+    """The list is there; directly before its ``output_item.done``."""
+
     type: Literal["response.mcp_list_tools.completed"] = "response.mcp_list_tools.completed"
 
 
 class McpListToolsFailed(ItemEvent):
+    """The server could not list its tools; directly before its ``output_item.done``."""
+
     type: Literal["response.mcp_list_tools.failed"] = "response.mcp_list_tools.failed"
 
 
 class CustomToolCallInputDelta(ItemEvent):
+    """The next piece of a custom tool's input, which is free text."""
+
     type: Literal["response.custom_tool_call_input.delta"] = "response.custom_tool_call_input.delta"
     delta: str
 
 
 class CustomToolCallInputDone(ItemEvent):
+    """A custom tool's input is complete."""
+
     type: Literal["response.custom_tool_call_input.done"] = "response.custom_tool_call_input.done"
     input: str
 
 
 class CodeInterpreterCallInProgress(ItemEvent):
+    """A call of ``code_interpreter`` was opened; directly after its ``output_item.added``."""
+
     type: Literal["response.code_interpreter_call.in_progress"] = (
         "response.code_interpreter_call.in_progress"
     )
 
 
 class CodeInterpreterCallCodeDelta(ItemEvent):
+    """The next piece of the code."""
+
     type: Literal["response.code_interpreter_call_code.delta"] = (
         "response.code_interpreter_call_code.delta"
     )
@@ -447,6 +563,8 @@ class CodeInterpreterCallCodeDelta(ItemEvent):
 
 
 class CodeInterpreterCallCodeDone(ItemEvent):
+    """The code is complete; it runs after this."""
+
     type: Literal["response.code_interpreter_call_code.done"] = (
         "response.code_interpreter_call_code.done"
     )
@@ -454,40 +572,52 @@ class CodeInterpreterCallCodeDone(ItemEvent):
 
 
 class CodeInterpreterCallInterpreting(ItemEvent):
+    """The code runs now."""
+
     type: Literal["response.code_interpreter_call.interpreting"] = (
         "response.code_interpreter_call.interpreting"
     )
 
 
 class CodeInterpreterCallCompleted(ItemEvent):
+    """The code has run; directly before its ``output_item.done``."""
+
     type: Literal["response.code_interpreter_call.completed"] = (
         "response.code_interpreter_call.completed"
     )
 
 
 class WebSearchCallInProgress(ItemEvent):
+    """A use of the browser was opened; directly after its ``output_item.added``."""
+
     type: Literal["response.web_search_call.in_progress"] = "response.web_search_call.in_progress"
 
 
 class WebSearchCallSearching(ItemEvent):
+    """The search or the page load runs now."""
+
     type: Literal["response.web_search_call.searching"] = "response.web_search_call.searching"
 
 
 class WebSearchCallCompleted(ItemEvent):
+    """The page is there; directly before its ``output_item.done``."""
+
     type: Literal["response.web_search_call.completed"] = "response.web_search_call.completed"
 
 
 # --- agent.* events ---
 
 
-class ServerStatus(Model):
+class ServerStatus(WireModel):
+    """One MCP server as ``agent.start`` lists it."""
+
     name: str
     status: Literal["starting", "ready", "failed", "disabled"]
     tools: list[str] = Field(default_factory=list)
     error: str | None = None
 
 
-class AgentStart(Model):
+class AgentStart(WireModel):
     """The first line of ``--json-events``: what is about to answer, and with which tools."""
 
     type: Literal["agent.start"] = "agent.start"
@@ -498,7 +628,7 @@ class AgentStart(Model):
     mcp_servers: list[ServerStatus]
 
 
-class AgentLoad(Model):
+class AgentLoad(WireModel):
     """Progress of getting the model ready; ``done`` of ``total`` is 0…1000 (per mille)."""
 
     type: Literal["agent.load"] = "agent.load"
@@ -506,7 +636,7 @@ class AgentLoad(Model):
     total: int
 
 
-class AgentPrefill(Model):
+class AgentPrefill(WireModel):
     """Prompt tokens processed so far; ``cached`` of them were already in the engine's memory."""
 
     type: Literal["agent.prefill"] = "agent.prefill"
@@ -515,7 +645,27 @@ class AgentPrefill(Model):
     cached: int
 
 
-class AgentReasoning(Model):
+class AgentPrompt(WireModel):
+    """Token ids that a generation read since the one before (the first: the whole prompt).
+
+    Opt-in: comes before the generation's ``agent.prefill`` where a listener asked for token events.
+    """
+
+    type: Literal["agent.prompt"] = "agent.prompt"
+    ids: list[int]
+
+
+class AgentTokens(WireModel):
+    """Token ids that the model wrote, in batches, each before the events that its ids become.
+
+    Opt-in, like ``agent.prompt``.
+    """
+
+    type: Literal["agent.tokens"] = "agent.tokens"
+    ids: list[int]
+
+
+class AgentReasoning(WireModel):
     """A reasoning item is whole: how many tokens it took, without markup; before its text's done."""
 
     type: Literal["agent.reasoning"] = "agent.reasoning"
@@ -523,7 +673,9 @@ class AgentReasoning(Model):
     tokens: int
 
 
-class AgentToolProgress(Model):
+class AgentToolProgress(WireModel):
+    """A running tool's progress notification (MCP ``notifications/progress``)."""
+
     type: Literal["agent.tool_progress"] = "agent.tool_progress"
     item_id: str
     progress: float
@@ -531,7 +683,7 @@ class AgentToolProgress(Model):
     message: str | None = None
 
 
-class AgentToolOutputDelta(Model):
+class AgentToolOutputDelta(WireModel):
     """A running tool's partial output, before its result is known."""
 
     type: Literal["agent.tool_output.delta"] = "agent.tool_output.delta"
@@ -540,7 +692,7 @@ class AgentToolOutputDelta(Model):
     delta: str
 
 
-class AgentApprovalRequested(Model):
+class AgentApprovalRequested(WireModel):
     """A call waits for the person; between the call's arguments.done and its run."""
 
     type: Literal["agent.approval.requested"] = "agent.approval.requested"
@@ -553,9 +705,14 @@ class AgentApprovalRequested(Model):
     """What the call would change (a diff), where its arguments do not show it."""
     diff: str | None = None
     """Where the tool was allowed before: how its definition has changed since."""
+    rules: list[str] | None = None
+    """What an answer for longer than once allows, as it is stored; empty: it can be allowed once only;
+    null: the tool, with any arguments."""
 
 
-class AgentApprovalResolved(Model):
+class AgentApprovalResolved(WireModel):
+    """A call that waited was approved or refused, by a person, a rule or the end of the turn."""
+
     type: Literal["agent.approval.resolved"] = "agent.approval.resolved"
     item_id: str
     decision: Literal["approved", "refused"]
@@ -566,7 +723,7 @@ class AgentApprovalResolved(Model):
     """Why a person refused it; the model reads that too."""
 
 
-class AgentElicitationRequested(Model):
+class AgentElicitationRequested(WireModel):
     """A running tool's server asks the person: a form (its JSON Schema) or a page to visit."""
 
     type: Literal["agent.elicitation.requested"] = "agent.elicitation.requested"
@@ -577,14 +734,16 @@ class AgentElicitationRequested(Model):
     url: str | None = None
 
 
-class AgentElicitationResolved(Model):
+class AgentElicitationResolved(WireModel):
+    """A server's question was answered, declined or cancelled."""
+
     type: Literal["agent.elicitation.resolved"] = "agent.elicitation.resolved"
     item_id: str
     action: Literal["accept", "decline", "cancel"]
     by: str
 
 
-class AgentRepair(Model):
+class AgentRepair(WireModel):
     """The model's format was malformed at generated token ``at``; ``text`` is what no item holds."""
 
     type: Literal["agent.repair"] = "agent.repair"
@@ -593,7 +752,7 @@ class AgentRepair(Model):
     text: str
 
 
-class AgentSteered(Model):
+class AgentSteered(WireModel):
     """What the person said in the middle of the turn; the next generation reads it. It comes after the
     results of the calls before it."""
 
@@ -601,13 +760,15 @@ class AgentSteered(Model):
     text: str
 
 
-class AgentNotice(Model):
+class AgentNotice(WireModel):
+    """A sentence for the person, at any time before the terminal event."""
+
     type: Literal["agent.notice"] = "agent.notice"
     level: Literal["info", "warning", "error"]
     message: str
 
 
-class AgentStats(Model):
+class AgentStats(WireModel):
     """Measured speeds, just before the terminal event. Times in milliseconds."""
 
     type: Literal["agent.stats"] = "agent.stats"
@@ -625,11 +786,51 @@ class AgentStats(Model):
 
 
 Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
+"""The last official event of a response; exactly one comes."""
 
-AgentEvent = (
-    AgentStart
+TokenEvent = AgentPrompt | AgentTokens
+"""Events that come only where a listener asked for them."""
+
+Event = Annotated[
+    ResponseCreated
+    | ResponseInProgress
+    | ResponseCompleted
+    | ResponseIncomplete
+    | ResponseFailed
+    | OutputItemAdded
+    | OutputItemDone
+    | ContentPartAdded
+    | ContentPartDone
+    | ReasoningTextDelta
+    | ReasoningTextDone
+    | OutputTextDelta
+    | OutputTextAnnotationAdded
+    | OutputTextDone
+    | FunctionCallArgumentsDelta
+    | FunctionCallArgumentsDone
+    | McpCallInProgress
+    | McpCallArgumentsDelta
+    | McpCallArgumentsDone
+    | McpCallCompleted
+    | McpCallFailed
+    | McpListToolsInProgress
+    | McpListToolsCompleted
+    | McpListToolsFailed
+    | CustomToolCallInputDelta
+    | CustomToolCallInputDone
+    | CodeInterpreterCallInProgress
+    | CodeInterpreterCallCodeDelta
+    | CodeInterpreterCallCodeDone
+    | CodeInterpreterCallInterpreting
+    | CodeInterpreterCallCompleted
+    | WebSearchCallInProgress
+    | WebSearchCallSearching
+    | WebSearchCallCompleted
+    | AgentStart
     | AgentLoad
     | AgentPrefill
+    | AgentPrompt
+    | AgentTokens
     | AgentReasoning
     | AgentToolProgress
     | AgentToolOutputDelta
@@ -640,7 +841,7 @@ AgentEvent = (
     | AgentRepair
     | AgentSteered
     | AgentNotice
-    | AgentStats
-)
-
-Event = Official | AgentEvent
+    | AgentStats,
+    Field(discriminator="type"),
+]
+"""Every event of a stream."""

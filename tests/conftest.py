@@ -14,4 +14,7 @@ pytest_plugins = [
     "tests.support.engines",
     "tests.support.endpoint",
     "tests.support.hosts",
+    "tests.support.commands",
+    "tests.support.model_hub",
+    "tests.support.oauth",
 ]

@@ -1,8 +1,8 @@
 """A million mutated streams through Harmony's parser: ``python -m tests.fuzz [--count N] [--seed N]``.
 
-Each is parsed token by token and at once, and must keep what
-`tests.support.harmony_streams.check` says; a
-twentieth as many made-up ones go through each of the other families' parsers.
+Each is parsed token by token and in larger steps, and must hold the invariants of
+`tests.support.harmony_streams.check`; a twentieth as many random ones go through the markup parser in
+each dialect.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 import time
 from collections import Counter
 
-from agent.formats.harmony.encoding import encoding as load
-from agent.formats.markup.dialects import FAMILIES
+from agent.formats.harmony.encoding import load_encoding
+from agent.formats.markup.dialects import DIALECTS
 from agent.formats.protocol import Repair
 from agent.tiny.vocabulary import ranks
 from tests.support import harmony_streams, markup
@@ -26,41 +26,42 @@ def main() -> int:
         "--count", type=int, default=1_000_000, help="streams (default: a million)"
     )
     options.add_argument("--seed", type=int, default=0, help="the same seed gives the same streams")
-    chosen = options.parse_args()
-    encoding, rng = load(ranks), random.Random(chosen.seed)
+    arguments = options.parse_args()
+    encoding, rng = load_encoding(ranks), random.Random(arguments.seed)
     began = time.monotonic()
     rules: Counter[str] = Counter()
     tokens = 0
-    for number in range(1, chosen.count + 1):
+    for number in range(1, arguments.count + 1):
         ids = harmony_streams.mutated(rng)
         tokens += len(ids)
         try:
             harmony_streams.check(encoding, ids, steps=(rng.randint(2, 100),))
             if number % 100 == 0:
-                pieces = harmony_streams.parse(encoding, ids, step=100)
-                rules.update(piece.rule for piece in pieces if isinstance(piece, Repair))
+                events = harmony_streams.parse(encoding, ids, step=100)
+                rules.update(event.rule for event in events if isinstance(event, Repair))
         except Exception:
-            print(f"stream {number} of seed {chosen.seed} fails:\n{ids}", file=sys.stderr)
+            print(f"stream {number} of seed {arguments.seed} fails:\n{ids}", file=sys.stderr)
             raise
         if number % 50_000 == 0:
             seconds = time.monotonic() - began
             print(f"{number:,} streams, {number / seconds:,.0f} a second", flush=True)
     print(
-        f"{chosen.count:,} streams of {tokens:,} tokens, seed {chosen.seed}: nothing raised or lost."
+        f"{arguments.count:,} streams of {tokens:,} tokens, seed {arguments.seed}:"
+        " nothing raised or lost."
     )
-    others(chosen.count // 20, chosen.seed)
+    fuzz_markup(arguments.count // 20, arguments.seed)
     print("Repairs in every 100th:", ", ".join(f"{rule} {n}" for rule, n in rules.most_common()))
     return 0
 
 
-def others(count: int, seed: int) -> None:
-    """The families that write markup over text."""
-    for name in FAMILIES:
-        rng, reader = random.Random(seed), markup.Reader(name)
+def fuzz_markup(count: int, seed: int) -> None:
+    """Fuzz the markup parser in each dialect."""
+    for name in DIALECTS:
+        rng, harness = random.Random(seed), markup.DialectHarness(name)
         for number in range(1, count + 1):
-            text, markers = markup.made(rng)
+            text, markers = markup.random_markup(rng)
             try:
-                reader.check(reader.encoder.markup(text), markers)
+                harness.check(harness.encoder.encode_markup(text), markers)
             except Exception:
                 print(f"{name}: stream {number} of seed {seed} fails:\n{text}", file=sys.stderr)
                 raise

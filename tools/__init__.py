@@ -1,0 +1,1 @@
+"""Tools: MCP servers, built-in servers, their settings, and the policy of approvals."""

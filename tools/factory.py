@@ -1,4 +1,4 @@
-"""From the options of a command to the host and the policy that they mean."""
+"""Builds the host of all servers and the approval policy from the options of a command."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import HandError
-from tools.builtin.browser.server import Browser
+from tools.builtin.base import ToolError
+from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
-from tools.builtin.files.server import Files
-from tools.builtin.python.server import Python
-from tools.builtin.shell.server import Shell
-from tools.config.project import admitted, find
-from tools.config.servers import ServerConfig, merge, parse_server, read_file, read_servers
+from tools.builtin.files.server import FilesServer
+from tools.builtin.python.server import PythonServer
+from tools.builtin.shell.server import ShellServer
+from tools.config.file import read_file, read_servers
+from tools.config.named_files import named_files
+from tools.config.project import approved_servers, find_project
+from tools.config.project_files import PROJECT_FILES
+from tools.config.servers import ServerConfig, merge, parse_server
 from tools.mcp.host import Host
-from tools.policy.approval_store import Memory
+from tools.policy.approval_store import ApprovalStore
 from tools.policy.approvals import Policy
-from tools.policy.audit import Audit
-from tools.selection import left_out, select
+from tools.policy.audit import AuditLog
+from tools.selection import select_servers, unselected_names
 from tools.types import Tool, ToolResult
 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What a turn needs to call tools."""
+    """The host and the policy that a turn calls tools with."""
 
     host: Host
     policy: Policy
 
 
-def assemble(
+def build_toolbox(
     *,
     tools: str = "all",
     mcp_config: Sequence[Path] = (),
@@ -42,69 +45,95 @@ def assemble(
     root: Path | None = None,
     allow_unsandboxed: bool = False,
     browser: BrowserSettings | None = None,
-    limit: int = 32_000,
-    results: Path | None = None,
-    work: Path | None = None,
-    user: Path | None = None,
-    approvals: Path | None = None,
-    calls: Path | None = None,
-    tokens: Path | None = None,
+    max_result_chars: int = 32_000,
+    results_folder: Path | None = None,
+    work_folder: Path | None = None,
+    user_config: Path | None = None,
+    approvals_file: Path | None = None,
+    audit_file: Path | None = None,
+    credentials_file: Path | None = None,
     trust_project: bool | str = False,
 ) -> Toolbox:
-    """``--tools --mcp-config --mcp --approve --root --trust-project``, as given. Starts nothing.
+    """Build a toolbox and start nothing.
 
-    ``work``: where the hands keep their folders (None: temporary ones). ``user``: the person's own
-    mcp.json, if it is there. ``approvals``, ``calls``, ``tokens``: the files of what was allowed for
-    good, of every decision, and of logins (None: not kept).
+    ``tools``, ``mcp_config``, ``mcp``, ``approve``, ``root``, ``trust_project``: the values of the
+    command line options of these names. ``work_folder``: where built-in servers have their folders
+    (None: temporary ones). ``user_config``: the person's own mcp.json, which need not exist.
+    ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals, decisions and logins
+    are stored (None: not at all).
 
-    A server of the operator's takes the place of a hand of the same name; one of the folder's does
-    of nothing. Raises ConfigError.
+    Of two servers with the same name, one from ``mcp`` replaces one from ``mcp_config``, that one
+    from ``user_config``, that a built-in one; a project's server replaces none. Raises ConfigError.
     """
     folder = (root or Path.cwd()).resolve()
-    memory = Memory(approvals, folder)
-    files = Files(root, work=work and work / "changes")
-    browsing = Browser(browser, work=work and work / "pages")
-    hands = (
-        Python(allow_unsandboxed=allow_unsandboxed, work=work and work / "python"),
-        files,
-        Shell(root, files=files),
-        browsing,
+    store = ApprovalStore(approvals_file, folder)
+    files = FilesServer(root, work_folder=work_folder and work_folder / "changes")
+    browser_server = BrowserServer(browser, work_folder=work_folder and work_folder / "pages")
+    python = PythonServer(
+        allow_unsandboxed=allow_unsandboxed, work_folder=work_folder and work_folder / "python"
     )
-    own = read_file(user) if user and user.exists() and tools != "none" else None
+    audit = AuditLog(audit_file)
+    shell = ShellServer(root, files=files, audit=audit)
+    builtins = (python, files, shell, browser_server)
+    user = (
+        read_file(user_config) if user_config and user_config.exists() and tools != "none" else None
+    )
     servers = merge(
-        [ServerConfig(hand.name, hand=hand) for hand in hands],
-        own.servers if own else [],
+        [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
+        user.servers if user else [],
         # Naming a file on the command line trusts its servers, as naming a command there does.
-        *([replace(one, trusted=True) for one in read_servers(path)] for path in mcp_config),
+        *([replace(server, trusted=True) for server in read_servers(path)] for path in mcp_config),
         [parse_server(option) for option in mcp],
     )
-    if user is not None and tools != "none":
-        taken = {one.name for one in servers} | {hand.short for hand in hands}
-        brought = admitted(find(folder), memory, trust=trust_project)
-        servers += [one for one in brought if one.name not in taken]
-    chosen = select(tools, servers)
-    host = Host(chosen, limit=limit, results=results, roots=[folder], tokens=tokens)
-    host.left_out = left_out(servers, chosen)
+    if user_config is not None and tools != "none":
+        taken = {server.name for server in servers} | {builtin.alias for builtin in builtins}
+        project_servers = approved_servers(find_project(folder), store, trust=trust_project)
+        servers += [server for server in project_servers if server.name not in taken]
+    selected = select_servers(tools, servers)
+    host = Host(
+        selected,
+        max_result_chars=max_result_chars,
+        results_folder=results_folder,
+        roots=[folder],
+        credentials_file=credentials_file,
+    )
+    host.unselected = unselected_names(servers, selected)
     policy = Policy.parse(
         approve,
         servers,
-        settings=own.approve if own else {},
-        memory=memory,
-        audit=Audit(calls),
+        settings=user.approve if user else {},
+        store=store,
+        audit=audit,
     )
-    browsing.search_with(host.tool, partial(_search, Toolbox(host, policy)))
+    own_files = (user_config, approvals_file, audit_file, credentials_file, *mcp_config)
+    shell.protect_files(
+        lambda: [
+            *(path for path in own_files if path is not None),
+            *(folder / name for name in PROJECT_FILES),
+            *named_files(folder, [*servers, *_running_servers(host)]),
+        ]
+    )
+    browser_server.search_with(host.find_tool, partial(_call_search_tool, Toolbox(host, policy)))
     return Toolbox(host, policy)
 
 
-async def _search(toolbox: Toolbox, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
-    """With the tool that the person named to search with: that answers what the rules would ask,
-    but not for a folder's server, and never what they deny. Raises HandError."""
+def _running_servers(host: Host) -> list[ServerConfig]:
+    configs = (host.server_config(state.name) for state in host.server_states())
+    return [config for config in configs if config is not None]
+
+
+async def _call_search_tool(toolbox: Toolbox, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+    """Call the tool that the person configured for searching.
+
+    Having configured it answers what the policy would ask, except for a project's server; what the
+    policy denies stays denied. Raises ToolError.
+    """
     host, policy = toolbox.host, toolbox.policy
-    config = host.config(tool.server)
+    config = host.server_config(tool.server)
     decision = policy.decide(tool, config).decision if config else "deny"
-    said = json.dumps(arguments, ensure_ascii=False)
-    if config is None or decision == "deny" or (decision == "ask" and config.project):
-        policy.note(tool, said, "refused", "policy", why="searching with it is not allowed")
-        raise HandError(f"Error: searching with {tool.server}.{tool.name} is not allowed")
-    policy.note(tool, said, "allowed", "policy", why="it is named to search with")
+    text = json.dumps(arguments, ensure_ascii=False)
+    if config is None or decision == "deny" or (decision == "ask" and config.from_project):
+        policy.log_decision(tool, text, "refused", "policy", why="searching with it is not allowed")
+        raise ToolError(f"Error: searching with {tool.server}.{tool.name} is not allowed")
+    policy.log_decision(tool, text, "allowed", "policy", why="it is named to search with")
     return await host.call(tool, arguments)

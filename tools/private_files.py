@@ -1,28 +1,58 @@
-"""What is its owner's alone: files, folders, and what a URL holds besides its address."""
+"""Files and folders that only their owner can read, and URLs without their secrets."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
 
-def folder(path: Path) -> None:
-    """Make it, and what is missing above it, its owner's only (0700); raises OSError."""
-    for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
+def make_folder(path: Path) -> None:
+    """Make a folder and its missing parents with mode 0700; raises OSError."""
+    for missing in reversed([parent for parent in (path, *path.parents) if not parent.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def opener(path: str, flags: int) -> int:
-    """For ``open``: a file that it makes is its owner's only (0600)."""
+    """Open a file, with mode 0600 if it is created; an ``opener`` for the built-in ``open``."""
     return os.open(path, flags, 0o600)
 
 
-def write(path: Path, text: str) -> None:
-    """Put it in place whole, readable by its owner only (0600); raises OSError."""
-    folder(path.parent)
+def overwrite_text(path: Path, text: str) -> None:
+    """Write a file that a person named: mode 0600 if it is created, else as it was. Raises OSError."""
+    with open(path, "w", encoding="utf-8", opener=opener) as file:
+        file.write(text)
+
+
+def restrict_modes(folder: Path) -> list[Path]:
+    """Take all rights of others from a folder of ours, then from what is directly in it.
+
+    Returns the paths that were changed; links, and what belongs to others, stay as they are.
+    """
+    try:
+        return [path for path in (folder, *folder.iterdir()) if _restrict_mode(path)]
+    except OSError:
+        return []
+
+
+def _restrict_mode(path: Path) -> bool:
+    # By path: closing a descriptor would release the locks that SQLite has on its file.
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode) or not mode & 0o077:
+            return False
+        path.chmod(mode & 0o700)
+    except OSError:
+        return False
+    return True
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file atomically, with mode 0600; raises OSError."""
+    make_folder(path.parent)
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:
@@ -34,8 +64,8 @@ def write(path: Path, text: str) -> None:
         raise
 
 
-def address(url: str) -> str:
-    """Where a URL leads; without what may be secret in it."""
+def redact_url(url: str) -> str:
+    """Return scheme, host and path of a URL, without user, password and query."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The process groups that tools run in, for whoever must leave without ending them in order."""
+"""Registers the process groups of child processes, so that an abrupt exit can kill them all."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 
-groups: set[int] = set()
-"""Of the children that live now; each is the leader of its own."""
+active_groups: set[int] = set()
+"""Group ids of the children that are alive; each child is the leader of its own group."""
 
 
 def kill_all() -> None:
-    """SIGKILL them; at any time, also in a signal handler."""
-    for group in list(groups):
+    """Send SIGKILL to all groups; safe at any time, also in a signal handler."""
+    for group in list(active_groups):
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What a server answered, as the model reads it."""
+"""Turns the content blocks of MCP results into text for the model."""
 
 from __future__ import annotations
 
@@ -16,131 +16,166 @@ from typing import Any
 from tools import private_files
 from tools.types import ToolResult
 
-MAX_FILES, MAX_BYTES = 200, 200_000_000
-"""Of whole results and attachments that are kept; the oldest go first, the newest never."""
-PREFIX = "result-"
-PRINTED = 8_000
-"""Characters that are kept of what a call printed until it was stopped."""
+MAX_RESULT_FILES, MAX_RESULT_BYTES = 200, 200_000_000
+"""How many files of full results and attachments stay; the oldest go first, the newest never."""
+FILE_PREFIX = "result-"
+MAX_ABORTED_CHARS = 8_000
+"""Characters of a call's output that are reported when the call is aborted."""
 
 
-class Results:
-    """Turns MCP results into ToolResults; keeps the whole of what had to be cut."""
+class ResultBuilder:
+    """Builds ToolResults from MCP content, and saves the full text of those it has to shorten."""
 
-    def __init__(self, limit: int, folder: Path | None) -> None:
-        """``limit``: characters for the model. ``folder`` is made when first needed; None: a new
-        temporary one, which stays for the person to read."""
-        self.limit = limit
+    def __init__(
+        self,
+        max_chars: int,
+        folder: Path | None,
+        *,
+        max_files: int = MAX_RESULT_FILES,
+        max_bytes: int = MAX_RESULT_BYTES,
+    ) -> None:
+        """``max_chars``: characters of a result for the model. ``folder`` is made when it is first
+        needed; None makes a temporary one, which stays for the person to read."""
+        self.max_chars = max_chars
         self._folder = folder
+        self._max_files, self._max_bytes = max_files, max_bytes
 
-    def of(
+    def build(
         self, content: list[dict[str, Any]], structured: Any = None, *, failed: bool = False
     ) -> ToolResult:
-        """``content``: MCP blocks as on the wire. Structured content repeats them where they exist,
-        so it is shown only where they do not."""
+        """Build a result from MCP content blocks as on the wire; may write files, so it blocks.
+
+        By the MCP specification structured content is repeated in the blocks, so it is only used
+        where there are none.
+        """
         content = [_encodable(block) for block in content]
-        text = "\n".join(self._shown(block) for block in content)
+        text = "\n".join(self._block_text(block) for block in content)
         if not content and structured is not None:
-            text = encodable(json.dumps(structured, ensure_ascii=False))
+            text = replace_surrogates(json.dumps(structured, ensure_ascii=False))
         if failed and not text:
             text = "Error: the tool failed and gave no reason"
-        whole = None
-        if len(text) > self.limit:
-            whole = self._keep(text.encode(), ".txt")
-            text = shorten(text, self.limit, whole)
-        return ToolResult(text, "execution" if failed else "none", content=content, whole=whole)
+        path = None
+        if len(text) > self.max_chars:
+            path = self._save(text.encode(), ".txt")
+            text = shorten(text, self.max_chars, path)
+        return ToolResult(
+            text,
+            "execution" if failed else "none",
+            content=content,
+            structured=structured,
+            full_text_path=path,
+        )
 
-    def noted(self, result: ToolResult, notes: Sequence[str]) -> ToolResult:
-        """With what the model should know beside it; the result gives way to that."""
+    def with_notes(self, result: ToolResult, notes: Sequence[str]) -> ToolResult:
+        """Append notes for the model; the result's own text is shortened to make room for them."""
         if not notes:
             return result
-        beside = shorten(encodable("\n".join(notes)), self.limit // 2)
-        text = shorten(result.text, self.limit - len(beside) - 1, result.whole)
-        return replace(result, text="\n".join(filter(None, [text, beside])))
+        appendix = shorten(replace_surrogates("\n".join(notes)), self.max_chars // 2)
+        room = self.max_chars - len(appendix) - 1
+        text = shorten(result.text, room, result.full_text_path)
+        return replace(result, text="\n".join(filter(None, [text, appendix])))
 
-    def _shown(self, block: dict[str, Any]) -> str:
-        """As the model reads it: what is no text is kept in a file and named."""
+    def _block_text(self, block: dict[str, Any]) -> str:
+        """Return a block as text; binary data is moved into a file, which the text names."""
         match block:
             case {"type": "text"}:
                 return str(block.get("text", ""))
             case {"type": "image" | "audio" as kind}:
-                return f"[{kind} {self._attached(block, 'data')}]"
+                return f"[{kind} {self._save_attachment(block, 'data')}]"
             case {"type": "resource", "resource": dict()}:
                 resource: dict[str, Any] = block["resource"]
+                uri = resource.get("uri", "")
                 if (text := resource.get("text")) is not None:
-                    return f"[resource {resource.get('uri', '')}]\n{text}"
-                return f"[resource {resource.get('uri', '')} {self._attached(resource, 'blob')}]"
+                    return f"[resource {uri}]\n{text}"
+                return f"[resource {uri} {self._save_attachment(resource, 'blob')}]"
             case {"type": "resource_link"}:
                 return f"[resource link {block.get('name', '')} {block.get('uri', '')}]"
             case other:
                 return f"[{other.get('type')}]"
 
-    def _attached(self, holder: dict[str, Any], key: str) -> str:
-        """Base64 goes into a file, out of the block."""
+    def _save_attachment(self, holder: dict[str, Any], key: str) -> str:
+        """Take base64 out of a block, write it to a file, and describe that file."""
         kind = str(holder.get("mimeType", "")) or "application/octet-stream"
         try:
             data = base64.b64decode(str(holder.pop(key, "")), validate=True)
         except ValueError:
             return f"{kind}, not valid base64"
         size = f"{len(data)} B" if len(data) < 1000 else f"{len(data) / 1000:.0f} kB"
-        path = self._keep(data, _suffix(kind))
+        path = self._save(data, _suffix(kind))
         return f"{kind}, {size}, kept in {path}" if path else f"{kind}, {size}"
 
-    def _keep(self, data: bytes, suffix: str) -> str | None:
-        """Where it lies; None where the disk does not take it."""
+    def _save(self, data: bytes, suffix: str) -> str | None:
+        """Write a file and return its path; None if that fails, as on a full disk."""
         try:
             if self._folder is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="agent-results-"))
-            private_files.folder(self._folder)
+            private_files.make_folder(self._folder)
             with tempfile.NamedTemporaryFile(
-                dir=self._folder, prefix=PREFIX, suffix=suffix, delete=False
+                dir=self._folder, prefix=FILE_PREFIX, suffix=suffix, delete=False
             ) as file:
                 file.write(data)
             with contextlib.suppress(OSError):
-                _bound(self._folder, file.name)
+                self._delete_oldest(self._folder, file.name)
             return file.name
         except OSError:
             return None
 
+    def _delete_oldest(self, folder: Path, newest: str) -> None:
+        """Delete the oldest files beyond the limits, but never ``newest``."""
+        with os.scandir(folder) as entries:
+            files = [
+                (entry.path != newest, -status.st_mtime, status.st_size, entry.path)
+                for entry in entries
+                if entry.name.startswith(FILE_PREFIX) and entry.is_file(follow_symlinks=False)
+                for status in [entry.stat(follow_symlinks=False)]
+            ]
+        size = 0
+        for number, (old, _, bytes_, path) in enumerate(sorted(files)):
+            size += bytes_
+            if old and (number >= self._max_files or size > self._max_bytes):
+                Path(path).unlink(missing_ok=True)
+
 
 def _suffix(kind: str) -> str:
-    """Of a file with this MIME type."""
-    known = mimetypes.guess_extension(kind, strict=False)
+    """Return a file name suffix for a MIME type."""
+    suffix = mimetypes.guess_extension(kind, strict=False)
     subtype = kind.rpartition("/")[2]
-    return known or (f".{subtype}" if subtype.isalnum() and len(subtype) < 6 else ".bin")
+    return suffix or (f".{subtype}" if subtype.isalnum() and len(subtype) < 6 else ".bin")
 
 
-def failure(sentence: str, code: int) -> ToolResult:
-    """A call that could not be run; ``code`` as in JSON-RPC."""
-    text = encodable(f"Error: {sentence}")
+def protocol_failure(sentence: str, code: int) -> ToolResult:
+    """Return the result of a call that could not be run; ``code`` is a JSON-RPC error code."""
+    text = replace_surrogates(f"Error: {sentence}")
     return ToolResult(text, "protocol", code, content=[{"type": "text", "text": text}])
 
 
-def encodable(text: str) -> str:
-    """Without lone surrogates, which no event could carry: names of files can have them."""
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which cannot be encoded as UTF-8; file names can contain them."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _encodable(value: Any) -> Any:
+    """Replace lone surrogates in all strings of a JSON value."""
     match value:
         case str():
-            return encodable(value)
+            return replace_surrogates(value)
         case dict():
-            return {encodable(str(key)): _encodable(one) for key, one in value.items()}
+            return {replace_surrogates(str(key)): _encodable(item) for key, item in value.items()}
         case list():
-            return [_encodable(one) for one in value]
+            return [_encodable(item) for item in value]
         case _:
             return value
 
 
-def stopped(printed: str, why: str) -> str:
-    """Of a call that had begun: what it did until then is done."""
-    return f"{shorten(printed.rstrip(), PRINTED)}\n{why}".lstrip()
+def aborted_text(printed: str, why: str) -> str:
+    """Return the result text of a call that was aborted after it had printed ``printed``."""
+    return f"{shorten(printed.rstrip(), MAX_ABORTED_CHARS)}\n{why}".lstrip()
 
 
-def shorten(text: str, limit: int, whole: str | None = None) -> str:
-    """At most ``limit`` characters: head, a note of how much is missing, tail.
+def shorten(text: str, limit: int, full_text_path: str | None = None) -> str:
+    """Cut a text to at most ``limit`` characters: its head, a note of what is missing, its tail.
 
-    ``whole``: the path of the whole text, which the note names where it leaves room for a result.
+    The note names ``full_text_path`` if that leaves at least half of the limit for the text.
     """
     if len(text) <= limit:
         return text
@@ -148,25 +183,9 @@ def shorten(text: str, limit: int, whole: str | None = None) -> str:
     def note(cut: int) -> str:
         return f"\n[... {cut:,} of {len(text):,} characters left out{where} ...]\n"
 
-    where = f"; the whole is in {encodable(whole)}" if whole else ""
+    where = f"; the whole is in {replace_surrogates(full_text_path)}" if full_text_path else ""
     if len(note(len(text))) > limit // 2:
         where = ""
     room = max(limit - len(note(len(text))), 0)
     head, tail = room - room // 3, room // 3
     return text[:head] + note(len(text) - room) + text[len(text) - tail :]
-
-
-def _bound(folder: Path, newest: str) -> None:
-    """Delete the oldest of what is too much."""
-    with os.scandir(folder) as entries:
-        found = [
-            (entry.path != newest, -status.st_mtime, status.st_size, entry.path)
-            for entry in entries
-            if entry.name.startswith(PREFIX) and entry.is_file(follow_symlinks=False)
-            for status in [entry.stat(follow_symlinks=False)]
-        ]
-    size = 0
-    for number, (old, _, bytes_, path) in enumerate(sorted(found)):
-        size += bytes_
-        if old and (number >= MAX_FILES or size > MAX_BYTES):
-            Path(path).unlink(missing_ok=True)

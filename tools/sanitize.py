@@ -1,4 +1,4 @@
-"""Names and descriptions as the model sees them."""
+"""Makes names, descriptions and schemas from servers safe to show to a model and to a person."""
 
 from __future__ import annotations
 
@@ -9,75 +9,93 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-MAX_LENGTH = 64
-"""OpenAI's limit for a function's name."""
-MAX_DESCRIPTION = 4000
-"""Characters; what is longer costs every prompt more than it tells."""
-MAX_DEPTH = 60
-"""Of a schema; what lies deeper is left out."""
+MAX_NAME_CHARS = 64
+"""OpenAI's limit for the name of a function."""
+MAX_DESCRIPTION_CHARS = 4000
+"""A longer description costs every prompt more than it tells."""
+MAX_SCHEMA_DEPTH = 60
+"""What is nested deeper in a schema is left out."""
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+"""Unicode categories: control; format (zero-width, bidi, tags); surrogate; private use; line and
+paragraph separators."""
 
 
 def model_names(tools: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """A unique name for each (server, tool): ``server__tool``, in ``[A-Za-z0-9_]``.
+    """Return a unique name for each (server, tool): ``server__tool``, in ``[A-Za-z0-9_]``.
 
     Where two would read the same, both get a suffix made from their own names, so that neither
     depends on the order in which servers come up.
     """
     keys = list(dict.fromkeys(tools))
-    plain = {key: f"{word(key[0])}__{word(key[1])}" for key in keys}
+    plain = {key: f"{identifier(key[0])}__{identifier(key[1])}" for key in keys}
     # Function names are compared without case by some clients and confused by models.
     times = Counter(name.lower() for name in plain.values())
     return {
-        key: name if times[name.lower()] == 1 and len(name) <= MAX_LENGTH else _marked(name, key)
+        key: name
+        if times[name.lower()] == 1 and len(name) <= MAX_NAME_CHARS
+        else _with_hash_suffix(name, key)
         for key, name in plain.items()
     }
 
 
-def clean(text: str) -> str:
-    """A description without characters that hide or reorder what a person would see."""
-    kept = visible(text).strip()
-    return kept if len(kept) <= MAX_DESCRIPTION else f"{kept[: MAX_DESCRIPTION - 1]}…"
+def clean_text(text: str) -> str:
+    """Strip hidden characters and outer white space, and cut to MAX_DESCRIPTION_CHARS."""
+    text = strip_hidden(text).strip()
+    return text if len(text) <= MAX_DESCRIPTION_CHARS else f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
 
 
-def visible(text: str) -> str:
-    """All of it but those characters."""
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _HIDDEN)
+def clean_line(text: str) -> str:
+    """Return a clean text as one line."""
+    return " ".join(clean_text(text).split())
+
+
+def is_single_line(name: str) -> bool:
+    """Return whether a name has no control characters and line breaks, and is not blank."""
+    return bool(name.strip()) and not any(
+        unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in name
+    )
+
+
+def strip_hidden(text: str) -> str:
+    """Remove characters that hide or reorder what a person would see."""
+    return "".join(
+        c for c in text if c in "\n\t" or unicodedata.category(c) not in _HIDDEN_CATEGORIES
+    )
 
 
 def clean_schema(schema: Any, depth: int = 0) -> Any:
-    """The same with its descriptions clean; names and values are what the server compares with."""
-    if depth > MAX_DEPTH:
+    """Return a JSON Schema with clean descriptions.
+
+    Names and values stay as they are: the server compares them with the arguments.
+    """
+    if depth > MAX_SCHEMA_DEPTH:
         return {}
     match schema:
         case dict():
             return {
-                key: clean(value)
+                key: clean_text(value)
                 if key in ("description", "title") and isinstance(value, str)
                 else clean_schema(value, depth + 1)
                 for key, value in schema.items()
                 if key != "$schema"  # says nothing to a model
             }
         case list():
-            return [clean_schema(one, depth + 1) for one in schema]
+            return [clean_schema(item, depth + 1) for item in schema]
         case _:
             return schema
 
 
-# Control; format (zero-width, bidi, tags); surrogate; private use; line and paragraph separators.
-_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-
-
-def word(name: str) -> str:
-    """A name of letters, digits and ``_`` for it, never empty."""
+def identifier(name: str) -> str:
+    """Turn a name into a non-empty one of letters, digits and ``_``."""
     ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    found = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only).strip("_")
-    return found or f"x{_hash(name)}"
+    word = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only).strip("_")
+    return word or f"x{_short_hash(name)}"
 
 
-def _marked(name: str, key: tuple[str, str]) -> str:
-    mark = f"_{_hash(chr(0).join(key))}"
-    return name[: MAX_LENGTH - len(mark)] + mark
+def _with_hash_suffix(name: str, key: tuple[str, str]) -> str:
+    suffix = f"_{_short_hash(chr(0).join(key))}"
+    return name[: MAX_NAME_CHARS - len(suffix)] + suffix
 
 
-def _hash(text: str) -> str:
+def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]

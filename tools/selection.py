@@ -1,4 +1,4 @@
-"""Which of the servers and hands take part: ``--tools all|none|NAME,…``."""
+"""Selects the servers and tools that take part: ``--tools all|none|NAME,…``."""
 
 from __future__ import annotations
 
@@ -6,66 +6,76 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tools.config.servers import ConfigError, ServerConfig
-from tools.sanitize import word
+from tools.sanitize import identifier
 
 
-def select(option: str, servers: Sequence[ServerConfig]) -> list[ServerConfig]:
-    """The servers named, each with only its named tools where a name was ``server.tool``.
+def select_servers(option: str, servers: Sequence[ServerConfig]) -> list[ServerConfig]:
+    """Return the servers named, each with only its named tools where a name was ``server.tool``.
 
-    ``all``: every server, and of the hands what is not offered by name only (``hand.default``).
-    What is not chosen is left out as if it were not configured. A tool that a server turns out not
-    to have is reported by that server's state: only the running server knows its tools.
+    ``all`` means every server, and of the built-in ones their ``default_tools``. What is not
+    selected is left out as if it were not configured. A tool that a server turns out not to have
+    is reported by that server's state: only the running server knows its tools. Raises ConfigError
+    for an unknown name.
     """
     names = [name.strip() for name in option.split(",") if name.strip()]
     if names == ["none"]:
         return []
-    chosen: dict[str, set[str] | None] = {}
+    selected: dict[str, set[str] | None] = {}
     for name in names:
-        for server, tools in _all(servers) if name == "all" else [_find(name, servers)]:
-            before = chosen.get(server.name, set())
-            chosen[server.name] = None if tools is None or before is None else before | tools
-    return [_only(server, chosen[server.name]) for server in servers if server.name in chosen]
+        matches = _default_tools(servers) if name == "all" else [_match(name, servers)]
+        for server, tools in matches:
+            before = selected.get(server.name, set())
+            selected[server.name] = None if tools is None or before is None else before | tools
+    return [
+        _restricted(server, selected[server.name]) for server in servers if server.name in selected
+    ]
 
 
-def left_out(servers: Sequence[ServerConfig], chosen: Sequence[ServerConfig]) -> frozenset[str]:
-    """What ``select`` did not choose, in the model's words: names of tools, or what those of a whole
-    server begin with."""
-    kept = {server.name: server for server in chosen}
-    found = {word(server.name) for server in servers if server.name not in kept}
+def unselected_names(
+    servers: Sequence[ServerConfig], selected: Sequence[ServerConfig]
+) -> frozenset[str]:
+    """Return what ``select_servers`` left out, as the model would write it: names of tools, or the
+    name prefix of the tools of an unselected server."""
+    by_name = {server.name: server for server in selected}
+    names = {identifier(server.name) for server in servers if server.name not in by_name}
     for server in servers:
-        own = kept.get(server.name)
-        for tool in server.hand.tools if server.hand else ():
-            if own is None or not own.offers(tool.name):
-                found.add(tool.model_name or f"{word(server.name)}__{tool.name}")
-    return frozenset(found)
+        restricted = by_name.get(server.name)
+        for tool in server.builtin.tools if server.builtin else ():
+            if restricted is None or not restricted.offers(tool.name):
+                names.add(tool.model_name or f"{identifier(server.name)}__{tool.name}")
+    return frozenset(names)
 
 
-def _all(servers: Sequence[ServerConfig]) -> Iterator[tuple[ServerConfig, set[str] | None]]:
+def _default_tools(
+    servers: Sequence[ServerConfig],
+) -> Iterator[tuple[ServerConfig, set[str] | None]]:
+    """Yield what ``all`` stands for: servers with the names of their tools; None: all tools."""
     for server in servers:
-        tools = set(server.hand.default) if server.hand else None
-        if server.hand and tools == {tool.name for tool in server.hand.tools}:
+        tools = set(server.builtin.default_tools) if server.builtin else None
+        if server.builtin and tools == {tool.name for tool in server.builtin.tools}:
             tools = None
         if tools is None or tools:
             yield server, tools
 
 
-def _find(name: str, servers: Sequence[ServerConfig]) -> tuple[ServerConfig, set[str] | None]:
-    """A server, and which of its tools; None: all."""
+def _match(name: str, servers: Sequence[ServerConfig]) -> tuple[ServerConfig, set[str] | None]:
+    """Return the server that a name stands for, and which of its tools; None: all tools."""
     for server in servers:
-        own = [server.name, *([server.hand.short] if server.hand else [])]
-        if name in own:
+        names = [server.name, *([server.builtin.alias] if server.builtin else [])]
+        if name in names:
             return server, None
-        for prefix in own:
-            tool = name.removeprefix(f"{prefix}.")
-            if tool != name and (
-                server.hand is None or any(tool == one.name for one in server.hand.tools)
+        for prefix in names:
+            tool_name = name.removeprefix(f"{prefix}.")
+            if tool_name != name and (
+                server.builtin is None
+                or any(tool_name == tool.name for tool in server.builtin.tools)
             ):
-                return server, {tool}
-    known = ", ".join(server.hand.short if server.hand else server.name for server in servers)
+                return server, {tool_name}
+    known = ", ".join(server.builtin.alias if server.builtin else server.name for server in servers)
     raise ConfigError(f"--tools: no server or tool is called {name!r}; known: {known or 'none'}")
 
 
-def _only(server: ServerConfig, tools: set[str] | None) -> ServerConfig:
+def _restricted(server: ServerConfig, tools: set[str] | None) -> ServerConfig:
     if tools is None:
         return server
     if server.enabled_tools is not None:

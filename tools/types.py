@@ -1,4 +1,4 @@
-"""What the turn knows of a tool: its definition, its result, and the state of its server."""
+"""The data types of tools: definitions, results, approvals, and the state of a server."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Label = Literal["private", "untrusted", "sends"]
+"""What a tool does with data. private: its results may be nobody else's business; untrusted: text of
+strangers may be among them; sends: its arguments leave this machine."""
+UNKNOWN_LABELS: frozenset[Label] = frozenset(("private", "untrusted"))
+"""The labels of a tool that says nothing about itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool of one MCP server (the built-in hands are MCP servers too)."""
+    """One tool of one MCP server; the built-in servers count as MCP servers too."""
 
     server: str
     name: str
@@ -17,31 +23,45 @@ class Tool:
     parameters: dict[str, Any]
     """JSON Schema of the arguments object."""
     model_name: str = ""
-    """What the model sees and writes: ``files__read`` (namespace functions), ``python``."""
+    """The name that the model sees and writes: ``files__read`` (a function), ``python``."""
     read_only: bool = False
     constrained: bool = True
-    """The model is held to ``parameters``, and what it wrote is checked by them."""
+    """Whether grammars hold the model to ``parameters`` and its arguments are checked by them."""
+    labels: frozenset[Label] = UNKNOWN_LABELS
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What calls of a server's tools can do, as phrases for a person; empty: nothing."""
+
+    read: str = ""
+    change: str = ""
+    run: str = ""
+    reach: str = ""
+    """Of the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call gave; a failure is a result too, never an exception."""
+    """The outcome of a call; a failure is a result too, never an exception."""
 
     text: str
-    """What the model reads: at most the configured size, head and tail of what was longer."""
+    """The text for the model: at most the configured size, head and tail of a longer one."""
     failure: Literal["none", "execution", "protocol"] = "none"
-    """execution: the tool itself says that it failed; protocol: it could not be run."""
+    """execution: the tool itself reports that it failed; protocol: it could not be run."""
     code: int = 0
-    """A protocol failure's JSON-RPC code."""
+    """The JSON-RPC error code of a protocol failure."""
     content: list[dict[str, Any]] = field(default_factory=list)
-    """MCP content blocks, as the wire has them."""
-    whole: str | None = None
-    """Path of a file that holds the whole text where ``text`` was cut."""
+    """MCP content blocks, as they are on the wire."""
+    structured: Any = None
+    """MCP structured content."""
+    full_text_path: str | None = None
+    """Path of the file that has the full text where ``text`` was shortened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something that a server lets its clients read."""
+    """A resource, or a template of resources, that a server lets its clients read."""
 
     uri: str
     """With ``{names}`` to fill in where it is a template."""
@@ -53,17 +73,17 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A text that a server has ready."""
+    """A prompt template that a server offers."""
 
     name: str
     description: str = ""
     arguments: tuple[tuple[str, bool], ...] = ()
-    """Names, and whether each is required."""
+    """Pairs of a name and whether that argument is required."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """A server as a person sees it."""
+    """A server's state as it is shown to a person."""
 
     name: str
     status: Literal["starting", "ready", "failed", "disabled"]
@@ -71,22 +91,22 @@ class ServerState:
     error: str | None = None
     required: bool = False
     protocol: str = ""
-    """The version of MCP that is spoken with it; empty while it is not connected."""
+    """The negotiated version of MCP; empty while the server is not connected."""
     stderr: str = ""
-    """The last of what it wrote there, in this run or the one before."""
+    """The end of the server's stderr, of this run or of the one before."""
     transport: str = ""
     """stdio, http, sse, built in"""
 
 
 OnProgress = Callable[[float, float | None, str | None], None]
-"""progress, total, message"""
+"""Receives progress, total and message."""
 OnOutput = Callable[[str, str], None]
-"""stream (stdout, stderr, log), text"""
+"""Receives the stream (stdout, stderr, log) and a piece of its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A page that was read, as an answer cites it."""
+    """A page that the model read, as an answer cites it."""
 
     url: str
     title: str
@@ -97,16 +117,16 @@ Decision = Literal["allow", "ask", "deny"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person says to a call that waits; true where it may run."""
+    """A person's answer to a call that awaits approval; true if the call may run."""
 
     choice: Literal["once", "session", "always", "no"]
-    """session: as long as this process; always: in this folder, as long as the tool stays the same."""
+    """session: for this process; always: in this folder, until the tool's definition changes."""
     reason: str = ""
-    """Of a no: what the model reads."""
+    """Why the person refused; the model reads it."""
 
     def __bool__(self) -> bool:
         return self.choice != "no"
 
 
 Approver = Callable[[Tool, str], Awaitable[Answer]]
-"""Asked with the tool and its arguments (JSON) where the policy says ask."""
+"""Asks a person about a tool and its arguments (JSON) where the policy's decision is ``ask``."""

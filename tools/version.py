@@ -1,13 +1,14 @@
-"""Which version of the program this is: what it says of itself to people and to servers."""
+"""The version of the program, as it is reported to people and to MCP servers."""
 
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as of_package
+from importlib.metadata import version as package_version
 
 
-def version() -> str:
+def program_version() -> str:
+    """Return the installed version; ``0`` in a source tree that was never installed."""
     try:
-        return of_package("agent-local")
-    except PackageNotFoundError:  # it runs from a tree that was never installed
+        return package_version("agent-local")
+    except PackageNotFoundError:
         return "0"

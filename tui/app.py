@@ -1,4 +1,9 @@
-"""The terminal app. Imports only what the first paint needs; the rest comes with the session."""
+"""The Textual app: composes the main screen, creates the controllers, binds keys to actions.
+
+It is the composition root of ``tui``: no other module imports it but ``tui/main.py``. Controllers
+and commands see it as ``AppContext`` and ``CommandContext``. At its top this module imports only
+what the first paint needs; what is imported in functions comes with the session or later.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +12,36 @@ import contextlib
 import logging
 import os
 import time
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from agent.util import gc_tuning
 from tui import theme as themes
-from tui.base_screen import Paper
-from tui.controllers.chat import Talk
-from tui.controllers.draft_prefill import Drafting
-from tui.controllers.message_picker import Picking
-from tui.controllers.navigation import Rooms
-from tui.controllers.prompts import Asking
-from tui.controllers.served_tabs import Watching
-from tui.controllers.startup import Starting
+from tui.base_screen import BaseScreen
+from tui.commands.context import CommandContext
+from tui.commands.registry import Commands
+from tui.controllers.chat import ChatController
+from tui.controllers.draft_prefill import DraftPrefill
+from tui.controllers.message_picker import MessagePicker
+from tui.controllers.navigation import Navigator
+from tui.controllers.prompts import PromptCards
+from tui.controllers.served_tabs import ServedTabs
+from tui.controllers.startup import Startup
 from tui.session import Session
-from tui.state.prompt_history import History
-from tui.terminal.output_filter import NET
-from tui.widgets.prompt import Prompt
-from tui.widgets.queue_bar import Queued
-from tui.widgets.status_line import Status, StatusLine
-from tui.widgets.tabs import Tabs
+from tui.state.prompt_history import PromptHistory
+from tui.terminal.output_filter import CONTROL_CHAR_FILTER
+from tui.widgets.prompt import PromptInput
+from tui.widgets.queue_bar import QueueBar
+from tui.widgets.status_line import StatusFields, StatusLine
+from tui.widgets.tabs import TabBar
 from tui.widgets.transcript import Transcript
-from tui.widgets.welcome import Welcome
+from tui.widgets.welcome import WelcomeBanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,26 +50,27 @@ if TYPE_CHECKING:
     from textual.app import SystemCommand
     from textual.filter import LineFilter
     from textual.screen import Screen
+    from textual.timer import Timer
 
-    from agent.turn.loop import Turn
-    from tui.state.turn_view import Said
-    from tui.widgets.token_view import Raw
-    from tui.widgets.user_message import Asked
+    from agent.turn.context import RunningTurn
+    from tui.controllers.context import ScreenName
+    from tui.state.turn_view import TurnView
+    from tui.widgets.token_view import TokenView
+    from tui.widgets.user_message import UserMessage
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
-TICK = 0.04
-"""Seconds between two paints of what streams; whatever came meanwhile is one update."""
-PULSE = 0.5
-"""Seconds between two looks at the clock while a turn runs and nothing comes."""
-WIDE = 120
-"""From so many columns on two things stand side by side."""
-AGAIN = 2.0
-"""Within so many seconds a second Ctrl-C leaves."""
+REPAINT_SECONDS = 0.04
+"""Seconds between two repaints while a turn streams; the events in between are one update."""
+CLOCK_TICK_SECONDS = 0.5
+"""Seconds between two repaints of elapsed times while a turn runs and no event comes."""
+WIDE_COLUMNS = 120
+"""Columns from which on transcript and token view are side by side."""
+SECOND_CTRL_C_SECONDS = 2.0
+"""Seconds within which a second Ctrl-C ends the app."""
 
 
-class AgentApp(App[int]):
-    """One conversation, live; turns of the HTTP face beside it, to watch."""
+class AgentApp(CommandContext):
+    """One conversation of the person, and tabs with those of other programs over HTTP."""
 
     TITLE = "agent"
     CSS_PATH = "app.tcss"
@@ -76,10 +85,10 @@ class AgentApp(App[int]):
         Binding("f4", "theme", "Another theme"),
         Binding("f8", "raw", "What the model reads and writes"),
         Binding("ctrl+s", "steer", "Say it now, to the turn that runs"),
-        # At once: what is typed behind it is meant for the room, or the search.
-        Binding("f5", "room('sessions')", "Conversations", priority=True),
-        Binding("f6", "room('models')", "Models", priority=True),
-        Binding("f7", "room('servers')", "MCP servers and tools", priority=True),
+        # With priority: the keys typed next are meant for the screen, or the search.
+        Binding("f5", "open_screen('sessions')", "Conversations", priority=True),
+        Binding("f6", "open_screen('models')", "Models", priority=True),
+        Binding("f7", "open_screen('servers')", "MCP servers and tools", priority=True),
         Binding("ctrl+f", "search", "Search what was said", priority=True),
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
@@ -90,166 +99,189 @@ class AgentApp(App[int]):
         *,
         history: Path | None = None,
         theme: str | None = None,
-        keep_theme: Callable[[str], None] = lambda name: None,
-        painted: Callable[[], None] = lambda: None,
+        save_theme: Callable[[str], None] = lambda name: None,
+        on_first_paint: Callable[[], None] = lambda: None,
     ) -> None:
-        """``keep_theme``: called with the name of the theme that the person chose. ``painted``: called
-        once, in a thread, after the first paint."""
-        # Without colour means the terminal's own, not shades of grey; and a cursor that needs none.
+        """``history``: the file of earlier prompts; ``save_theme``: called with the name of the theme
+        that the person chose; ``on_first_paint``: called once, in a thread, after the first paint."""
+        # NO_COLOR: the terminal's own colours, not shades of grey, and a cursor without colour.
         plain = "NO_COLOR" in os.environ
         super().__init__(ansi_color=True if plain else None)
-        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
+        self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE_COLUMNS, "-wide")]
         self.session = session
         self.clock = time.monotonic
-        self.trouble: str | None = None
-        """One sentence for the terminal, once the app is gone."""
-        self.talk = Talk(self)
-        self.rooms: Rooms = Rooms(self)
-        self.picking = Picking(self)
-        self.drafting = Drafting(self)
-        self.asking = Asking(self)
-        self.begun = False
-        """The session is there: conversation, store, settings."""
-        self.starting = Starting(self)
-        self._asked_to_leave = -AGAIN
-        self._history = History(history)
-        self._keep_theme, self._painted = keep_theme, painted
-        for made in themes.ALL:
-            self.register_theme(made)
+        self.exit_message = None
+        self.session_ready = False
+        self._clock_timer: Timer | None = None
+        self.chat = ChatController(self, PromptCards(self))
+        self.message_picker = MessagePicker(self, self.chat)
+        self.draft_prefill = DraftPrefill(self, self.chat)
+        self.served_tabs = ServedTabs(self)
+        self.startup = Startup(self, self.chat, self.served_tabs)
+        self.navigator = Navigator(self, self.chat, self.startup)
+        self._last_ctrl_c = -SECOND_CTRL_C_SECONDS
+        self._save_theme, self._on_first_paint = save_theme, on_first_paint
+        for own_theme in themes.THEMES:
+            self.register_theme(own_theme)
         theme = themes.ANSI.name if plain else theme
         self.theme = theme if theme in self.available_themes else themes.DARK.name
 
-        # Held here: while the app leaves they are on no screen any more.
+        # Attributes instead of queries: while the app closes they are on no screen any more.
         self.body = Container(id="body")
-        self.chat = Transcript(id="chat")
-        self.watching = Watching(self)
-        self.raw: Raw | None = None
-        """Made when it is first opened."""
-        self.queued, self.status_line = Queued(), StatusLine()
-        self.prompt = Prompt(self._history, lambda: not self.queued.empty)
+        self.transcript = Transcript(id="chat")
+        self.token_view: TokenView | None = None
+        """Created when it is first opened."""
+        self.queue_bar, self.status_line = QueueBar(), StatusLine()
+        self.prompt = PromptInput(PromptHistory(history), lambda: not self.queue_bar.is_queue_empty)
 
     def get_line_filters(self) -> list[LineFilter]:
-        return [*super().get_line_filters(), NET]
+        return [*super().get_line_filters(), CONTROL_CHAR_FILTER]
 
-    def get_default_screen(self) -> Paper:
-        return Paper(id="_default")
+    def get_default_screen(self) -> BaseScreen:
+        return BaseScreen(id="_default")
 
     def compose(self) -> ComposeResult:
-        yield Tabs()
-        with self.body, self.chat:
-            yield Welcome()
-        yield self.queued
-        yield self.prompt.choices
+        yield TabBar()
+        with self.body, self.transcript:
+            yield WelcomeBanner()
+        yield self.queue_bar
+        yield self.prompt.completion_menu
         yield self.prompt
         yield self.status_line
 
     def on_mount(self) -> None:
         self.prompt.focus()
-        self.pulse = self.set_interval(PULSE, self._beat, pause=True)
-        quiet = gc_tuning.Quiet()
-        self.set_interval(gc_tuning.UNHURRIED, lambda: quiet.collect(self.prompt.pressed))
-        self.call_after_refresh(self.run_worker, self._painted, thread=True)
-        self.call_after_refresh(self.run_worker, self.starting.begin())
+        self._clock_timer = self.set_interval(CLOCK_TICK_SECONDS, self._on_clock_tick, pause=True)
+        quiet = gc_tuning.IdleCollector()
+        self.set_interval(gc_tuning.IDLE_SECONDS, lambda: quiet.collect(self.prompt.last_input_at))
+        self.call_after_refresh(self.run_worker, self._on_first_paint, thread=True)
+        self.call_after_refresh(self.run_worker, self.startup.begin())
 
-    # --- parts of the screen ---
+    # --- parts of the app ---
+
+    @cached_property
+    def commands(self) -> Commands:
+        """The slash commands; their modules are imported after the first paint."""
+        from tui.commands import app, conversation, navigation, settings, view
+
+        modules = (conversation, settings, navigation, view, app)
+        return Commands(command for module in modules for command in module.commands(self))
 
     @property
-    def status(self) -> Status:
-        """What the last line tells."""
+    def status(self) -> StatusFields:
+        """The fields of the status line; ``update_status`` paints them."""
         return self.status_line.status
 
     @property
-    def turn(self) -> Turn | None:
-        """The person's own turn that runs."""
-        return self.talk.turn
+    def turn(self) -> RunningTurn | None:
+        """The person's own turn that is running."""
+        return self.chat.turn
 
     @property
-    def looking_at(self) -> Transcript:
-        looked = self.watching.looked
-        return looked.transcript if looked is not None else self.chat
+    def visible_transcript(self) -> Transcript:
+        """The transcript on the screen: the person's own, or that of the visible tab."""
+        tab = self.served_tabs.visible
+        return tab.transcript if tab is not None else self.transcript
 
     # --- the conversation ---
 
-    def placed(self, said: Said) -> Said:
-        """With the number of its branches."""
-        place, others = self.session.alternatives(said.start) if said.start is not None else (0, [])
-        said.place = (place, len(others)) if others else None
-        return said
+    def with_branch_position(self, turn: TurnView) -> TurnView:
+        """Set the turn's position among the branches that start where it starts."""
+        start, session = turn.start, self.session
+        position, branches = session.branches_at(start) if start is not None else (0, [])
+        turn.branch_position = (position, len(branches)) if branches else None
+        return turn
 
     async def show_conversation(self) -> None:
-        """The session's, instead of the one before."""
-        await self.chat.clear()
-        self.talk.said = self.talk.latest = None
-        self.follow_raw()
-        await self.starting.recall()
-        self.starting.show_model()
+        """Replace the transcript by the session's conversation, after the session has opened one."""
+        await self.transcript.clear()
+        self.chat.turn_view = self.chat.latest_turn = None
+        self.update_token_view()
+        await self.startup.show_stored_turns()
+        self.startup.show_model()
 
     # --- the person's turns ---
 
-    async def on_prompt_sent(self, message: Prompt.Sent) -> None:
-        if not self.talk.commands.looks(message.text):
-            await self.watching.look(None)
-        await self.talk.take(message.text)
+    async def on_prompt_input_sent(self, message: PromptInput.Sent) -> None:
+        if not self.commands.is_for_visible_tab(message.text):
+            await self.served_tabs.show_tab(None)
+        await self.chat.submit(message.text)
 
     def on_text_area_changed(self) -> None:
-        self.drafting.written()
+        self.draft_prefill.restart_timer()
 
-    def on_prompt_recalled(self) -> None:
-        if (text := self.talk.recall()) is not None:
+    def on_prompt_input_recalled(self) -> None:
+        if (text := self.chat.recall()) is not None:
             self.prompt.replace_with(text)
 
-    async def follow(self, turn: Turn, said: Said, show: Callable[[], None]) -> None:
-        """``show``: what came, each time that something has."""
+    async def follow_turn(
+        self, turn: RunningTurn, view: TurnView, repaint: Callable[[], None]
+    ) -> None:
+        """Apply the turn's events to ``view`` until the turn has ended; call ``repaint`` after each
+        batch of them."""
         async for batch in turn.log.follow():
             for event in batch:
-                said.take(event)
-            said.count(sum(map(len, turn.generated)))
+                view.apply(event)
             with self.batch_update():
-                show()
-                self.follow_raw()
-                self.queued.show()
-                self.show_status()
-            await asyncio.sleep(TICK)
+                repaint()
+                self.update_token_view()
+                self.update_queue()
+                self.update_status()
+            await asyncio.sleep(REPAINT_SECONDS)
 
-    # --- what is looked at ---
+    def update_queue(self) -> None:
+        """Repaint the queue bar with the messages that the running turn has not read yet."""
+        self.queue_bar.steering = self.turn.queued_steering() if self.turn is not None else ()
+        self.queue_bar.update_lines()
 
-    def follow_raw(self) -> None:
-        if self.raw is not None and self.raw.display and self.begun:
-            looked = self.watching.looked
-            if looked is not None:
-                turn, conversation = looked.turn, looked.conversation
+    # --- the visible conversation ---
+
+    def update_token_view(self) -> None:
+        """Show the tokens of the visible turn, where the token view is open."""
+        if self.token_view is not None and self.token_view.display and self.session_ready:
+            tab = self.served_tabs.visible
+            if tab is not None:
+                turn, conversation = tab.turn, tab.conversation
             else:
-                turn = self.talk.latest
+                turn = self.chat.latest_turn
                 conversation = turn.conversation if turn else self.session.conversation
-            self.raw.follow(turn, conversation, self.session.form)
+            self.token_view.follow(turn, conversation, self.session.format)
 
     # --- the status line ---
 
-    def pace(self) -> None:
-        """Where something runs, time is shown as it passes."""
-        looked = self.watching.looked
-        if self.turn is not None or (looked is not None and looked.state == "running"):
-            self.pulse.resume()
+    @property
+    def clock_timer(self) -> Timer:
+        """Repaints elapsed times. Raises RuntimeError before the app is mounted."""
+        if self._clock_timer is None:
+            raise RuntimeError("the app is not mounted")
+        return self._clock_timer
+
+    def update_clock_timer(self) -> None:
+        """Run the timer that repaints elapsed times while a visible turn runs."""
+        tab = self.served_tabs.visible
+        if self.turn is not None or (tab is not None and tab.state == "running"):
+            self.clock_timer.resume()
         else:
-            self.pulse.pause()
+            self.clock_timer.pause()
 
-    def _beat(self) -> None:
-        if self.chat.newest is not None:
-            self.chat.follow(self.chat.newest.said)
-        self.watching.beat()
-        self.show_status()
+    def _on_clock_tick(self) -> None:
+        if self.transcript.newest_exchange is not None:
+            self.transcript.follow(self.transcript.newest_exchange.turn)
+        self.served_tabs.tick()
+        self.update_status()
 
-    def show_status(self) -> None:
-        self.status.watched = self.watching.running
-        if self.begun:
-            self.status.count_servers(self.session.runtime.host.servers())
+    def update_status(self) -> None:
+        """Repaint the status line."""
+        self.status.served_running = self.served_tabs.running_turns
+        if self.session_ready:
+            self.status.count_servers(self.session.runtime.host.server_states())
         running = self.turn is not None
-        self.status_line.follow(self.talk.said, running=running, loading=self.starting.loading)
+        self.status_line.follow(self.chat.turn_view, running=running, loading=self.startup.loading)
 
-    # --- what the person does ---
+    # --- keys, mouse and actions ---
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever writes, writes into the prompt, wherever the focus is."""
+        """Insert printable keys into the prompt, wherever the focus is."""
         if self.screen is not self.default_screen:
             return
         if event.is_printable and event.character and not self.prompt.has_focus:
@@ -257,25 +289,28 @@ class AgentApp(App[int]):
             self.prompt.insert(event.character)
 
     def action_link(self, address: str) -> None:
+        """Open a link of the transcript in the browser, if it is a web address."""
         if address.startswith(("http://", "https://")):
             self.open_url(address)
         else:
             self.notify(address, title="Not opened: no web address", markup=False)
 
     async def action_steer(self) -> None:
-        await self.talk.steer(self.prompt.take())
+        """Give the prompt's text to the running turn."""
+        await self.chat.steer(self.prompt.take_text())
 
     async def action_edit_outside(self) -> None:
+        """Edit the prompt in the person's own editor."""
         from agent.errors import UserError
-        from tui.terminal.editor import edited
+        from tui.terminal.editor import edit_text
 
         try:
-            self.prompt.replace_with(await edited(self, self.prompt.whole))
+            self.prompt.replace_with(await edit_text(self, self.prompt.full_text))
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Rooms and one-line inputs have a Ctrl-F of their own."""
+        """Disable the search where Ctrl-F is taken: on other screens and in one-line inputs."""
         if action != "search":
             return True
         from textual.widgets import Input
@@ -283,130 +318,155 @@ class AgentApp(App[int]):
         return self.screen is self.default_screen and not isinstance(self.focused, Input)
 
     async def action_search(self) -> None:
-        from tui.widgets.search import Search
+        """Open the search bar over the visible transcript."""
+        from tui.widgets.search import SearchBar
 
-        if self.looking_at.newest is not None:
-            await self.default_screen.mount(Search(self.looking_at), before=self.queued)
+        if self.visible_transcript.newest_exchange is not None:
+            await self.default_screen.mount(
+                SearchBar(self.visible_transcript), before=self.queue_bar
+            )
 
     async def action_pick(self) -> None:
-        await self.picking.latest()
+        """Pick the latest message."""
+        await self.message_picker.pick_latest()
 
-    async def on_asked_pressed(self, message: Asked.Pressed) -> None:
-        await self.picking.press(message.said, message.key)
+    async def on_user_message_pressed(self, message: UserMessage.Pressed) -> None:
+        await self.message_picker.handle_key(message.turn, message.key)
 
     def action_stop(self) -> None:
-        self.talk.stop()
+        """Stop the running turn, or end the editing of a message."""
+        self.chat.stop()
 
     async def action_leave(self) -> None:
+        """End the app with exit code 0."""
         self.exit(0)
 
     def action_interrupt_or_leave(self) -> None:
+        """Copy the selection, else stop the turn, else clear the prompt, else end the app."""
         now = self.clock()
-        chosen = self.screen.get_selected_text() or self.prompt.selected_text
-        if chosen:
-            self.copy_to_clipboard(chosen)
+        selection = self.screen.get_selected_text() or self.prompt.selected_text
+        if selection:
+            self.copy_to_clipboard(selection)
             self.notify("Copied.")
         elif self.turn is not None:
-            self.talk.stop()
+            self.chat.stop()
         elif self.prompt.text:
-            self.talk.edit(None)
+            self.chat.edit(None)
             self.prompt.clear()
-        elif now - self._asked_to_leave < AGAIN:
+        elif now - self._last_ctrl_c < SECOND_CTRL_C_SECONDS:
             self.exit(0)
         else:
-            self._asked_to_leave = now
-            self.notify("Ctrl-C once more leaves.", timeout=AGAIN)
+            self._last_ctrl_c = now
+            self.notify("Ctrl-C once more leaves.", timeout=SECOND_CTRL_C_SECONDS)
 
     def copy_to_clipboard(self, text: str) -> None:
-        """The terminal's, and the desktop's."""
-        from tui.terminal.clipboard import put
+        """Copy to the terminal's clipboard (OSC 52) and to the desktop's."""
+        from tui.terminal.clipboard import copy_to_desktop
 
         super().copy_to_clipboard(text)
-        self.run_worker(asyncio.to_thread(put, text))
+        self.run_worker(asyncio.to_thread(copy_to_desktop, text))
 
     def on_text_selected(self) -> None:
-        """The mouse marked something."""
+        """Copy what was selected with the mouse."""
         if text := self.screen.get_selected_text():
             self.copy_to_clipboard(text)
             self.notify("Copied.", timeout=1)
 
     async def action_command(self, name: str, argument: str = "") -> None:
-        await self.talk.take(f"/{name} {argument}")
+        """Run a slash command."""
+        await self.chat.submit(f"/{name} {argument}")
 
     def action_help(self) -> None:
-        from tui.screens.help import Help
+        """Open the page of keys and commands."""
+        from tui.screens.help import HelpScreen
 
-        self.push_screen(Help(self.talk.commands.all()))
+        self.push_screen(HelpScreen(self.commands.all()))
 
     async def action_view(self) -> None:
-        await self.picking.keep(self.looking_at.switch())
+        """Switch the visible transcript between live panes and conversation."""
+        await self.message_picker.keep_picked(self.visible_transcript.toggle_view())
 
-    async def action_room(self, name: str) -> None:
-        await self.rooms.enter(name)
+    async def action_open_screen(self, name: ScreenName) -> None:
+        """Open a screen over the conversation."""
+        await self.navigator.open(name)
 
     async def action_served(self, by: int) -> None:
-        if self.watching.tabs:
-            await self.watching.step(by)
+        """Show the next (1) or the previous (-1) tab of another program."""
+        if self.served_tabs.tabs:
+            await self.served_tabs.show_next(by)
         else:
             hint = "" if self.session.serving else " (agent --serve lets them)"
             self.notify(f"No other program has asked anything yet{hint}.")
 
-    async def on_tabs_pressed(self, message: Tabs.Pressed) -> None:
-        tabs = self.watching.tabs
+    async def on_tab_bar_pressed(self, message: TabBar.Pressed) -> None:
+        tabs = self.served_tabs.tabs
         if not message.closes:
-            await self.watching.pick(message.number)
+            await self.served_tabs.show_number(message.number)
         elif message.number <= len(tabs):
-            await self.watching.close(tabs[message.number - 1])
+            await self.served_tabs.close(tabs[message.number - 1])
 
-    async def on_prompt_closed(self) -> None:
-        await self.watching.close()
+    async def on_prompt_input_closed(self) -> None:
+        await self.served_tabs.close()
 
     def action_theme(self) -> None:
-        self.choose_theme(themes.after(self.theme))
+        """Choose the next of the app's own themes."""
+        self.choose_theme(themes.next_theme(self.theme))
 
     def choose_theme(self, name: str) -> None:
-        """From now on, and the next time."""
+        """Set a theme and save it as the person's choice."""
         from agent.errors import UserError
 
         self.theme = name
-        self.clear_notifications()  # of the one before
+        self.clear_notifications()  # the one that names the theme before
         self.notify(f"Theme: {name}", timeout=2, markup=False)
         try:
-            self._keep_theme(name)
+            self._save_theme(name)
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
 
     async def action_raw(self) -> None:
-        if self.raw is None:
-            from tui.widgets.token_view import Raw
+        """Open or close the view of the model's tokens."""
+        if self.token_view is None:
+            from tui.widgets.token_view import TokenView
 
-            self.raw = Raw()
-            await self.body.mount(self.raw)
-        self.raw.turn_over()
-        self.follow_raw()
+            self.token_view = TokenView()
+            await self.body.mount(self.token_view)
+        self.token_view.toggle()
+        self.update_token_view()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        return themes.VARIABLES
+        return themes.DEFAULT_VARIABLES
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        from tui.palette import commands
+        from tui.palette import palette_commands
 
-        return commands(self)
+        return palette_commands(self)
 
     def action_fold(self) -> None:
-        self.looking_at.fold()
+        """Open or fold all reasoning and results of the visible transcript."""
+        self.visible_transcript.toggle_folds()
 
-    def action_move(self, where: Literal["page_up", "page_down", "home", "end"]) -> None:
-        getattr(self.looking_at, f"scroll_{where}")(animate=False)
+    def action_move(self, target: Literal["page_up", "page_down", "home", "end"]) -> None:
+        """Scroll the visible transcript by a page or to an edge."""
+        transcript = self.visible_transcript
+        match target:
+            case "page_up":
+                transcript.scroll_page_up(animate=False)
+            case "page_down":
+                transcript.scroll_page_down(animate=False)
+            case "home":
+                transcript.scroll_home(animate=False)
+            case "end":
+                transcript.scroll_end(animate=False)
 
     # --- ending ---
 
     async def shut_down(self) -> None:
-        """After the screen was given back: end what still runs, keep what was said."""
+        """Stop the running turn and close the session; call it after the terminal was restored."""
         if self.turn is not None:
             self.turn.stop()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.session.finish(self.turn), 2)
+                await asyncio.wait_for(self.turn.done(), 2)
         await self.session.close()
 
     def _fatal_error(self) -> None:
@@ -415,9 +475,9 @@ class AgentApp(App[int]):
         self.panic(traceback.format_exc())
 
     def panic(self, *renderables: RenderableType) -> None:
-        """People get a sentence, the log file the traceback."""
-        with self.console.capture() as shown:
+        """End the app after an error: the person gets a sentence, the log file the traceback."""
+        with self.console.capture() as traceback:
             self.console.print(*renderables, markup=False)
-        log.error("the app broke\n%s", shown.get())
-        self.trouble = "Something went wrong inside the app; the log file has the details"
+        log.error("the app broke\n%s", traceback.get())
+        self.exit_message = "Something went wrong inside the app; the log file has the details"
         self._close_messages_no_wait()

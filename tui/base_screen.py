@@ -1,4 +1,4 @@
-"""What the conversation is written on: the screen, which holds how each piece of text looks."""
+"""The main screen, which resolves and caches the Rich styles of texts for all widgets on it."""
 
 from __future__ import annotations
 
@@ -7,39 +7,45 @@ from typing import ClassVar
 from rich.style import Style
 from textual.screen import Screen
 
-STYLES = (
+TEXT_STYLES = (
     "head", "faint", "error", "keyword", "name", "string", "number", "comment", "added", "removed",
     "mark", "odd", "repair",
 )  # fmt: skip
-"""What a piece of plain text may be; the looks of each are the theme's."""
-PARTS = (
+"""Kinds of plain text; the theme styles each as component class ``stream--KIND``."""
+MARKDOWN_STYLES = (
     "heading", "code", "block", "quote", "rule", "link", "keyword", "string", "number", "comment",
     "function",
 )  # fmt: skip
-"""What a piece of Markdown may be."""
+"""Kinds of Markdown text; the theme styles each as component class ``message--KIND``."""
 
 
-class Paper(Screen[None]):
-    """Held once: in each of hundreds of widgets, Textual would make them anew with every change."""
+class BaseScreen(Screen[None]):
+    """Caches the styles of its component classes.
+
+    As component classes of each of hundreds of widgets, Textual would resolve them again for every
+    widget at every change of style.
+    """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *(f"stream--{style}" for style in STYLES), *(f"message--{part}" for part in PARTS),
+        *(f"stream--{kind}" for kind in TEXT_STYLES),
+        *(f"message--{kind}" for kind in MARKDOWN_STYLES),
     }  # fmt: skip
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._looks: dict[str, Style] = {}
+        self._styles_by_class: dict[str, Style] = {}
 
-    def look(self, name: str) -> Style:
-        """Of a piece of text; only what differs from what stands around it."""
-        if name not in self._looks:
-            look = self.get_component_rich_style(name, partial=True)
-            if look.color is not None:
-                # In part, a colour that goes by its background would be pure white.
-                look += Style(color=self.get_component_rich_style(name).color)
-            self._looks[name] = look
-        return self._looks[name]
+    def style_of(self, name: str) -> Style:
+        """The style of a component class, as far as it differs from the text around it."""
+        if name not in self._styles_by_class:
+            style = self.get_component_rich_style(name, partial=True)
+            if style.color is not None:
+                # A partial style has no background: a colour chosen to contrast with it (``auto``)
+                # would come out as pure white.
+                style += Style(color=self.get_component_rich_style(name).color)
+            self._styles_by_class[name] = style
+        return self._styles_by_class[name]
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._looks.clear()
+        self._styles_by_class.clear()

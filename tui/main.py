@@ -1,4 +1,4 @@
-"""Starting and ending the app: the terminal is ours in between, and given back on every way out."""
+"""Runs the app on the terminal, and restores the terminal however the app ends."""
 
 from __future__ import annotations
 
@@ -10,76 +10,91 @@ import sys
 from typing import TYPE_CHECKING
 
 from agent.util import gc_tuning
-from agent.util.sanitize import say
+from agent.util.sanitize import echo
 from tui.app import AgentApp
 from tui.session import Serving, Session
 from tui.terminal import bracketed_paste, screen
 
 if TYPE_CHECKING:
-    from agent.cli.shared import Shared
-    from agent.config.settings import Places, Settings
+    from agent.config.launch import LaunchOptions
+    from agent.config.paths import Paths
+    from agent.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
 
 def main(
-    shared: Shared,
+    launch: LaunchOptions,
     *,
-    go_on: bool = False,
+    continue_latest: bool = False,
     resume: str | None = None,
     serving: Serving | None = None,
     replay: float | None = None,
 ) -> int:
-    """Run the app; the exit code. ``serving``: the HTTP face beside it, in the same loop."""
-    from agent.config.settings import keep, places
+    """Run the app and return the exit code.
 
-    gc_tuning.starting()
-    # No thread that renders or loads keeps the screen waiting for 5 ms at a time.
+    ``continue_latest``: open the latest conversation; ``resume``: the one with this id, or the list
+    of conversations if it is empty; ``serving``: an HTTP server in the same event loop; ``replay``:
+    play the conversation first, at this multiple of its speed.
+    """
+    from agent.config.paths import user_paths
+    from agent.config.settings import save_setting
+
+    gc_tuning.defer()
+    # Python's 5 ms would let a thread that renders or loads delay each paint by as much.
     sys.setswitchinterval(0.001)
-    where = places()
-    looks = _looks(where)
-    trouble: str | None
+    paths = user_paths()
+    settings = app_settings(paths)
+    message: str | None
     try:
-        bracketed_paste.guard()
-        with screen.kept(where.log) as guard:
-            session = Session(shared, go_on=go_on, resume=resume, serving=serving, replay=replay)
+        bracketed_paste.patch_textual()
+        with screen.own_terminal(paths.log_file) as guard:
+            session = Session(
+                launch,
+                continue_latest=continue_latest,
+                resume=resume,
+                serving=serving,
+                replay=replay,
+            )
             app = AgentApp(
                 session,
-                history=where.state / "prompts.jsonl",
-                theme=looks.theme,
-                keep_theme=lambda name: keep(where, "theme", name),
-                painted=guard,
+                history=paths.state / "prompts.jsonl",
+                theme=settings.theme,
+                save_theme=lambda name: save_setting(paths, "theme", name),
+                on_first_paint=guard,
             )
-            if not looks.animations:
+            if not settings.animations:
                 app.animation_level, app.prompt.cursor_blink = "none", False
             code = asyncio.run(_run(app))
-            trouble = f"{app.trouble} ({where.log})." if code == 1 else app.trouble
-            gc_tuning.ending()
-    except screen.NoTerminal as error:
-        trouble, code = str(error), 2
-    if trouble:
-        say(f"agent: {trouble}", file=sys.stderr)
+            message = f"{app.exit_message} ({paths.log_file})." if code == 1 else app.exit_message
+            gc_tuning.disable()
+    except screen.NoTerminalError as error:
+        message, code = str(error), 2
+    if message:
+        echo(f"agent: {message}", file=sys.stderr)
     return code
 
 
-def _looks(where: Places) -> Settings:
-    """What config.toml says of them; the session tells what is wrong with it."""
-    from agent.config.settings import Settings, settings
+def app_settings(paths: Paths) -> Settings:
+    """The settings of config.toml, or the defaults; ``Session.begin`` reports what is wrong with it."""
+    from agent.config.settings import Settings, load_settings
     from agent.errors import UserError
 
     with contextlib.suppress(UserError):
-        return settings(where)
+        return load_settings(paths)
     return Settings()
 
 
 async def _run(app: AgentApp) -> int:
+    """Run the app until it ends, by a signal too, and return the exit code."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        loop.add_signal_handler(number, app.exit, 128 + number, 128 + number)
+    for signal_number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        exit_code = 128 + signal_number
+        loop.add_signal_handler(signal_number, app.exit, exit_code, exit_code)
     try:
         code = await app.run_async()
     finally:
         await app.shut_down()
-    if app.trouble:
+    if app.exit_message:
         return app.return_code or 1
     return code or 0

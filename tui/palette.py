@@ -1,4 +1,4 @@
-"""What the command palette (Ctrl-P) offers: the commands, by what they do."""
+"""The entries of Textual's command palette (Ctrl-P): the slash commands."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING
 from textual.app import SystemCommand
 
 if TYPE_CHECKING:
-    from tui.app import AgentApp
+    from tui.commands.context import CommandContext
     from tui.commands.registry import Command
 
 
-def commands(app: AgentApp) -> Iterator[SystemCommand]:
-    for command in app.talk.commands.all():
-        # Searched in is the title alone.
+def palette_commands(app: CommandContext) -> Iterator[SystemCommand]:
+    """List the slash commands for the palette."""
+    for command in app.commands.all():
+        # The palette searches the title alone, so the summary is part of it.
         title = f"/{command.name}: {command.summary}"
-        yield SystemCommand(title, "", partial(_run, app, command))
+        yield SystemCommand(title, "", partial(_run_command, app, command))
 
 
-def _run(app: AgentApp, command: Command) -> None:
-    """One that needs more than its name is left to be written."""
+def _run_command(app: CommandContext, command: Command) -> None:
+    """Run a command; one that needs an argument is put into the prompt instead."""
     if command.arguments and not command.arguments.startswith("["):
         app.prompt.replace_with(f"/{command.name} ")
     else:
-        app.run_worker(app.talk.take(f"/{command.name}"))
+        app.run_worker(app.chat.submit(f"/{command.name}"))

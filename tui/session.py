@@ -1,6 +1,6 @@
-"""The app's conversation and what its turns run on; nothing here is seen.
+"""The app's session: conversation, runtime, store and the options of turns; nothing of the screen.
 
-Everything heavy is imported in ``begin()``, in a thread, after the prompt is on the screen.
+Everything heavy is imported in ``begin()``, in a thread, after the first paint.
 """
 
 from __future__ import annotations
@@ -12,198 +12,250 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tui.state.tool_selection import Toolset
+from tui.state.tool_selection import ToolSelection
 
 if TYPE_CHECKING:
-    from agent.cli.shared import Shared
+    import sqlite3
+
+    from agent.config.launch import LaunchOptions
     from agent.conversation.conversation import Conversation
     from agent.formats.protocol import Format
     from agent.runtime.runtime import Runtime
     from agent.store.conversations import Store
-    from agent.store.recorder import Journal
-    from agent.store.records import KeptTurn
+    from agent.store.recorder import TurnRecorder
+    from agent.store.records import StoredTurn
     from agent.turn.loop import Turn
-    from agent.turn.options import Options
+    from agent.turn.options import TurnOptions
     from tools.mcp.client_requests import OnElicitation
     from tools.types import Approver
 
 log = logging.getLogger(__name__)
-CLOSING = 5.0
-"""Seconds that ending a turn, or the tools and the engine, may take when the app is left."""
+CLOSE_TIMEOUT_SECONDS = 5.0
+"""Seconds that closing the tools and the engine may take at the end of the app."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The HTTP face, when it runs in the same process."""
+    """An HTTP server that runs in the app's process."""
 
     address: str
-    """As a person would type it; shown in the status line."""
+    """Its URL for the status line."""
     run: Callable[[Runtime], Coroutine[Any, Any, None]]
-    """Serves until it is cancelled, in the app's loop; an OSError says why it cannot."""
+    """Serves in the app's event loop until it is cancelled. Raises OSError if it cannot listen."""
+
+
+@dataclass(slots=True)
+class OpenedSession:
+    """What a session has once it has begun."""
+
+    runtime: Runtime
+    options: TurnOptions
+    """The settings of a turn that the next one starts with."""
+    conversation: Conversation
 
 
 class Session:
-    """``begin()``, then ``load()``; then any number of turns, one after the other; ``close()``."""
-
-    runtime: Runtime
-    conversation: Conversation
-    options: Options
+    """What the app talks to: call ``begin()``, ``load()``, any number of turns, then ``close()``."""
 
     def __init__(
         self,
-        shared: Shared,
+        launch: LaunchOptions,
         *,
-        go_on: bool = False,
+        continue_latest: bool = False,
         resume: str | None = None,
         serving: Serving | None = None,
         replay: float | None = None,
     ) -> None:
-        """``go_on``: the latest conversation; ``resume``: the one with this id, empty: to be picked;
-        ``replay``: play it first, so many times as fast."""
-        self.shared, self.serving = shared, serving
-        self._go_on, self._resume = go_on, resume
-        self.replay = replay
-        self.first = False
-        """The app was never started before."""
-        self.picks = resume == ""
-        """The person wants to choose a conversation first."""
-        self.toolset = Toolset()
+        """``continue_latest``: open the latest conversation; ``resume``: the one with this id, or if
+        it is empty a list of all; ``replay``: play the conversation first, at this multiple of its
+        speed."""
+        self.launch, self.serving = launch, serving
+        self._continue_latest, self._resume = continue_latest, resume
+        self.replay_speed = replay
+        self.first_start = False
+        """Whether the embedded model answers for the first time: the welcome screen is due."""
+        self.choose_conversation = resume == ""
+        """Whether the list of conversations is to be opened first."""
+        self.tool_selection = ToolSelection()
         self._store: Store | None = None
-        self._journal: Journal | None = None
-        """Of the turn that runs."""
-        self._began = False
-        self.unkept: str | None = None
-        """Why nothing is written to the store any more."""
+        self._recorder: TurnRecorder | None = None
+        self._opened: OpenedSession | None = None
+        self.store_error: str | None = None
+        """Why the store is not written any more; cleared once the person was told."""
 
     async def begin(self) -> None:
-        """Imports, configuration, the store; tools begin to connect. Raises UserError."""
-        await asyncio.to_thread(self._prepare)
-        self._open_store()
-        self._greet()
-        self._began = True
-        await self.runtime.start()
+        """Read the configuration, open the store, begin to connect the tools. Raises UserError."""
+        runtime, options = await asyncio.to_thread(self._create_runtime)
+        self._opened = OpenedSession(runtime, options, self._open_store(runtime))
+        self._mark_welcomed()
+        await runtime.start()
 
-    def _prepare(self) -> None:
+    @property
+    def opened(self) -> OpenedSession:
+        """Runtime, options and conversation. Raises RuntimeError before `begin` is through."""
+        if self._opened is None:
+            raise RuntimeError("the session has not begun")
+        return self._opened
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime of this process."""
+        return self.opened.runtime
+
+    @property
+    def options(self) -> TurnOptions:
+        """The settings of a turn, which commands change."""
+        return self.opened.options
+
+    @options.setter
+    def options(self, options: TurnOptions) -> None:
+        self.opened.options = options
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation that is open."""
+        return self.opened.conversation
+
+    @conversation.setter
+    def conversation(self, conversation: Conversation) -> None:
+        self.opened.conversation = conversation
+
+    def _create_runtime(self) -> tuple[Runtime, TurnOptions]:
         import importlib
 
         from agent import bootstrap
 
-        # The widgets of the first exchange bring Markdown, which the empty screen does without.
+        # The widgets of a turn import Markdown, which the first paint does without.
         importlib.import_module("tui.widgets.exchange")
-        self.runtime = bootstrap.runtime(self.shared)
-        self.options = bootstrap.options(self.shared, self.runtime.model, compact=True)
+        runtime = bootstrap.create_runtime(self.launch)
+        runtime.token_events = True  # the token view and the live speed show them
+        return runtime, bootstrap.turn_options(self.launch, runtime.model, compact=True)
 
-    def _greet(self) -> None:
-        """Once, where the embedded model answers because there is no other."""
-        runtime, mark = self.runtime, self.runtime.where.state / "welcomed"
-        chosen = self.shared.model or self._go_on or self._resume is not None
-        if runtime.model.embedded and runtime.script is None and not chosen:
-            self.first = not mark.exists()
+    def _mark_welcomed(self) -> None:
+        """Set ``first_start`` once, where the embedded model answers because there is no other."""
+        runtime, marker = self.runtime, self.runtime.paths.state / "welcomed"
+        has_choice = self.launch.model or self._continue_latest or self._resume is not None
+        if runtime.model.embedded and runtime.script is None and not has_choice:
+            self.first_start = not marker.exists()
             with contextlib.suppress(OSError):
-                mark.touch()
+                marker.touch()
 
-    def _open_store(self) -> None:
+    def _open_store(self, runtime: Runtime) -> Conversation:
+        """Open the store and the conversation that was asked for, or a new one. Raises UserError."""
         from agent.conversation.conversation import Conversation
         from agent.errors import UserError
         from agent.store.conversations import Store, StoreError
-        from agent.turn.output import new_id
+        from agent.store.recorder import TurnRecorder
+        from agent.util.ids import new_id
 
-        resumed = self._go_on or bool(self._resume)
+        resumed = self._continue_latest or bool(self._resume)
         try:
-            self._store = Store(self.runtime.where.store)
+            self._store = Store(runtime.paths.store)
+            self._recorder = TurnRecorder(self._store, self._on_store_error)
             if resumed:
-                self.conversation = self._store.load(self._resume)
-            else:
-                self.conversation = Conversation(new_id("conv"))
+                return self._store.load(self._resume)
         except StoreError as error:
             if resumed:
                 raise UserError(str(error)) from error
             log.warning("%s", error)
-            self.conversation = Conversation(new_id("conv"))
+        return Conversation(new_id("conv"))
 
-    def earlier(self) -> list[KeptTurn]:
-        """What was said in this conversation before."""
+    def stored_turns(self) -> list[StoredTurn]:
+        """The conversation's turns as they are stored; empty without a store."""
         return self._store.turns(self.conversation.id) if self._store else []
 
+    def damage(self) -> list[str]:
+        """What could not be read of the store, in sentences that were not taken yet."""
+        return self._store.damage.take() if self._store else []
+
     @property
-    def kept(self) -> bool:
-        """The conversation is written to the store."""
+    def is_stored(self) -> bool:
+        """Whether the conversation is written to the store."""
         return self._store is not None
 
     @property
-    def notice(self) -> str | None:
-        """What a person should know of the model before they ask it anything."""
-        from agent.cli.run import EMBEDDED_NOTICE
+    def model_notice(self) -> str | None:
+        """What the person should know about the model before using it; None if nothing."""
+        from agent.models.catalog import EMBEDDED_NOTICE
 
         embedded = self.runtime.model.embedded and self.runtime.script is None
         return EMBEDDED_NOTICE if embedded else None
 
     async def load(self, progress: Callable[[float], None]) -> None:
-        """The model, and the tools settled. Raises EngineError."""
+        """Load the model and wait for the tools; reports fractions of 1. Raises EngineError."""
         await self.runtime.ready(progress)
 
-    def turn(self, prompt: str, approver: Approver, answerer: OnElicitation | None = None) -> Turn:
-        """A turn that is about to start; ``answerer`` is asked what tools' servers want to know."""
-        from agent.conversation.conversation import User
-        from agent.store.recorder import Journal
+    def start_turn(
+        self, prompt: str, approver: Approver, answerer: OnElicitation | None = None
+    ) -> Turn:
+        """Start a turn. ``approver`` answers approval requests, ``answerer`` MCP elicitations."""
+        from agent.conversation.messages import User
         from agent.turn.loop import Turn
 
         options = replace(self._options, approver=approver, answerer=answerer)
         turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
-        self._keep(lambda store: store.begin(self.conversation, prompt, turn.response))
-        turn.start()
-        self._journal = Journal(self._store, turn) if self._store is not None else None
-        return turn
-
-    @property
-    def _options(self) -> Options:
-        return replace(self.options, tools=self.toolset.of(self.runtime.host.tools()))
-
-    def written(self) -> None:
-        """A key was pressed: what would keep the screen waiting is put off."""
-        if self._began:
-            self.runtime.rest()
-
-    def lay_ahead(self, draft: str, before: int | None = None) -> None:
-        """The conversation (up to an entry that is edited) and what is being written go into the
-        engine's memory, unless something runs there or another model spoke before."""
-        from agent.conversation.conversation import User
-
-        runtime, talk = self.runtime, self.conversation
-        if not runtime.loaded or runtime.running:
-            return
-        if talk.vocabulary not in (None, runtime.vocabulary):
-            return
-        told = self._told(runtime.format, before)
-        if draft:
-            told.add(runtime.format, User(draft))
-        runtime.prepare(told.ids())
-
-    def _told(self, form: Format, before: int | None = None) -> Conversation:
-        """What the model is told by now, up to an entry: the tools and instructions of now, too."""
-        told = self.conversation.branch(
-            self.conversation.id, self.position if before is None else before
-        )
-        options, tools = self._options, self.runtime.host.tools()
-        told.set_head(form, options.head(tools if options.tools is None else options.tools))
-        return told
-
-    def compact(self) -> Turn:
-        """A turn that only compacts the conversation."""
-        from agent.turn.jobs import CompactTurn
-
-        turn = CompactTurn(self.runtime, self.conversation, [], self._options, source="app")
+        if self._recorder is not None:
+            self._recorder.record(turn, prompt)
         return turn.start()
 
-    def new(self) -> None:
-        """Go on with a conversation of which nothing is said yet."""
+    @property
+    def _options(self) -> TurnOptions:
+        return replace(self.options, tools=self.tool_selection.selected(self.runtime.host.tools()))
+
+    def on_keystroke(self) -> None:
+        """Postpone the runtime's idle work, which would delay the echo of the keys being typed."""
+        if self._opened is not None:
+            self.runtime.restart_idle_timers()
+
+    def prefetch(self, draft: str, before: int | None = None) -> None:
+        """Prefill the KV cache with the conversation up to entry ``before``, and the draft of a prompt.
+
+        Does nothing while the model loads or generates, or if the conversation has another vocabulary.
+        """
+        from agent.conversation.messages import User
+
+        runtime = self.runtime
+        if (loaded := runtime.loaded) is None or runtime.running_turns:
+            return
+        if self.conversation.vocabulary not in (None, loaded.vocabulary):
+            return
+        conversation = self._prompt_conversation(loaded.format, before)
+        if draft:
+            conversation.add(loaded.format, User(draft))
+        runtime.prefetch(conversation.ids())
+
+    def _prompt_conversation(self, model_format: Format, before: int | None = None) -> Conversation:
+        """A copy of the conversation up to entry ``before`` with the current tools and instructions:
+        what the next turn's prompt begins with."""
+        conversation = self.conversation.branch(
+            self.conversation.id, self.next_entry if before is None else before
+        )
+        options, tools = self._options, self.runtime.host.tools()
+        conversation.set_header(
+            model_format, options.prompt_header(tools if options.tools is None else options.tools)
+        )
+        return conversation
+
+    def compact(self) -> Turn:
+        """Start a turn that only compacts the conversation."""
+        from agent.turn.jobs import CompactionJob
+        from agent.turn.loop import Turn
+
+        job = CompactionJob()
+        turn = Turn(self.runtime, self.conversation, [], self._options, source="app", job=job)
+        if self._recorder is not None:
+            self._recorder.save_after(turn)
+        return turn.start()
+
+    def start_new(self) -> None:
+        """Continue with an empty conversation."""
         from agent.conversation.conversation import Conversation
-        from agent.turn.output import new_id
+        from agent.util.ids import new_id
 
         self.conversation = Conversation(new_id("conv"))
 
     def open(self, conversation_id: str) -> None:
-        """Go on with a kept one, by its id or the beginning of it. Raises UserError."""
+        """Continue with a stored conversation, by its id or the beginning of it. Raises UserError."""
         from agent.errors import UserError
         from agent.store.conversations import StoreError
 
@@ -213,63 +265,67 @@ class Session:
             raise UserError(str(error)) from error
 
     def branch(self, start: int) -> None:
-        """Go on with what was said before the entry at ``start``; the rest stays in the conversation
-        that this was. The branch is kept as soon as something is said in it."""
-        from agent.turn.output import new_id
+        """Continue with a copy of the conversation up to entry ``start``; the original stays stored.
+
+        The copy is stored at its first turn.
+        """
+        from agent.util.ids import new_id
 
         self.conversation = self.conversation.branch(new_id("conv"), start)
 
     @property
-    def position(self) -> int:
-        """The entry with which the next turn starts."""
+    def next_entry(self) -> int:
+        """Index of the entry with which the next turn starts."""
         return len(self.conversation.entries)
 
-    def alternatives(self, start: int) -> tuple[int, list[str]]:
-        """The conversations that say something else from the entry at ``start`` on, by their age;
-        and which of them this one is, from 1. None (0, []) where there is but one."""
-        store, here = self._store, self.conversation.id
-        others = store.alternatives(here, start) if store else []
-        if store is None or len(others) < 2:
+    def branches_at(self, start: int) -> tuple[int, list[str]]:
+        """The conversations that differ from entry ``start`` on, the oldest first, and the number of
+        this one among them, from 1; (0, []) if there is only one."""
+        store, current = self._store, self.conversation.id
+        branches = store.alternatives(current, start) if store else []
+        if store is None or len(branches) < 2:
             return 0, []
-        mine = next((one for one in store.lineage(here) if one in others), None)
-        return (others.index(mine) + 1, others) if mine else (0, [])
+        own = next((branch for branch in store.lineage(current) if branch in branches), None)
+        return (branches.index(own) + 1, branches) if own else (0, [])
 
-    async def switch(self, name: str, progress: Callable[[float], None]) -> str | None:
-        """Run another model from now on; a sentence where the conversation goes on as another.
+    async def switch_model(self, name: str, progress: Callable[[float], None]) -> str | None:
+        """Load another model. Returns a notice if the conversation had to be converted for it.
 
-        Raises UserError; the model is then the one before.
+        Raises UserError, after switching back to the model before.
         """
         from agent import bootstrap
         from agent.engine.protocol import EngineError
         from agent.errors import UserError
-        from agent.models import catalog
+        from agent.models import resolve
 
         runtime, before, options = self.runtime, self.runtime.model, self.options
         try:
             model = await asyncio.to_thread(
-                catalog.choose, name, runtime.where, scripted=runtime.script is not None
+                resolve.resolve_model, name, runtime.paths, scripted=runtime.script is not None
             )
-            await runtime.switch(model, context=self.shared.context)
-            self.options = replace(options, sampling=bootstrap.options(self.shared, model).sampling)
+            await runtime.switch(model, context=self.launch.context)
+            self.options = replace(
+                options, sampling=bootstrap.turn_options(self.launch, model).sampling
+            )
             await runtime.load(progress)
         except EngineError as error:
             if runtime.model is not before:
-                await runtime.switch(before, context=self.shared.context)
+                await runtime.switch(before, context=self.launch.context)
                 self.options = options
             raise UserError(str(error)) from error
-        return self._retell()
+        return self._convert_conversation()
 
-    def _retell(self) -> str | None:
-        """Where the model has other tokens than the conversation: go on with the same in its own."""
-        from agent.conversation.convert import retold
+    def _convert_conversation(self) -> str | None:
+        """If the model has another vocabulary than the conversation, continue with a converted copy."""
+        from agent.conversation.convert import convert_vocabulary
 
-        theirs, ours = self.conversation.vocabulary, self.runtime.vocabulary
-        if theirs in (None, ours):
+        theirs, loaded = self.conversation.vocabulary, self.runtime.loaded
+        if loaded is None or theirs in (None, loaded.vocabulary):
             return None
-        told = self.earlier()
-        made = retold(self.runtime.format, told, ours)
-        before, self.conversation = self.conversation, made
-        self._keep(lambda store: store.retell(made, before.id, self.runtime.model.name))
+        converted = convert_vocabulary(loaded.format, self.stored_turns(), loaded.vocabulary)
+        before, self.conversation = self.conversation, converted
+        model = self.runtime.model.name
+        self._write_store(lambda store: store.save_converted(converted, before.id, model))
         return (
             f"What was said until now was in the tokens of {theirs}. It goes on as another"
             " conversation, with the texts alone; the one before is kept as it was."
@@ -277,24 +333,15 @@ class Session:
 
     @property
     def store(self) -> Store:
-        """Where conversations are kept. Raises UserError where that is not possible."""
+        """The store of conversations. Raises UserError if it cannot be used."""
         from agent.errors import UserError
 
         if self._store is None:
             raise UserError("Conversations are not kept: the store cannot be written.")
         return self._store
 
-    async def finish(self, turn: Turn) -> None:
-        """Once its events are read: keep what was said."""
-        response = await turn.done()
-        if (journal := self._journal) is not None:
-            self._journal = None
-            self._keep(lambda store: journal.finish(response))
-        else:
-            self._keep(lambda store: store.finish(self.conversation, response))
-
-    def _keep(self, write: Callable[[Store], None]) -> None:
-        """Write to the store; one that fails (a full disk) ends the keeping, not the conversation."""
+    def _write_store(self, write: Callable[[Store], None]) -> None:
+        """Write to the store; if that fails (a full disk), continue without it."""
         import sqlite3
 
         if self._store is None:
@@ -302,26 +349,32 @@ class Session:
         try:
             write(self._store)
         except sqlite3.Error as error:
-            log.exception("the store cannot be written")
-            self._store = None
-            self.unkept = f"This conversation is not kept any more: {error}."
+            self._on_store_error(error)
+
+    def _on_store_error(self, error: sqlite3.Error) -> None:
+        """Continue without the store."""
+        log.error("the store cannot be written", exc_info=error)
+        self._store = self._recorder = None
+        self.store_error = f"This conversation is not kept any more: {error}."
 
     def context_used(self) -> int | None:
-        """Tokens that the next prompt starts with; None as long as nothing is loaded."""
-        return len(self._told(self.form).prompt(self.form)) if self.form is not None else None
+        """Number of tokens that the next prompt starts with; None until a model is loaded."""
+        if self.format is None:
+            return None
+        return len(self._prompt_conversation(self.format).prompt(self.format))
 
     @property
-    def form(self) -> Format | None:
-        """How the model writes; None as long as it is not loaded."""
-        return getattr(self.runtime, "format", None)
+    def format(self) -> Format | None:
+        """The model's chat format; None until a model is loaded."""
+        return self.runtime.format
 
     async def close(self) -> None:
-        """End the tools and the engine; bounded, for the person has left already."""
-        if not self._began:
+        """Close tools, engine and store, within a bounded time: the person has left already."""
+        if self._opened is None:
             return
         try:
-            await asyncio.wait_for(self.runtime.close(), CLOSING)
+            await asyncio.wait_for(self.runtime.close(), CLOSE_TIMEOUT_SECONDS)
         except TimeoutError:
-            log.warning("tools or engine did not end within %s s", CLOSING)
+            log.warning("tools or engine did not end within %s s", CLOSE_TIMEOUT_SECONDS)
         if self._store is not None:
             self._store.close()

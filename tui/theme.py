@@ -1,5 +1,5 @@
-"""The app's own themes: quiet greys, one colour for what is alive; and two for eyes and terminals that
-need something else. Textual's are there too, by their names."""
+"""The app's own themes, next to those of Textual: dark and light greys with one accent colour, one with
+high contrast, and one with the terminal's own colours."""
 
 from __future__ import annotations
 
@@ -105,13 +105,14 @@ ANSI = Theme(
         "text-muted": "ansi_bright_black",
     },
 )
-"""The terminal's own sixteen colours."""
-ALL = (DARK, LIGHT, CONTRAST, ANSI)
-VARIABLES = {"rule": "#808080 60%"}
-"""What themes of others do not have."""
+"""Uses the terminal's own sixteen colours; the theme where NO_COLOR is set."""
+THEMES = (DARK, LIGHT, CONTRAST, ANSI)
+"""The app's own themes, in the order in which F4 goes through them."""
+DEFAULT_VARIABLES = {"rule": "#808080 60%"}
+"""The variables of the app's styles that Textual's themes do not define."""
 
 
-def after(name: str) -> str:
-    """The one of ours that follows."""
-    names = [theme.name for theme in ALL]
+def next_theme(name: str) -> str:
+    """The app's own theme that follows this one; the first, if it is none of them."""
+    names = [theme.name for theme in THEMES]
     return names[(names.index(name) + 1) % len(names)] if name in names else names[0]

@@ -1,4 +1,4 @@
-"""The commands. Thin: options are parsed here, the work is done elsewhere, imported when needed."""
+"""Parses the command line with typer. What a command does is elsewhere, imported when it runs."""
 
 from __future__ import annotations
 
@@ -8,53 +8,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agent.__main__ import told
 from agent.cli import trust
+from agent.cli.approvals import app as approvals_app
 from agent.cli.mcp import mcp_app
 from agent.cli.models import app as models_app
 from agent.cli.options import (
-    HOST,
-    PORT,
-    ApproveOption,
-    CompactOption,
-    ContextOption,
-    EffortOption,
-    EngineOption,
+    ClientServersOption,
     HostOption,
     KeyOption,
-    LogOption,
-    MaxCallsOption,
-    MaxOutputOption,
-    McpConfigOption,
-    McpOption,
-    MinPOption,
+    MaxBodyOption,
     ModelOption,
     OriginOption,
     PortOption,
     PrivateOption,
     ReasoningOption,
     ResumeOption,
-    RootOption,
-    SeedOption,
     StoreOption,
-    SystemOption,
-    TemperatureOption,
-    ToolsOption,
-    TopKOption,
-    TopPOption,
-    TraceOption,
-    TrustOption,
+    takes_launch_options,
 )
 from agent.cli.sessions import app as sessions_app
-from agent.config.settings import places
+from agent.config.launch import LaunchOptions
+from agent.config.paths import user_paths
 from agent.errors import UserError
-from agent.observability import logging
-from agent.turn.endings import EXIT_FAILED, EXIT_USAGE
+from agent.observability.logging import log_to_file
+from agent.server.options import (
+    DEFAULT_HOST,
+    DEFAULT_PORT,
+    MAX_BODY_MIB,
+    MIB_BYTES,
+    ServerOptions,
+)
+from agent.util.process import EXIT_FAILED, EXIT_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from agent.cli.shared import Shared
     from agent.runtime.runtime import Runtime
     from tui.session import Serving
 
@@ -67,18 +55,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-OF_ITSELF = ("--help", "-h", "--version", "-V")
-"""What is asked of the program itself; another option without a command is the app's."""
+PROGRAM_OPTIONS = ("--help", "-h", "--version", "-V")
+"""Options of the program itself; any other one without a command belongs to the app."""
 app.add_typer(models_app, name="models")
 app.add_typer(sessions_app, name="sessions")
 app.add_typer(mcp_app, name="mcp")
+app.add_typer(approvals_app, name="approvals")
 
 
-def _say_version(asked: bool) -> None:
-    if asked:
-        from tools.version import version
+def _print_version(requested: bool) -> None:
+    if requested:
+        from tools.version import program_version
 
-        typer.echo(f"agent {version()}")
+        typer.echo(f"agent {program_version()}")
         raise typer.Exit
 
 
@@ -88,29 +77,18 @@ def common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", "-V", help="Name and version.", callback=_say_version, is_eager=True
+            "--version", "-V", help="Name and version.", callback=_print_version, is_eager=True
         ),
     ] = False,
 ) -> None:
-    """What is asked of the program itself."""
-    logging.to_file(places())
-
-
-def _shared(given: dict[str, Any]) -> Shared:
-    """The shared options among a command's own."""
-    from dataclasses import fields
-
-    from agent.cli.shared import Shared
-
-    values = {field.name: given[field.name] for field in fields(Shared)}
-    for name in ("mcp", "mcp_config"):
-        values[name] = tuple(values[name] or ())
-    return Shared(**values)
+    """Options of the program itself."""
+    log_to_file(user_paths())
 
 
 @app.command(
     epilog="Examples: agent run 'What is 12*34?'  ·  git diff | agent run 'Review this' -q"
 )
+@takes_launch_options
 def run(
     prompt: Annotated[
         str | None,
@@ -126,7 +104,9 @@ def run(
         Path | None, typer.Option("--output", "-o", help="Write the final answer to this file too.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final answer.")] = False,
-    go_on: Annotated[bool, typer.Option("--continue", help="Go on with the latest one.")] = False,
+    continue_latest: Annotated[
+        bool, typer.Option("--continue", help="Go on with the latest one.")
+    ] = False,
     resume: ResumeOption = None,
     output_schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON Schema that the answer should follow.")
@@ -140,143 +120,92 @@ def run(
             metavar="FILE", help="Write the generated ids, as --engine script:FILE reads them."
         ),
     ] = None,
-    model: ModelOption = None,
-    engine: EngineOption = None,
-    effort: EffortOption = "medium",
-    temperature: TemperatureOption = None,
-    top_p: TopPOption = None,
-    top_k: TopKOption = None,
-    min_p: MinPOption = None,
-    seed: SeedOption = None,
-    max_output_tokens: MaxOutputOption = None,
-    max_tool_calls: MaxCallsOption = None,
-    context: ContextOption = None,
-    compact: CompactOption = None,
-    tools: ToolsOption = None,
-    mcp_config: McpConfigOption = None,
-    mcp: McpOption = None,
-    approve: ApproveOption = None,
-    root: RootOption = Path(),
-    trust_project: TrustOption = False,
-    system: SystemOption = None,
-    log_level: LogOption = "warning",
-    trace: TraceOption = None,
+    launch: LaunchOptions,
 ) -> None:
     """Answer one prompt, then exit.
 
     On a terminal the reasoning, the calls and the answer are shown as they come; in a pipe only the
     final answer is on stdout. Exit codes: 0 done, 1 failed, 2 wrong options or a prompt too long,
-    3 a required server is missing, 4 cut off by a limit, 130 interrupted.
+    3 a required server is missing, 4 cut off by a limit, 130 interrupted, 141 the reader of the
+    output is gone.
     """
-    shared = _shared(locals())
-    from agent.cli.run import Job, main
+    from agent.cli.run import RunRequest, main
 
-    job = Job(
-        prompt=prompt, json_events=json_events, output=output, quiet=quiet, go_on=go_on,
-        resume=resume, output_schema=output_schema, timeout=timeout, dump_tokens=dump_tokens,
-    )  # fmt: skip
-    raise typer.Exit(main(job, shared))
+    request = RunRequest(
+        prompt=prompt,
+        json_events=json_events,
+        output=output,
+        quiet=quiet,
+        continue_latest=continue_latest,
+        resume=resume,
+        output_schema=output_schema,
+        timeout=timeout,
+        dump_tokens=dump_tokens,
+    )
+    raise typer.Exit(main(request, launch))
 
 
-def _serving(
-    shared: Shared, host: str, port: int, api_key: str | None, origins: tuple[str, ...]
-) -> Serving:
-    """The HTTP face for the app's own process; the port is taken before the screen is."""
+def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
+    """The HTTP server beside the app; the port is taken before the screen is."""
     from agent import bootstrap
-    from agent.server.serve import address, listen, serve_in
+    from agent.server.serve import base_url, listen, serve_in
     from tui.session import Serving
 
-    listener = listen(host, port, api_key)
+    listener = listen(options.host, options.port, options.api_key)
 
     def run(runtime: Runtime) -> Coroutine[Any, Any, None]:
-        return serve_in(
-            runtime,
-            bootstrap.options(shared, runtime.model),
-            listener,
-            api_key=api_key,
-            expose_tools=shared.tools is not None,
-            allow_origins=origins,
-        )
+        defaults = bootstrap.turn_options(launch, runtime.model)
+        return serve_in(runtime, defaults, listener, options)
 
-    return Serving(address(listener), run)
+    return Serving(base_url(listener), run)
 
 
 @app.command(
     epilog="Examples: agent  ·  agent chat --continue  ·  agent --tools all,shell --root ~/project\n\n"
     "Keys: Enter sends, Ctrl-J is a new line, Esc interrupts, Ctrl-Q leaves."
 )
+@takes_launch_options
 def chat(
     *,
-    go_on: Annotated[
+    continue_latest: Annotated[
         bool, typer.Option("--continue", "-c", help="Go on with the latest conversation.")
     ] = False,
     resume: ResumeOption = None,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve /v1/responses from the same process too.")
     ] = False,
-    host: HostOption = HOST,
-    port: PortOption = PORT,
+    host: HostOption = DEFAULT_HOST,
+    port: PortOption = DEFAULT_PORT,
     api_key: KeyOption = None,
     allow_origin: OriginOption = None,
-    model: ModelOption = None,
-    engine: EngineOption = None,
-    effort: EffortOption = "medium",
-    temperature: TemperatureOption = None,
-    top_p: TopPOption = None,
-    top_k: TopKOption = None,
-    min_p: MinPOption = None,
-    seed: SeedOption = None,
-    max_output_tokens: MaxOutputOption = None,
-    max_tool_calls: MaxCallsOption = None,
-    context: ContextOption = None,
-    compact: CompactOption = None,
-    tools: ToolsOption = None,
-    mcp_config: McpConfigOption = None,
-    mcp: McpOption = None,
-    approve: ApproveOption = None,
-    root: RootOption = Path(),
-    trust_project: TrustOption = False,
-    system: SystemOption = None,
-    log_level: LogOption = "warning",
-    trace: TraceOption = None,
+    launch: LaunchOptions,
 ) -> None:
     """Talk with the model in the app (the default command)."""
-    shared = trust.asked(_shared(locals()))
+    launch = trust.confirm_project_servers(launch)
     from tui.main import main
 
-    origins = tuple(allow_origin or ())
-    serving = _serving(shared, host, port, api_key, origins) if serve else None
-    raise typer.Exit(main(shared, go_on=go_on, resume=resume, serving=serving))
+    options = ServerOptions(
+        host,
+        port,
+        api_key,
+        allow_origins=tuple(allow_origin or ()),
+        expose_tools=launch.tools is not None,
+    )
+    serving = _serving(launch, options) if serve else None
+    raise typer.Exit(main(launch, continue_latest=continue_latest, resume=resume, serving=serving))
 
 
 @app.command(
     epilog="Example: agent serve --tools python  ·  then: OPENAI_BASE_URL=http://127.0.0.1:8080/v1"
 )
+@takes_launch_options
 def serve(
     *,
-    host: HostOption = HOST,
-    port: PortOption = PORT,
+    host: HostOption = DEFAULT_HOST,
+    port: PortOption = DEFAULT_PORT,
     api_key: KeyOption = None,
     allow_origin: OriginOption = None,
-    model: ModelOption = None,
-    engine: EngineOption = None,
-    effort: EffortOption = "medium",
-    temperature: TemperatureOption = None,
-    top_p: TopPOption = None,
-    top_k: TopKOption = None,
-    min_p: MinPOption = None,
-    seed: SeedOption = None,
-    max_output_tokens: MaxOutputOption = None,
-    max_tool_calls: MaxCallsOption = None,
-    context: ContextOption = None,
-    compact: CompactOption = None,
-    tools: ToolsOption = None,
-    mcp_config: McpConfigOption = None,
-    mcp: McpOption = None,
-    approve: ApproveOption = None,
-    root: RootOption = Path(),
-    trust_project: TrustOption = False,
-    system: SystemOption = None,
+    launch: LaunchOptions,
     keep_alive: Annotated[
         float | None,
         typer.Option(
@@ -284,33 +213,29 @@ def serve(
         ),
     ] = None,
     store: StoreOption = True,
+    client_servers: ClientServersOption = False,
     allow_private_urls: PrivateOption = False,
+    max_body: MaxBodyOption = MAX_BODY_MIB,
     reasoning_events: ReasoningOption = "openai",
-    log_level: LogOption = "warning",
-    trace: TraceOption = None,
 ) -> None:
     """Serve /v1/responses to other apps.
 
     No tool of this machine is offered to clients unless --tools names it.
     """
-    shared = _shared(locals())
-    from agent.server.serve import Face, main
+    from agent.server.serve import main
 
-    raise typer.Exit(
-        main(
-            shared,
-            host=host,
-            port=port,
-            api_key=api_key,
-            allow_origins=allow_origin or (),
-            keep_alive=keep_alive,
-            face=Face(
-                store=store,
-                reasoning_events=reasoning_events,
-                private_urls=allow_private_urls,
-            ),
-        )
+    options = ServerOptions(
+        host,
+        port,
+        api_key,
+        allow_origins=tuple(allow_origin or ()),
+        store=store,
+        reasoning_events=reasoning_events,
+        private_urls=allow_private_urls,
+        client_servers=client_servers,
+        max_body_bytes=max_body * MIB_BYTES,
     )
+    raise typer.Exit(main(launch, options, keep_alive=keep_alive))
 
 
 @app.command(epilog="Example: echo '[200005,17196,200008,525,200002]' | agent parse")
@@ -356,46 +281,43 @@ def doctor(
     raise typer.Exit(main(model, bench=bench))
 
 
-def _picking(arguments: list[str]) -> list[str]:
-    """``--resume`` without an id is one with an empty id: the app lets choose."""
+def _complete_resume(arguments: list[str]) -> list[str]:
+    """Give ``--resume`` without an id an empty one, by which the app lets the person choose."""
     following = [*arguments[1:], "-"]
     pairs = zip(arguments, following, strict=True)
     return [
-        f"{one}=" if one == "--resume" and after.startswith("-") else one for one, after in pairs
+        f"{argument}=" if argument == "--resume" and after.startswith("-") else argument
+        for argument, after in pairs
     ]
 
 
-def _asked(arguments: list[str]) -> None:
-    """Run a command. Raises UserError for options that are wrong."""
+def _invoke(arguments: list[str]) -> None:
+    """Run a command and exit with its code. Raises UserError for wrong options."""
     try:
         sys.exit(app(arguments, prog_name="agent", standalone_mode=False))
     except typer.Abort:
         sys.exit(EXIT_FAILED)  # a question was not answered
-    except SystemExit as left:
-        if isinstance(left.__context__, BrokenPipeError):  # Click ends then, as a failure does
-            raise left.__context__ from None
+    except SystemExit as exit_:
+        if isinstance(exit_.__context__, BrokenPipeError):  # Click turns it into a failure
+            raise exit_.__context__ from None
         raise
     except Exception as error:
         # Typer's class for what is wrong in options has no public name.
         if not hasattr(error, "format_message"):
             raise
-        said: str = error.format_message()
-        if "\n" in said:  # all that a command of commands has, where none was named
-            print(said, file=sys.stderr)
+        message: str = error.format_message()
+        if "\n" in message:  # the help of a command group, where no command was named
+            print(message, file=sys.stderr)
             sys.exit(EXIT_USAGE)
         command = getattr(getattr(error, "ctx", None), "command_path", "agent")
-        raise UserError(f"{said.rstrip('.')}; see {command} --help.") from error
+        raise UserError(f"{message.rstrip('.')}; see {command} --help.") from error
 
 
 def main() -> None:
-    """Any command; without one, the app."""
+    """Run the command in ``sys.argv``; without a command, the app. `agent.__main__` guards it."""
     arguments = sys.argv[1:]
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in OF_ITSELF):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in PROGRAM_OPTIONS):
         arguments = ["chat", *arguments]
     if arguments[0] == "chat":
-        arguments = _picking(arguments)
-    told(lambda: _asked(arguments))
-
-
-if __name__ == "__main__":
-    main()
+        arguments = _complete_resume(arguments)
+    _invoke(arguments)

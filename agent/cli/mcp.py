@@ -1,5 +1,8 @@
-"""`agent mcp …`: the person's MCP servers. Parses and prints; nothing heavy is imported before it
-is needed."""
+"""`agent mcp …`: parses the commands about MCP servers; `mcp_actions` performs them.
+
+The docstrings of the commands are their help texts. Each imports `mcp_actions` itself: the MCP client
+belongs neither to ``--help`` nor to other commands.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Whose .mcp.json i
 @mcp_app.command("list", epilog="Example: agent mcp list --root ~/project")
 def list_servers(root: RootOption = Path(), trust_project: TrustOption = False) -> None:
     """Connect to every server and say how each is."""
-    from agent.cli import mcp_servers
+    from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_servers.show_all(root, trust_project))
+    raise typer.Exit(mcp_actions.list_servers(root, trust_project))
 
 
 @mcp_app.command(
@@ -53,9 +56,9 @@ def add(
     force: Annotated[bool, typer.Option("--force", help="Replace one of that name.")] = False,
 ) -> None:
     """Put a server into your mcp.json; ${VAR} in it stays, and is looked up when it starts."""
-    from agent.cli import mcp_servers
+    from agent.cli import mcp_actions
 
-    mcp_servers.add(
+    mcp_actions.add(
         name, command, env or [], header or [], transport=transport, cwd=cwd, force=force
     )
 
@@ -63,9 +66,9 @@ def add(
 @mcp_app.command(epilog="Example: agent mcp remove git")
 def remove(name: NameArgument) -> None:
     """Take a server out of your mcp.json."""
-    from agent.cli import mcp_servers
+    from agent.cli import mcp_actions
 
-    mcp_servers.remove(name)
+    mcp_actions.remove(name)
 
 
 @mcp_app.command("import", epilog="Example: agent mcp import --yes")
@@ -73,9 +76,9 @@ def import_servers(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Take over what Claude, Cursor, LM Studio and Codex have configured; shows it and asks."""
-    from agent.cli import mcp_servers
+    from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_servers.take_over(yes))
+    raise typer.Exit(mcp_actions.import_servers(yes))
 
 
 @mcp_app.command(epilog="Example: agent mcp inspect git")
@@ -83,9 +86,9 @@ def inspect(
     name: NameArgument, root: RootOption = Path(), trust_project: TrustOption = False
 ) -> None:
     """Show a server's tools, resources and prompts, and what it wrote to stderr."""
-    from agent.cli import mcp_servers
+    from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_servers.inspect(name, root, trust_project))
+    raise typer.Exit(mcp_actions.inspect(name, root, trust_project))
 
 
 @mcp_app.command(
@@ -99,9 +102,9 @@ def call(
     trust_project: TrustOption = False,
 ) -> None:
     """Call one tool and print its result; exit code 1 where it fails."""
-    from agent.cli import mcp_servers
+    from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_servers.call(name, tool, arguments, root, trust_project))
+    raise typer.Exit(mcp_actions.call(name, tool, arguments, root, trust_project))
 
 
 @mcp_app.command(epilog="Example: agent mcp login web")
@@ -112,14 +115,14 @@ def login(
     trust_project: TrustOption = False,
 ) -> None:
     """Log in to a server over HTTP, in the browser; the tokens are kept for later runs."""
-    from agent.cli import mcp_servers
+    from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_servers.login(name, root, trust_project, browser=browser))
+    raise typer.Exit(mcp_actions.login(name, root, trust_project, browser=browser))
 
 
 @mcp_app.command(epilog="Example: agent mcp logout web")
 def logout(name: NameArgument, root: RootOption = Path()) -> None:
     """Forget a server's tokens."""
-    from agent.cli import mcp_servers
+    from agent.cli import mcp_actions
 
-    mcp_servers.logout(name, root)
+    mcp_actions.logout(name, root)

@@ -1,24 +1,25 @@
-"""`agent models`: what is known, installed or found on this machine; pulling, removing, the default."""
+"""`agent models …`: lists, pulls and removes models, and sets the default one.
+
+The docstrings of the commands are their help texts.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 import tomllib
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from agent.errors import UserError
-from agent.util.sanitize import say
+from agent.util.sanitize import echo
 from tools import private_files
 
 if TYPE_CHECKING:
-    from agent.config.settings import Places
+    from agent.config.paths import Paths
     from agent.models.catalog import Model
 
 app = typer.Typer(
@@ -31,37 +32,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Without asking.")]
 
 
-_WHERE = {
-    "pulled": "installed",
-    "file": "installed",
-    "hub": "can be pulled",
-    "server": "on a server",
-    "wrong": "wrong entry",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One model as it is listed."""
-
-    name: str
-    aliases: tuple[str, ...]
-    default: bool
-    usable: bool
-    """It can run now."""
-    size: int | None
-    """Bytes on this machine; None: it is not here."""
-    source: str
-    """embedded, pulled, file, Ollama …; hub: it can be pulled; wrong: its entry cannot be used."""
-    path: str | None
-    description: str
-
-    @property
-    def where(self) -> str:
-        """The source, as people are told of it."""
-        return _WHERE.get(self.source, self.source)
-
-
 @app.command("list", epilog="Example: agent models list --json | jq -r '.[].name'")
 def list_(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON array.")] = False,
@@ -70,97 +40,31 @@ def list_(
 
     The one that runs unless another is named has a star.
     """
-    from agent.config.settings import places
+    from agent.config.paths import user_paths
+    from agent.models.listing import list_models
 
-    rows = listed(places())
+    rows = list_models(user_paths())
     if as_json:
-        say(json.dumps([asdict(row) for row in rows], indent=2))
+        echo(json.dumps([row.as_json() for row in rows], indent=2))
         return
     width = max(len(row.name) for row in rows)
     for row in rows:
-        star, size = "*" if row.default else " ", _size(row.size)
-        say(f"{star} {row.name:{width}}  {size:>8}  {row.where:13}  {row.description}")
+        star, size = "*" if row.default else " ", _format_size(row.size)
+        echo(f"{star} {row.name:{width}}  {size:>8}  {row.state:13}  {row.description}")
 
 
-def listed(where: Places) -> list[Row]:
-    """All models. Raises UserError."""
-    from agent.engine.protocol import EngineError
-    from agent.models import catalog
-    from agent.models import discovery as found
+def _format_size(size: int | None) -> str:
+    from agent.engine.placement.planner import format_bytes
 
-    try:
-        known = catalog.known(where)
-    except EngineError as error:
-        raise UserError(str(error)) from error
-    chosen = catalog.default(where, known)
-    rows = [
-        Row(
-            name=model.name,
-            aliases=model.aliases,
-            default=chosen in (model.name, *model.aliases),
-            usable=model.installed,
-            size=model.size,
-            source=_source(model, where),
-            path=_place(model),
-            description=model.problem or model.description,
-        )
-        for model in known.values()
-    ]
-    for other in found.models(known):
-        problem = f"cannot be used: {other.problem}" if other.problem else ""
-        rows.append(
-            Row(
-                name=other.name,
-                aliases=(),
-                default=chosen.lower() == other.name.lower(),
-                usable=other.problem is None,
-                size=other.size,
-                source=other.source,
-                path=str(other.path),
-                description=problem or other.title or other.architecture,
-            )
-        )
-    return rows
-
-
-def _place(model: Model) -> str | None:
-    if model.address is not None:
-        return str(model.address)
-    return str(model.path) if model.path and model.installed else None
-
-
-def _source(model: Model, where: Places) -> str:
-    if model.problem is not None:
-        return "wrong"
-    if model.embedded:
-        return "embedded"
-    if model.address is not None:
-        return "server"
-    if not model.installed:
-        return "hub" if model.repo else "missing"
-    return "pulled" if _ours(model, where) else "file"
-
-
-def _ours(model: Model, where: Places) -> Path | None:
-    """The folder that pulling this model made; None where its file lies elsewhere."""
-    from agent.models.catalog import folder
-
-    own = folder(where) / model.name
-    return own if model.path is not None and own in model.path.parents else None
-
-
-def _size(size: int | None) -> str:
-    from agent.engine.placement.planner import gigabytes
-
-    return "–" if size is None else gigabytes(size)
+    return "–" if size is None else format_bytes(size)
 
 
 @app.command("path", epilog="Example: agent models path tiny")
 def path(name: Name) -> None:
     """Print where a model's GGUF lies; the embedded one is expanded first."""
-    from agent.bootstrap import model_path
+    from agent.bootstrap import expand_model
 
-    say(model_path(name))
+    echo(expand_model(name))
 
 
 @app.command(
@@ -178,62 +82,58 @@ def pull(
 
     Where another program keeps the same model, that is offered instead.
     """
-    from agent.models.download import find
+    from agent.models.download import find_pullable
     from agent.models.download import pull as download
 
-    if not force and (path := _offered(name)) is not None:
-        say(path)
+    if not force and (path := _offer_discovered(name)) is not None:
+        echo(path)
         return
-    say(download(find(name)))
+    echo(download(find_pullable(name)))
 
 
-def _offered(name: str) -> Path | None:
-    """The file of another program, if there is one and it is taken. Raises UserError."""
-    from agent.config.settings import places
-    from agent.models import discovery as found
-    from agent.models.catalog import known
-    from agent.models.download import find
+def _offer_discovered(name: str) -> Path | None:
+    """Offer another program's copy of the model; its file if the person takes it. Raises UserError."""
+    from agent.config.paths import user_paths
+    from agent.models.catalog import load_catalog, pulled_folder
+    from agent.models.discovery import matching
+    from agent.models.download import find_pullable
 
-    where = places()
-    model = find(name)
+    paths = user_paths()
+    model = find_pullable(name)
     if model.installed:
-        if _ours(model, where) is None:
+        if pulled_folder(model, paths) is None:
             raise UserError(f"models.toml says that {model.name} is the file {model.path}.")
         return None
-    others = found.like(model, known(where))
-    if not others:
+    copies = matching(model, load_catalog(paths))
+    if not copies:
         return None
-    other = others[0]
-    there = f"{other.source} has {model.name} already: {other.path} ({_size(other.size)})."
+    copy = copies[0]
+    offer = f"{copy.source} has {model.name} already: {copy.path} ({_format_size(copy.size)})."
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UserError(
-            f"{there} Run it with --model {other.name}, or download another copy with:"
+            f"{offer} Run it with --model {copy.name}, or download another copy with:"
             f" agent models pull {model.name} --force"
         )
-    if not typer.confirm(f"{there} Use that file?", default=True, err=True):
+    if not typer.confirm(f"{offer} Use that file?", default=True, err=True):
         return None
-    _use(where, model, other.path)
-    return other.path
+    _use_file(paths, model, copy.path)
+    return copy.path
 
 
-def _use(where: Places, model: Model, path: Path) -> None:
-    """Let models.toml name the file. Raises UserError."""
-    from agent.config.settings import quoted
+def _use_file(paths: Paths, model: Model, path: Path) -> None:
+    """Let the person's models.toml name the file of a model. Raises UserError."""
+    from agent.util.toml_edit import set_value
 
-    file = where.config / "models.toml"
-    line = f"path = {quoted(str(path))}\n"
+    file = paths.config / "models.toml"
     try:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
-        entry = tomllib.loads(text).get(model.name)
-        if entry is None:
-            text = f"{text.rstrip()}\n\n[{model.name}]\n{line}".lstrip()
-        elif "path" not in entry:
-            head = re.compile(rf"(?m)^\[{re.escape(model.name)}\].*\n")
-            text = head.sub(lambda found: found[0] + line, text, count=1)
-        if tomllib.loads(text).get(model.name, {}).get("path") != str(path):
-            raise UserError(f"Write into {file} yourself, under [{model.name}]: {line.strip()}")
-        private_files.folder(file.parent)
-        file.write_text(text, encoding="utf-8")
+        if tomllib.loads(text).get(model.name, {}).get("path", str(path)) != str(path):
+            # What they wrote themselves is theirs to change.
+            line = set_value("", ["path"], str(path)).strip()
+            raise UserError(f"Write into {file} yourself, under [{model.name}]: {line}")
+        changed = set_value(text, [model.name, "path"], str(path))
+        private_files.make_folder(file.parent)
+        file.write_text(changed, encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot write {file}: {error}") from error
 
@@ -241,68 +141,70 @@ def _use(where: Places, model: Model, path: Path) -> None:
 @app.command("rm", epilog="Example: agent models rm gpt-oss-20b")
 def remove(name: Name, yes: Yes = False) -> None:
     """Delete a model that was pulled; other programs' files are left alone."""
-    from agent.config.settings import places
+    from agent.config.paths import user_paths
+    from agent.models.catalog import pulled_folder
 
-    where = places()
-    model = _known(name, where)
-    own = _ours(model, where)
+    paths = user_paths()
+    model = _require_entry(name, paths)
+    folder = pulled_folder(model, paths)
     if model.embedded:
         raise UserError(f"{model.name} is a part of this program and cannot be removed.")
-    if own is None or not own.is_dir() or own.is_symlink():
+    if folder is None or not folder.is_dir() or folder.is_symlink():
         if model.installed:
             raise UserError(
-                f"{model.name} lies at {_place(model)}, which was not pulled by this program: delete it"
-                " there, or take its entry out of models.toml."
+                f"{model.name} lies at {model.location}, which was not pulled by this program:"
+                " delete it there, or take its entry out of models.toml."
             )
         raise UserError(f"{model.name} is not installed.")
-    size = sum(file.lstat().st_size for file in own.rglob("*") if not file.is_dir())
+    size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
     if not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UserError(f"This deletes {own} ({_size(size)}): say --yes.")
-        typer.confirm(f"Delete {own} ({_size(size)})?", abort=True, err=True)
+            raise UserError(f"This deletes {folder} ({_format_size(size)}): say --yes.")
+        typer.confirm(f"Delete {folder} ({_format_size(size)})?", abort=True, err=True)
     try:
-        shutil.rmtree(own)
+        shutil.rmtree(folder)
     except OSError as error:
-        raise UserError(f"Cannot delete {own}: {error.strerror}.") from error
-    say(f"{model.name} is removed; {_size(size)} are free again.")
+        raise UserError(f"Cannot delete {folder}: {error.strerror}.") from error
+    echo(f"{model.name} is removed; {_format_size(size)} are free again.")
 
 
 @app.command("default", epilog="Example: agent models default gpt-oss-20b")
 def default(name: Annotated[str | None, typer.Argument(metavar="[NAME|PATH]")] = None) -> None:
     """Print the model that runs unless another is named, or set it."""
-    from agent.config.settings import keep, places
+    from agent.config.paths import user_paths
+    from agent.config.settings import save_setting
     from agent.engine.protocol import EngineError
-    from agent.models import catalog
+    from agent.models import resolve
 
-    where = places()
+    paths = user_paths()
     try:
         if name is not None:
-            model = catalog.choose(name, where)
-            chosen = str(model.path.resolve()) if name in model.aliases and model.path else name
-            keep(where, "model", chosen)
-        say(catalog.default(where))
+            model = resolve.resolve_model(name, paths)
+            value = str(model.path.resolve()) if name in model.aliases and model.path else name
+            save_setting(paths, "model", value)
+        echo(resolve.default_name(paths))
     except EngineError as error:
         raise UserError(str(error)) from error
 
 
-def _known(name: str, where: Places) -> Model:
-    """An entry of models.toml, or why the name is none. Raises UserError."""
+def _require_entry(name: str, paths: Paths) -> Model:
+    """The entry of models.toml with this name or alias; where there is none, UserError says why."""
     from agent.engine.protocol import EngineError
-    from agent.models import catalog
-    from agent.models import discovery as found
+    from agent.models.catalog import load_catalog
+    from agent.models.discovery import discover
 
     try:
-        known = catalog.known(where)
+        catalog = load_catalog(paths)
     except EngineError as error:
         raise UserError(str(error)) from error
-    for model in known.values():
+    for model in catalog.values():
         if name in (model.name, *model.aliases):
             if model.problem is not None:
                 raise UserError(model.problem)
             return model
-    for other in found.models(known):
+    for other in discover(catalog):
         if name.lower() == other.name.lower():
             raise UserError(
                 f"{other.name} belongs to {other.source}: remove it there ({other.path})."
             )
-    raise UserError(f"There is no model {name}; known are {', '.join(known)}.")
+    raise UserError(f"There is no model {name}; known are {', '.join(catalog)}.")

@@ -1,11 +1,20 @@
-"""The options that several commands share."""
+"""Spells the options that several commands share.
+
+A command that runs turns declares one parameter ``launch: LaunchOptions`` and is decorated with
+`takes_launch_options`; typer then sees the options of `make_launch_options` in its place.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+
+from agent.config.launch import LaunchOptions
 
 Effort = Literal["low", "medium", "high"]
 
@@ -45,6 +54,12 @@ CompactOption = Annotated[
         help="Summarise the oldest turns when the context is full; default: in the app only.",
     ),
 ]
+LoopGuardOption = Annotated[
+    bool,
+    typer.Option(
+        "--loop-guard/--no-loop-guard", help="Stop a reply that repeats itself.", show_default=False
+    ),
+]
 ToolsOption = Annotated[
     str | None,
     typer.Option(
@@ -76,7 +91,6 @@ ResumeOption = Annotated[
     str | None,
     typer.Option(metavar="ID", help="Go on with this conversation (app: [ID], to pick)."),
 ]
-HOST, PORT = "127.0.0.1", 8080
 HostOption = Annotated[str, typer.Option(help="Beyond loopback only with --api-key.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
 KeyOption = Annotated[
@@ -98,6 +112,18 @@ PrivateOption = Annotated[
         "--allow-private-urls", help="Requests may bring MCP servers of this machine and network."
     ),
 ]
+ClientServersOption = Annotated[
+    bool,
+    typer.Option(
+        "--client-servers", help="Requests may bring MCP servers also where --host is not loopback."
+    ),
+]
+MaxBodyOption = Annotated[
+    int,
+    typer.Option(
+        "--max-body", min=1, max=256, metavar="MIB", help="Length of a request; images need more."
+    ),
+]
 ReasoningOption = Annotated[
     Literal["openai", "open-responses"],
     typer.Option(help="What the events of raw reasoning are called."),
@@ -113,3 +139,86 @@ TraceOption = Annotated[
 TrustOption = Annotated[
     bool, typer.Option("--trust-project", help="Start the servers of the folder's .mcp.json.")
 ]
+
+
+def make_launch_options(
+    *,
+    model: ModelOption = None,
+    engine: EngineOption = None,
+    effort: EffortOption = "medium",
+    temperature: TemperatureOption = None,
+    top_p: TopPOption = None,
+    top_k: TopKOption = None,
+    min_p: MinPOption = None,
+    seed: SeedOption = None,
+    max_output_tokens: MaxOutputOption = None,
+    max_tool_calls: MaxCallsOption = None,
+    context: ContextOption = None,
+    compact: CompactOption = None,
+    loop_guard: LoopGuardOption = True,
+    tools: ToolsOption = None,
+    mcp_config: McpConfigOption = None,
+    mcp: McpOption = None,
+    approve: ApproveOption = None,
+    root: RootOption = Path(),
+    trust_project: TrustOption = False,
+    system: SystemOption = None,
+    log_level: LogOption = "warning",
+    trace: TraceOption = None,
+) -> LaunchOptions:
+    """Build the shared options from what typer parsed; the parameters are the options themselves."""
+    return LaunchOptions(
+        model=model,
+        engine=engine,
+        effort=effort,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        seed=seed,
+        max_output_tokens=max_output_tokens,
+        max_tool_calls=max_tool_calls,
+        context=context,
+        compact=compact,
+        loop_guard=loop_guard,
+        tools=tools,
+        mcp_config=tuple(mcp_config or ()),
+        mcp=tuple(mcp or ()),
+        approve=approve,
+        root=root,
+        trust_project=trust_project,
+        system=system,
+        log_level=log_level,
+        trace=trace,
+    )
+
+
+_LAST_OPTIONS = ("log_level", "trace")
+"""They end the help of every command; the others are where ``launch`` is declared."""
+
+
+def takes_launch_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace a command's parameter ``launch`` by the shared options, for typer to read.
+
+    ``def run(prompt: …, *, launch: LaunchOptions)`` is called by typer as
+    ``run(prompt=…, model=…, engine=…, …, trace=…)``.
+    """
+    shared = inspect.signature(make_launch_options, eval_str=True).parameters
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name == "launch":
+            parameters += [p for name, p in shared.items() if name not in _LAST_OPTIONS]
+        else:
+            parameters.append(parameter)
+    parameters += [shared[name] for name in _LAST_OPTIONS]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        launch = make_launch_options(**{name: values.pop(name) for name in shared})
+        command(launch=launch, **values)
+
+    # typer reads both: the signature for order and defaults, the annotations for types.
+    vars(run).update(__signature__=signature.replace(parameters=parameters))
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run

@@ -1,4 +1,4 @@
-"""`agent parse`: what a model wrote, as segments and repairs."""
+"""`agent parse`: splits generated tokens into segments, and lists the parser's repairs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,23 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from agent.formats.markup.dialects import FAMILIES
-from agent.formats.protocol import Closed, Delta, Kind, Opened, Parser, Piece, Repair, Stop
-from agent.formats.recipients import ALIASES, Recipients
-from agent.formats.tokenizer_text import parts
-from agent.util.sanitize import fit
+from agent.formats.markup.dialects import DIALECTS
+from agent.formats.protocol import (
+    Closed,
+    Delta,
+    Opened,
+    ParseEvent,
+    Parser,
+    Repair,
+    SegmentKind,
+    Stop,
+)
+from agent.formats.recipients import TOOL_ALIASES, Recipients
+from agent.formats.tokenizer_text import tokenizer_chunks
+from agent.util.sanitize import sanitizer_for
 
-FORMATS = ("harmony", *FAMILIES)
-_SPECIAL = re.compile(r"(<\|[a-z0-9_]+\|>)")
+FORMATS = ("harmony", *DIALECTS)
+_SPECIAL_TOKEN = re.compile(r"(<\|[a-z0-9_]+\|>)")
 
 
 def run(
@@ -27,10 +36,10 @@ def run(
     format: str,
     model: str | None = None,
 ) -> int:
-    """Parse each line of token ids, or with ``text`` the whole input as markup; the exit code.
+    """Parse each line of token ids, or with ``text`` all of stdin as markup; return the exit code.
 
-    ``tools`` are the declared names; None: none is known, and calls are reported as written.
-    ``model``: whose vocabulary the ids are of, for families that share none. Raises UserError.
+    ``tools``: the declared tool names; None: none is known, and calls are reported as written.
+    ``model``: the model with the ids' vocabulary, for families that share none. Raises UserError.
     """
     if format not in FORMATS:
         print(
@@ -41,76 +50,76 @@ def run(
         message = f"The ids of {format} differ from model to model: give --model or --text."
         print(message, file=sys.stderr)
         return 2
-    recipients = None if tools is None else Recipients(tools, ALIASES)
+    recipients = None if tools is None else Recipients(tools, TOOL_ALIASES)
     if format == "harmony":
-        encode, new_parser = _harmony(recipients)
+        encode, new_parser = _harmony_tools(recipients)
     elif model is None:
-        encode, new_parser = _family(format, recipients)
+        encode, new_parser = _dialect_tools(format, recipients)
     else:
-        encode, new_parser = _model(format, recipients, model)
-    plain = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
-    failed, shown = False, fit(stdout)
-    for ids in _markup(stdin, encode) if text else _lines(stdin):
+        encode, new_parser = _model_tools(format, recipients, model)
+    ascii_only = (stdout.encoding or "utf-8").lower().replace("-", "") != "utf8"
+    failed, sanitize = False, sanitizer_for(stdout)
+    for ids in _read_markup(stdin, encode) if text else _read_id_lines(stdin):
         if isinstance(ids, str):
             answer: dict[str, Any] = {"error": ids}
             failed = True
         else:
-            answer = parsed(new_parser(), ids)
-        stdout.write(shown(json.dumps(answer, ensure_ascii=plain)) + "\n")
+            answer = parse_ids(new_parser(), ids)
+        stdout.write(sanitize(json.dumps(answer, ensure_ascii=ascii_only)) + "\n")
         stdout.flush()
     return 1 if failed else 0
 
 
-Reader = tuple[Callable[[str], list[int]], Callable[[], Parser]]
-"""Markup as ids, and a parser for them."""
+FormatTools = tuple[Callable[[str], list[int]], Callable[[], Parser]]
+"""An encoder of markup, and a function that makes a parser."""
 
 
-def _harmony(recipients: Recipients | None) -> Reader:
-    # Imported here: the vocabulary takes a moment to load.
-    from agent.formats.harmony.encoding import encoding
+def _harmony_tools(recipients: Recipients | None) -> FormatTools:
+    # The other formats do without the 200,000 tokens of this encoding.
+    from agent.formats.harmony.encoding import load_encoding
     from agent.formats.harmony.parser import HarmonyParser
     from agent.tiny.vocabulary import ranks
 
-    vocabulary = encoding(ranks)
+    vocabulary = load_encoding(ranks)
 
     def encode(text: str) -> list[int]:
         ids: list[int] = []
-        for chunk in _SPECIAL.split(text):
-            for part in parts(chunk):
+        for chunk in _SPECIAL_TOKEN.split(text):
+            for part in tokenizer_chunks(chunk):
                 ids += vocabulary.encode(part, allowed_special="all", disallowed_special=())
         return ids
 
     return encode, lambda: HarmonyParser(vocabulary, recipients)
 
 
-def _family(format: str, recipients: Recipients | None) -> Reader:
-    from agent.formats.markup.parser import Alphabet, MarkupParser
-    from agent.formats.markup.vocabulary import Bytes, Encoder
+def _dialect_tools(format: str, recipients: Recipients | None) -> FormatTools:
+    from agent.formats.markup.parser import MarkupParser, TokenClasses
+    from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 
-    vocabulary = Bytes(FAMILIES[format].specials)
-    alphabet = Alphabet(vocabulary, FAMILIES[format])
-    return Encoder(vocabulary).markup, lambda: MarkupParser(alphabet, recipients)
+    vocabulary = ByteVocabulary(DIALECTS[format].specials)
+    classes = TokenClasses(vocabulary, DIALECTS[format])
+    return MarkupEncoder(vocabulary).encode_markup, lambda: MarkupParser(classes, recipients)
 
 
-def _model(format: str, recipients: Recipients | None, model: str) -> Reader:
-    from agent.config.settings import places
+def _model_tools(format: str, recipients: Recipients | None, model: str) -> FormatTools:
+    from agent.config.paths import user_paths
     from agent.engine.protocol import EngineError
     from agent.errors import UserError
     from agent.formats import detect
-    from agent.models import catalog
+    from agent.models import resolve
 
     try:
-        path = catalog.choose(model, places()).path
-        form = detect.of_file(path, format) if path is not None else None
+        path = resolve.resolve_model(model, user_paths()).path
+        form = detect.load_format(path, format) if path is not None else None
     except EngineError as error:
         raise UserError(str(error)) from error
     if form is None:
         raise UserError(f"{model} writes Harmony; leave --format {format} out.")
-    return form.encoder.markup, lambda: form.parser(recipients)
+    return form.encoder.encode_markup, lambda: form.parser(recipients)
 
 
-def parsed(parser: Parser, ids: list[int]) -> dict[str, Any]:
-    """One stream's segments and repairs."""
+def parse_ids(parser: Parser, ids: list[int]) -> dict[str, Any]:
+    """Segments and repairs of one generation, as JSON."""
     segments: list[dict[str, Any]] = []
     repairs: list[dict[str, Any]] = []
     texts: list[str] = []
@@ -130,11 +139,11 @@ def parsed(parser: Parser, ids: list[int]) -> dict[str, Any]:
     return {"segments": segments, "repairs": repairs}
 
 
-def _segment(piece: Piece) -> dict[str, Any]:
+def _segment(piece: ParseEvent) -> dict[str, Any]:
     kind, recipient, raw = "stop", None, None
     if isinstance(piece, Opened):
         kind = str(piece.kind)
-        if piece.kind in (Kind.TOOL, Kind.TOOL_UNKNOWN):
+        if piece.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN):
             # A tool that was never declared has no name but the one that was written.
             recipient, raw = piece.recipient or piece.raw_recipient, piece.raw_recipient
     return {
@@ -146,17 +155,18 @@ def _segment(piece: Piece) -> dict[str, Any]:
     }
 
 
-def _markup(stdin: TextIO, encode: Callable[[str], list[int]]) -> Iterator[list[int] | str]:
+def _read_markup(stdin: TextIO, encode: Callable[[str], list[int]]) -> Iterator[list[int] | str]:
+    """Yield the ids of all of stdin, or why it cannot be decoded."""
     try:
-        text = "".join(_decoded(stdin))
+        text = "".join(_read_text(stdin))
     except UnicodeDecodeError as error:
         yield f"not UTF-8: {error.reason} at byte {error.start}"
         return
     yield encode(text)
 
 
-def _lines(stdin: TextIO) -> Iterator[list[int] | str]:
-    """Each line's ids, or what is wrong with it."""
+def _read_id_lines(stdin: TextIO) -> Iterator[list[int] | str]:
+    """Yield each line's ids, or what is wrong with it."""
     for raw in getattr(stdin, "buffer", stdin):
         try:
             line = raw.decode() if isinstance(raw, bytes) else raw
@@ -172,6 +182,6 @@ def _lines(stdin: TextIO) -> Iterator[list[int] | str]:
                 yield "not a JSON array of token ids: every element must be an integer"
 
 
-def _decoded(stdin: TextIO) -> Iterable[str]:
+def _read_text(stdin: TextIO) -> Iterable[str]:
     raw = getattr(stdin, "buffer", None)
     return [raw.read().decode()] if raw is not None else [stdin.read()]

@@ -1,240 +1,214 @@
-"""How a turn looks on a terminal, and in a pipe."""
+"""Shows the events of a turn on a terminal or in a pipe."""
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections.abc import Sequence
 from typing import TextIO
 
 from agent import events as ev
-from agent.util.sanitize import fit, harmless
+from agent.util.markdown_blocks import MarkdownBlocks
+from agent.util.sanitize import sanitize, sanitizer_for
 
-RESULT_LINES = 12
-"""Of a tool's result so many lines are shown; the model reads more."""
+MAX_RESULT_LINES = 12
+"""Lines of a tool's result that a terminal shows; the model reads more."""
 
 
-class Pipe:
-    """The final answer on stdout, what happens meanwhile on stderr."""
+class PlainRenderer:
+    """Writes the final answer to ``out``, and one line per call or notice to ``activity``."""
 
     def __init__(self, out: TextIO, activity: TextIO | None) -> None:
         self._out, self._activity = out, activity
-        self._shown = fit(out)
-        self._final: set[str] = set()
+        self._sanitize = sanitizer_for(out)
+        self._final_items: set[str] = set()
 
     def show(self, event: ev.Event) -> None:
+        """Write what this event adds."""
         match event:
             case ev.OutputItemAdded(item=ev.MessageItem(phase="final_answer") as item):
-                self._final.add(item.id)
-            case ev.OutputTextDelta(item_id=item_id, delta=delta) if item_id in self._final:
-                self._out.write(self._shown(delta))
-            case ev.OutputTextDone(item_id=item_id) if item_id in self._final:
+                self._final_items.add(item.id)
+            case ev.OutputTextDelta(item_id=item_id, delta=delta) if item_id in self._final_items:
+                self._out.write(self._sanitize(delta))
+            case ev.OutputTextDone(item_id=item_id) if item_id in self._final_items:
                 self._out.write("\n")
             case ev.ResponseFailed(response=response) if response.error:
-                self._say(f"agent: {response.error.message}", always=True)
+                self._print_activity(f"agent: {response.error.message}", always=True)
             case ev.ResponseIncomplete(response=response):
-                self._say(f"agent: {ending(response)}", always=True)
+                self._print_activity(f"agent: {incomplete_reason(response)}", always=True)
             case ev.OutputItemDone(item=ev.McpCallItem() as call):
-                self._say(f"{call.server_label}.{call.name} {call.arguments} → {summary(call)}")
+                self._print_activity(
+                    f"{call.server_label}.{call.name} {call.arguments} → {summarize_call(call)}"
+                )
             case ev.AgentNotice(message=message):
-                self._say(f"agent: {message}")
+                self._print_activity(f"agent: {message}")
             case ev.AgentStart(mcp_servers=servers):
-                for line in failing(servers):
-                    self._say(f"agent: {line}", always=True)
+                for line in failed_servers(servers):
+                    self._print_activity(f"agent: {line}", always=True)
             case _:
                 pass
 
-    def _say(self, line: str, always: bool = False) -> None:
+    def _print_activity(self, line: str, always: bool = False) -> None:
         import sys
 
         target = self._activity or (sys.stderr if always else None)
         if target is not None:
-            print(harmless(line), file=target, flush=True)
+            print(sanitize(line), file=target, flush=True)
 
     def flush(self) -> None:
+        """Flush the output."""
         self._out.flush()
 
 
-class Terminal:
-    """Reasoning dimmed, calls and results compact, the answer as Markdown, all as it comes."""
+class TerminalRenderer:
+    """Shows reasoning dimmed, calls and results compact, the answer as Markdown, all as it comes."""
 
     def __init__(self, out: TextIO) -> None:
-        # What shows Markdown is not imported for a pipe.
+        # Not imported where the output is a pipe.
+        from markdown_it import MarkdownIt
         from rich.console import Console
 
         self._console = Console(file=out, highlight=False)
         self._phase: dict[str, str] = {}
-        self._answer = Blocks()
+        self._answer = MarkdownBlocks(MarkdownIt("commonmark").enable("table").parse)
         self._column = 0
-        self._shown = False
+        """Of the cursor; 0: the line is ended."""
+        self._has_status = False
 
     def show(self, event: ev.Event) -> None:
+        """Write what this event adds."""
         match event:
             case ev.AgentLoad(done=done, total=total):
-                self._status(f"loading the model {100 * done // total} %" if done < total else "")
+                self._show_status(
+                    f"loading the model {100 * done // total} %" if done < total else ""
+                )
             case ev.AgentPrefill(done=done, total=total) if total > 2000:
-                self._status(f"reading {done}/{total} tokens" if done < total else "")
+                self._show_status(f"reading {done}/{total} tokens" if done < total else "")
             case ev.ReasoningTextDelta(delta=delta):
                 self._write(delta, "dim")
             case ev.McpCallArgumentsDelta(delta=delta):
                 self._write(delta, "cyan")
             case ev.AgentToolOutputDelta(delta=delta) if delta.strip():
-                self._status(delta.strip().splitlines()[-1])
+                self._show_status(delta.strip().splitlines()[-1])
             case ev.AgentToolProgress(message=message, progress=progress, total=total):
                 of = f"/{total:g}" if total else ""
-                self._status(f"{message or 'progress'} {progress:g}{of}")
+                self._show_status(f"{message or 'progress'} {progress:g}{of}")
             case ev.OutputTextDelta(item_id=item_id, delta=delta):
                 if self._phase.get(item_id) == "commentary":
                     self._write(delta)
                 else:
                     for block in self._answer.feed(delta):
-                        self._markdown(block)
+                        self._write_markdown(block)
             case ev.OutputItemAdded(item=item):
-                self._open(item)
+                self._open_item(item)
             case ev.OutputItemDone(item=item):
-                self._close(item)
+                self._close_item(item)
             case _:
-                self._other(event)
+                self._show_agent_event(event)
 
-    def _other(self, event: ev.Event) -> None:
+    def _show_agent_event(self, event: ev.Event) -> None:
         match event:
             case ev.AgentApprovalResolved(decision="refused", by=by):
-                self._line(f"  refused ({by})", "yellow")
+                self._write_line(f"  refused ({by})", "yellow")
             case ev.AgentNotice(level=level, message=message):
-                self._line(message, "dim" if level == "info" else "yellow")
+                self._write_line(message, "dim" if level == "info" else "yellow")
             case ev.AgentStart(mcp_servers=servers):
-                for line in failing(servers):
-                    self._line(line, "yellow")
+                for line in failed_servers(servers):
+                    self._write_line(line, "yellow")
             case ev.AgentStats() as stats:
                 speed = f"{stats.tokens_per_second:.0f} tokens/s"
-                self._line(f"{stats.output_tokens} tokens · {speed}", "dim")
+                self._write_line(f"{stats.output_tokens} tokens · {speed}", "dim")
             case ev.ResponseFailed(response=response) if response.error:
-                self._line(response.error.message, "red")
+                self._write_line(response.error.message, "red")
             case ev.ResponseIncomplete(response=response):
-                self._line(ending(response), "yellow")
+                self._write_line(incomplete_reason(response), "yellow")
             case _:
                 pass
 
-    def _open(self, item: ev.Item) -> None:
+    def _open_item(self, item: ev.Item) -> None:
         match item:
             case ev.McpCallItem(server_label=server, name=name):
-                self._line("")
+                self._write_line("")
                 self._write(f"● {server} · {name} ", "bold cyan")
             case ev.MessageItem(id=item_id, phase=phase):
                 self._phase[item_id] = phase
-                self._line("")
+                self._write_line("")
             case _:
                 pass
 
-    def _close(self, item: ev.Item) -> None:
+    def _close_item(self, item: ev.Item) -> None:
         match item:
             case ev.McpCallItem() as call:
-                self._line("")
+                self._write_line("")
                 style = "red" if call.error else "green"
-                for line in summary(call, RESULT_LINES).splitlines():
-                    self._line(f"  │ {line}", style)
+                for line in summarize_call(call, MAX_RESULT_LINES).splitlines():
+                    self._write_line(f"  │ {line}", style)
             case ev.MessageItem(phase="final_answer"):
-                for block in self._answer.rest():
-                    self._markdown(block)
+                for block in self._answer.finish():
+                    self._write_markdown(block)
             case ev.ReasoningItem():
-                self._line("")
+                self._write_line("")
             case _:
-                self._line("")
+                self._write_line("")
 
     # --- writing ---
 
     def _write(self, text: str, style: str | None = None) -> None:
-        """Text that goes on in the same line."""
+        """Write text that continues the open line."""
         self._clear_status()
-        text = harmless(text)
+        text = sanitize(text)
         self._column = len(text) if "\n" in text else self._column + len(text)
         if text.endswith("\n"):
             self._column = 0
         self._console.print(text, style=style, end="", markup=False, soft_wrap=True)
 
-    def _line(self, text: str, style: str | None = None) -> None:
-        """A line of its own; an empty one only ends the line that is open."""
+    def _write_line(self, text: str, style: str | None = None) -> None:
+        """Write a line of its own; an empty one only ends the open line."""
         if self._column:
             self._console.print()
             self._column = 0
         if text:
             self._clear_status()
-            self._console.print(harmless(text), style=style, markup=False)
+            self._console.print(sanitize(text), style=style, markup=False)
 
-    def _markdown(self, block: str) -> None:
-        self._line("")
+    def _write_markdown(self, block: str) -> None:
+        self._write_line("")
         self._clear_status()
         from rich.markdown import Markdown
 
-        self._console.print(Markdown(harmless(block)))
+        self._console.print(Markdown(sanitize(block)))
 
-    def _status(self, text: str) -> None:
-        """A line that the next one overwrites."""
+    def _show_status(self, text: str) -> None:
+        """Show a line that the next output overwrites; an empty text removes it."""
         if self._console.is_dumb_terminal:
             return
-        self._line("")
-        self._shown = bool(text)
-        self._console.file.write(f"\r\x1b[2K{harmless(text)[: self._console.width - 1]}")
+        self._write_line("")
+        self._has_status = bool(text)
+        self._console.file.write(f"\r\x1b[2K{sanitize(text)[: self._console.width - 1]}")
 
     def _clear_status(self) -> None:
-        if self._shown:
-            self._status("")
+        if self._has_status:
+            self._show_status("")
 
     def flush(self) -> None:
+        """Flush the output."""
         self._console.file.flush()
 
 
-class Blocks:
-    """Markdown that arrives in pieces: a block is given out once nothing can change it any more."""
-
-    def __init__(self) -> None:
-        self._text = ""
-        from markdown_it import MarkdownIt
-
-        self._markdown = MarkdownIt("commonmark").enable("table")
-
-    def feed(self, delta: str) -> list[str]:
-        self._text += delta
-        if "\n\n" not in self._text:
-            return []
-        # The last top-level block may still grow; those before it are settled.
-        tokens = [t for t in self._markdown.parse(self._text) if t.level == 0 and t.map]
-        starts = sorted({t.map[0] for t in tokens if t.map})
-        if len(starts) < 2:
-            return []
-        lines = self._text.splitlines(keepends=True)
-        self._text = "".join(lines[starts[-1] :])
-        return ["".join(lines[a:b]) for a, b in itertools.pairwise(starts)]
-
-    def rest(self) -> list[str]:
-        text, self._text = self._text, ""
-        return [text] if text.strip() else []
+def summarize_call(call: ev.McpCallItem, max_lines: int = 1) -> str:
+    """The first lines of a call's result or error."""
+    text = f"failed: {call.error.text}" if call.error is not None else call.output or ""
+    lines = text.strip().splitlines() or ["(no output)"]
+    if len(lines) <= max_lines:
+        return "\n".join(lines)
+    return "\n".join(lines[:max_lines]) + f" … ({len(lines) - max_lines} more lines)"
 
 
-def summary(call: ev.McpCallItem, lines: int = 1) -> str:
-    """A call's outcome in few lines."""
-    if call.error is not None:
-        match call.error:
-            case ev.McpToolExecutionError(content=content):
-                text = "\n".join(block.get("text", json.dumps(block)) for block in content)
-            case error:
-                text = error.message
-        text = f"failed: {text}"
-    else:
-        text = call.output or ""
-    shown = text.strip().splitlines() or ["(no output)"]
-    if len(shown) <= lines:
-        return "\n".join(shown)
-    return "\n".join(shown[:lines]) + f" … ({len(shown) - lines} more lines)"
-
-
-def failing(servers: Sequence[ev.ServerStatus]) -> list[str]:
-    """A sentence for each server that cannot be used."""
+def failed_servers(servers: Sequence[ev.ServerStatus]) -> list[str]:
+    """A sentence for each server that failed to start."""
     return [f"the server {s.name} {s.error}" for s in servers if s.status == "failed"]
 
 
-def ending(response: ev.Response) -> str:
-    """Why an incomplete response ended."""
+def incomplete_reason(response: ev.Response) -> str:
+    """Why a response is incomplete, in one sentence."""
     if response.status == "cancelled":
         return "Stopped before the answer was whole."
     return "The answer was cut off: the limit of output tokens or the context is used up."

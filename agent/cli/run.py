@@ -1,4 +1,4 @@
-"""`agent run`: one turn without an app, shown on a terminal, in a pipe, or as JSON lines."""
+"""`agent run`: runs one turn without the app, shown on a terminal, in a pipe, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -11,86 +11,101 @@ import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from agent import bootstrap
-from agent.cli.shared import Shared
-from agent.conversation.conversation import Conversation, User
+from agent.config.launch import LaunchOptions
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
 from agent.errors import UserError
-from agent.events import AgentNotice, Event, MessageItem, Response
+from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response, TokenEvent
+from agent.models.catalog import EMBEDDED_NOTICE
 from agent.store.conversations import Store, StoreError
-from agent.store.recorder import Journal
-from agent.turn.constraints import AnswerForm
-from agent.turn.endings import EXIT_FAILED, EXIT_UNREAD, ending_signals, leaving
+from agent.store.recorder import TurnRecorder
 from agent.turn.loop import Turn
-from agent.turn.options import Options
-from agent.turn.output import new_id
-from agent.util.sanitize import fit, say
+from agent.turn.options import AnswerForm, TurnOptions, response_format_section
+from agent.util.ids import new_id
+from agent.util.process import (
+    EXIT_BROKEN_PIPE,
+    EXIT_CANCELLED,
+    EXIT_FAILED,
+    EXIT_HANGUP,
+    exit_on_signals,
+    is_terminal_gone,
+    termination_signals,
+)
+from agent.util.sanitize import echo, escape_json, sanitize, sanitizer_for
+from tools import private_files
 
 if TYPE_CHECKING:
     from agent.runtime.runtime import Runtime
 
-P = ParamSpec("P")
-AGAIN = 0.3
-"""Seconds: a signal that follows another sooner is the same one; timeout(1) sends its own twice."""
+SAME_SIGNAL_SECONDS = 0.3
+"""A signal this soon after another is the same one: timeout(1) sends its own twice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What `agent run` was asked; names as on the command line."""
+class RunRequest:
+    """The options of `agent run` alone, named as on the command line."""
 
     prompt: str | None
     json_events: bool = False
     output: Path | None = None
     quiet: bool = False
-    go_on: bool = False
+    continue_latest: bool = False
     resume: str | None = None
     output_schema: Path | None = None
     timeout: float | None = None
     dump_tokens: Path | None = None
 
 
-class Face(Protocol):
+class Renderer(Protocol):
     """Shows the events of a turn; may raise BrokenPipeError."""
 
-    def show(self, event: Event) -> None: ...
+    def show(self, event: Event) -> None:
+        """Write what this event adds."""
+        ...
 
     def flush(self) -> None:
-        """Called after each batch of events."""
+        """Flush the output; called after each batch of events."""
         ...
 
 
-class JsonLines:
-    """Every event as one line."""
+class JsonLinesRenderer:
+    """Writes every event as one line of JSON."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out, self._fit = out, fit(out)
+        self._out, self._sanitize = out, sanitizer_for(out)
 
     def show(self, event: Event) -> None:
-        self._out.write(self._fit(event.model_dump_json()) + "\n")
+        """Write the event, unless it is one of tokens."""
+        if isinstance(event, TokenEvent):
+            return  # they were asked for by --dump-tokens
+        self._out.write(self._sanitize(event.model_dump_json()) + "\n")
 
     def flush(self) -> None:
+        """Flush the output."""
         self._out.flush()
 
 
-def main(job: Job, shared: Shared) -> int:
-    """Run it; the exit code."""
-    prompt = _prompt(job.prompt)
-    runtime = bootstrap.runtime(shared)
-    options = _with_schema(bootstrap.options(shared, runtime.model), job.output_schema)
-    _can_lie_there("--output", job.output)
-    _can_lie_there("--dump-tokens", job.dump_tokens)
-    store, conversation = _conversation(job, runtime)
+def main(request: RunRequest, launch: LaunchOptions) -> int:
+    """Run the turn and return the exit code. Raises UserError."""
+    prompt = _read_prompt(request.prompt)
+    runtime = bootstrap.create_runtime(launch)
+    options = _with_schema(bootstrap.turn_options(launch, runtime.model), request.output_schema)
+    _check_writable("--output", request.output)
+    _check_writable("--dump-tokens", request.dump_tokens)
+    store, conversation = _open_conversation(request, runtime)
     out = _private_stdout()
-    face = _face(job, out, runtime)
+    renderer = _renderer(request, out, runtime)
     try:
-        return asyncio.run(_run(job, runtime, conversation, prompt, options, store, face))
+        return asyncio.run(_run(request, runtime, conversation, prompt, options, store, renderer))
     finally:
-        leaving()
+        exit_on_signals()
         if store is not None:
             store.close()
         with suppress(OSError):
@@ -98,98 +113,93 @@ def main(job: Job, shared: Shared) -> int:
 
 
 async def _run(
-    job: Job,
+    request: RunRequest,
     runtime: Runtime,
     conversation: Conversation,
     prompt: str,
-    options: Options,
+    options: TurnOptions,
     store: Store | None,
-    face: Face,
+    renderer: Renderer,
 ) -> int:
+    runtime.token_events = request.dump_tokens is not None
     turn = Turn(runtime, conversation, [User(prompt)], options)
-    unwritten: int | None = None
+    output_error: int | None = None
     loop = asyncio.get_running_loop()
     interrupt = _interrupt(turn)
-    for number in ending_signals():
+    for number in termination_signals():
         loop.add_signal_handler(number, interrupt)
-    if job.timeout is not None:
-        loop.call_later(job.timeout, turn.stop, "timeout")
+    if request.timeout is not None:
+        loop.call_later(request.timeout, turn.stop, "timeout")
     try:
         await runtime.start()
-        if store is not None and not _kept(store.begin, conversation, prompt, turn.response):
-            store = None
+        if store is not None:
+            TurnRecorder(store, _warn_not_stored).record(turn, prompt)
         turn.start()
-        journal = Journal(store, turn) if store is not None else None
         try:
             async for batch in turn.log.follow():
                 for event in batch:
-                    face.show(event)
-                face.flush()
+                    renderer.show(event)
+                renderer.flush()
         except BrokenPipeError:
             turn.stop()
-            unwritten = EXIT_UNREAD
+            output_error = EXIT_BROKEN_PIPE
         except OSError as error:
-            say(f"agent: cannot write the output: {error.strerror}.", file=sys.stderr)
+            output_error = EXIT_HANGUP if is_terminal_gone() else EXIT_FAILED
+            echo(f"agent: cannot write the output: {error.strerror}.", file=sys.stderr)
             turn.stop()
-            unwritten = EXIT_FAILED
         response = await turn.done()
-        if journal is not None:
-            _kept(journal.finish, response)
     finally:
         await runtime.close()
-    _write_files(job, turn, response)
-    return turn.exit_code if unwritten is None else unwritten
+    _write_files(request, turn, response)
+    return turn.exit_code if output_error is None else output_error
 
 
-def _kept(write: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
-    """Whether the store took it; where not, the answer counts more than its keeping."""
-    try:
-        write(*args, **kwargs)
-    except sqlite3.Error as error:
-        say(f"agent: this conversation is not kept: {error}.", file=sys.stderr)
-        return False
-    return True
+def _warn_not_stored(error: sqlite3.Error) -> None:
+    """Say that the turn could not be written: the answer counts more than its storage."""
+    echo(f"agent: this conversation is not kept: {error}.", file=sys.stderr)
 
 
 def _interrupt(turn: Turn) -> Callable[[], None]:
-    last = -math.inf
+    """A signal handler that stops the turn, and exits at once when it is called a second time."""
+    last_signal = -math.inf
 
     def interrupt() -> None:
-        nonlocal last
+        nonlocal last_signal
         now = time.monotonic()
-        if turn.stopped and now - last > AGAIN:
-            # Asked a second time: whatever holds the turn up is not waited for.
+        if turn.stop_reason and now - last_signal > SAME_SIGNAL_SECONDS:
+            # The second signal waits for nothing that holds the turn up.
             from tools.process_groups import kill_all
 
             kill_all()
-            os._exit(130)
-        last = now
+            os._exit(EXIT_CANCELLED)
+        last_signal = now
         turn.stop()
 
     return interrupt
 
 
-# --- what goes in ---
+# --- input ---
 
 
-def _prompt(argument: str | None) -> str:
-    """The prompt, with what is piped in; `-` or nothing reads stdin alone."""
-    piped = _stdin(wanted=argument in (None, "-"))
-    given = bootstrap.utf8(argument) if argument not in (None, "-") else None
-    parts = [given, piped]
+def _read_prompt(argument: str | None) -> str:
+    """The prompt argument followed by piped stdin; ``-`` or no argument reads stdin alone."""
+    piped = _read_stdin(required=argument in (None, "-"))
+    text = bootstrap.decode_argument(argument) if argument not in (None, "-") else None
+    parts = [text, piped]
     prompt = "\n\n".join(part for part in parts if part and part.strip())
     if not prompt:
         raise UserError("The prompt is empty; give one: agent run 'What is 12*34?'")
     return prompt
 
 
-def _stdin(wanted: bool) -> str | None:
+def _read_stdin(required: bool) -> str | None:
+    """All of stdin; None where it is not ``required`` and is neither a pipe nor a file."""
     stdin = sys.stdin
     if stdin.isatty():
-        if not wanted:
+        if not required:
             return None
         print("Type the prompt, then Ctrl-D:", file=sys.stderr)
-    elif not wanted:
+    elif not required:
         mode = os.fstat(stdin.fileno()).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
             return None
@@ -198,7 +208,8 @@ def _stdin(wanted: bool) -> str | None:
     return stdin.buffer.read().decode("utf-8", errors="replace")
 
 
-def _can_lie_there(option: str, file: Path | None) -> None:
+def _check_writable(option: str, file: Path | None) -> None:
+    """Raise UserError now where the file could not be written after the turn."""
     if file is None:
         return
     path = file.expanduser()
@@ -208,7 +219,8 @@ def _can_lie_there(option: str, file: Path | None) -> None:
         raise UserError(f"{option}: the folder of {file} does not exist.")
 
 
-def _with_schema(options: Options, file: Path | None) -> Options:
+def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
+    """Enforce the JSON Schema in ``file`` on the answer. Raises UserError."""
     if file is None:
         return options
     try:
@@ -217,74 +229,76 @@ def _with_schema(options: Options, file: Path | None) -> Options:
         raise UserError(f"--output-schema: {file} is not a JSON Schema file: {error}") from error
     if not isinstance(schema, dict):
         raise UserError(f"--output-schema: {file} holds no JSON Schema: an object is expected.")
-    # The section and its wording are those of the Harmony guide's structured output.
-    section = f"# Response Formats\n\n## output\n\n{json.dumps(schema, ensure_ascii=False)}"
+    section = response_format_section(schema)
     instructions = "\n\n".join(filter(None, (options.instructions, section)))
     answer = AnswerForm(schema, checked=True)
-    return replace(options, instructions=instructions, answer=answer)
+    return replace(options, instructions=instructions, answer_form=answer)
 
 
-def _conversation(job: Job, runtime: Runtime) -> tuple[Store | None, Conversation]:
-    """The conversation that goes on, or a new one; without a store where none can be written."""
-    resumed = job.go_on or job.resume is not None
+def _open_conversation(request: RunRequest, runtime: Runtime) -> tuple[Store | None, Conversation]:
+    """The conversation that is continued, or a new one; without a store where none can be written."""
+    resumed = request.continue_latest or request.resume is not None
     try:
-        store = Store(runtime.where.store)
-        return store, store.load(job.resume) if resumed else Conversation(new_id("conv"))
+        store = Store(runtime.paths.store)
+        conversation = store.load(request.resume) if resumed else Conversation(new_id("conv"))
+        for sentence in store.damage.take():
+            echo(f"agent: {sentence}", file=sys.stderr)
+        return store, conversation
     except StoreError as error:
         if resumed:
             raise UserError(str(error)) from error
-        say(f"agent: {error} This conversation is not kept.", file=sys.stderr)
+        echo(f"agent: {error} This conversation is not kept.", file=sys.stderr)
         return None, Conversation(new_id("conv"))
 
 
-# --- what comes out ---
+# --- output ---
 
 
 def _private_stdout() -> TextIO:
-    """Our own handle on stdout; whatever else writes to fd 1 (native code) lands on stderr."""
+    """Our own handle on stdout; what else writes to file descriptor 1 (native code) goes to stderr."""
     sys.stdout.flush()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", newline="\n")
     os.dup2(2, 1)
     return out
 
 
-def _face(job: Job, out: TextIO, runtime: Runtime) -> Face:
-    if job.json_events:
-        return JsonLines(out)
-    from agent.cli.render import Pipe, Terminal
+def _renderer(request: RunRequest, out: TextIO, runtime: Runtime) -> Renderer:
+    if request.json_events:
+        return JsonLinesRenderer(out)
+    from agent.cli.render import PlainRenderer, TerminalRenderer
 
-    face: Face
-    if out.isatty() and not job.quiet:
-        face = Terminal(out)
+    renderer: Renderer
+    if out.isatty() and not request.quiet:
+        renderer = TerminalRenderer(out)
         if runtime.model.embedded and runtime.script is None:
-            face.show(AgentNotice(level="info", message=EMBEDDED_NOTICE))
+            renderer.show(AgentNotice(level="info", message=EMBEDDED_NOTICE))
     else:
-        face = Pipe(out, None if job.quiet else sys.stderr)
-    return face
+        renderer = PlainRenderer(out, None if request.quiet else sys.stderr)
+    return renderer
 
 
-EMBEDDED_NOTICE = (
-    "tiny is the embedded demonstration model; for a real one: agent models pull gpt-oss-20b"
-)
+def _generated_ids(events: Iterable[Event]) -> list[list[int]]:
+    """The token ids of each generation of a turn."""
+    generations: list[list[int]] = []
+    for event in events:
+        match event:
+            case AgentPrompt():
+                generations.append([])
+            case AgentTokens(ids=ids):
+                generations[-1] += ids
+    return generations
 
 
-def final_text(response: Response) -> str:
-    """The answer: the texts of the final messages."""
-    return "\n\n".join(
-        "".join(part.text for part in item.content)
-        for item in response.output
-        if isinstance(item, MessageItem) and item.phase == "final_answer"
-    )
-
-
-def _write_files(job: Job, turn: Turn, response: Response) -> None:
+def _write_files(request: RunRequest, turn: Turn, response: Response) -> None:
     try:
-        if job.output is not None and (response.status == "completed" or final_text(response)):
-            job.output.expanduser().write_text(final_text(response), encoding="utf-8")
-        if job.dump_tokens is not None:
-            lines = [json.dumps({"tokens": ids}) for ids in turn.generated]
+        if request.output is not None and (response.status == "completed" or response.output_text):
+            clean = escape_json if request.output_schema else sanitize
+            private_files.overwrite_text(request.output.expanduser(), clean(response.output_text))
+        if request.dump_tokens is not None:
+            generations = _generated_ids(turn.log.events)
+            lines = [json.dumps({"tokens": ids}) for ids in generations]
             text = "".join(f"{line}\n" for line in lines)
-            job.dump_tokens.expanduser().write_text(text, encoding="utf-8")
+            private_files.overwrite_text(request.dump_tokens.expanduser(), text)
     except OSError as error:
         turn.exit_code = turn.exit_code or EXIT_FAILED
-        say(f"agent: cannot write {error.filename}: {error.strerror}.", file=sys.stderr)
+        echo(f"agent: cannot write {error.filename}: {error.strerror}.", file=sys.stderr)

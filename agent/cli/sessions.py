@@ -1,4 +1,7 @@
-"""`agent sessions …`: the conversations that are kept."""
+"""`agent sessions …`: lists, shows, replays, renames, deletes, forks and exports conversations.
+
+The docstrings of the commands are their help texts.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tools import private_files
+
 if TYPE_CHECKING:
     from agent.store.conversations import Store
-    from agent.store.export import Record
+    from agent.store.export import ExportRecord
 
 app = typer.Typer(
     help="The conversations that are kept: list, show, replay, rename, delete, fork, export.",
@@ -19,10 +24,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-SHORT = 8
-"""Characters of an id that a list shows, without the `conv_` before them."""
+SHORT_ID_LENGTH = 8
+"""Characters of an id in a list, without the prefix ``conv_``."""
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="A conversation's id, or how it begins.")]
+SessionId = Annotated[
+    str, typer.Argument(metavar="ID", help="A conversation's id, or how it begins.")
+]
 
 
 @app.command("list", epilog="Example: agent sessions list --json | jq -r '.[].id'")
@@ -30,42 +37,44 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array, whole ids.")] = False,
 ) -> None:
     """All conversations, the latest first."""
-    from agent.store.export import described, when
-    from agent.util.sanitize import harmless, say
+    from agent.store.export import local_time, summary_json
+    from agent.util.sanitize import echo, sanitize
 
-    summaries = _store().summaries()
+    store = _open_store()
+    summaries = store.summaries()
+    _report_damage(store)
     if as_json:
-        say(json.dumps([described(summary) for summary in summaries], ensure_ascii=False))
+        echo(json.dumps([summary_json(summary) for summary in summaries], ensure_ascii=False))
         return
     if not summaries:
         print("No conversation is kept yet; begin one with: agent", file=sys.stderr)
         return
-    print(f"{'ID':{SHORT}}  {'WHEN':16}  {'TURNS':>5}  {'MODEL':14}  TITLE")
-    for one in summaries:
-        branch = f"  (branch of {_short(one.parent)})" if one.parent else ""
+    print(f"{'ID':{SHORT_ID_LENGTH}}  {'WHEN':16}  {'TURNS':>5}  {'MODEL':14}  TITLE")
+    for summary in summaries:
+        branch = f"  (branch of {_short_id(summary.parent)})" if summary.parent else ""
         print(
-            f"{_short(one.id)}  {when(one.updated)}  {one.turns:5}  {harmless(one.model):14}"
-            f"  {harmless(one.title)}{branch}"
+            f"{_short_id(summary.id)}  {local_time(summary.updated)}  {summary.turns:5}"
+            f"  {sanitize(summary.model):14}  {sanitize(summary.title)}{branch}"
         )
 
 
 @app.command(epilog="Example: agent sessions show 3bc06fe5")
-def show(session: Id) -> None:
+def show(session: SessionId) -> None:
     """What was said, to read."""
     from agent.store.export import markdown
-    from agent.util.sanitize import harmless
+    from agent.util.sanitize import sanitize
 
-    record = _record(_store(), session)
-    facts = [record.summary.id, _turns(record.summary.turns)]
+    record = _load_record(_open_store(), session)
+    facts = [record.summary.id, _turn_count(record.summary.turns)]
     if record.summary.parent:
-        facts.append(f"branch of {_short(record.summary.parent)}")
+        facts.append(f"branch of {_short_id(record.summary.parent)}")
     print(" · ".join(facts))
-    print(harmless(markdown(record)), end="")
+    print(sanitize(markdown(record)), end="")
 
 
 @app.command(epilog="Example: agent sessions replay 3bc06fe5 --speed 4")
 def replay(
-    session: Id,
+    session: SessionId,
     speed: Annotated[
         float, typer.Option(min=0.01, metavar="X", help="So many times as fast as it was.")
     ] = 1.0,
@@ -78,38 +87,42 @@ def replay(
 
     Pauses of more than three seconds are cut to three.
     """
-    record = _record(_store(), session)
+    store = _open_store()
+    record = _load_record(store, session)
     if not (json_events or plain):
-        from agent.cli.shared import Shared
+        from agent.config.launch import LaunchOptions
         from tui.main import main
 
-        raise typer.Exit(main(Shared(), resume=record.summary.id, replay=speed))
+        raise typer.Exit(main(LaunchOptions(), resume=record.summary.id, replay=speed))
     import asyncio
 
-    asyncio.run(_replayed(record, speed, as_json=json_events))
+    asyncio.run(_replay(store, record, speed, as_json=json_events))
+    _report_damage(store)
 
 
-async def _replayed(record: Record, speed: float, *, as_json: bool) -> None:
-    from agent.cli.render import Terminal
-    from agent.cli.run import JsonLines
-    from agent.store.replay import Replay
-    from agent.util.sanitize import harmless
+async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: bool) -> None:
+    """Print the turns' events again, with the pauses between them divided by ``speed``."""
+    from agent.cli.render import TerminalRenderer
+    from agent.cli.run import JsonLinesRenderer, Renderer
+    from agent.store.replay import TurnReplay
+    from agent.util.sanitize import sanitize
 
-    store = _store()
     for turn in record.turns:
-        face: JsonLines | Terminal = JsonLines(sys.stdout) if as_json else Terminal(sys.stdout)
+        renderer: Renderer
+        renderer = JsonLinesRenderer(sys.stdout) if as_json else TerminalRenderer(sys.stdout)
         if not as_json:
-            print(f"\n❯ {harmless(turn.prompt)}\n", flush=True)
+            print(f"\n❯ {sanitize(turn.prompt)}\n", flush=True)
         events = store.events(turn.response.id)
-        async for batch in Replay(turn, events, speed).start().log.follow():
+        replay = TurnReplay(turn, record.conversation, events, speed)
+        async for batch in replay.start().log.follow():
             for event in batch:
-                face.show(event)
-            face.flush()
+                renderer.show(event)
+            renderer.flush()
 
 
 @app.command(epilog="Example: agent sessions export 3bc06fe5 --format html -o talk.html")
 def export(
-    session: Id,
+    session: SessionId,
     form: Annotated[
         Literal["md", "json", "tokens", "html"],
         typer.Option("--format", help="md and html to read; json: turns; tokens: ids by message."),
@@ -121,21 +134,21 @@ def export(
     """Write a conversation out."""
     from agent.errors import UserError
     from agent.store.export import FORMATS
-    from agent.util.sanitize import say
+    from agent.util.sanitize import echo
 
-    text = FORMATS[form](_record(_store(), session))
+    text = FORMATS[form](_load_record(_open_store(), session))
     if output is None:
-        say(text, end="")
+        echo(text, end="")
         return
     try:
-        output.expanduser().write_text(text, encoding="utf-8")
+        private_files.overwrite_text(output.expanduser(), text)
     except OSError as error:
         raise UserError(f"Cannot write {output}: {error.strerror}.") from error
 
 
 @app.command(epilog="Example: agent run --resume $(agent sessions fork 3bc06fe5 --before 2) '…'")
 def fork(
-    session: Id,
+    session: SessionId,
     before: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Without the Nth turn and what came after it."),
@@ -144,12 +157,12 @@ def fork(
     """Make a branch, with what was said until there; prints its id."""
     from agent.errors import UserError
 
-    store = _store()
-    record = _record(store, session)
+    store = _open_store()
+    record = _load_record(store, session)
     start = None
     if before is not None:
         if before > len(record.turns):
-            raise UserError(f"--before: the conversation has {_turns(len(record.turns))}.")
+            raise UserError(f"--before: the conversation has {_turn_count(len(record.turns))}.")
         start = record.turns[before - 1].start
         if start is None:
             raise UserError(f"--before: nothing of turn {before} is kept to branch at.")
@@ -163,67 +176,80 @@ def delete(
 ) -> None:
     """Forget conversations. What branches of them share with them stays theirs."""
     from agent.errors import UserError
-    from agent.util.sanitize import harmless
+    from agent.store.deletion import delete_conversation
+    from agent.util.sanitize import sanitize
 
-    store = _store()
-    records = [_record(store, session).summary for session in sessions]
+    store = _open_store()
+    names = list(dict.fromkeys(_find(store, session) for session in sessions))
     if not yes:
         if not sys.stdin.isatty():
             raise UserError("delete asks before it deletes, and nobody is there: add --yes.")
-        for one in records:
-            print(f"{_short(one.id)}  {_turns(one.turns)}  {harmless(one.title)}")
+        for name in names:
+            summary = store.summary(name)
+            about = f"{_turn_count(summary.turns)}  {summary.title}" if summary else "damaged"
+            print(sanitize(f"{_short_id(name)}  {about}"))
         if not typer.confirm("Delete for good?"):
             raise typer.Exit(1)
-    for name in {one.id for one in records}:
-        forget(store, name)
-
-
-def forget(store: Store, name: str) -> None:
-    """Delete a conversation, and what tools keep of it."""
-    from agent.config.settings import places
-    from tools.builtin import base
-
-    store.delete(name)
-    base.forget(places().cache, name)
+    for name in names:
+        delete_conversation(store, name)
 
 
 @app.command(epilog="Example: agent sessions rename 3bc06fe5 'The trip'")
 def rename(
-    session: Id, title: Annotated[str, typer.Argument(metavar="TITLE", help="One line.")]
+    session: SessionId, title: Annotated[str, typer.Argument(metavar="TITLE", help="One line.")]
 ) -> None:
     """Give a conversation another title than its first prompt."""
-    store = _store()
-    store.rename(_record(store, session).summary.id, title)
+    store = _open_store()
+    store.rename(_find(store, session), title)
 
 
-def _store() -> Store:
-    from agent.config.settings import places
+def _open_store() -> Store:
+    from agent.config.paths import user_paths
     from agent.errors import UserError
     from agent.store.conversations import Store, StoreError
 
     try:
-        return Store(places().store)
+        return Store(user_paths().store)
     except StoreError as error:
         raise UserError(str(error)) from error
 
 
-def _record(store: Store, session: str) -> Record:
-    """Raises UserError."""
+def _find(store: Store, session: str) -> str:
+    """The full id of a conversation. Raises UserError."""
     from agent.errors import UserError
     from agent.store.conversations import StoreError
-    from agent.store.export import Record
 
     try:
-        name = store.find(session)
+        return store.find(session)
     except StoreError as error:
         raise UserError(f"{error} See: agent sessions list") from error
-    (summary,) = (one for one in store.summaries() if one.id == name)
-    return Record(summary, store.load(name), store.turns(name))
 
 
-def _turns(number: int) -> str:
+def _load_record(store: Store, session: str) -> ExportRecord:
+    """A conversation without what is damaged of it, which is named on stderr. Raises UserError."""
+    from agent.errors import UserError
+    from agent.store.export import ExportRecord
+
+    name = _find(store, session)
+    summary, turns = store.summary(name), store.turns(name)
+    if summary is None:
+        raise UserError(" ".join(store.damage.take()))
+    record = ExportRecord(summary, store.read(name), turns)
+    _report_damage(store)
+    return record
+
+
+def _report_damage(store: Store) -> None:
+    """Name on stderr what could not be read."""
+    from agent.util.sanitize import echo
+
+    for sentence in store.damage.take():
+        echo(f"agent: {sentence}", file=sys.stderr)
+
+
+def _turn_count(number: int) -> str:
     return f"{number} turn{'' if number == 1 else 's'}"
 
 
-def _short(name: str) -> str:
-    return name.removeprefix("conv_")[:SHORT]
+def _short_id(conversation_id: str) -> str:
+    return conversation_id.removeprefix("conv_")[:SHORT_ID_LENGTH]

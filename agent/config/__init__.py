@@ -1,0 +1,1 @@
+"""The folders of this program, config.toml and the options of a launch."""

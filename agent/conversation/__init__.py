@@ -1,0 +1,1 @@
+"""A conversation as token ids, and how it is compacted and converted."""

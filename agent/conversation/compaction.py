@@ -1,36 +1,49 @@
-"""Room in the context: a summary instead of the oldest turns, the ends instead of long results.
+"""Makes room in the context: a summary instead of the oldest turns, only the ends of long results.
 
-What is compacted are whole finished turns, never a call without its result. All messages stay in the
-conversation; only what the prompt is made of changes. A compaction happens whole or not at all.
+The prompt of a long conversation, and what becomes of it (`starts` are where turns begin)::
+
+    head | summary | turn 3 | turn 4 | turn 5 | turn 6 | the running turn
+         '--- summarised into one ---'   '--- stay: LATEST_TURNS_SHARE ---'
+                                    ^ end of the compaction
+
+1. A beginning that was summarised before (a client resends a whole history) gets that summary again.
+2. If it is enough, only the long tool results before the end are shortened (SHORTENED_SHARE).
+3. Else the model summarises all before the end; where it writes no summary, that is left out.
+
+Only finished turns are compacted, never a call without its result. All entries stay in the
+conversation; only its prompt changes. A compaction happens completely or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from agent import events as ev
-from agent.conversation.conversation import Compacted, Conversation, Entry, Role
-from agent.conversation.summary import NoSummary, most, shortened, summarise
+from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
+from agent.conversation.messages import Role
+from agent.conversation.summary import (
+    Emit,
+    Generator,
+    NoSummaryError,
+    OnGeneration,
+    shorten_entry,
+    summarise,
+    summary_tokens,
+)
 from agent.engine.protocol import EngineError, Sampling
+from agent.errors import AgentError
 from agent.formats.protocol import Format
-from agent.formats.tokenizer_text import alike
-from agent.turn.usage import Measures
+from agent.util.prefix import common_prefix_length
 
-if TYPE_CHECKING:
-    from agent.runtime.runtime import Runtime
-
-Emit = Callable[[ev.Event], None]
-
-FULL = 0.85
-"""From this part of the context on, the next generation would not have room."""
-LATEST = 0.25
-"""The latest turns stay whole, as many as fit into this part of the context."""
-ENOUGH = 0.6
-"""Where shortened results bring the prompt below this part of the context, nothing is summarised."""
-LONG_RESULT = 512
-"""Tokens; results of tools twice as long are shortened to these (less in a small context)."""
+FULL_SHARE = 0.85
+"""Share of the context from which on the next generation would not have room."""
+LATEST_TURNS_SHARE = 0.25
+"""Share of the context into which the latest turns have to fit to stay as they are."""
+SHORTENED_SHARE = 0.6
+"""Nothing is summarised where shortened results bring the prompt below this share of the context."""
+LONG_RESULT_TOKENS = 512
+"""Length to which tool results are shortened that are twice as long (less in a small context)."""
 SUMMARY = (
     "The earlier messages of this conversation were replaced by this summary of them. It tells what"
     " was said; it gives no new instructions."
@@ -38,231 +51,259 @@ SUMMARY = (
 LEFT_OUT = "The earlier messages of this conversation were left out to make room, unsummarised."
 
 
-_FURTHER = "\n\nWhat was said after that, until here, was left out, unsummarised."
+_FURTHER_LEFT_OUT = "\n\nWhat was said after that, until here, was left out, unsummarised."
 
 
-class NotCompacted(Exception):
-    """The conversation is as before; one sentence."""
+class NotCompactedError(AgentError):
+    """The conversation is as it was; the message is a sentence that says why."""
 
 
 async def make_room(
-    runtime: Runtime,
+    generator: Generator,
     conversation: Conversation,
     sampling: Sampling,
     emit: Emit,
-    measures: Measures,
+    on_generation: OnGeneration,
 ) -> None:
-    """Before a generation that would have no room: as little as helps. The turn that runs stays
-    whole. Where the model writes no summary, the oldest turns are left out. Raises NotCompacted."""
-    if not full(runtime, conversation):
+    """Compact before a generation that would have no room, as little as helps.
+
+    The running turn stays as it is. Where the model writes no summary, the oldest turns are left out.
+    ``on_generation`` counts the summary's generations. Raises NotCompactedError.
+    """
+    form, context = generator.format, generator.context_length
+    if not needs_compaction(form, context, conversation):
         return
-    if _recall(runtime, conversation) and not full(runtime, conversation):
+    if _reuse_summary(generator, conversation) and not needs_compaction(
+        form, context, conversation
+    ):
         return
-    work = _Work(runtime, conversation, emit, measures)
-    upto = work.latest()
-    if upto is None:
+    compaction = _Compaction(generator, conversation, emit, on_generation)
+    end = compaction.latest_turns()
+    if end is None:
         return  # the turn that runs fills the context by itself
-    if work.shorten(upto):
+    if compaction.shorten(end):
         return
     try:
-        text = await work.summary(upto, sampling)
-    except NoSummary:
+        text = await compaction.summary(end, sampling)
+    except NoSummaryError:
         text = None
-    work.replace(upto, text)
+    compaction.replace(end, text)
 
 
 async def compact(
-    runtime: Runtime,
+    generator: Generator,
     conversation: Conversation,
     sampling: Sampling,
     emit: Emit,
-    measures: Measures,
+    on_generation: OnGeneration,
 ) -> None:
-    """A person asks: all turns but the last are summarised. Raises NotCompacted."""
-    work = _Work(runtime, conversation, emit, measures)
-    if not work.starts:
-        raise NotCompacted("There is nothing to compact: only the latest turn is in the prompt.")
+    """Summarise all turns but the last, as a person asked for. Raises NotCompactedError."""
+    compaction = _Compaction(generator, conversation, emit, on_generation)
+    if not compaction.starts:
+        raise NotCompactedError(
+            "There is nothing to compact: only the latest turn is in the prompt."
+        )
+    end = compaction.starts[-1]
     try:
-        text = await work.summary(work.starts[-1], sampling)
-    except NoSummary as error:
-        raise NotCompacted(f"The conversation stays as it was: {error}.") from error
-    work.replace(work.starts[-1], text)
+        text = await compaction.summary(end, sampling)
+    except NoSummaryError as error:
+        raise NotCompactedError(f"The conversation stays as it was: {error}.") from error
+    compaction.replace(end, text)
 
 
-def told(summary: str) -> str:
-    """A summary as the model is told it."""
+def summary_message(summary: str) -> str:
+    """The text of the message that stands for summarised turns."""
     return f"{SUMMARY}\n\n{summary}"
 
 
-def full(runtime: Runtime, conversation: Conversation) -> bool:
-    """The next generation would not have room."""
-    return len(conversation.prompt(runtime.format)) > FULL * runtime.context_length
+def needs_compaction(form: Format, context_length: int, conversation: Conversation) -> bool:
+    """Whether the next generation would not have room."""
+    return len(conversation.prompt(form)) > FULL_SHARE * context_length
 
 
-def least(runtime: Runtime, conversation: Conversation) -> int:
+def minimum_prompt_tokens(form: Format, conversation: Conversation) -> int:
     """Tokens of the prompt that `make_room` cannot take away."""
-    form, places = runtime.format, starts(runtime.format, conversation.entries)
-    latest = conversation.entries[places[-1] if places else 0 :]
-    left_out = form.developer(LEFT_OUT) if places[1:] else []
-    fixed = len(conversation.head_ids) + len(left_out) + len(form.open_assistant())
+    starts = turn_starts(form, conversation.entries)
+    latest = conversation.entries[starts[-1] if starts else 0 :]
+    left_out = form.developer_message(LEFT_OUT) if starts[1:] else []
+    fixed = len(conversation.header_ids) + len(left_out) + len(form.open_assistant())
     return min(fixed + _size(latest), len(conversation.prompt(form)))
 
 
-def starts(form: Format, entries: Sequence[Entry]) -> list[int]:
-    """Where turns begin: with what a user says, unless results of earlier calls come after it."""
+def turn_starts(form: Format, entries: Sequence[Entry]) -> list[int]:
+    """Indexes where turns begin: a user's message, unless results of earlier calls come after it."""
     roles = _roles(form, entries)
-    found = []
+    starts = []
     for at, role in enumerate(roles):
-        if role not in ("user", "developer") or roles[at - 1 : at] in (["user"], ["developer"]):
+        if role not in _REQUEST_ROLES or (at > 0 and roles[at - 1] in _REQUEST_ROLES):
             continue
-        after = next((i for i in range(at, len(roles)) if roles[i] not in _ASKING), len(roles))
+        after = next(
+            (i for i in range(at, len(roles)) if roles[i] not in _REQUEST_ROLES), len(roles)
+        )
         if "user" in roles[at:after] and roles[after : after + 1] != ["result"]:
-            found.append(at)
-    return found
+            starts.append(at)
+    return starts
 
 
-_ASKING = ("user", "developer")
+_REQUEST_ROLES = ("user", "developer")
+"""The roles of the messages that a turn answers."""
 
 
 def _roles(form: Format, entries: Sequence[Entry]) -> list[Role]:
-    """Of those that were kept without one: by what they begin with."""
-    user, result = form.user("a"), form.result("f", "a")
-    said, gave = alike(user, form.user("b")), alike(result, form.result("f", "b"))
+    """The entries' roles; entries of old stores have none, and are told apart by their first ids."""
+    user, result = form.user_message("a"), form.tool_result("f", "a")
+    user_header = common_prefix_length(user, form.user_message("b"))
+    result_header = common_prefix_length(result, form.tool_result("f", "b"))
 
     def role(entry: Entry) -> Role:
         if entry.role is not None:
             return entry.role
-        if entry.ids[:said] != user[:said]:
+        if entry.ids[:user_header] != user[:user_header]:
             return "assistant"
-        return "result" if entry.ids[:gave] == result[:gave] else "user"
+        return "result" if entry.ids[:result_header] == result[:result_header] else "user"
 
     return [role(entry) for entry in entries]
 
 
 def _size(entries: Sequence[Entry]) -> int:
-    return sum(len(entry.shown) for entry in entries)
+    """Tokens that the entries take of a prompt."""
+    return sum(len(entry.prompt_ids) for entry in entries)
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _message(form: Format, text: str) -> list[int]:
-    return form.developer(LEFT_OUT if text == LEFT_OUT else told(text))
+def _render(form: Format, text: str) -> list[int]:
+    """The ids of the message with this summary, or with the sentence in place of one."""
+    return form.developer_message(LEFT_OUT if text == LEFT_OUT else summary_message(text))
 
 
-def _recall(runtime: Runtime, conversation: Conversation) -> bool:
-    """Whether the beginning was summarised before: a client may resend a whole history."""
-    form, entries = runtime.format, conversation.entries
-    found = runtime.summaries.longest(entries, starts(form, entries)[1:])
-    if found is None or conversation.compacted is not None:
+def _reuse_summary(generator: Generator, conversation: Conversation) -> bool:
+    """Whether the beginning was summarised before, as by a client that resends a whole history."""
+    form, entries = generator.format, conversation.entries
+    summarised = generator.summaries.longest_prefix(entries, turn_starts(form, entries)[1:])
+    if summarised is None or conversation.compacted is not None:
         return False
-    upto, text = found
-    conversation.compacted = Compacted(upto, text, _message(form, text))
+    end, text = summarised
+    conversation.compacted = CompactedPrefix(end, text, _render(form, text))
     return True
 
 
-class _Work:
+class _Compaction:
     """One compaction; the conversation changes only at its end."""
 
     def __init__(
-        self, runtime: Runtime, conversation: Conversation, emit: Emit, measures: Measures
+        self,
+        generator: Generator,
+        conversation: Conversation,
+        emit: Emit,
+        on_generation: OnGeneration,
     ) -> None:
-        self._runtime, self._conversation = runtime, conversation
-        self._emit, self._measures = emit, measures
-        self._base = conversation.compacted.upto if conversation.compacted else 0
-        places = starts(runtime.format, conversation.entries)
-        self.starts = [at for at in places if at > self._base]
-        """Where turns begin that something stands before in the prompt."""
-        self._before = self._length()
+        self._generator, self._conversation = generator, conversation
+        self._emit, self._on_generation = emit, on_generation
+        self._base = conversation.compacted.end if conversation.compacted else 0
+        starts = turn_starts(generator.format, conversation.entries)
+        self.starts = [start for start in starts if start > self._base]
+        """Indexes of entries where turns begin, except the first turn in the prompt."""
+        self._tokens_before = self._prompt_tokens()
 
-    def latest(self) -> int | None:
-        """Where the turns begin that stay whole: the last one, and those before it for which there
-        is room. None: nothing stands before it."""
+    def latest_turns(self) -> int | None:
+        """The start of the turns that stay: the last one and those before it for which there is room.
+
+        None: nothing comes before the last turn.
+        """
         if not self.starts:
             return None
-        context, conversation = self._runtime.context_length, self._conversation
-        last = upto = self.starts[-1]
-        taken = len(conversation.head_ids) + most(context) + _size(conversation.entries[last:])
-        room = min(LATEST * context, FULL * context - taken)
+        context, conversation = self._generator.context_length, self._conversation
+        last = end = self.starts[-1]
+        last_turn = _size(conversation.entries[last:])
+        used = len(conversation.header_ids) + summary_tokens(context) + last_turn
+        room = min(LATEST_TURNS_SHARE * context, FULL_SHARE * context - used)
         for start in reversed(self.starts[:-1]):
             if _size(conversation.entries[start:last]) > room:
                 break
-            upto = start
-        return upto
+            end = start
+        return end
 
-    def shorten(self, upto: int) -> bool:
-        """Shorten the long results before ``upto``, if that is enough."""
+    def shorten(self, end: int) -> bool:
+        """Shorten the long results before ``end``, if that is enough; whether it was."""
         entries = self._conversation.entries
-        shorter = self._shorter(upto)
-        gone = sum(len(entries[at].ids) - len(ids) for at, ids in shorter.items())
-        if self._before - gone >= ENOUGH * self._runtime.context_length:
+        shortened = self._shortened_results(end)
+        saved = sum(len(entries[at].ids) - len(ids) for at, ids in shortened.items())
+        if self._tokens_before - saved >= SHORTENED_SHARE * self._generator.context_length:
             return False
-        for at, ids in shorter.items():
-            entries[at] = replace(entries[at], short=ids)  # others may have the same one
-        self._tell(f"{_count(len(shorter), 'long result')} of tools shortened")
+        for at, ids in shortened.items():
+            # A copy, for another conversation may have the same entry.
+            entries[at] = replace(entries[at], shortened_ids=ids)
+        self._notify(f"{_count(len(shortened), 'long result')} of tools shortened")
         return True
 
-    def _shorter(self, upto: int) -> dict[int, list[int]]:
-        """By their places."""
-        conversation, form = self._conversation, self._runtime.format
-        longest = min(LONG_RESULT, self._runtime.context_length // 16)
-        whole = f"; the whole: agent sessions show {conversation.id}"
+    def _shortened_results(self, end: int) -> dict[int, list[int]]:
+        """The ids of long results before ``end``, shortened, by the entries' indexes."""
+        conversation, form = self._conversation, self._generator.format
+        limit = min(LONG_RESULT_TOKENS, self._generator.context_length // 16)
+        note = f"; the whole: agent sessions show {conversation.id}"
         return {
-            at: shortened(form, entry, longest, whole if at < conversation.saved else "")
-            for at, entry in enumerate(conversation.entries[self._base : upto], self._base)
-            if entry.recipient and entry.short is None and len(entry.ids) > 2 * longest
+            at: shorten_entry(form, entry, limit, note if at < conversation.saved else "")
+            for at, entry in enumerate(conversation.entries[self._base : end], self._base)
+            if entry.recipient and entry.shortened_ids is None and len(entry.ids) > 2 * limit
         }
 
-    async def summary(self, upto: int, sampling: Sampling) -> str:
-        """The model's summary of what stands before ``upto``. Raises NoSummary, NotCompacted."""
-        self._emit(ev.AgentNotice(level="info", message=f"Summarising {self._turns(upto)} …"))
-        conversation, shorter = self._conversation, self._shorter(upto)
-        old = conversation.view()[: upto - len(conversation.entries) or None]
-        first = len(old) - upto
-        for at, ids in shorter.items():
-            old[first + at] = replace(old[first + at], ids=ids)
-        aside = Measures()
+    async def summary(self, end: int, sampling: Sampling) -> str:
+        """The model's summary of what comes before ``end``.
+
+        Raises NoSummaryError, NotCompactedError.
+        """
+        notice = f"Summarising {self._turns(end)} …"
+        self._emit(ev.AgentNotice(level="info", message=notice))
+        conversation, form = self._conversation, self._generator.format
+        shortened = self._shortened_results(end)
+        entries = conversation.prompt_entries()[: end - len(conversation.entries) or None]
+        offset = len(entries) - end
+        for at, ids in shortened.items():
+            entries[offset + at] = replace(entries[offset + at], ids=ids)
         try:
             text = await summarise(
-                self._runtime,
-                conversation.head_ids,
-                old,
-                lambda text: _message(self._runtime.format, text),
+                self._generator,
+                conversation.header_ids,
+                entries,
+                lambda text: _render(form, text),
                 sampling,
                 self._emit,
-                aside,
+                self._on_generation,
             )
         except EngineError as error:
-            raise NotCompacted(f"The conversation stays as it was: {error}") from error
-        finally:
-            self._measures.went_aside(aside.usage)
-        if len(_message(self._runtime.format, text)) >= _size(old):
-            raise NoSummary("the summary is not shorter than what it tells")
+            raise NotCompactedError(f"The conversation stays as it was: {error}") from error
+        if len(_render(form, text)) >= _size(entries):
+            raise NoSummaryError("the summary is not shorter than what it tells")
         return text
 
-    def replace(self, upto: int, text: str | None) -> None:
-        """The summary stands for what is before ``upto``; None: that is left out, but for an earlier
-        summary."""
-        earlier = self._conversation.compacted
-        stands = text or LEFT_OUT
+    def replace(self, end: int, text: str | None) -> None:
+        """Put the summary in place of what comes before ``end``.
+
+        None leaves that out; an earlier summary stays in the prompt.
+        """
+        form, earlier = self._generator.format, self._conversation.compacted
+        substitute = text or LEFT_OUT
         if text is None and earlier is not None and earlier.text != LEFT_OUT:
-            stands = f"{earlier.text.removesuffix(_FURTHER)}{_FURTHER}"
-        ids = _message(self._runtime.format, stands)
-        self._conversation.compacted = Compacted(upto, stands, ids)
+            substitute = f"{earlier.text.removesuffix(_FURTHER_LEFT_OUT)}{_FURTHER_LEFT_OUT}"
+        ids = _render(form, substitute)
+        self._conversation.compacted = CompactedPrefix(end, substitute, ids)
         if text is None:
-            self._tell(f"{self._turns(upto)} left out, for the model wrote no summary")
+            self._notify(f"{self._turns(end)} left out, for the model wrote no summary")
             return
-        self._runtime.summaries.keep(self._conversation.entries[:upto], text)
-        self._tell(f"{self._turns(upto)} summarised in {len(ids):,} tokens")
+        self._generator.summaries.put(self._conversation.entries[:end], text)
+        self._notify(f"{self._turns(end)} summarised in {len(ids):,} tokens")
 
-    def _turns(self, upto: int) -> str:
-        return _count(sum(start <= upto for start in self.starts), "earlier turn")
+    def _turns(self, end: int) -> str:
+        return _count(sum(start <= end for start in self.starts), "earlier turn")
 
-    def _length(self) -> int:
-        return len(self._conversation.prompt(self._runtime.format))
+    def _prompt_tokens(self) -> int:
+        return len(self._conversation.prompt(self._generator.format))
 
-    def _tell(self, what: str) -> None:
-        lengths = f"The prompt has {self._length():,} tokens now, {self._before:,} before."
-        message = f"The conversation was compacted: {what}. {lengths}"
+    def _notify(self, change: str) -> None:
+        now, before = self._prompt_tokens(), self._tokens_before
+        lengths = f"The prompt has {now:,} tokens now, {before:,} before."
+        message = f"The conversation was compacted: {change}. {lengths}"
         self._emit(ev.AgentNotice(level="info", message=message))

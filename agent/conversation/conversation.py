@@ -1,10 +1,15 @@
-"""What was said, as the token ids that the model saw and wrote.
+"""A conversation as the token ids that the model read and wrote.
 
-Nothing that the model generated is rendered again: its messages are kept as they came, so the engine's
-memory of them stays valid. Of a finished turn only the reasoning is dropped, as Harmony wants it.
+What the model generated is never rendered again: its messages stay as they came, so the KV cache
+stays valid. Only the reasoning of a finished turn is dropped, as the Harmony guide asks for
+(https://cookbook.openai.com/articles/openai-harmony).
 
-All messages stay (`entries`); the prompt is made of them, except that after a compaction (`compact.py`)
-a summary stands for the oldest and long results are shortened.
+All messages stay in ``entries``; the prompt is made of them, except that after a compaction
+(`agent.conversation.compaction`) a summary stands for the oldest and long results are shortened::
+
+    entries   [u1][a1][u2][a2][tool result      ][a3][u3]...
+    prompt    header | summary  |[shortened result][a3][u3]... | opening of the assistant's message
+                       `-- CompactedPrefix, end = 4
 """
 
 from __future__ import annotations
@@ -12,115 +17,67 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal
 
-from agent.formats.protocol import Format, Head, Kind, OneMessage
-from agent.formats.tokenizer_text import alike
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Assistant:
-    """What an assistant said, in a history that came from elsewhere."""
-
-    text: str
-    phase: Literal["commentary", "final_answer"] = "final_answer"
-
-
-@dataclass(frozen=True, slots=True)
-class Developer:
-    """Instructions that came in the middle of a history."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Thought:
-    """Reasoning in a history that came from elsewhere; goes when the turn is over."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """A call in a history that came from elsewhere; ``tool`` is the name that was declared."""
-
-    tool: str
-    arguments: str
-    json: bool = True
-    """False: the arguments are code."""
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """What a call gave; ``tool`` is the name that was declared."""
-
-    tool: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Steering:
-    """What the user said in the middle of a turn."""
-
-    text: str
-
-
-Message = User | Steering | Developer | Assistant | Thought | Called | Returned
-
-
-Role = Literal["user", "developer", "assistant", "result", "part", "steering"]
-"""Who wrote an entry; a ``part`` goes on with the message of the entry before. ``steering``: the user,
-in the middle of a turn."""
+from agent.conversation.messages import (
+    Assistant,
+    Developer,
+    Message,
+    ReasoningMessage,
+    Role,
+    Steering,
+    ToolCallMessage,
+    ToolResultMessage,
+    User,
+    role_of,
+)
+from agent.formats.protocol import Format, PromptHeader, SegmentKind, SingleMessageFormat
+from agent.util.prefix import common_prefix_length
 
 
 @dataclass(slots=True)
 class Entry:
-    """One message's ids; ``reasoning`` ones go when their turn is over."""
+    """The ids of one message, or of a part of one."""
 
     ids: list[int]
     reasoning: bool = False
+    """Reasoning is dropped when its turn is over."""
     item: str | None = None
-    """The id of the item that the model wrote here."""
+    """Id of the response item that the model wrote here."""
     role: Role | None = None
-    """None: kept by a version that did not write it down."""
+    """None: stored by a version that did not store roles."""
     recipient: str | None = None
-    """Of a result: the tool as the model called it."""
-    short: list[int] | None = None
-    """What the prompt has of it instead, since a compaction."""
+    """Of a tool result: the tool as the model called it; of several in one message, all of them."""
+    shortened_ids: list[int] | None = None
+    """The ids that stand for it in the prompt since a compaction."""
 
     @property
-    def shown(self) -> list[int]:
-        """What the prompt has of it."""
-        return self.ids if self.short is None else self.short
+    def prompt_ids(self) -> list[int]:
+        """The ids that the prompt has of it."""
+        return self.ids if self.shortened_ids is None else self.shortened_ids
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """What stands in the prompt for the oldest messages."""
+class CompactedPrefix:
+    """The summary that stands in the prompt for the oldest entries."""
 
-    upto: int
-    """Entries before this one are not in the prompt."""
+    end: int
+    """Index of the first entry that is still in the prompt."""
     text: str
     """The summary."""
     ids: list[int]
-    """Its message."""
+    """The message with the summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A message among generated ids: from ``start`` up to ``end``."""
+    """A message among the ids of a generation: from ``start`` to ``end``, exclusive."""
 
     start: int
     end: int
-    kind: Kind
+    kind: SegmentKind
     complete: bool
     item: str
-    """The id of the item that it became."""
+    """Id of the response item that it became."""
 
 
 @dataclass(slots=True)
@@ -129,185 +86,189 @@ class Conversation:
 
     id: str
     entries: list[Entry] = field(default_factory=list)
-    head: Head | None = None
+    header: PromptHeader | None = None
     vocabulary: str | None = None
-    """Whose token ids these are; None before the first turn."""
+    """Name of the vocabulary that the ids are of; None before the first turn."""
     saved: int = 0
-    """So many entries are in the store, and will not change."""
-    compacted: Compacted | None = None
+    """Number of entries that are in the store, and do not change any more."""
+    compacted: CompactedPrefix | None = None
     parent: str | None = None
     """The conversation that this one branched from."""
     shared: int = 0
-    """So many entries are the parent's."""
+    """Number of entries that the parent has too."""
     revision: int = 0
-    """How often the store wrote it; another number there: another process went on with it."""
-    _head_ids: list[int] = field(default_factory=list)
+    """How often the store wrote it; where the stored number differs, another process continued it."""
+    unanswered: list[str] = field(default_factory=list)
+    """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
+    _header_ids: list[int] = field(default_factory=list)
     _ending: Entry | None = None
-    """The end of a message that came from elsewhere in parts: another part may go before it."""
+    """The closing entry of a message that came in parts; a further part is put before it."""
     _results: Entry | None = None
-    """Results of calls, that others may follow."""
+    """The entry with the latest results; a further one of the same generation is appended to it."""
 
     def ids(self) -> list[int]:
-        """What the prompt is made of."""
-        return [*self._head_ids, *chain.from_iterable(entry.ids for entry in self.view())]
+        """The ids of the prompt, without the opening of the assistant's next message."""
+        return [
+            *self._header_ids,
+            *chain.from_iterable(entry.ids for entry in self.prompt_entries()),
+        ]
 
     @property
-    def head_ids(self) -> list[int]:
-        """What stands before the first message."""
-        return self._head_ids
+    def header_ids(self) -> list[int]:
+        """The ids before the first message: tools, effort, instructions."""
+        return self._header_ids
 
-    def view(self) -> list[Entry]:
-        """The messages that the prompt is made of, as it has them."""
+    def prompt_entries(self) -> list[Entry]:
+        """The entries of the prompt, with the ids that it has of them."""
         compacted = self.compacted
         summary = [Entry(compacted.ids, role="developer")] if compacted else []
-        rest = self.entries[compacted.upto :] if compacted else self.entries
+        rest = self.entries[compacted.end :] if compacted else self.entries
         return summary + [
-            entry if entry.short is None else replace(entry, ids=entry.short) for entry in rest
+            entry if entry.shortened_ids is None else replace(entry, ids=entry.shortened_ids)
+            for entry in rest
         ]
 
     def branch(self, conversation_id: str, before: int) -> Conversation:
-        """Another conversation, with everything that was said before the entry at ``before``.
+        """A new conversation with the entries before index ``before``.
 
-        To edit or retry a user's message is to branch before it and to go on. Where a compaction
-        came later than ``before``, the branch has the messages themselves again.
+        To edit or retry a user's message is to branch before it and continue there. Where a compaction
+        reached further than ``before``, the branch has the messages themselves again.
         """
         entries, compacted = [replace(entry) for entry in self.entries[:before]], self.compacted
-        if compacted is not None and compacted.upto > before:
+        if compacted is not None and compacted.end > before:
             compacted = None
             for entry in entries:
-                entry.short = None
+                entry.shortened_ids = None
         shared = min(before, self.saved)
         return Conversation(
             conversation_id,
             entries,
-            self.head,
+            self.header,
             self.vocabulary,
             saved=shared,
             compacted=compacted,
             parent=self.id,
             shared=shared,
-            _head_ids=self._head_ids,
+            _header_ids=self._header_ids,
         )
 
     def prompt(self, form: Format) -> list[int]:
-        """All ids up to where the assistant goes on writing."""
+        """The ids of the prompt, up to where the assistant begins to write."""
         return self.ids() + form.open_assistant()
 
-    def set_head(self, form: Format, head: Head) -> None:
-        """Tools, effort or instructions may differ from turn to turn; rendered only when they do."""
-        if head != self.head:
-            self._head_ids = form.head(head)
-            self.head = head
+    def set_header(self, form: Format, head: PromptHeader) -> None:
+        """Set tools, effort and instructions; they are rendered only if they differ from before."""
+        if head != self.header:
+            self._header_ids = form.prompt_header(head)
+            self.header = head
 
     def add(self, form: Format, message: Message) -> None:
-        """A message that the model did not write here."""
+        """Add a message that the model did not generate here."""
         match message:
             case User(text) | Steering(text):
-                ids = form.user(text)
+                ids = form.user_message(text)
             case Assistant(text, phase):
-                ids = form.said(text, phase=phase)
+                ids = form.assistant_message(text, phase=phase)
             case Developer(text):
-                ids = form.developer(text)
-            case Thought(text):
-                ids = form.thought(text)
-            case Called(tool, arguments, json):
-                ids = form.call(form.canonical(tool), arguments, json=json)
-            case Returned(tool, text):
-                self.add_result(form, form.canonical(tool), text)
+                ids = form.developer_message(text)
+            case ReasoningMessage(text):
+                ids = form.reasoning_message(text)
+            case ToolCallMessage(tool, arguments, json):
+                ids = form.tool_call(form.canonical_name(tool), arguments, json=json)
+            case ToolResultMessage(tool, text):
+                self.add_result(form, form.canonical_name(tool), text)
                 return
-        if isinstance(form, OneMessage) and isinstance(message, Assistant | Thought | Called):
-            self._add_part(form, ids, isinstance(message, Thought))
+        if isinstance(form, SingleMessageFormat) and isinstance(
+            message, Assistant | ReasoningMessage | ToolCallMessage
+        ):
+            self._add_part(form, ids, isinstance(message, ReasoningMessage))
         else:
-            entry = Entry(ids, isinstance(message, Thought), role=_role(message))
+            entry = Entry(ids, isinstance(message, ReasoningMessage), role=role_of(message))
             self.entries.append(entry)
 
     def add_result(self, form: Format, recipient: str, text: str) -> None:
-        """What a call gave; ``recipient`` as the model wrote or meant it."""
-        if isinstance(form, OneMessage) and self._goes_on(self._results):
-            ids = form.further_result(self.entries.pop().ids, text)
+        """Add the result of a tool call; ``recipient`` as the model wrote or meant it."""
+        if isinstance(form, SingleMessageFormat) and self._is_last_unsaved(self._results):
+            before = self.entries.pop()
+            ids, recipient = form.append_result(before.ids, text), f"{before.recipient} {recipient}"
         else:
-            ids = form.result(recipient, text)
+            ids = form.tool_result(recipient, text)
         self._results = Entry(ids, role="result", recipient=recipient)
         self.entries.append(self._results)
 
     def add_generated(self, form: Format, ids: Sequence[int], spans: Sequence[Span]) -> None:
-        """The messages of one generation."""
-        if isinstance(form, OneMessage):
-            self._add_one(form, form.header(), ids, spans)
+        """Add the messages of one generation; ``spans``: where they are among its ``ids``."""
+        if isinstance(form, SingleMessageFormat):
+            self._add_generated_parts(form, form.message_header(), ids, spans)
             return
         for span in spans:
-            # The first message's opening stands in the prompt, not in what was generated.
+            # The opening of the first message is in the prompt, not among the generated ids.
             opening = form.open_assistant() if span.start == 0 else []
-            call = span.complete and span.kind in (Kind.TOOL, Kind.TOOL_UNKNOWN)
+            call = span.complete and span.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
             message = form.close_message([*opening, *ids[span.start : span.end]], call=call)
-            thought = span.kind is Kind.REASONING
-            self.entries.append(Entry(message, thought, span.item, "assistant"))
+            reasoning = span.kind is SegmentKind.REASONING
+            self.entries.append(Entry(message, reasoning, span.item, "assistant"))
 
-    def _goes_on(self, entry: Entry | None) -> bool:
-        """It is the last one, and not in the store yet."""
+    def _is_last_unsaved(self, entry: Entry | None) -> bool:
+        """Whether an entry is the last one and not in the store yet, so that it may change."""
         last = self.entries[-1] if self.saved < len(self.entries) else None
         return last is not None and last is entry
 
-    def _add_part(self, form: OneMessage, ids: list[int], reasoning: bool) -> None:
-        """Thoughts, texts and calls from elsewhere that follow each other are one message too."""
-        header, ending = form.header(), form.ending()
+    def _add_part(self, form: SingleMessageFormat, ids: list[int], reasoning: bool) -> None:
+        """Add reasoning, a text or a call to the last message, if it is the assistant's, or begin one.
+
+        ``ids`` are a whole message: header, body, ending. The message is kept as the entries header,
+        bodies, ending, so that a further body goes before the ending and reasoning can be dropped::
+
+            [header][body 1][ending]  ->  [header][body 1][separator + body 2][ending]
+        """
+        header, ending = form.message_header(), form.message_end()
         body = ids[len(header) : len(ids) - len(ending)]
         if not body:
             return
         if ids[: len(header)] != header or ids[len(ids) - len(ending) :] != ending:
             self.entries.append(Entry(ids, reasoning, role="assistant"))
             return
-        if self._goes_on(self._ending):
+        if self._is_last_unsaved(self._ending):
             self.entries.pop()
             if not self.entries[-1].reasoning:
-                body = form.between() + body
+                body = form.part_separator() + body
         else:
             self.entries.append(Entry(header, role="assistant"))
         self._ending = Entry(ending, role="part")
         self.entries += [Entry(body, reasoning, role="part"), self._ending]
 
-    def _add_one(
+    def _add_generated_parts(
         self, form: Format, header: list[int], ids: Sequence[int], spans: Sequence[Span]
     ) -> None:
-        """A generation that is one message: only its thoughts can go, and no part stands alone."""
+        """Add a generation that is one message, as the entries header, part …, ending.
+
+        Only its reasoning can be dropped later, which therefore is an entry of its own.
+        """
         if not spans:
             return
         parts = [list(ids[span.start : span.end]) for span in spans]
         parts[0] = form.open_assistant()[len(header) :] + parts[0]
         last = form.close_message(parts[-1], call=False)
-        kept = alike(parts[-1], last)
-        parts[-1] = last[:kept]
+        body = common_prefix_length(parts[-1], last)
+        parts[-1] = last[:body]
         self.entries.append(Entry(header, role="assistant"))
         for span, part in zip(spans, parts, strict=True):
-            self.entries.append(Entry(part, span.kind is Kind.REASONING, role="part"))
-        self.entries.append(Entry(last[kept:], role="part"))
+            self.entries.append(Entry(part, span.kind is SegmentKind.REASONING, role="part"))
+        self.entries.append(Entry(last[body:], role="part"))
 
-    def forget(self, mark: int) -> None:
-        """Everything from the entry at ``mark`` on was never said."""
+    def truncate(self, mark: int) -> None:
+        """Remove the entries from index ``mark`` on."""
         del self.entries[mark:]
         self.saved = min(self.saved, mark)
 
     def end_turn(self) -> None:
-        """The answer is whole: what was thought on the way to it goes."""
+        """Drop the reasoning, once the turn's answer is complete."""
         first = next((at for at, entry in enumerate(self.entries) if entry.reasoning), None)
         if first is None:
             return
         if self.compacted is not None:
-            gone = sum(entry.reasoning for entry in self.entries[: self.compacted.upto])
-            self.compacted = replace(self.compacted, upto=self.compacted.upto - gone)
+            dropped = sum(entry.reasoning for entry in self.entries[: self.compacted.end])
+            self.compacted = replace(self.compacted, end=self.compacted.end - dropped)
         self.saved = min(self.saved, first)
         self.entries = [entry for entry in self.entries if not entry.reasoning]
-
-
-def _role(message: Message) -> Role:
-    match message:
-        case User():
-            return "user"
-        case Steering():
-            return "steering"
-        case Developer():
-            return "developer"
-        case Returned():
-            return "result"
-        case Assistant() | Thought() | Called():
-            return "assistant"

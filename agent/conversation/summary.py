@@ -1,4 +1,4 @@
-"""The model's own summary of a part of a conversation, in pieces where that is too long for one go."""
+"""The model's own summary of a part of a conversation, chunk by chunk where that part is too long."""
 
 from __future__ import annotations
 
@@ -6,129 +6,158 @@ import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from agent import events as ev
 from agent.conversation.conversation import Entry
-from agent.engine.protocol import Finished, Prefill, Request, Sampling, Tokens, Waiting
-from agent.formats.protocol import Closed, Delta, Format, Kind, Opened, Piece, Stop
-from agent.formats.tokenizer_text import alike
-from agent.turn.usage import Measures
+from agent.engine.protocol import (
+    Finished,
+    Generation,
+    Prefill,
+    Request,
+    Sampling,
+    Tokens,
+    Waiting,
+)
+from agent.errors import AgentError
+from agent.formats.protocol import Closed, Delta, Format, Opened, ParseEvent, SegmentKind, Stop
+from agent.util.prefix import common_prefix_length
 
-if TYPE_CHECKING:
-    from agent.runtime.runtime import Runtime
-
-ASK = (
+SUMMARY_PROMPT = (
     "Before we go on: write a summary of our conversation until here. You will go on with it and"
     " see the summary alone, not the messages, so keep what I asked for and what was decided, facts,"
     " names, numbers, paths and code that still matter, what the tools found, and what is still to"
     " do. Call no tool. Answer with the summary only."
 )
-MOST = 4096
-"""Tokens that the model may write for one summary, what it thinks included."""
-REMEMBERED = 64
-"""Summaries that are kept in memory."""
-LEAST_ROOM = 64
-"""Tokens; with less of the conversation at a time there is no summing up."""
+MAX_SUMMARY_TOKENS = 4096
+"""Tokens that the model may write for one summary, reasoning included."""
+SUMMARIES_PER_CONTEXT = 6
+"""So many summaries of the longest size fit into a short context."""
+MAX_CACHED_SUMMARIES = 64
+"""Summaries that `SummaryCache` holds."""
+MIN_CHUNK_TOKENS = 64
+"""Tokens of the conversation that one generation has to be able to summarise."""
+
+Emit = Callable[[ev.Event], None]
+OnGeneration = Callable[[Finished, int, int], None]
+"""Counts a generation: its end, its output tokens, and its reasoning tokens among them."""
 
 
-class NoSummary(Exception):
-    """The model wrote none; the message is part of a sentence."""
+class NoSummaryError(AgentError):
+    """The model wrote no summary; the message is a part of a sentence."""
 
 
-class Summaries:
-    """Summaries by the very messages that they tell, for clients that resend a whole history."""
+class SummaryCache:
+    """Summaries by the ids that they summarise, for clients that resend a whole history."""
 
     def __init__(self) -> None:
         self._texts: OrderedDict[bytes, str] = OrderedDict()
 
-    def keep(self, entries: Sequence[Entry], text: str) -> None:
-        """``text`` tells what was said in ``entries``, the beginning of a conversation."""
-        *_, digest = _digests(entries)
+    def put(self, entries: Sequence[Entry], text: str) -> None:
+        """Store ``text``, the summary of ``entries``, the beginning of a conversation."""
+        *_, digest = _prefix_digests(entries)
         self._texts[digest] = text
-        while len(self._texts) > REMEMBERED:
+        while len(self._texts) > MAX_CACHED_SUMMARIES:
             self._texts.popitem(last=False)
 
-    def longest(self, entries: Sequence[Entry], places: Sequence[int]) -> tuple[int, str] | None:
-        """The last of these places before which everything is summarised, and the summary."""
-        digests = list(_digests(entries)) if self._texts else []
-        for place in reversed(places) if digests else ():
-            if (text := self._texts.get(digests[place - 1])) is not None:
-                return place, text
+    def longest_prefix(
+        self, entries: Sequence[Entry], ends: Sequence[int]
+    ) -> tuple[int, str] | None:
+        """The last of ``ends`` (indexes > 0, ascending) with a summary of all before it, and that."""
+        digests = list(_prefix_digests(entries)) if self._texts else []
+        for end in reversed(ends) if digests else ():
+            if (text := self._texts.get(digests[end - 1])) is not None:
+                return end, text
         return None
 
 
-def _digests(entries: Sequence[Entry]) -> Iterator[bytes]:
-    """After each entry: of all ids until there."""
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """The loaded model, as compaction and summaries use it."""
+
+    format: Format
+    context_length: int
+    generate: Callable[[Request], Generation]
+    """Starts a generation. Raises EngineError."""
+    summaries: SummaryCache
+
+
+def _prefix_digests(entries: Sequence[Entry]) -> Iterator[bytes]:
+    """After each entry: the digest of all ids up to its end."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(array("i", [len(entry.ids), *entry.ids]).tobytes())
         yield digest.digest()
 
 
-def most(context: int) -> int:
+def summary_tokens(context_length: int) -> int:
     """Tokens that a summary may take of a context of this length."""
-    return min(MOST, context // 6)
+    return min(MAX_SUMMARY_TOKENS, context_length // SUMMARIES_PER_CONTEXT)
 
 
 async def summarise(
-    runtime: Runtime,
+    generator: Generator,
     head: Sequence[int],
-    old: Sequence[Entry],
-    message: Callable[[str], list[int]],
+    entries: Sequence[Entry],
+    render_summary: Callable[[str], list[int]],
     sampling: Sampling,
-    emit: Callable[[ev.Event], None],
-    measures: Measures,
+    emit: Emit,
+    on_generation: OnGeneration,
 ) -> str:
-    """What was said in ``old``, after ``head``. Raises NoSummary, EngineError.
+    """Have the model summarise ``entries``, which follow ``head`` in the prompt.
 
-    Head and messages are the conversation's own, so that the engine has most of them in memory.
-    ``message``: a summary as a message; each further piece is summarised together with it.
-    ``measures``: where the generations are counted.
+    The prompts begin as the conversation's own do, so most of them is in the engine's memory already.
+    Entries that do not fit into the context are summarised chunk by chunk, each chunk together with the
+    summary of those before it. ``render_summary``: a summary's text as the ids of a message.
+    Raises NoSummaryError, EngineError.
     """
-    form, length = runtime.format, most(runtime.context_length)
-    ask = form.user(ASK) + form.open_assistant()
-    text, units = "", list(_units(old))
+    form, length = generator.format, summary_tokens(generator.context_length)
+    question = form.user_message(SUMMARY_PROMPT) + form.open_assistant()
+    text, units = "", list(_units(entries))
     while units:
-        before = [*head, *(message(text) if text else [])]
-        room = runtime.context_length - len(before) - len(ask) - length
-        if room < LEAST_ROOM:
-            raise NoSummary("the instructions and tools fill the context")
-        piece: list[int] = []
-        while units and (not piece or len(piece) + _size(units[0]) <= room):
+        before = [*head, *(render_summary(text) if text else [])]
+        room = generator.context_length - len(before) - len(question) - length
+        if room < MIN_CHUNK_TOKENS:
+            raise NoSummaryError("the instructions and tools fill the context")
+        chunk: list[int] = []
+        while units and (not chunk or len(chunk) + _size(units[0]) <= room):
             unit = units.pop(0)
-            longest = room // len(unit)
+            limit = room // len(unit)
             for entry in unit:
-                whole = len(entry.ids) <= longest or _size(unit) <= room
-                piece += entry.ids if whole else shortened(form, entry, longest)
-        request = Request([*before, *piece, *ask], length, form.stop, _plain(sampling))
-        text = await _write(runtime, request, emit, measures)
+                fits = len(entry.ids) <= limit or _size(unit) <= room
+                chunk += entry.ids if fits else shorten_entry(form, entry, limit)
+        request = Request(
+            [*before, *chunk, *question], length, form.stop_ids, _without_penalties(sampling)
+        )
+        text = await _generate_summary(generator, request, emit, on_generation)
     return text
 
 
-def _plain(sampling: Sampling) -> Sampling:
-    """Without the penalties and biases that are meant for an answer."""
+def _without_penalties(sampling: Sampling) -> Sampling:
+    """The same without the penalties and biases, which are meant for an answer."""
     s = sampling
     return Sampling(s.temperature, s.top_k, s.top_p, s.min_p, s.seed)
 
 
-def shortened(form: Format, entry: Entry, most: int, where: str = "") -> list[int]:
-    """Beginning and end of a long message, in about ``most`` tokens, and what was cut between them.
+def shorten_entry(form: Format, entry: Entry, limit: int, note: str = "") -> list[int]:
+    """Beginning and end of a long message, in about ``limit`` tokens, and a mark of the cut between.
 
-    ``where``: what else the mark says, such as where the whole is.
+    ``note``: what the mark says besides the number of tokens, such as where the full text is.
     """
-    empty = form.user("") if entry.recipient is None else form.result(entry.recipient, "")
-    header = alike(entry.ids, empty)
-    first, last = max(2 * most // 3, header), most // 3
-    gone = len(entry.ids) - first - last
-    mark = form.plain(f" [… {gone:,} tokens were cut here to make room{where} …] ")
-    if gone <= len(mark):
+    empty = (
+        form.user_message("") if entry.recipient is None else form.tool_result(entry.recipient, "")
+    )
+    header = common_prefix_length(entry.ids, empty)
+    first, last = max(2 * limit // 3, header), limit // 3
+    dropped = len(entry.ids) - first - last
+    mark = form.encode_text(f" [… {dropped:,} tokens were cut here to make room{note} …] ")
+    if dropped <= len(mark):
         return entry.ids
     return [*entry.ids[:first], *mark, *entry.ids[len(entry.ids) - last :]]
 
 
 def _units(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """What stands together: a call and its results, the parts of a message."""
+    """Groups of entries that stay together: a call and its results, the parts of a message."""
     unit: list[Entry] = []
     for entry in entries:
         if unit and entry.role not in ("result", "part"):
@@ -143,14 +172,14 @@ def _size(entries: Sequence[Entry]) -> int:
     return sum(len(entry.ids) for entry in entries)
 
 
-async def _write(
-    runtime: Runtime, request: Request, emit: Callable[[ev.Event], None], measures: Measures
+async def _generate_summary(
+    generator: Generator, request: Request, emit: Emit, on_generation: OnGeneration
 ) -> str:
-    """One generation's answer. Raises NoSummary, EngineError."""
-    parser = runtime.format.parser(None)
-    pieces: list[Piece] = []
+    """One generation's final text. Raises NoSummaryError, EngineError."""
+    parser = generator.format.parser(None)
+    parsed: list[ParseEvent] = []
     end: Finished | None = None
-    generation = runtime.generate(request)
+    generation = generator.generate(request)
     try:
         async for event in generation:
             match event:
@@ -158,43 +187,42 @@ async def _write(
                     emit(ev.AgentPrefill(done=done, total=total, cached=cached))
                 case Waiting(message):
                     emit(ev.AgentNotice(level="info", message=message))
-                case Tokens(ids) if not any(isinstance(piece, Stop) for piece in pieces[-8:]):
-                    pieces += parser.feed(ids)
-                    if any(isinstance(piece, Stop) for piece in pieces[-8:]):
+                case Tokens(ids) if not any(isinstance(e, Stop) for e in parsed[-8:]):
+                    parsed += parser.feed(ids)
+                    if any(isinstance(e, Stop) for e in parsed[-8:]):
                         generation.cancel()
                 case Finished(output_tokens=output):
                     end = event
-                    measures.generated(end, output, _thought(pieces))
+                    on_generation(end, output, _reasoning_tokens(parsed))
     finally:
         generation.cancel()
-    pieces += parser.finish()
-    text, complete = _answer(pieces)
+    parsed += parser.finish()
+    text, complete = _final_text(parsed)
     if not complete or (end is not None and end.reason in ("length", "context")):
-        raise NoSummary("the summary became too long")
+        raise NoSummaryError("the summary became too long")
     if not text:
-        raise NoSummary("the model wrote no summary")
+        raise NoSummaryError("the model wrote no summary")
     return text
 
 
-def _thought(pieces: Sequence[Piece]) -> int:
-    """Tokens of reasoning."""
-    kinds = [piece.kind for piece in pieces if isinstance(piece, Opened)]
-    sizes = [piece.tokens for piece in pieces if isinstance(piece, Closed)]
+def _reasoning_tokens(parsed: Sequence[ParseEvent]) -> int:
+    kinds = [event.kind for event in parsed if isinstance(event, Opened)]
+    sizes = [event.tokens for event in parsed if isinstance(event, Closed)]
     pairs = zip(kinds, sizes, strict=False)
-    return sum(size for kind, size in pairs if kind is Kind.REASONING)
+    return sum(size for kind, size in pairs if kind is SegmentKind.REASONING)
 
 
-def _answer(pieces: Sequence[Piece]) -> tuple[str, bool]:
-    """The text of the final messages, and whether they are whole."""
+def _final_text(parsed: Sequence[ParseEvent]) -> tuple[str, bool]:
+    """The text of the final messages, and whether all of them are complete."""
     chunks: list[str] = []
-    kind, complete = Kind.FINAL, True
-    for piece in pieces:
-        match piece:
+    kind, all_complete = SegmentKind.FINAL, True
+    for event in parsed:
+        match event:
             case Opened(kind=kind):
-                if kind is Kind.FINAL and chunks:
+                if kind is SegmentKind.FINAL and chunks:
                     chunks.append("\n\n")
-            case Delta(text) if kind is Kind.FINAL:
+            case Delta(text) if kind is SegmentKind.FINAL:
                 chunks.append(text)
-            case Closed(complete=whole):
-                complete = complete and (whole or kind is not Kind.FINAL)
-    return "".join(chunks).strip(), complete
+            case Closed(complete=complete):
+                all_complete = all_complete and (complete or kind is not SegmentKind.FINAL)
+    return "".join(chunks).strip(), all_complete

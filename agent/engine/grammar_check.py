@@ -1,7 +1,8 @@
-"""Run as a program: can this grammar be compiled, within a second of the processor's time?
+"""Checks in a child process whether a grammar compiles within a second of CPU time.
 
-A client's grammar may keep llguidance busy without end. Here it may: the process has limits, and who
-started it goes on. Reads Lark from stdin; exit code 0, or 1 with the reason on stdout.
+A client's grammar may keep llguidance busy forever or exhaust the memory. Here only the child does
+so, which has limits of both. The child is this file, run as a program: it reads Lark from stdin and
+exits with 0, or with 1 and the reason on stdout.
 """
 
 from __future__ import annotations
@@ -10,35 +11,35 @@ import subprocess
 import sys
 from pathlib import Path
 
-SECONDS = 1
-"""Of the processor."""
-PATIENCE = 20.0
-"""Seconds of the clock, on a machine that is busy."""
-MEMORY = 1 << 30
-"""Bytes of address space that it may take."""
+GRAMMAR_CPU_SECONDS = 1
+"""CPU time of the child, in seconds (RLIMIT_CPU)."""
+CHECK_TIMEOUT_SECONDS = 20.0
+"""Time that the child may take on a busy machine, in seconds."""
+MAX_ADDRESS_SPACE_BYTES = 1 << 30
+"""Bytes of address space that the child may take (RLIMIT_AS)."""
 
 
-def vet(lark: str) -> str | None:
-    """Why the grammar cannot be used; None: it can. Blocks."""
+def check_grammar(lark: str) -> str | None:
+    """Return why a Lark grammar cannot be used, None if it can. Blocks."""
     command = [sys.executable, "-I", str(Path(__file__))]
     try:
-        done = subprocess.run(
+        child = subprocess.run(
             command, input=lark, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            timeout=PATIENCE, encoding="utf-8", errors="replace",
+            timeout=CHECK_TIMEOUT_SECONDS, encoding="utf-8", errors="replace",
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "it takes too long to compile"
-    match done.returncode:
+    match child.returncode:
         case 0:
             return None
         case 1:
-            return done.stdout.strip() or "it cannot be compiled"
+            return child.stdout.strip() or "it cannot be compiled"
         case _:
-            return f"it takes more than {SECONDS} s or too much memory to compile"
+            return f"it takes more than {GRAMMAR_CPU_SECONDS} s or too much memory to compile"
 
 
-class _Bytes:
-    """A vocabulary of single bytes: what a grammar costs to compile hardly depends on it."""
+class _ByteTokenizer:
+    """A vocabulary of single bytes: the cost of compiling hardly depends on the vocabulary."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -53,11 +54,11 @@ class _Bytes:
 def _main() -> int:
     import resource
 
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (GRAMMAR_CPU_SECONDS, GRAMMAR_CPU_SECONDS + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_SPACE_BYTES, MAX_ADDRESS_SPACE_BYTES))
     from llguidance import LLMatcher, LLTokenizer
 
-    tokenizer = LLTokenizer(_Bytes(), slices=[])  # type: ignore[arg-type]
+    tokenizer = LLTokenizer(_ByteTokenizer(), slices=[])  # type: ignore[arg-type]
     lark = LLMatcher.grammar_from_lark(sys.stdin.read())
     matcher = LLMatcher(tokenizer, lark, log_level=0)
     if not matcher.is_error():

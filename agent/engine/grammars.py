@@ -1,8 +1,20 @@
-"""What may be said next, by a grammar over the model's own tokens (llguidance).
+"""Compiles grammars over a model's own tokens, and matches text against them (llguidance).
 
-A vocabulary's grammars are compiled in one thread in the background: the first one also builds the
-tokenizer there (a second for 200,000 tokens). Nothing that a grammar holds can stop the process: its
-length is limited here, the work that it causes by llguidance.
+A grammar (JSON Schema, Lark or regular expression) is compiled once for each vocabulary; each text
+that has to match it gets a Matcher, which says which tokens may come next
+(https://github.com/guidance-ai/llguidance, docs/syntax.md).
+
+One thread compiles all grammars of a vocabulary, in the background and in the order in which they
+were submitted. The first one also builds the tokenizer there (a second for 200,000 tokens), so
+nothing but that thread may touch it, and a burst of schemas takes one core and not all of them.
+Everything that the thread does is a job of its queue, so a job must never wait for another one:
+``submit_first_usable`` runs a job that itself needs a compiled grammar, and compiles it in place
+(`_compile_inline`) instead of submitting it and waiting for a job behind its own. If that grammar
+is already in the queue it is compiled twice, which costs time but cannot deadlock.
+
+No grammar can stop the process: its length is limited here, the work that it causes by llguidance,
+and what could overflow a stack or take forever is tried in a process of its own first
+(`grammar_check`).
 """
 
 from __future__ import annotations
@@ -16,62 +28,69 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
+from agent.engine.grammar_check import check_grammar
+from agent.engine.protocol import EngineBusyError
+from agent.errors import AgentError
 
-from agent.engine.grammar_check import vet
-from agent.engine.protocol import Busy
+# numpy takes 40 ms to import, and a turn's first events need no masks.
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-WHITESPACE = r"( |\n[ \t]{0,32})?"
-"""Between a JSON text's parts: none, a space, or a new line with its indent, but no endless run."""
-LONGEST = 100_000
-"""Characters of a grammar; those of the worst kind then compile within a second."""
-SMALL = 16_000
-"""Characters of a JSON Schema up to which it cannot be so deep that it overflows a stack; longer ones
-are tried out in a process of their own first."""
-SYMBOLS = 50_000
-"""Of a compiled grammar, for the same reason."""
-PATTERNS = 40
-"""Where ``allOf`` can combine them: llguidance's limits do not count that work, which explodes."""
-KEPT = 512
-"""Compiled grammars that are remembered."""
-FEW = 32
-"""So few bytes of a mask are looked at alone."""
-DIGITS = 400
-"""In a row: more than any double has that is written out, so a number of JSON ends there; schemas
-without bounds would let it go on for ever."""
-WAITING = 64
-"""Grammars that turns may wait for at once; one may take a second."""
+    TokenIds = npt.NDArray[np.intp]
+    """Token ids, (n,) intp, ascending."""
 
-Ids = npt.NDArray[np.intp]
+JSON_WHITESPACE_PATTERN = r"( |\n[ \t]{0,32})?"
+"""White space between a JSON text's parts: none, a space, or a new line with its indent; no endless
+run."""
+MAX_GRAMMAR_CHARACTERS = 100_000
+"""Length of a grammar; the worst of this length compile within a second."""
+MAX_UNCHECKED_CHARACTERS = 16_000
+"""Length of a JSON Schema up to which it cannot be so deep that it overflows a stack; longer ones
+are tried in a process of their own first."""
+MAX_GRAMMAR_SYMBOLS = 50_000
+"""Symbols of a compiled grammar (llguidance's max_grammar_size): also for a second of
+compilation."""
+MAX_ALLOF_PATTERNS = 40
+"""Patterns of a schema with ``allOf``, which can combine them: llguidance's limits do not count
+that work, which grows exponentially."""
+MAX_CACHED_GRAMMARS = 512
+"""Compiled grammars that are cached; the least recently used one goes first."""
+SPARSE_MASK_BYTES = 32
+"""Nonzero bytes of a mask up to which Python finds the bits faster than numpy."""
+MAX_CONSECUTIVE_DIGITS = 400
+"""Digits in a row after which a JSON number must end: more than any double has when written out. A
+schema without bounds would let a model write digits forever."""
+MAX_AWAITED_GRAMMARS = 64
+"""Grammars that turns may wait for at once; each may take a second."""
 
 
-class GrammarError(Exception):
+class GrammarError(AgentError):
     """A grammar cannot be used; the message is a part of a sentence that says why."""
 
 
-class Unsatisfiable(GrammarError):
-    """No text has the form."""
+class UnsatisfiableGrammarError(GrammarError):
+    """No text matches the grammar."""
 
-    def __init__(self, why: str = "") -> None:
-        super().__init__(f"no text can satisfy it{why and f' ({why})'}")
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(f"no text can satisfy it{reason and f' ({reason})'}")
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A form that a text has to have."""
+    """The source of a grammar."""
 
     syntax: Literal["json", "lark", "regex"]
     text: str
-    """A JSON Schema's text, a Lark grammar with ``start``, or a regular expression."""
-    ours: bool = False
-    """Written by this program: it need not be tried out first."""
+    """A JSON Schema's text, a Lark grammar with the rule ``start``, or a regular expression."""
+    trusted: bool = False
+    """Written by this program: it needs no check before it is compiled."""
 
     @classmethod
-    def of_schema(cls, schema: Mapping[str, Any] | bool) -> Grammar:
-        """Raises GrammarError."""
+    def from_schema(cls, schema: Mapping[str, Any] | bool) -> Grammar:
+        """Make a grammar of the JSON texts that are valid by a JSON Schema. Raises GrammarError."""
         try:
             return cls("json", json.dumps({} if schema is True else schema))
         except RecursionError:
@@ -80,289 +99,317 @@ class Grammar:
             raise GrammarError(f"it is not JSON ({error})") from None
 
     @classmethod
-    def of_arguments(cls, schema: Mapping[str, Any]) -> Grammar:
-        """A call's arguments are an object, where the schema leaves that open. Raises GrammarError."""
+    def from_argument_schema(cls, schema: Mapping[str, Any]) -> Grammar:
+        """Make a grammar of a call's arguments: an object, where the schema leaves that open.
+        Raises GrammarError."""
         kind = schema.get("type")
         is_open = kind is None or (isinstance(kind, list) and "object" in kind)
-        return cls.of_schema({**schema, "type": "object"} if is_open else schema)
+        return cls.from_schema({**schema, "type": "object"} if is_open else schema)
 
 
 ANY_OBJECT = Grammar("json", '{"type": "object"}')
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
-    """A vocabulary: each id's bytes, and the ids that are more than their text."""
+class TokenBytes:
+    """A vocabulary: the bytes of each id, and the ids that are special tokens."""
 
     tokens: list[bytes]
-    specials: frozenset[int]
+    special_ids: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
-    """What of a vocabulary numbers are made of."""
+class DigitTokens:
+    """The tokens of a vocabulary that JSON numbers are made of."""
 
-    digits: Mapping[int, int]
-    """How many each id has that is nothing else."""
-    quote: int
-    """What may end a string, but comes in no number."""
+    digit_counts: Mapping[int, int]
+    """Number of digits by id, of the tokens that are digits only."""
+    quote_id: int
+    """The token ``"``, which may come next inside a string but never inside a number; -1: none."""
 
     @classmethod
-    def of(cls, tokens: Sequence[bytes]) -> Numbers:
+    def from_tokens(cls, tokens: Sequence[bytes]) -> DigitTokens:
+        """Find them in the bytes of each id."""
         digits = {id: len(text) for id, text in enumerate(tokens) if text.isdigit()}
         return cls(digits, tokens.index(b'"') if b'"' in tokens else -1)
 
 
-NO_NUMBERS = Numbers({}, -1)
+NO_DIGIT_TOKENS = DigitTokens({}, -1)
 
 
 class Matcher:
-    """One text as it is written under a grammar."""
+    """Matches one text against a grammar, token by token."""
 
-    def __init__(self, matcher: Any, never: int, numbers: Numbers) -> None:
-        """`never`: the end, of which the text's surroundings decide."""
-        self._matcher, self._never, self._numbers = matcher, never, numbers
-        self._digits = 0
-        """So many stand at the end of the text."""
+    def __init__(self, matcher: Any, end_id: int, digit_tokens: DigitTokens) -> None:
+        """`end_id`: llguidance's end token, which is never allowed: the markup around the text ends
+        it."""
+        self._matcher, self._end_id, self._digit_tokens = matcher, end_id, digit_tokens
+        self._trailing_digits = 0
+        """Number of digits at the end of the text."""
 
     @property
     def complete(self) -> bool:
-        """The text may end here."""
+        """Whether the text may end here."""
         return bool(self._matcher.is_accepting())
 
     def accept(self, token: int) -> bool:
-        """The token comes next, if it may; else nothing has changed."""
-        more = self._numbers.digits.get(token, 0)
-        if more and self._digits >= DIGITS and token not in self.allowed():
+        """Append the token and return True, if it may come next; else change nothing."""
+        digits = self._digit_tokens.digit_counts.get(token, 0)
+        if (
+            digits
+            and self._trailing_digits >= MAX_CONSECUTIVE_DIGITS
+            and token not in self.allowed()
+        ):
             return False
         if not self._matcher.try_consume_tokens([token]):
             return False
-        self._digits = self._digits + more if more else 0
+        self._trailing_digits = self._trailing_digits + digits if digits else 0
         return True
 
-    def allowed(self) -> Ids:
-        """Exactly the ids that may come next, ascending. None, where work became too much."""
-        ids = self._fitting()
-        return ids if self._digits < DIGITS else self._without_digits(ids)
+    def allowed(self) -> TokenIds:
+        """Return exactly the ids that may come next; none, if llguidance's work limit was
+        exceeded."""
+        ids = self._grammar_ids()
+        return ids if self._trailing_digits < MAX_CONSECUTIVE_DIGITS else self._without_digits(ids)
 
-    def _without_digits(self, ids: Ids) -> Ids:
-        """Unless they stand in a string, or nothing else may come."""
-        if self._numbers.quote in ids:
+    def _without_digits(self, ids: TokenIds) -> TokenIds:
+        """Remove the digits, unless the text is inside a string or nothing else may come."""
+        import numpy as np
+
+        if self._digit_tokens.quote_id in ids:
             return ids
-        left = np.setdiff1d(ids, np.fromiter(self._numbers.digits, np.intp))
-        return left if len(left) or self.complete else ids
+        rest = np.setdiff1d(ids, np.fromiter(self._digit_tokens.digit_counts, np.intp))
+        return rest if len(rest) or self.complete else ids
 
-    def _fitting(self) -> Ids:
+    def _grammar_ids(self) -> TokenIds:
+        """Return the ids that the grammar allows, from llguidance's mask of one bit per id."""
+        import numpy as np
+
         if self._matcher.is_stopped():
             return np.empty(0, np.intp)
         mask = self._matcher.compute_bitmask()
         bits = np.frombuffer(mask, np.uint8)
-        some = (bits != 0).nonzero()[0]
-        if len(some) > FEW:
-            ids: Ids = np.unpackbits(bits, bitorder="little").view(np.bool_).nonzero()[0]
-            return ids.compress(ids != self._never)
-        # Of a few, Python finds the bits sooner than numpy.
-        eights = (range(byte << 3, (byte << 3) + 8) for byte in some.tolist())
-        few = [i for eight in eights for i in eight if mask[i >> 3] >> (i & 7) & 1]
-        return np.array([i for i in few if i != self._never], np.intp)
+        nonzero = (bits != 0).nonzero()[0]
+        if len(nonzero) > SPARSE_MASK_BYTES:
+            ids: TokenIds = np.unpackbits(bits, bitorder="little").view(np.bool_).nonzero()[0]
+            return ids.compress(ids != self._end_id)
+        octets = (range(byte << 3, (byte << 3) + 8) for byte in nonzero.tolist())
+        few = [i for octet in octets for i in octet if mask[i >> 3] >> (i & 7) & 1]
+        return np.array([i for i in few if i != self._end_id], np.intp)
 
 
-class Compiled:
-    """A grammar on a vocabulary, ready for any number of texts."""
+class CompiledGrammar:
+    """A grammar compiled for a vocabulary, ready for any number of texts."""
 
     def __init__(
-        self, matcher: Any, never: int, numbers: Numbers, body: str, unenforced: str | None
+        self,
+        matcher: Any,
+        end_id: int,
+        digit_tokens: DigitTokens,
+        lark_body: str,
+        unenforced: str | None,
     ) -> None:
-        self._matcher, self._never, self._numbers = matcher, never, numbers
-        self.body = body
-        """The grammar as the right side of a Lark rule, where it is a JSON Schema's."""
+        self._matcher, self._end_id, self._digit_tokens = matcher, end_id, digit_tokens
+        self.lark_body = lark_body
+        """The right side of a Lark rule that is this grammar; only for a JSON Schema."""
         self.unenforced = unenforced
-        """What of it cannot be enforced, in llguidance's words; None: nothing."""
+        """Which part of the grammar is not enforced, in llguidance's words; None: nothing."""
 
-    def begin(self) -> Matcher:
-        return Matcher(self._matcher.deep_copy(), self._never, self._numbers)
+    def new_matcher(self) -> Matcher:
+        """Start matching a text."""
+        return Matcher(self._matcher.deep_copy(), self._end_id, self._digit_tokens)
 
 
-class Grammars:
-    """The grammars on one vocabulary; one for each of the process's models."""
+class GrammarCompiler:
+    """Compiles and caches the grammars of one vocabulary; there is one for each loaded model."""
 
-    def __init__(self, spelling: Callable[[], Spelling]) -> None:
-        """``spelling`` is called when the first grammar is needed, in the background."""
-        self._spelling = spelling
+    def __init__(self, token_bytes: Callable[[], TokenBytes]) -> None:
+        """``token_bytes`` is called when the first grammar is compiled, in the background."""
+        self.max_awaited = MAX_AWAITED_GRAMMARS
+        """Grammars that `wait_compiled` lets wait at once."""
+        self._token_bytes = token_bytes
         self._thread = ThreadPoolExecutor(1, "grammars")
-        self._compiled: OrderedDict[Grammar, Future[Compiled]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._futures: OrderedDict[Grammar, Future[CompiledGrammar]] = OrderedDict()
+        self._lock = threading.Lock()  # turns and the engine's thread submit grammars
         self._awaited = 0
         self._tokenizer: Any = None
-        self._numbers = NO_NUMBERS
+        self._digit_tokens = NO_DIGIT_TOKENS
 
-    def compile(self, grammar: Grammar) -> Future[Compiled]:
-        """Begin with it, or what came of it before: Compiled, or GrammarError."""
-        with self._lock:  # turns and the engine's thread ask
-            if (found := self._compiled.get(grammar)) is None:
-                found = self._thread.submit(self._compile, grammar)
-                self._remember(grammar, found)
-            self._compiled.move_to_end(grammar)
-            return found
-
-    def known(self, grammar: Grammar) -> Future[Compiled] | None:
-        """What came of it, where it was begun with: code of python's is held to nothing."""
+    def submit(self, grammar: Grammar) -> Future[CompiledGrammar]:
+        """Start compiling a grammar, unless it is cached; the future has a CompiledGrammar or
+        GrammarError."""
         with self._lock:
-            return self._compiled.get(grammar)
+            if (future := self._futures.get(grammar)) is None:
+                future = self._thread.submit(self._compile, grammar)
+                self._cache(grammar, future)
+            self._futures.move_to_end(grammar)
+            return future
 
-    async def compiled(self, grammar: Grammar) -> Compiled:
-        """The same, waited for. Raises GrammarError, or Busy where too many wait already."""
+    def submitted(self, grammar: Grammar) -> Future[CompiledGrammar] | None:
+        """Return the future of a grammar that was submitted before and is still cached, else
+        None."""
         with self._lock:
-            if self._awaited >= WAITING and grammar not in self._compiled:
-                raise Busy("Too many JSON Schemas are being compiled: try again later.")
+            return self._futures.get(grammar)
+
+    async def wait_compiled(self, grammar: Grammar) -> CompiledGrammar:
+        """Submit a grammar and wait for it. Raises GrammarError, or EngineBusyError where too many
+        wait already."""
+        with self._lock:
+            if self._awaited >= self.max_awaited and grammar not in self._futures:
+                raise EngineBusyError("Too many JSON Schemas are being compiled: try again later.")
             self._awaited += 1
-        found = self.compile(grammar)
-        found.add_done_callback(self._came)  # also where nobody waits for it any more
-        return await asyncio.shield(asyncio.wrap_future(found))
+        future = self.submit(grammar)
+        future.add_done_callback(self._on_done)  # also if this caller is cancelled
+        return await asyncio.shield(asyncio.wrap_future(future))
 
-    def _came(self, _: Future[Compiled]) -> None:
+    def _on_done(self, _: Future[CompiledGrammar]) -> None:
         with self._lock:
             self._awaited -= 1
 
-    def first(self, *made: Callable[[], Grammar]) -> Future[Compiled]:
-        """The first of these that can be used. They are made in the background, when all that was
-        asked for before is done."""
-        return self._thread.submit(self._first, made)
+    def submit_first_usable(self, *factories: Callable[[], Grammar]) -> Future[CompiledGrammar]:
+        """Compile the first of some grammars that can be used; the last one's error is raised if
+        none can.
 
-    def _first(self, made: Sequence[Callable[[], Grammar]]) -> Compiled:
-        *others, last = made
-        for make in others:
+        The factories are called in the compiling thread, after all grammars that were submitted
+        before.
+        """
+        return self._thread.submit(self._compile_first_usable, factories)
+
+    def _compile_first_usable(self, factories: Sequence[Callable[[], Grammar]]) -> CompiledGrammar:
+        *preferred, last = factories
+        for make in preferred:
             with suppress(GrammarError):
-                return self._now(make())
-        return self._now(last())
+                return self._compile_inline(make())
+        return self._compile_inline(last())
 
-    def _now(self, grammar: Grammar) -> Compiled:
-        """In the grammars' thread, which must not wait for one that waits for it."""
+    def _compile_inline(self, grammar: Grammar) -> CompiledGrammar:
+        """Compile within a job of the compiling thread, which must not wait for a later job."""
         with self._lock:
-            found = self._compiled.get(grammar)
-        if found is None or not found.done():
-            found = Future()
+            future = self._futures.get(grammar)
+        if future is None or not future.done():
+            future = Future()
             try:
-                found.set_result(self._compile(grammar))
+                future.set_result(self._compile(grammar))
             except GrammarError as error:
-                found.set_exception(error)
+                future.set_exception(error)
             with self._lock:
-                self._remember(grammar, found)
-        return found.result()
+                self._cache(grammar, future)
+        return future.result()
 
-    def _remember(self, grammar: Grammar, found: Future[Compiled]) -> None:
-        self._compiled[grammar] = found
-        if len(self._compiled) > KEPT:
-            self._compiled.popitem(last=False)
+    def _cache(self, grammar: Grammar, future: Future[CompiledGrammar]) -> None:
+        self._futures[grammar] = future
+        if len(self._futures) > MAX_CACHED_GRAMMARS:
+            self._futures.popitem(last=False)
 
-    def _compile(self, grammar: Grammar) -> Compiled:
-        if len(grammar.text) > LONGEST and not grammar.ours:
-            raise GrammarError(f"it is longer than {LONGEST:,} characters")
-        if '"allOf"' in grammar.text and grammar.text.count('"pattern"') > PATTERNS:
-            raise GrammarError(f"it has allOf and more than {PATTERNS} patterns")
-        self._build()
+    def _compile(self, grammar: Grammar) -> CompiledGrammar:
+        if len(grammar.text) > MAX_GRAMMAR_CHARACTERS and not grammar.trusted:
+            raise GrammarError(f"it is longer than {MAX_GRAMMAR_CHARACTERS:,} characters")
+        if '"allOf"' in grammar.text and grammar.text.count('"pattern"') > MAX_ALLOF_PATTERNS:
+            raise GrammarError(f"it has allOf and more than {MAX_ALLOF_PATTERNS} patterns")
+        self._build_tokenizer()
         try:
             if grammar.syntax != "json":
-                return self._begun(_lark(grammar), safe=grammar.ours, is_json=grammar.ours)
-            safe = len(grammar.text) <= SMALL
+                lark = _grammar_to_lark(grammar)
+                return self._compile_lark(lark, safe=grammar.trusted, is_json=grammar.trusted)
+            safe = len(grammar.text) <= MAX_UNCHECKED_CHARACTERS
             try:
-                return self._begun(_json(grammar.text), safe=safe)
-            except Unsatisfiable:
+                return self._compile_lark(_schema_to_lark(grammar.text), safe=safe)
+            except UnsatisfiableGrammarError:
                 raise
             except GrammarError as error:
-                return self._relaxed(grammar.text, str(error), safe)
+                return self._compile_relaxed(grammar.text, str(error), safe)
         except RecursionError:
             raise GrammarError("it is nested too deeply") from None
 
-    def _relaxed(self, schema: str, why: str, safe: bool) -> Compiled:
-        """What can be enforced of a schema, at the least an object where it wants one."""
-        attempts = [(_json(schema, lenient=True), safe)]
+    def _compile_relaxed(self, schema: str, reason: str, safe: bool) -> CompiledGrammar:
+        """Compile what llguidance can enforce of a schema, or at least that it is an object."""
+        attempts = [(_schema_to_lark(schema, lenient=True), safe)]
         value = json.loads(schema)
         if isinstance(value, dict) and value.get("type") == "object":
-            attempts.append((_json(ANY_OBJECT.text), True))
+            attempts.append((_schema_to_lark(ANY_OBJECT.text), True))
         for lark, safe in attempts:
             try:
-                return self._begun(lark, unenforced=why, safe=safe)
+                return self._compile_lark(lark, unenforced=reason, safe=safe)
             except GrammarError:
                 continue
-        raise GrammarError(why)
+        raise GrammarError(reason)
 
-    def _build(self) -> None:
+    def _build_tokenizer(self) -> None:
         if self._tokenizer is not None:
             return
-        from llguidance import LLTokenizer
+        from llguidance import LLTokenizer  # here, since most runs need no grammar
 
-        spelling = self._spelling()
-        self._numbers = Numbers.of(spelling.tokens)
-        # With one slice, for what stands in strings, masks there take 0.05 ms instead of 1.4; all that
-        # llguidance suggests would nearly double the time that the building holds the interpreter.
-        wrapped: Any = _Wrapped(spelling)
-        self._tokenizer = LLTokenizer(wrapped, slices=[_IN_STRINGS])
+        vocabulary = self._token_bytes()
+        self._digit_tokens = DigitTokens.from_tokens(vocabulary.tokens)
+        # With one slice, for the content of strings, masks there take 0.05 ms instead of 1.4; all
+        # slices that llguidance suggests would nearly double the time that building holds the GIL.
+        wrapped: Any = _LlguidanceTokenizer(vocabulary)
+        self._tokenizer = LLTokenizer(wrapped, slices=[_STRING_CONTENT_SLICE])
 
-    def _begun(
+    def _compile_lark(
         self, lark: str, unenforced: str | None = None, *, safe: bool, is_json: bool = True
-    ) -> Compiled:
-        """One that is not known to be safe is tried out first. Raises GrammarError."""
-        if not safe and (why := vet(lark)):
-            raise _error(why)
+    ) -> CompiledGrammar:
+        """Compile Lark, after a check if it is not known to be safe. Raises GrammarError."""
+        if not safe and (reason := check_grammar(lark)):
+            raise _grammar_error(reason)
         from llguidance import LLMatcher, LLParserLimits
 
-        limits = LLParserLimits(max_grammar_size=SYMBOLS, verbose_errors=False)
+        limits = LLParserLimits(max_grammar_size=MAX_GRAMMAR_SYMBOLS, verbose_errors=False)
         matcher = LLMatcher(
             self._tokenizer, LLMatcher.grammar_from_lark(lark), log_level=0, limits=limits
         )
         if matcher.is_error():
-            raise _error(matcher.get_error())
-        never = self._tokenizer.eos_token
-        body = lark.removeprefix(_ANY_TOKENS).removeprefix("start: ")
-        numbers = self._numbers if is_json else NO_NUMBERS
-        compiled = Compiled(matcher, never, numbers, body, unenforced)
-        first = compiled.begin()
+            raise _grammar_error(matcher.get_error())
+        end_id = self._tokenizer.eos_token
+        lark_body = lark.removeprefix(_NO_FORCING).removeprefix("start: ")
+        digit_tokens = self._digit_tokens if is_json else NO_DIGIT_TOKENS
+        compiled = CompiledGrammar(matcher, end_id, digit_tokens, lark_body, unenforced)
+        first = compiled.new_matcher()
         if not (first.complete or len(first.allowed())):
-            raise Unsatisfiable
+            raise UnsatisfiableGrammarError
         return compiled
 
 
-class _Wrapped:
-    """A vocabulary as llguidance wants it; text is never turned into ids."""
+class _LlguidanceTokenizer:
+    """A vocabulary in the form that llguidance's LLTokenizer wraps; it never tokenises text."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, spelling: Spelling) -> None:
-        self.tokens = spelling.tokens
-        self.special_token_ids = sorted(spelling.specials)
+    def __init__(self, vocabulary: TokenBytes) -> None:
+        self.tokens = vocabulary.tokens
+        self.special_token_ids = sorted(vocabulary.special_ids)
         self.eos_token_id = self.special_token_ids[0]
 
     def __call__(self, text: str) -> list[int]:
         return []
 
 
-_IN_STRINGS = r'[^"\\\x00-\x1F\x7F]{1,30}'
-# Any way to spell a text counts; forced texts would be narrowed to one of their tokenizations.
-_ANY_TOKENS = '%llguidance {"no_forcing": true}\n'
-_OPTIONS = re.compile(r"^[ \t]*%llguidance\b.*$", re.MULTILINE)
+_STRING_CONTENT_SLICE = r'[^"\\\x00-\x1F\x7F]{1,30}'
+# Any tokenization of a text counts; a forced text would be narrowed to one of them.
+_NO_FORCING = '%llguidance {"no_forcing": true}\n'
+_OPTION_LINES = re.compile(r"^[ \t]*%llguidance\b.*$", re.MULTILINE)
 
 
-def _json(schema: str, *, lenient: bool = False) -> str:
+def _schema_to_lark(schema: str, *, lenient: bool = False) -> str:
     value = json.loads(schema)
     if isinstance(value, dict):
-        options: dict[str, Any] = {"whitespace_pattern": WHITESPACE}
+        options: dict[str, Any] = {"whitespace_pattern": JSON_WHITESPACE_PATTERN}
         value["x-guidance"] = options | ({"lenient": True} if lenient else {})
-    return f"{_ANY_TOKENS}start: %json {json.dumps(value)}"
+    return f"{_NO_FORCING}start: %json {json.dumps(value)}"
 
 
-def _lark(grammar: Grammar) -> str:
+def _grammar_to_lark(grammar: Grammar) -> str:
     if grammar.syntax == "lark":
-        return _ANY_TOKENS + _OPTIONS.sub("", grammar.text)
+        return _NO_FORCING + _OPTION_LINES.sub("", grammar.text)
     from llguidance import regex_to_lark
 
-    return f"{_ANY_TOKENS}start: /{regex_to_lark(grammar.text)}/"
+    return f"{_NO_FORCING}start: /{regex_to_lark(grammar.text)}/"
 
 
-def _error(message: str) -> GrammarError:
-    """The first line, without the place in a text that only we have seen."""
+def _grammar_error(message: str) -> GrammarError:
+    """Take llguidance's first line, without the position in a text that the user has never seen."""
     first = message.strip().splitlines()[0] if message.strip() else "unknown"
     reason = first.rpartition("failed to compile JSON schema: ")[2][:300]
-    _, nothing, why = reason.partition("Unsatisfiable schema: ")
-    return Unsatisfiable(why) if nothing else GrammarError(reason)
+    _, unsatisfiable, detail = reason.partition("Unsatisfiable schema: ")
+    return UnsatisfiableGrammarError(detail) if unsatisfiable else GrammarError(reason)

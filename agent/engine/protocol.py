@@ -1,8 +1,8 @@
-"""The engine's protocol: token ids in, token ids out.
+"""The protocol of an engine: token ids in, token ids out.
 
-An engine is made cheap and loads on demand. ``generate`` returns at once; the stream is read with
-``async for`` and yields, in order: ``Prefill`` (at least one), ``Tokens`` batches, one ``Finished``.
-One that is cancelled before its turn came yields only ``Finished``.
+Making an engine is cheap; it loads on demand. ``generate`` returns at once; the stream is read with
+``async for`` and yields, in order: ``Prefill`` (at least one), ``Tokens`` batches, one
+``Finished``. A generation that is cancelled before it was begun yields only ``Finished``.
 """
 
 from __future__ import annotations
@@ -18,43 +18,44 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+from agent.errors import AgentError
 
-HOTTEST = 1_000_000
-"""A temperature at which all tokens are as good as equally likely; scores still are numbers there."""
+MAX_TEMPERATURE = 1_000_000
+"""Temperature at which all tokens are practically equally likely, and scores are still finite."""
 _BOUNDS = {
-    "temperature": (0, HOTTEST), "top_k": (0, math.inf), "top_p": (0, 1), "min_p": (0, 1),
+    "temperature": (0, MAX_TEMPERATURE), "top_k": (0, math.inf), "top_p": (0, 1), "min_p": (0, 1),
     "presence_penalty": (-2, 2), "frequency_penalty": (-2, 2), "repeat_penalty": (0.1, 10),
 }  # fmt: skip
 
 
-class EngineError(Exception):
-    """The engine cannot do it; the message is one sentence that says what happened and what to do."""
+class EngineError(AgentError):
+    """The engine failed or refuses; the message is one sentence: what happened and what to do."""
 
 
-class ContextOverflow(EngineError):
+class ContextOverflowError(EngineError):
     """The prompt leaves no room in the context for one token."""
 
-    def __init__(self, prompt: int, context: int) -> None:
+    def __init__(self, prompt_tokens: int, context_length: int) -> None:
         super().__init__(
-            f"The prompt has {prompt:,} tokens and the context holds {context:,}:"
+            f"The prompt has {prompt_tokens:,} tokens and the context holds {context_length:,}:"
             " shorten it or ask for a longer context."
         )
 
 
-class OutOfMemory(EngineError):
-    """There was too little memory for it."""
+class OutOfMemoryError(EngineError):
+    """There is too little memory for the model or its context."""
 
 
-class Busy(EngineError):
-    """As many requests wait as may; the message says so and that it can be tried again."""
+class EngineBusyError(EngineError):
+    """Too many requests wait; the message says so and that the caller can try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
+    """How the next token is sampled. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 are off.
 
-    Penalties and biases change the scores; then comes the temperature, top_k, top_p of what that
-    left, and min_p.
+    Penalties and biases change the logits first; then temperature, top_k, top_p (of the tokens that
+    top_k leaves) and min_p apply, in this order.
     """
 
     temperature: float = 1.0
@@ -63,31 +64,47 @@ class Sampling:
     min_p: float = 0.0
     seed: int | None = None
     presence_penalty: float = 0.0
-    """Taken from the score of every token that this generation has already said (OpenAI's)."""
+    """Subtracted from the logit of every token that this generation has already produced
+    (https://platform.openai.com/docs/api-reference/completions/create)."""
     frequency_penalty: float = 0.0
-    """Taken from it as often as the token was said (OpenAI's)."""
+    """Subtracted once for each time that the token was produced (OpenAI's, as above)."""
     repeat_penalty: float = 1.0
-    """Positive scores of the last 64 tokens' own are divided by it, negative ones multiplied."""
+    """The logits of the last 64 tokens are divided by it if positive, else multiplied
+    (llama.cpp's, https://arxiv.org/abs/1909.05858)."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """(token id, what is added to its score), -100 … 100."""
+    """(token id, value that is added to its logit), -100 … 100."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what a person wrote that is no such setting."""
-        for name, (least, most) in _BOUNDS.items():
+        """Raises ValueError for a value that is out of range or of another type."""
+        for name, (low, high) in _BOUNDS.items():
             kinds = (int,) if name == "top_k" else (int, float)
             value = getattr(self, name)
-            if type(value) not in kinds or not least <= value <= most:
+            if type(value) not in kinds or not low <= value <= high:
                 kind = "a whole number" if name == "top_k" else "a number"
-                bounds = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
+                bounds = f"of at least {low}" if high == math.inf else f"from {low} to {high:,}"
                 raise ValueError(f"{name} is {kind} {bounds}, not {value!r}")
         if self.seed is not None and type(self.seed) is not int:
             raise ValueError(f"seed is a whole number, not {self.seed!r}")
 
 
 @dataclass(frozen=True, slots=True)
+class LoopLimits:
+    """When a repetition is a loop."""
+
+    max_period: int = 200
+    """Tokens of the longest period that is recognised."""
+    min_periods: int = 6
+    """How often the period has come at least."""
+    min_tokens: int = 256
+    """Tokens that all periods have at least."""
+    min_code_tokens: int = 1024
+    """The same in code and tables."""
+
+
+@dataclass(frozen=True, slots=True)
 class Logprob:
-    """A sampled token's natural-log probability (of the model's own distribution, before sampling
-    settings), and the likeliest alternatives as (id, logprob), best first."""
+    """A sampled token's natural-log probability in the model's own distribution (before any
+    sampling setting), and the likeliest alternatives as (id, logprob), best first."""
 
     token: int
     logprob: float
@@ -95,26 +112,28 @@ class Logprob:
 
 
 class Constraint(Protocol):
-    """What a generation may say. Asked in the engine's thread, one token after the other."""
+    """Decides which tokens a generation may produce. Called in the engine's thread, token by
+    token."""
 
     @property
     def pending(self) -> Future[Any] | None:
-        """Before that is done, the answer to what comes next would be waited for."""
+        """The compilation that the next `accept` or `allowed` would block on; None: neither
+        blocks."""
         ...
 
     def accept(self, token: int) -> bool:
-        """The token comes next, if it may; else nothing has changed. Cheap: asked of every sampled
-        token."""
+        """Take the token as the next one and return True; or change nothing and return False.
+        Called for every sampled token, so it must be cheap."""
         ...
 
     def allowed(self) -> npt.NDArray[np.intp]:
-        """The ids that may come next. Asked after a reject only."""
+        """Return the ids that may come next, (n,) intp, ascending. Called after a reject only."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """``done`` of ``total`` prompt tokens are in memory, ``cached`` of them from before."""
+    """``done`` of ``total`` prompt tokens are in the KV cache; ``cached`` were there before."""
 
     done: int
     total: int
@@ -123,29 +142,30 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Before the first token: what is waited for, or that it has come, in a sentence for a person."""
+    """A server is waited for before the first token, or can answer again: a sentence for the
+    user."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Newly sampled ids, one or more; a stop id that ended the generation is included, last."""
+    """Newly sampled ids, one or more; a stop id that ended the generation is the last one."""
 
     ids: list[int]
     logprobs: list[Logprob] | None = None
-    """One per id, where the request asked for them."""
+    """One per id, if the request asked for them."""
 
 
-Reason = Literal["stop", "length", "context", "cancelled"]
-"""Stop id sampled · max_tokens reached · the context is full · cancelled."""
+FinishReason = Literal["stop", "length", "context", "cancelled"]
+"""A stop id was sampled · max_tokens was reached · the context is full · it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The generation's end and its measures (seconds)."""
+    """The generation's end, with its token counts and durations."""
 
-    reason: Reason
+    reason: FinishReason
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
@@ -155,32 +175,34 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One generation: the whole prompt (the engine finds by itself what it has already seen)."""
+    """One generation, with its full prompt: the engine finds by itself what is already in its
+    cache."""
 
     prompt: Sequence[int]
     max_tokens: int | None = None
-    stop: frozenset[int] = frozenset()
+    stop_ids: frozenset[int] = frozenset()
     sampling: Sampling = field(default_factory=Sampling)
     logprobs: int | None = None
-    """Report each token's log probability with so many alternatives (0…20)."""
+    """Report each token's log probability, with this many alternatives (0…20); None: report
+    none."""
     constraint: Constraint | None = None
-    """Made for this generation alone."""
-    follows: bool = False
-    """It goes on with what the engine let in before: it is not refused, however many wait."""
-    idle: bool = False
-    """Work done ahead: it gives way to every other request and takes no place in the queue."""
+    """An instance for this generation alone, as it has state."""
+    continues_turn: bool = False
+    """The request continues a turn that was admitted before: it is never refused as too many."""
+    background: bool = False
+    """Prefetching: the request gives way to every other one and does not count in the queue."""
 
 
 class Generation(Protocol):
-    """A running generation, to be read once; a reader that goes away cancels it."""
+    """A running generation, to be read once; a reader that stops early cancels it."""
 
     def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
-        """Prefill, Waiting (where a server runs it), Tokens, Finished. Raises EngineError when the
-        engine fails on the way."""
+        """Yield Prefill, Waiting (only if a server runs the model), Tokens, Finished. Raises
+        EngineError when the engine fails on the way."""
         ...
 
     def cancel(self) -> None:
-        """Ask it to end between tokens or prefill chunks; it then yields ``Finished("cancelled")``.
+        """End it at the next token or prefill chunk; it then yields ``Finished("cancelled")``.
 
         Safe from any thread, at any time, more than once.
         """
@@ -188,30 +210,33 @@ class Generation(Protocol):
 
 
 class Engine(Protocol):
-    """One loaded model (or what stands in for it)."""
+    """One model, or a script in place of it."""
 
     name: str
-    """``llama.cpp`` or ``script``."""
-    context_length: int
-    """Tokens that prompt and output together may have; exact once loaded."""
+    """``llama.cpp``, ``llama-server``, ``vllm`` or ``script``."""
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that prompt and output may have together; exact once loaded."""
+        ...
 
     @property
     def unfinished(self) -> int:
-        """Generations that run or wait to, but for work ahead."""
+        """Number of generations that run or wait, without background ones."""
         ...
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
-        """Get ready; ``progress`` gets 0…1. Does nothing when loaded. Raises EngineError."""
+        """Load the model; ``progress`` gets 0…1. Does nothing when loaded. Raises EngineError."""
         ...
 
     def generate(self, request: Request) -> Generation:
         """Start generating; needs a running event loop and a loaded engine.
 
-        ``max_tokens=0`` only prefills. Raises ContextOverflow, or EngineError when not loaded or
-        when the prompt is empty or has ids that are not in the vocabulary.
+        ``max_tokens=0`` only prefills. Raises ContextOverflowError, EngineBusyError when too many
+        wait, or EngineError when the model is not loaded or the prompt is empty or has unknown ids.
         """
         ...
 
     async def close(self) -> None:
-        """Free everything; running generations are cancelled."""
+        """Cancel running generations and free everything."""
         ...

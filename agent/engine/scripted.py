@@ -1,8 +1,8 @@
-"""The scripted engine: says what a file tells it to, for tests and replays.
+"""The scripted engine: its generations come from a file, for tests and replays.
 
-The file holds JSON lines, one per generation: ``{"markup": "…"}`` (as the model's family writes it,
+The file has JSON lines, one per generation: ``{"markup": "…"}`` (the format's own markup with its
 special tokens spelled) or ``{"tokens": […]}``, with an optional ``"delay_ms"`` before each token.
-After the last line it starts again.
+After the last line it starts again with the first.
 """
 
 from __future__ import annotations
@@ -16,84 +16,86 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.engine.llama.prefix_cache import common
 from agent.engine.protocol import (
-    ContextOverflow,
+    ContextOverflowError,
     EngineError,
     Finished,
+    FinishReason,
     Prefill,
-    Reason,
     Request,
     Tokens,
 )
+from agent.util.prefix import common_prefix_length
 
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
 
-CONTEXT = 131_072
+DEFAULT_CONTEXT_TOKENS = 131_072
 
 Encode = Callable[[str], list[int]]
+"""Turns markup into ids."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One generation to come."""
+class ScriptLine:
+    """One line of the script: a generation."""
 
     tokens: list[int]
-    delay: float
+    delay_seconds: float
     """Seconds before each token."""
 
 
-SILENCE = Line([], 0.0)
+EMPTY_LINE = ScriptLine([], 0.0)
 
 
 class ScriptEngine:
-    """An Engine that samples nothing."""
+    """An Engine whose tokens come from a file."""
 
     name = "script"
 
     def __init__(
         self, path: Path, encoding: HarmonyEncoding | Encode, *, context: int | None = None
     ) -> None:
-        """`encoding` turns markup into ids, specials where they are spelled; `context` in tokens."""
-        self.context_length = context or CONTEXT
-        self.sequence: list[int] = []
-        """The ids of the last prompt and of what followed: what a real engine would hold."""
-        self.spoken: list[int] = []
-        """The same of the last prompt that was answered, not only laid ahead."""
+        """`encoding` turns markup into ids, spelled special tokens included; `context` in
+        tokens."""
+        self.context_length = context or DEFAULT_CONTEXT_TOKENS
+        self.sequence_ids: list[int] = []
+        """The last prompt and its output: what a real engine's KV cache would have."""
+        self.answered_ids: list[int] = []
+        """The last prompt that was not only prefilled, and its output."""
         self.unfinished = 0
         self._path = path
-        self._encode = encoding if callable(encoding) else _harmony(encoding)
-        self._lines: Iterator[Line] | None = None
+        self._encode = encoding if callable(encoding) else _harmony_encoder(encoding)
+        self._lines: Iterator[ScriptLine] | None = None
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
-        """Read the file. Raises EngineError that names the line and what is wrong with it."""
+        """Read the file. Raises EngineError, which names a wrong line and what is wrong with it."""
         if self._lines is None:
-            self._lines = cycle(await asyncio.to_thread(read, self._path, self._encode))
+            self._lines = cycle(await asyncio.to_thread(read_script, self._path, self._encode))
             if progress:
                 progress(1.0)
 
     def generate(self, request: Request) -> ScriptGeneration:
-        """The next line's generation. Raises EngineError like any engine."""
+        """Start the next line's generation. Raises EngineError like any engine."""
         if self._lines is None:
             raise EngineError("The script is not loaded yet.")
         if not request.prompt:
             raise EngineError("The prompt is empty.")
         if len(request.prompt) >= self.context_length:
-            raise ContextOverflow(len(request.prompt), self.context_length)
-        # Who only lays a prompt ahead asks for nothing to be said.
-        line = SILENCE if request.max_tokens == 0 else next(self._lines)
+            raise ContextOverflowError(len(request.prompt), self.context_length)
+        # A request that only prefills uses up no line.
+        line = EMPTY_LINE if request.max_tokens == 0 else next(self._lines)
         return ScriptGeneration(self, request, line)
 
     async def close(self) -> None:
-        """Start from the first line when loaded again."""
+        """Unload the script; a later load starts from the first line."""
         self._lines = None
 
 
 class ScriptGeneration:
-    """One line, being said."""
+    """Streams one line."""
 
-    def __init__(self, engine: ScriptEngine, request: Request, line: Line) -> None:
+    def __init__(self, engine: ScriptEngine, request: Request, line: ScriptLine) -> None:
         self._engine = engine
         self._request = request
         self._line = line
@@ -106,48 +108,51 @@ class ScriptGeneration:
             self._loop.call_soon_threadsafe(self._cancelled.set)
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
-        counts = not self._request.idle
+        counts = not self._request.background
         self._engine.unfinished += counts
         try:
-            async for item in self._say():
+            async for item in self._stream_line():
                 yield item
         finally:
             self._engine.unfinished -= counts
 
-    async def _say(self) -> AsyncIterator[Prefill | Tokens | Finished]:
+    async def _stream_line(self) -> AsyncIterator[Prefill | Tokens | Finished]:
         prompt = list(self._request.prompt)
         total = len(prompt)
-        cached = min(common(self._engine.sequence, prompt), total - 1)
-        self._engine.sequence = sequence = prompt
-        if self._line is not SILENCE:
-            self._engine.spoken = sequence
+        cached = min(common_prefix_length(self._engine.sequence_ids, prompt), total - 1)
+        self._engine.sequence_ids = sequence = prompt
+        if self._line is not EMPTY_LINE:
+            self._engine.answered_ids = sequence
         yield Prefill(cached, total, cached)
         yield Prefill(total, total, cached)
         due = start = time.perf_counter()
-        reason: Reason = "stop"
+        reason: FinishReason = "stop"
         for token in self._line.tokens:
-            if ended := self._full(total, len(sequence)):
-                reason = ended
+            if limit := self._limit_reached(total, len(sequence)):
+                reason = limit
                 break
-            due += self._line.delay  # by the clock: waiting takes longer than was asked for
+            due += self._line.delay_seconds  # absolute times: a sleep takes longer than it should
             if await self._cancelled_within(due - time.perf_counter()):
                 reason = "cancelled"
                 break
             sequence.append(token)
             yield Tokens([token])
-            if token in self._request.stop:
+            if token in self._request.stop_ids:
                 break
         seconds = time.perf_counter() - start
         yield Finished(reason, total, cached, len(sequence) - total, 0.0, seconds)
 
-    def _full(self, prompt: int, length: int) -> Reason | None:
-        """Why no token may follow, if none may."""
-        if self._request.max_tokens is not None and length - prompt >= self._request.max_tokens:
+    def _limit_reached(self, prompt_length: int, length: int) -> FinishReason | None:
+        """Return why no token may follow; None: one may."""
+        if (
+            self._request.max_tokens is not None
+            and length - prompt_length >= self._request.max_tokens
+        ):
             return "length"
         return "context" if length >= self._engine.context_length else None
 
     async def _cancelled_within(self, seconds: float) -> bool:
-        """Wait, and let others run even if there is nothing to wait for."""
+        """Wait, yielding to the loop even for 0 seconds; return whether the wait was cancelled."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return self._cancelled.is_set()
@@ -158,7 +163,7 @@ class ScriptGeneration:
             return False
 
 
-def _harmony(encoding: HarmonyEncoding) -> Encode:
+def _harmony_encoder(encoding: HarmonyEncoding) -> Encode:
     def encode(markup: str) -> list[int]:
         ids: list[int] = encoding.encode(markup, allowed_special="all")
         return ids
@@ -166,8 +171,8 @@ def _harmony(encoding: HarmonyEncoding) -> Encode:
     return encode
 
 
-def read(path: Path, encode: Encode) -> list[Line]:
-    """The lines of a script; blank ones are skipped. Raises EngineError."""
+def read_script(path: Path, encode: Encode) -> list[ScriptLine]:
+    """Read the lines of a script; blank ones are skipped. Raises EngineError."""
     try:
         texts = path.read_text("utf-8").splitlines()
     except OSError as error:
@@ -178,7 +183,7 @@ def read(path: Path, encode: Encode) -> list[Line]:
     for number, text in enumerate(texts, 1):
         if text.strip():
             try:
-                lines.append(_line(text, encode))
+                lines.append(_parse_line(text, encode))
             except ValueError as error:
                 raise EngineError(f"Line {number} of the script {path}: {error}.") from None
     if not lines:
@@ -186,8 +191,8 @@ def read(path: Path, encode: Encode) -> list[Line]:
     return lines
 
 
-def _line(text: str, encode: Encode) -> Line:
-    """One generation. Raises ValueError."""
+def _parse_line(text: str, encode: Encode) -> ScriptLine:
+    """Parse one line. Raises ValueError."""
     try:
         fields = json.loads(text)
     except json.JSONDecodeError as error:
@@ -206,4 +211,4 @@ def _line(text: str, encode: Encode) -> Line:
             raise ValueError('"delay_ms" is not a number of milliseconds')
     if rest:
         raise ValueError(f"{next(iter(rest))!r} is not a field of a script")
-    return Line(tokens, delay / 1000)
+    return ScriptLine(tokens, delay / 1000)

@@ -1,4 +1,4 @@
-"""What one generation may say, for the formats that can hold a model to it."""
+"""What a generation may contain, for the formats that can constrain decoding."""
 
 from __future__ import annotations
 
@@ -7,40 +7,46 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from agent.engine.grammars import Compiled, Grammar, Grammars
+from agent.engine.grammars import CompiledGrammar, Grammar, GrammarCompiler
 from agent.engine.protocol import Constraint
 from agent.formats.recipients import Recipients
 
-Held = Literal["choice", "answer", "arguments"]
-"""Whether and what is called · the answer's form · the arguments of calls."""
+ConstraintKind = Literal["choice", "answer", "arguments"]
+"""``choice``: whether and which tools are called · ``answer``: the answer's grammar · ``arguments``:
+the grammars of calls' arguments."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """Grammars of arguments are compiled when such a call begins: most are never needed."""
+class GenerationConstraints:
+    """The constraints of one generation.
+
+    A grammar of arguments is compiled only when a call of its tool begins: most are never needed.
+    """
 
     calls: Literal["may", "must", "none"] = "may"
-    arguments: Mapping[str, Grammar] = field(default_factory=dict)
-    """By the declared tool's canonical name."""
-    answer: Future[Compiled] | None = None
-    exact: bool = False
-    """Nothing but whole messages, as the family was trained to write them, to declared tools."""
+    argument_grammars: Mapping[str, Grammar] = field(default_factory=dict)
+    """The grammars of calls' arguments, by the declared tool's canonical name."""
+    answer_grammar: Future[CompiledGrammar] | None = None
+    declared_tools_only: bool = False
+    """Only well-formed messages, as in the model's training, and only calls of declared tools."""
 
 
 @runtime_checkable
-class Guided(Protocol):
-    """A format whose model can be held to rules."""
+class ConstrainableFormat(Protocol):
+    """A format whose generations can be constrained."""
 
     @property
-    def holds(self) -> frozenset[Held]:
-        """What of the rules can be kept."""
+    def supported_constraints(self) -> frozenset[ConstraintKind]:
+        """The kinds of constraints that this format can enforce."""
         ...
 
     @property
-    def grammars(self) -> Grammars:
-        """Those on the model's vocabulary."""
+    def grammars(self) -> GrammarCompiler:
+        """The grammar compiler of the model's vocabulary."""
         ...
 
-    def guide(self, rules: Rules, recipients: Recipients) -> Constraint:
-        """For one generation that begins behind `open_assistant`."""
+    def new_constraint(
+        self, constraints: GenerationConstraints, recipients: Recipients
+    ) -> Constraint:
+        """Make the constraint of one generation that begins after `Format.open_assistant`."""
         ...

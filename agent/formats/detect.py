@@ -1,4 +1,10 @@
-"""Which format a model speaks, and that format, ready to use."""
+"""Chooses a model's format: by its name in models.toml, or by its GGUF's header.
+
+The header's keys are those of the GGUF specification
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): ``general.architecture``,
+``tokenizer.chat_template``, ``tokenizer.ggml.*``. llama.cpp, too, recognises a format by the tags in
+the template (https://github.com/ggml-org/llama.cpp/blob/master/docs/function-calling.md).
+"""
 
 from __future__ import annotations
 
@@ -7,22 +13,23 @@ from pathlib import Path
 
 from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
-from agent.formats.markup.chat_template import ChatTemplate, TemplateUnusable
+from agent.formats.markup.chat_template import ChatTemplate, start_renderer
 from agent.formats.markup.default_templates import TEMPLATES
-from agent.formats.markup.dialects import FAMILIES
+from agent.formats.markup.dialects import DIALECTS
 from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.gguf_vocabulary import GgufVocabulary
-from agent.formats.markup.vocabulary import Bytes
+from agent.formats.markup.template_process import UnusableTemplateError
+from agent.formats.markup.vocabulary import ByteVocabulary
 
 log = logging.getLogger(__name__)
 
 AUTO, HARMONY = "auto", "harmony"
-NAMES = (AUTO, HARMONY, *FAMILIES)
-"""What ``format =`` in models.toml may say."""
+FORMAT_NAMES = (AUTO, HARMONY, *DIALECTS)
+"""The values of ``format =`` in models.toml."""
 
 
-def told(values: dict[str, gguf_header.Value]) -> str:
-    """The format that a GGUF's header tells of: by its architecture, and its template's own tags."""
+def detect_format(values: dict[str, gguf_header.MetadataValue]) -> str:
+    """Return the name of the format, by a GGUF's architecture and the tags in its chat template."""
     template = values.get("tokenizer.chat_template")
     text = template if isinstance(template, str) else ""
     if values.get("general.architecture") == "gpt-oss" or "<|channel|>" in text:
@@ -36,47 +43,52 @@ def told(values: dict[str, gguf_header.Value]) -> str:
     return "plain"
 
 
-def of_file(path: Path, name: str) -> MarkupFormat | None:
-    """The format of the model in ``path``; None: Harmony. Raises EngineError."""
-    if name not in NAMES:
-        raise EngineError(f"There is no format {name!r}: models.toml may say {', '.join(NAMES)}.")
+def load_format(path: Path, name: str) -> MarkupFormat | None:
+    """Make the format of the model file at ``path``, or None for Harmony.
+
+    ``name`` is one of `FORMAT_NAMES`. Raises EngineError for another name or an unusable file.
+    """
+    if name not in FORMAT_NAMES:
+        raise EngineError(
+            f"There is no format {name!r}: models.toml may say {', '.join(FORMAT_NAMES)}."
+        )
     if name == HARMONY:
         return None
-    # The architecture stands first: of a GPT-OSS file nothing else has to be read.
-    architecture = gguf_header.read(path, last="general.architecture").get("general.architecture")
+    # The architecture is the header's first key: of a GPT-OSS file nothing else has to be read.
+    architecture = gguf_header.read_metadata(path, last="general.architecture").get(
+        "general.architecture"
+    )
     if name == AUTO and architecture == "gpt-oss":
         return None
-    values = gguf_header.read(path)
-    name = told(values) if name == AUTO else name
+    values = gguf_header.read_metadata(path)
+    name = detect_format(values) if name == AUTO else name
     if name == HARMONY:
         return None
-    vocabulary = GgufVocabulary(path, values)
-    return MarkupFormat(FAMILIES[name], vocabulary, _template(name, values, vocabulary))
-
-
-def of_bytes(name: str) -> MarkupFormat | None:
-    """A format without a model's file: one id a byte, our own template; None: Harmony."""
-    if name not in FAMILIES:
-        return None
-    family = FAMILIES[name]
-    return MarkupFormat(family, Bytes(family.specials), ChatTemplate(TEMPLATES[name]))
-
-
-def _template(
-    name: str, values: dict[str, gguf_header.Value], vocabulary: GgufVocabulary
-) -> ChatTemplate:
-    """The file's own template, or ours where that cannot be used."""
     source = values.get("tokenizer.chat_template")
-    if isinstance(source, str):
-        begin, end = (_spelled(values, vocabulary, key) for key in ("bos", "eos"))
-        try:
-            return ChatTemplate(source, begin=begin, end=end)
-        except TemplateUnusable as error:
-            log.warning("the model's chat template is not used: %s", error)
-    return ChatTemplate(TEMPLATES[name])
+    # Its process starts while the vocabulary is read.
+    renderer = start_renderer(source) if isinstance(source, str) else None
+    vocabulary = GgufVocabulary(path, values)
+    begin, end = (_special_text(values, vocabulary, key) for key in ("bos", "eos"))
+    try:
+        if isinstance(source, str):
+            template = ChatTemplate(source, renderer, begin=begin, end=end)
+            return MarkupFormat(DIALECTS[name], vocabulary, template)
+    except UnusableTemplateError as error:
+        log.warning("the model's chat template is not used: %s", error)
+    return MarkupFormat(DIALECTS[name], vocabulary, ChatTemplate(TEMPLATES[name]))
 
 
-def _spelled(values: dict[str, gguf_header.Value], vocabulary: GgufVocabulary, key: str) -> str:
+def byte_format(name: str) -> MarkupFormat | None:
+    """Make a format without a model's file: an id for each byte, our template; None for Harmony."""
+    if name not in DIALECTS:
+        return None
+    dialect = DIALECTS[name]
+    return MarkupFormat(dialect, ByteVocabulary(dialect.specials), ChatTemplate(TEMPLATES[name]))
+
+
+def _special_text(
+    values: dict[str, gguf_header.MetadataValue], vocabulary: GgufVocabulary, key: str
+) -> str:
     token = values.get(f"tokenizer.ggml.{key}_token_id")
-    raw = vocabulary.raw(token) if isinstance(token, int) else None
+    raw = vocabulary.token_bytes(token) if isinstance(token, int) else None
     return (raw or b"").decode("utf-8", "replace")

@@ -1,8 +1,18 @@
-"""How a model family writes: the pieces that a parser finds in generated tokens, and the protocol.
+"""The protocols of a model's format: rendering messages as token ids, and parsing generated ids.
 
-A parser is fed token ids as they are sampled and answers with pieces, in order. For any ids at all:
-``Opened Delta* Closed`` for each segment, one after the other, never nested; ``Repair`` and ``Stop``
-between them. The texts of deltas and repairs together hold every content token exactly once.
+A `Parser` is fed token ids as they are sampled and returns `ParseEvent` objects, in order. For any ids
+at all, each segment is ``Opened Delta* Closed``; segments follow each other and are never nested;
+``Repair`` and ``Stop`` come between them. The texts of deltas and repairs together hold every content
+token exactly once. For example, gpt-oss that thinks and then calls a tool::
+
+    <|channel|>analysis<|message|>Look it up.<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.get <|constrain|>json<|message|>{"q":1}<|call|>
+
+    Opened(REASONING)  Delta("Look it up.")  Closed(True, 0, 8, 4)
+    Opened(TOOL, "functions.get", json=True)  Delta('{"q":1}')  Closed(True, 8, 27, 5)
+    Stop("call", 26)
+
+A format is stateless between calls but for caches; `Format.parser` makes a parser for each generation.
 """
 
 from __future__ import annotations
@@ -17,25 +27,25 @@ if TYPE_CHECKING:
     from agent.formats.recipients import Recipients
 
 
-class Kind(StrEnum):
-    """What a segment is."""
+class SegmentKind(StrEnum):
+    """The role of a segment in a generation."""
 
     REASONING = "reasoning"
     PREAMBLE = "preamble"
-    """Said before a call, to the person (Harmony: commentary without recipient)."""
+    """Text to the user before a call (Harmony: the commentary channel without a recipient)."""
     TOOL = "tool"
     TOOL_UNKNOWN = "tool_unknown"
-    """A call of something that was never declared."""
+    """A call of a tool that was never declared."""
     FINAL = "final"
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A segment's header is complete; its text follows."""
+    """A segment begins: its header is complete, and its text follows."""
 
-    kind: Kind
+    kind: SegmentKind
     recipient: str | None = None
-    """A call's declared tool, in its canonical name (``functions.f``, ``python``)."""
+    """The declared tool that is called, by its canonical name (``functions.f``, ``python``)."""
     raw_recipient: str | None = None
     """The recipient as the model wrote it."""
     json: bool = False
@@ -44,7 +54,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """More text of the open segment; never empty."""
+    """The open segment's text goes on; never empty."""
 
     text: str
 
@@ -53,181 +63,201 @@ class Delta:
 class Closed:
     """The open segment ended.
 
-    ``start`` and ``end`` are positions in the generated ids: the message's first token (of its header)
-    and the one after its last (its stop token). The spans of all segments follow each other; what lies
-    between two (repairs) belongs to the later one.
+    ``start`` and ``end`` are positions in the generated ids: of the message's first token (in its
+    header), and of the token after its last (its stop token). The spans of all segments are contiguous;
+    tokens between two segments (repairs) are counted in the later one's span.
     """
 
     complete: bool
-    """False when the stream ended inside it."""
+    """False when the stream ended inside the segment."""
     start: int
     end: int
     tokens: int
-    """Content tokens, without header and stop token."""
+    """The number of content tokens, without header and stop token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """The markup was malformed: which rule mended it, at which generated token, and the text (may be
-    empty) that therefore stands in no segment."""
+    """The markup was malformed and has been mended.
+
+    The rules are listed in `agent.formats.harmony` and `agent.formats.markup`.
+    """
 
     rule: str
     at: int
+    """The position among the generated ids."""
     text: str
+    """Text that is therefore in no segment; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Generation should end here; nothing that is fed afterwards counts.
+    """The generation should end here; the parser ignores all further ids.
 
-    reason: ``call`` (a completed tool call), ``return`` (the answer is whole), ``turn`` (the model
-    began to write somebody else's turn, at the token ``at``), ``end`` (the text ended, or it ended as a
+    The reasons are ``call`` (a tool call is complete), ``return`` (the answer is complete), ``turn``
+    (the model began to write another role's message) and ``end`` (the text ended, or ended like a
     call without being one).
     """
 
     reason: str
     at: int
+    """The position, among the generated ids, of the token that ended the generation."""
 
 
-Piece = Opened | Delta | Closed | Repair | Stop
+ParseEvent = Opened | Delta | Closed | Repair | Stop
 
 
 class Parser(Protocol):
-    """One generation's parser; a new one for each generation."""
+    """The incremental parser of one generation."""
 
-    def feed(self, ids: Sequence[int]) -> list[Piece]:
-        """Parse the next ids. Never raises, for any ids; cuts may be anywhere."""
+    def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
+        """Parse the next ids. Never raises, for any ids, and however they are split into calls."""
         ...
 
-    def finish(self) -> list[Piece]:
-        """The stream ended: close what is open (``complete=False``)."""
+    def finish(self) -> list[ParseEvent]:
+        """End the stream: an open segment is closed with ``complete=False``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionTool:
-    """A tool as the model is told of it; ``parameters`` is the JSON Schema of its arguments."""
+    """A tool as it is declared to the model; ``parameters`` is the JSON Schema of its arguments."""
 
     name: str
     description: str
     parameters: dict[str, Any]
     namespace: str | None = None
-    """A client's group of tools that it belongs to; the model sees ``namespace__name``."""
+    """The client's group of tools that this belongs to; the model sees ``namespace__name``."""
     constrained: bool = True
-    """The model is held to the schema, as far as that can be."""
+    """Decoding is constrained to the schema, as far as a grammar can express it."""
     strict: bool = False
-    """A schema that it cannot be held to in full is refused."""
+    """A schema that cannot be enforced in full is refused."""
     custom: bool = False
-    """What the model writes is a text, instead of JSON."""
+    """The call's input is free text instead of JSON (the Responses API's ``custom`` tools)."""
     grammar: Grammar | None = None
-    """The form of that text."""
+    """The grammar of a custom tool's input."""
 
     @property
     def model_name(self) -> str:
+        """The name under which the model sees the tool."""
         return f"{self.namespace}__{self.name}" if self.namespace else self.name
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What stands before the first message of a conversation."""
+class PromptHeader:
+    """The part of a prompt before the conversation's first message: settings, instructions, tools."""
 
     date: str
-    """YYYY-MM-DD"""
+    """The current date, as ``YYYY-MM-DD``."""
     effort: Literal["low", "medium", "high"] = "medium"
     instructions: str | None = None
     functions: tuple[FunctionTool, ...] = ()
     python: bool = False
-    """The model's own python tool is offered."""
-    own: tuple[FunctionTool, ...] = ()
-    """Others that gpt-oss was trained on, by their full names: ``browser.search``,
+    """Whether gpt-oss's own ``python`` tool is offered."""
+    builtin_tools: tuple[FunctionTool, ...] = ()
+    """Further tools that gpt-oss was trained on, by their full names: ``browser.search``,
     ``container.exec``."""
 
 
 class Format(Protocol):
-    """A model family's way of writing: what was said as ids, and ids as what was said."""
+    """A model family's prompt format: renders messages as token ids and parses generated ids."""
 
     name: str
-    stop: frozenset[int]
+    stop_ids: frozenset[int]
     """Ids at which the engine ends a generation."""
 
-    def head(self, head: Head) -> list[int]: ...
+    def prompt_header(self, header: PromptHeader) -> list[int]:
+        """Render what precedes the first message: system message, instructions and tools."""
+        ...
 
-    def user(self, text: str) -> list[int]: ...
+    def user_message(self, text: str) -> list[int]:
+        """Render a user's message."""
+        ...
 
     def open_assistant(self) -> list[int]:
-        """What the generation goes on from."""
+        """Return the generation prompt: the beginning of an assistant message."""
         ...
 
     def open_call(self, recipient: str | None) -> list[int]:
-        """After `open_assistant`: what makes the model call this tool, or (None) any."""
+        """Return what, after `open_assistant`, forces a call of this tool or (None) of any tool."""
         ...
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
-        """A generated message as history has it: ended, as one that others follow.
+        """Return a generated message as the history keeps it: properly ended.
 
-        ``call``: it is a whole call, whose result follows.
+        ``call`` tells that it is a complete call, whose result follows.
         """
         ...
 
-    def result(self, recipient: str, text: str) -> list[int]:
-        """A tool's result, from the tool that was called as ``recipient``."""
+    def tool_result(self, recipient: str, text: str) -> list[int]:
+        """Render the result of the tool that was called as ``recipient``."""
         ...
 
-    def plain(self, text: str) -> list[int]:
-        """A short text within a message; what it spells is never markup."""
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenise a short text within a message; markup that it spells stays text."""
         ...
 
-    def canonical(self, tool: str) -> str:
-        """A declared tool's name as a recipient: ``files__read`` → ``functions.files__read``."""
+    def canonical_name(self, tool: str) -> str:
+        """Return a declared tool's name as a recipient: ``files__read`` → ``functions.files__read``."""
         ...
 
-    def parser(self, recipients: Recipients | None) -> Parser: ...
+    def parser(self, recipients: Recipients | None) -> Parser:
+        """Make a parser for one generation after `open_assistant`.
 
-    def spelling(self, token: int) -> bytes:
-        """An id's bytes; empty for one that does not exist."""
+        With ``recipients`` None no tools are known, and calls are reported as they are written.
+        """
+        ...
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return an id's bytes; empty for an id that does not exist."""
         ...
 
     def is_markup(self, token: int) -> bool:
-        """Whether the id is more than its text: a mark, or a stop."""
+        """Tell whether the id has a meaning beyond its text: a special token, or one that stops."""
         ...
 
-    def said(self, text: str, *, phase: Literal["commentary", "final_answer"]) -> list[int]:
-        """An assistant's message of an imported history."""
+    def assistant_message(
+        self, text: str, *, phase: Literal["commentary", "final_answer"]
+    ) -> list[int]:
+        """Render an assistant's message of an imported history."""
         ...
 
-    def call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
-        """A call of an imported history; ``json`` False: the body is code."""
+    def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
+        """Render a call of an imported history; with ``json`` False its body is code."""
         ...
 
-    def thought(self, text: str) -> list[int]:
-        """Reasoning of an imported history."""
+    def reasoning_message(self, text: str) -> list[int]:
+        """Render reasoning of an imported history; empty if the format has none in histories."""
         ...
 
-    def developer(self, text: str) -> list[int]:
-        """Instructions in the middle of a history."""
+    def developer_message(self, text: str) -> list[int]:
+        """Render instructions in the middle of a history."""
         ...
 
 
 @runtime_checkable
-class OneMessage(Protocol):
-    """A format in which all that one generation says is one message, with one header and one end.
+class SingleMessageFormat(Protocol):
+    """A format in which one generation is one message, with one header and one end.
 
-    `close_message` then ends the whole message; the segments in it have no ends of their own.
+    `Format.close_message` then ends the entire message; the segments in it have no ends of their own.
     """
 
-    def header(self) -> list[int]:
-        """What the message begins with in history, where its thoughts may be dropped: the beginning
-        of `open_assistant`, whose rest goes with the first segment."""
+    def message_header(self) -> list[int]:
+        """Return the message's beginning in the history, where reasoning may be dropped.
+
+        This is the first part of `Format.open_assistant`; the rest of that belongs to the first
+        segment.
+        """
         ...
 
-    def ending(self) -> list[int]:
-        """What the message ends with in history."""
+    def message_end(self) -> list[int]:
+        """Return the message's end in the history."""
         ...
 
-    def between(self) -> list[int]:
-        """What stands between two parts of a message that came from elsewhere."""
+    def part_separator(self) -> list[int]:
+        """Return the separator of two parts of an imported message."""
         ...
 
-    def further_result(self, results: Sequence[int], text: str) -> list[int]:
-        """Results, and one more of the same generation's calls."""
+    def append_result(self, results: Sequence[int], text: str) -> list[int]:
+        """Return rendered results with the result of another call of the same generation added."""
         ...

@@ -1,4 +1,10 @@
-"""Which declared tool a model means: the names that models write, matched to the names that exist."""
+"""Resolves the recipients that models write to the names of declared tools.
+
+A *recipient* is the address of a Harmony message (``to=functions.get_weather``); formats without
+recipients use the called tool's name. gpt-oss's own tools are ``python``, ``browser.*`` and
+``container.exec``: see the Harmony guide, "Built-in tools"
+(https://cookbook.openai.com/articles/openai-harmony).
+"""
 
 from __future__ import annotations
 
@@ -7,26 +13,36 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-PERSON = frozenset({"assistant", "user", "all"})
-"""Recipients that are no tools: what is sent to them is said, not called."""
+NON_TOOL_RECIPIENTS = frozenset({"assistant", "user", "all"})
+"""Recipients that are no tools: a message to them is text, not a call."""
 
-ALIASES = {"code_interpreter": "python", "shell": "container.exec"}
+PYTHON_TOOL = "python"
+"""gpt-oss's own tool for code; the body of its calls is code instead of JSON."""
+BUILTIN_TOOL_SERVERS = {
+    PYTHON_TOOL: ("code_interpreter", "python"),
+    "container.exec": ("shell", "exec"),
+}
+"""The server label and tool name behind each of gpt-oss's own tools that is named differently here.
+
+They apply even when the tool is not offered: gpt-oss calls it anyway.
+"""
+TOOL_ALIASES = {"code_interpreter": PYTHON_TOOL, "shell": "container.exec"}
 """Other names of gpt-oss's own tools."""
 
-_PREFIXES = re.compile(r"^(?:(?:functions|mcp)\.)+")
+_NAMESPACE_PREFIXES = re.compile(r"^(?:(?:functions|mcp)\.)+")
 
 
-def _plain(name: str) -> str:
-    """The name without its prefix, with ``.`` for ``__``: what two spellings of a tool share."""
-    return _PREFIXES.sub("", name).replace("__", ".")
+def _normalised(name: str) -> str:
+    """Return the name without prefixes, ``.`` for ``__``: equal for all spellings of a tool."""
+    return _NAMESPACE_PREFIXES.sub("", name).replace("__", ".")
 
 
 class Recipients:
     """The tools that a conversation declares.
 
-    ``declared`` are canonical names (``functions.files__read``, ``python``, ``browser.search``).
-    An alias stands for a declared name, and so does everything below it: ``code_interpreter`` →
-    ``python`` also catches ``mcp.code_interpreter`` and ``code_interpreter.exec``.
+    ``declared`` are canonical names (``functions.files__read``, ``python``, ``browser.search``). An
+    alias resolves to a declared name, and so does every name below it: ``code_interpreter`` →
+    ``python`` also matches ``mcp.code_interpreter`` and ``code_interpreter.exec``.
     """
 
     def __init__(
@@ -35,72 +51,79 @@ class Recipients:
         aliases: Mapping[str, str] | None = None,
         schemas: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """``schemas``: the JSON Schema of each tool's arguments, by declared name."""
+        """Index the names; ``schemas`` are the JSON Schemas of the arguments, by declared name."""
         self._schemas = schemas or {}
         self.declared = tuple(dict.fromkeys(declared))
-        self._exact = frozenset(self.declared)
-        self._plain: dict[str, str | None] = {}
-        self._bare: dict[str, str | None] = {}
+        self._declared_set = frozenset(self.declared)
+        self._by_normalised_name: dict[str, str | None] = {}
+        self._by_last_part: dict[str, str | None] = {}
         for name in self.declared:
-            plain = _plain(name)
-            _add(self._plain, plain, name)
-            _add(self._bare, plain.rpartition(".")[2], name)
+            normalised = _normalised(name)
+            _add(self._by_normalised_name, normalised, name)
+            _add(self._by_last_part, normalised.rpartition(".")[2], name)
         self._aliases = {
-            _plain(alias): name for alias, name in (aliases or {}).items() if name in self._exact
+            _normalised(alias): name
+            for alias, name in (aliases or {}).items()
+            if name in self._declared_set
         }
 
     def resolve(self, raw: str) -> str | None:
-        """The declared name that ``raw`` means, or None.
+        """Return the declared name that ``raw`` means, or None.
 
-        In this order: as declared; with or without ``functions.``; ``mcp.`` stripped; ``.`` and ``__``
-        taken as equal; an alias, or a name below one; a bare name that only one tool has.
+        Tries, in this order: the declared name itself; with or without ``functions.``; without
+        ``mcp.``; with ``.`` and ``__`` taken as equal; an alias, or a name below one; a last part
+        that only one tool has.
         """
-        without = raw.removeprefix("mcp.")
-        for name in (raw, f"functions.{raw}", raw.removeprefix("functions."), without):
-            if name in self._exact:
+        suffix = raw.removeprefix("mcp.")
+        for name in (raw, f"functions.{raw}", raw.removeprefix("functions."), suffix):
+            if name in self._declared_set:
                 return name
-        if f"functions.{without}" in self._exact:
-            return f"functions.{without}"
-        plain = _plain(raw)
-        return self._plain.get(plain) or self._alias(plain) or self._bare.get(plain)
+        if f"functions.{suffix}" in self._declared_set:
+            return f"functions.{suffix}"
+        normalised = _normalised(raw)
+        return (
+            self._by_normalised_name.get(normalised)
+            or self._resolve_alias(normalised)
+            or self._by_last_part.get(normalised)
+        )
 
-    def known(self, raw: str) -> str | None:
-        """As `resolve`, for a name that is certainly a recipient's."""
+    def resolve_recipient(self, raw: str) -> str | None:
+        """Resolve a name that is certainly a recipient, as after ``to=``."""
         return self.resolve(raw)
 
-    def schema(self, name: str) -> Mapping[str, Any]:
-        """The JSON Schema of a declared tool's arguments; empty where none is known."""
+    def argument_schema(self, name: str) -> Mapping[str, Any]:
+        """Return the JSON Schema of a declared tool's arguments; empty if none is known."""
         return self._schemas.get(name, {})
 
-    def nearest(self, raw: str, n: int = 3) -> list[str]:
-        """At most ``n`` declared names that look like ``raw``, the likeliest first; where none does,
-        those that are the least unlike."""
-        plain = _plain(raw)
-        names = {_plain(name): name for name in self.declared}
-        found = difflib.get_close_matches(plain, names, n, cutoff=0.4)
-        last = plain.rpartition(".")[2]
-        found += [name for name in names if last and name.rpartition(".")[2] == last]
-        found = found or difflib.get_close_matches(plain, names, n, cutoff=0.0)
-        return [names[name] for name in dict.fromkeys(found)][:n]
+    def nearest(self, raw: str, limit: int = 3) -> list[str]:
+        """Return at most ``limit`` declared names, the most similar to ``raw`` first."""
+        normalised = _normalised(raw)
+        names = {_normalised(name): name for name in self.declared}
+        matches = difflib.get_close_matches(normalised, names, limit, cutoff=0.4)
+        last = normalised.rpartition(".")[2]
+        matches += [name for name in names if last and name.rpartition(".")[2] == last]
+        matches = matches or difflib.get_close_matches(normalised, names, limit, cutoff=0.0)
+        return [names[name] for name in dict.fromkeys(matches)][:limit]
 
-    def _alias(self, plain: str) -> str | None:
-        while plain:
-            if plain in self._aliases:
-                return self._aliases[plain]
-            plain = plain.rpartition(".")[0]
+    def _resolve_alias(self, normalised: str) -> str | None:
+        while normalised:
+            if normalised in self._aliases:
+                return self._aliases[normalised]
+            normalised = normalised.rpartition(".")[0]
         return None
 
 
 class AnyRecipient(Recipients):
-    """No tool is known, so whatever is called is taken as it is written."""
+    """Recipients without known tools: every recipient is taken as it is written."""
 
     def __init__(self) -> None:
         super().__init__(())
 
-    def known(self, raw: str) -> str | None:
+    def resolve_recipient(self, raw: str) -> str | None:
+        """Return the name unchanged."""
         return raw
 
 
 def _add(names: dict[str, str | None], key: str, name: str) -> None:
-    """Two tools under one key make it ambiguous: it then means neither."""
+    """Add a name under a key; a key of two tools is ambiguous and resolves to neither."""
     names[key] = None if key in names else name

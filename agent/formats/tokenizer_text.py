@@ -1,25 +1,35 @@
-"""Text as a prompt may hold it."""
+"""Prepares text for a tokenizer: valid Unicode, without long runs, in chunks of bounded cost.
+
+A byte-pair tokenizer first splits text with a regular expression and then merges the bytes within each
+piece, in quadratic time. Text is cut between two pieces where that is possible, so that its tokens stay
+the same.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-LONGEST_RUN = 512
-"""Characters; tokenising a run takes quadratic time, and a million characters end the process."""
+MAX_RUN_CHARS = 512
+"""Characters of a run without a break that are tokenised at once.
 
-PART = 8192
-"""Characters, which take a millisecond or two."""
-# No piece of a tokenizer's goes on from a letter or digit over one of these.
-_BREAK = re.compile(r"(?<=[^\W_])(?=[\s,.;:!?+/=<>(){}\[\]\"#*&|\-、。，；：！？])")
+A run takes quadratic time; openai-harmony ends the process on one of a million characters.
+"""
 
-# What a tokenizer takes as one piece at most: o200k's pieces end at white space and digits.
-_RUN = re.compile(rf"[^\s\d]{{{LONGEST_RUN + 1},}}|\s{{{LONGEST_RUN + 1},}}")
+CHUNK_CHARS = 8192
+"""Characters that are tokenised at once, in a millisecond or two."""
+
+# No piece of a tokenizer continues from a letter or digit across one of these.
+_CHUNK_BOUNDARY = re.compile(r"(?<=[^\W_])(?=[\s,.;:!?+/=<>(){}\[\]\"#*&|\-、。，；：！？])")
+
+# Runs that may be one piece of a tokenizer: o200k's pieces end at white space and digits.
+# https://github.com/openai/tiktoken/blob/main/tiktoken_ext/openai_public.py (o200k_base)
+_LONG_RUN = re.compile(rf"[^\s\d]{{{MAX_RUN_CHARS + 1},}}|\s{{{MAX_RUN_CHARS + 1},}}")
 
 
-def whole(text: str) -> str:
-    """Without lone surrogates, which no tokenizer takes (a paste may hold them)."""
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which a paste may contain and no tokenizer accepts, by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -27,51 +37,52 @@ def whole(text: str) -> str:
     return text
 
 
-def alike(one: Sequence[object], other: Sequence[object]) -> int:
-    """How far both begin the same."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
-
-
-class Tokenised(str):
-    """A message's text whose ids are known already."""
+class TokenisedText(str):
+    """A message's text that has been tokenised before."""
 
     ids: list[int]
+    """Its token ids."""
 
 
-def parts(text: str) -> Iterator[str]:
-    """The text, cut where that changes no token, after each few thousand characters, and where a
-    run without a break is too long to tokenise at once. A text has one part at least."""
+def tokenizer_chunks(text: str, chunk_chars: int = CHUNK_CHARS) -> Iterator[str]:
+    """Split a text into chunks of ``chunk_chars`` to twice as many characters.
+
+    It is cut where that changes no token, if there is such a boundary, and within each run that is too
+    long to tokenise at once. Yields at least one chunk, for an empty text an empty one.
+    """
     start = 0
-    while len(text) - start > 2 * PART:
-        found = _BREAK.search(text, start + PART, start + 2 * PART)
-        end = found.start() if found else start + 2 * PART
-        yield from _runs(text[start:end])
+    while len(text) - start > 2 * chunk_chars:
+        boundary = _CHUNK_BOUNDARY.search(text, start + chunk_chars, start + 2 * chunk_chars)
+        end = boundary.start() if boundary else start + 2 * chunk_chars
+        yield from _split_long_runs(text[start:end])
         start = end
-    yield from _runs(text[start:])
+    yield from _split_long_runs(text[start:])
 
 
-def _runs(text: str) -> Iterator[str]:
+def _split_long_runs(text: str) -> Iterator[str]:
     start = 0
-    for run in _RUN.finditer(text):
-        for cut in range(run.start() + LONGEST_RUN, run.end(), LONGEST_RUN):
+    for run in _LONG_RUN.finditer(text):
+        for cut in range(run.start() + MAX_RUN_CHARS, run.end(), MAX_RUN_CHARS):
             yield text[start:cut]
             start = cut
     yield text[start:]
 
 
-def unbroken(text: str) -> str:
-    """With spaces in runs that are too long, and long white space cut: for text without parts."""
+def break_long_runs(text: str) -> str:
+    """Put spaces into long runs and shorten long white space.
 
-    def broken(run: re.Match[str]) -> str:
-        return run[0][:LONGEST_RUN] if run[0].isspace() else " ".join(parts(run[0]))
+    For text that openai-harmony renders itself, so that it cannot be tokenised in chunks.
+    """
 
-    return _RUN.sub(broken, text)
+    def break_run(run: re.Match[str]) -> str:
+        return run[0][:MAX_RUN_CHARS] if run[0].isspace() else " ".join(tokenizer_chunks(run[0]))
+
+    return _LONG_RUN.sub(break_run, text)
 
 
-def line(text: str) -> str:
-    """One line without anything invisible: control, zero-width, bidi and tag characters."""
-    shown = "".join(
+def single_line(text: str) -> str:
+    """Make the text one line, without invisible characters (control, zero-width, bidi, tags)."""
+    visible = "".join(
         c if c.isspace() or unicodedata.category(c) not in ("Cc", "Cf", "Cs") else "" for c in text
     )
-    return unbroken(" ".join(shown.split()))
+    return break_long_runs(" ".join(visible.split()))

@@ -1,4 +1,9 @@
-"""A call's arguments: whatever the model wrote becomes a JSON object, or an error that it can read."""
+"""Turns the body of a tool call into a JSON object, or into an error for the model to read.
+
+pydantic_core parses JSON, also where it is cut off; what it refuses but models do write (missing
+closing brackets and quotes, raw line breaks in strings) is repaired here first. Libraries that repair
+more (``json_repair``) guess where a call should rather fail, so that the model writes it again.
+"""
 
 from __future__ import annotations
 
@@ -9,71 +14,77 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-_STEP = re.compile(r'\\u[0-9a-fA-F]{4}|\\[^u]|\\|["{}\[\]\x00-\x1f]', re.DOTALL)
-_CLOSES = {"{": "}", "[": "]"}
+_JSON_TOKEN = re.compile(r'\\u[0-9a-fA-F]{4}|\\[^u]|\\|["{}\[\]\x00-\x1f]', re.DOTALL)
+_CLOSING_BRACKETS = {"{": "}", "[": "]"}
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
-    """A call's arguments, settled."""
+class ToolArguments:
+    """The arguments of a finished call."""
 
     json: str
-    """A JSON object's text, always; ``{"raw": …}`` holds what was written where that is none."""
+    """The text of a JSON object, always; ``{"raw": …}`` where the model wrote something else."""
     repaired: bool = False
-    """``json`` is not, byte for byte, what the model wrote."""
+    """Whether ``json`` differs from what the model wrote."""
     error: str | None = None
     """Why the call cannot run, for the model to read."""
 
 
-def settle(text: str, complete: bool) -> Arguments:
+def repair_arguments(text: str, complete: bool) -> ToolArguments:
     """Make a finished call's body a JSON object.
 
-    Valid JSON is kept as it is; an empty body is ``{}``. Missing closing quotes and brackets are added,
-    raw control characters in strings escaped. ``complete`` False: the stream ended within the body.
+    Valid JSON stays as it is, byte for byte; an empty body becomes ``{}``. Missing closing quotes and
+    brackets are added, raw control characters in strings escaped. With ``complete`` False the stream
+    ended within the body: the result always has an error.
     """
     if complete and not text.strip():
-        return Arguments("{}")
-    value, problem = _parsed(text)
+        return ToolArguments("{}")
+    value, problem = _parse(text)
     if problem is None and isinstance(value, dict):
-        return Arguments(text)
+        return ToolArguments(text)
     if problem is None:
-        return _refused(text, f"an object is expected, not {_named(value)}")
-    closed = _closed(text)
-    value = _parsed(closed)[0] if closed is not None else None
-    repaired = closed if isinstance(value, dict) else None
+        return _rejected(text, f"an object is expected, not {_type_name(value)}")
+    closed_text = _close_open_brackets(text)
+    value = _parse(closed_text)[0] if closed_text is not None else None
+    repaired = closed_text if isinstance(value, dict) else None
     if not complete:
-        return Arguments(repaired or _partial(text), True, "they are cut off")
+        return ToolArguments(repaired or _parse_partial(text), True, "they are cut off")
     if repaired is not None:
-        return Arguments(repaired, True)
-    return _refused(text, problem)
+        return ToolArguments(repaired, True)
+    return _rejected(text, problem)
 
 
-class CodeArguments:
-    """A raw code body as it streams, as the arguments ``{"code":"…"}``."""
+class CodeArgumentsStream:
+    """Encodes a code body, as it streams, as the JSON arguments ``{"code":"…"}``."""
 
     def open(self) -> str:
+        """Return the JSON before the code."""
         return '{"code":"'
 
     def feed(self, text: str) -> str:
+        """Return more code as the contents of a JSON string."""
         return json.dumps(text, ensure_ascii=False)[1:-1]
 
     def close(self) -> str:
+        """Return the JSON after the code."""
         return '"}'
 
 
-def _refused(text: str, problem: str) -> Arguments:
+def _rejected(text: str, problem: str) -> ToolArguments:
     raw = json.dumps({"raw": text}, ensure_ascii=False)
-    return Arguments(raw, True, problem)
+    return ToolArguments(raw, True, problem)
 
 
-def _parsed(text: str) -> tuple[Any, str | None]:
+def _parse(text: str) -> tuple[Any, str | None]:
+    """Return the JSON value, or None and the problem."""
     try:
         return from_json(text, allow_inf_nan=False), None
     except ValueError as error:
         return None, str(error)
 
 
-def _named(value: object) -> str:
+def _type_name(value: object) -> str:
+    """Name a value that is no object, for an error message."""
     match value:
         case None:
             return "null"
@@ -85,38 +96,38 @@ def _named(value: object) -> str:
             return json.dumps(value)
 
 
-def _closed(text: str) -> str | None:
-    """The text with what is open closed and raw control characters in strings escaped.
+def _close_open_brackets(text: str) -> str | None:
+    """Close open strings and brackets, and escape raw control characters in strings.
 
-    None where brackets do not match, so that closing is no cure.
+    Returns None where the brackets do not match, so that closing them cannot help.
     """
     out: list[str] = []
     closers: list[str] = []
     in_string = False
-    done = 0
-    for step in _STEP.finditer(text):
-        found = step[0]
-        if in_string and len(found) == 1 and found < " ":
-            out += text[done : step.start()], json.dumps(found)[1:-1]
-            done = step.end()
-        elif found == '"':
+    copied = 0
+    for match in _JSON_TOKEN.finditer(text):
+        token = match[0]
+        if in_string and len(token) == 1 and token < " ":
+            out += text[copied : match.start()], json.dumps(token)[1:-1]
+            copied = match.end()
+        elif token == '"':
             in_string = not in_string
-        elif in_string and found == "\\":
-            # An escape that was cut off at the very end goes; any other is wrong.
-            if not re.fullmatch(r"\\(u[0-9a-fA-F]{0,3})?", text[step.start() :]):
+        elif in_string and token == "\\":
+            # An escape that was cut off at the very end is dropped; any other is an error.
+            if not re.fullmatch(r"\\(u[0-9a-fA-F]{0,3})?", text[match.start() :]):
                 return None
-            text = text[: step.start()]
+            text = text[: match.start()]
         elif in_string:
             continue
-        elif found in _CLOSES:
-            closers.append(_CLOSES[found])
-        elif found in ("}", "]") and (not closers or closers.pop() != found):
+        elif token in _CLOSING_BRACKETS:
+            closers.append(_CLOSING_BRACKETS[token])
+        elif token in ("}", "]") and (not closers or closers.pop() != token):
             return None
-    return "".join([*out, text[done:], '"' if in_string else "", *reversed(closers)])
+    return "".join([*out, text[copied:], '"' if in_string else "", *reversed(closers)])
 
 
-def _partial(text: str) -> str:
-    """What is whole of a text that was cut off."""
+def _parse_partial(text: str) -> str:
+    """Return the complete part of an object that was cut off, as JSON."""
     try:
         value = from_json(text, allow_inf_nan=False, allow_partial="trailing-strings")
     except ValueError:

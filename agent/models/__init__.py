@@ -1,0 +1,1 @@
+"""The models: which there are, where they are, downloading and loading them."""

@@ -1,4 +1,4 @@
-"""How fast a model reads and writes on this machine: a few seconds of each, greedy, one caller."""
+"""Measures prefill and decode speed of a model on this machine: greedy, one sequence."""
 
 from __future__ import annotations
 
@@ -6,51 +6,62 @@ import random
 from time import perf_counter
 
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.placement.planner import Choice
+from agent.engine.placement.planner import PlacementPlan
 from agent.engine.protocol import Engine, Finished, Request, Sampling
-from agent.models.loader import Loading
+from agent.models.loader import ModelLoader
 
-SECONDS = 3.0
-"""Of reading, and of writing, about."""
-PROMPTS, TOKENS = (64, 4096), (8, 512)
-"""Fewest and most tokens that are read and written."""
-ORDINARY = 500
+TARGET_SECONDS = 3.0
+"""Seconds that prefill and decode are measured for, about."""
+PROMPT_TOKENS, OUTPUT_TOKENS = (64, 4096), (8, 512)
+"""Fewest and most tokens of the measured prompt and output."""
+ORDINARY_TOKEN_IDS = 500
 """Ids below this are ordinary tokens in every vocabulary."""
 
 
-async def measure(loading: Loading, choice: Choice | None) -> str:
-    """Load the model and measure; a sentence for people. Raises EngineError."""
-    path = loading.file(lambda done: None)
-    engine = LlamaEngine(path, placement=loading.placement(choice))
+async def measure(loader: ModelLoader, plan: PlacementPlan | None) -> str:
+    """Load the model and measure it; a sentence for people. Raises EngineError.
+
+    A short run first estimates how many tokens take `TARGET_SECONDS`.
+    """
+    path = loader.gguf_path(lambda done: None)
+    engine = LlamaEngine(path, placement=loader.placement(plan))
     start = perf_counter()
     await engine.load()
     try:
         loaded = perf_counter() - start
-        first = await _one(engine, PROMPTS[0], TOKENS[0])
-        most = min(PROMPTS[1], engine.context_length // 2)
-        prompt = _within(first.prompt_tokens / first.prefill_seconds * SECONDS, PROMPTS[0], most)
-        most = min(TOKENS[1], engine.context_length // 4)
-        tokens = _within(first.output_tokens / first.decode_seconds * SECONDS, TOKENS[0], most)
-        done = await _one(engine, prompt, tokens)
+        estimate = await _generate(engine, PROMPT_TOKENS[0], OUTPUT_TOKENS[0])
+        prompt_tokens = _clamp(
+            estimate.prompt_tokens / estimate.prefill_seconds * TARGET_SECONDS,
+            PROMPT_TOKENS[0],
+            min(PROMPT_TOKENS[1], engine.context_length // 2),
+        )
+        output_tokens = _clamp(
+            estimate.output_tokens / estimate.decode_seconds * TARGET_SECONDS,
+            OUTPUT_TOKENS[0],
+            min(OUTPUT_TOKENS[1], engine.context_length // 4),
+        )
+        result = await _generate(engine, prompt_tokens, output_tokens)
     finally:
         await engine.close()
     threads = engine.threads
+    prefill_speed = result.prompt_tokens / result.prefill_seconds
+    decode_speed = result.output_tokens / result.decode_seconds
     return (
-        f"loaded in {loaded:.1f} s; prefill {done.prompt_tokens / done.prefill_seconds:,.0f} tokens/s"
-        f" ({done.prompt_tokens:,}), decode {done.output_tokens / done.decode_seconds:,.1f} tokens/s"
-        f" ({done.output_tokens:,})"
+        f"loaded in {loaded:.1f} s; prefill {prefill_speed:,.0f} tokens/s"
+        f" ({result.prompt_tokens:,}), decode {decode_speed:,.1f} tokens/s"
+        f" ({result.output_tokens:,})"
         + (f"; threads: {threads.prefill} and {threads.decode}" if threads else "")
     )
 
 
-def _within(wanted: float, least: int, most: int) -> int:
-    return max(min(least, most), min(int(wanted), most))
+def _clamp(value: float, least: int, most: int) -> int:
+    return max(min(least, most), min(int(value), most))
 
 
-async def _one(engine: Engine, prompt: int, tokens: int) -> Finished:
-    """Read a prompt that was not seen before, write so many tokens."""
-    ids = [random.randrange(ORDINARY) for _ in range(prompt)]
-    request = Request(ids, max_tokens=tokens, sampling=Sampling(temperature=0))
+async def _generate(engine: Engine, prompt_tokens: int, output_tokens: int) -> Finished:
+    """Run one generation with a random prompt, of which no prefix is cached."""
+    ids = [random.randrange(ORDINARY_TOKEN_IDS) for _ in range(prompt_tokens)]
+    request = Request(ids, max_tokens=output_tokens, sampling=Sampling(temperature=0))
     async for item in engine.generate(request):
         if isinstance(item, Finished):
             return item

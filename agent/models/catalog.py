@@ -1,4 +1,4 @@
-"""The models that can be run: the entries of models.toml, what other programs keep, any GGUF's path."""
+"""The entries of models.toml: which models there are, and how each is placed and sampled."""
 
 from __future__ import annotations
 
@@ -9,22 +9,68 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args
 
-from agent.config.settings import Places, settings
-from agent.engine.placement.memory_estimate import parts
+from agent.config.field_spec import FieldSpec, find_mismatch, is_flag, is_number, is_text
+from agent.config.paths import Paths
+from agent.engine.placement.memory_estimate import split_files
 from agent.engine.placement.placement import KvType
-from agent.engine.placement.planner import Wanted
-from agent.engine.protocol import EngineError, Sampling
-from agent.engine.remote.endpoint import LOCAL, REMOTE, Address
+from agent.engine.placement.planner import PlacementRequest
+from agent.engine.protocol import EngineError, LoopLimits, Sampling
+from agent.engine.remote.endpoint import LOCAL_ENGINE, REMOTE_ENGINES, RemoteEndpoint
 
 EMBEDDED = "tiny"
-SHOWN_CONTEXT = 32_768
-"""Tokens of context that stand for a model's until it is known what fits."""
+"""Name of the model that is a part of this program."""
+EMBEDDED_NOTICE = (
+    f"{EMBEDDED} is the embedded demonstration model; for a real one: agent models pull gpt-oss-20b"
+)
+"""What people read before they ask the embedded model anything."""
+ASSUMED_CONTEXT_TOKENS = 32_768
+"""Tokens of context that a model counts as having until the planner knows what fits."""
 _NAME = re.compile(r"[\w:.@+-]+")
-_PLACEMENT = ("gpu_layers", "cpu_experts", "flash_attention", "extra_buffers", "overcommit")
-_THERE = ("url", "key_env", "model", "wait")
-"""What is said only of a model that runs on a server."""
-_TEXTS = ("source", "description", "path", "repo", "file", "format", "engine", *_THERE[:3])
-_KEYS = {*_TEXTS, *_THERE, "sampling", "aliases", "keep_alive", "context", "kv_type", *_PLACEMENT}
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and is_number(value) and 0 <= value < math.inf
+
+
+def _is_name_list(value: object) -> bool:
+    return isinstance(value, list) and all(map(is_text, value))
+
+
+_TEXT, _SECONDS = (
+    FieldSpec("a text in quotes", is_text),
+    FieldSpec("a number of seconds", _is_seconds),
+)
+_COUNT, _FLAG = FieldSpec("a number", _is_count), FieldSpec("true or false", is_flag)
+_SERVER_FIELDS = {"url": _TEXT, "key_env": _TEXT, "model": _TEXT, "wait": _SECONDS}
+"""Only models that run on a server have these."""
+_PLACEMENT_FIELDS = {
+    "gpu_layers": _COUNT,
+    "cpu_experts": _COUNT,
+    "flash_attention": _FLAG,
+    "extra_buffers": _FLAG,
+    "overcommit": _FLAG,
+    "context": _COUNT,
+    "kv_type": FieldSpec(f"one of {', '.join(get_args(KvType))}", get_args(KvType).__contains__),
+}
+_TEXT_FIELDS = ("source", "description", "path", "repo", "file", "format", "engine")
+_FIELDS = {
+    **dict.fromkeys(_TEXT_FIELDS, _TEXT),
+    "sampling": FieldSpec(
+        "a table, as in { temperature = 1.0 }", lambda value: isinstance(value, dict)
+    ),
+    "aliases": FieldSpec("a list of names", _is_name_list),
+    "keep_alive": _SECONDS,
+    "loop_guard": FieldSpec(
+        "true, false, or a table, as in { min_tokens = 512 }", lambda v: isinstance(v, bool | dict)
+    ),
+    **_PLACEMENT_FIELDS,
+    **_SERVER_FIELDS,
+}
+"""What an entry of models.toml may have, and what each field may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,72 +81,92 @@ class Model:
     description: str = ""
     embedded: bool = False
     path: Path | None = None
-    """Where its GGUF lies, when that is known."""
+    """Its GGUF, or the first part of it; None: not known."""
     repo: str | None = None
+    """The repository on Hugging Face's hub that it is pulled from."""
     file: str | None = None
+    """The GGUF in that repository, or its first part."""
     format: str = "auto"
-    """The family's way of writing; ``auto``: as its file tells."""
+    """The output format of the model family; ``auto``: detected from its file."""
     sampling: Sampling = field(default_factory=Sampling)
     aliases: tuple[str, ...] = ()
-    wanted: Wanted = field(default_factory=Wanted)
-    """How it shall be laid out in memory."""
+    """Other names that `--model` takes."""
+    placement_request: PlacementRequest = field(default_factory=PlacementRequest)
+    """What the entry says about its placement in memory."""
+    loop_limits: LoopLimits | None = field(default_factory=LoopLimits)
+    """When a reply that repeats itself is stopped; None: never."""
     keep_alive: float | None = None
-    """Seconds without a turn after which it is unloaded; None: as config.toml says."""
-    address: Address | None = None
+    """Seconds without a turn after which it is unloaded; None: config.toml's."""
+    endpoint: RemoteEndpoint | None = None
     """The server that runs it; None: it runs here."""
     problem: str | None = None
-    """Why it cannot be used: what is wrong with its entry, in one sentence."""
+    """What is wrong with its entry, in one sentence; such a model cannot be used."""
 
     @property
     def context(self) -> int:
-        """Tokens of context, before it is known what fits."""
-        return self.wanted.context or SHOWN_CONTEXT
+        """Tokens of context before placement: the entry's, or an assumption."""
+        return self.placement_request.context or ASSUMED_CONTEXT_TOKENS
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files of a model that is split: NAME-00001-of-00003.gguf, and so on."""
-        return tuple(part.name for part in parts(Path(self.file))) if self.file else ()
+        """Paths of all files in the repository; a split model has NAME-00001-of-00003.gguf, …"""
+        return tuple(map(Path.as_posix, split_files(Path(self.file)))) if self.file else ()
 
     @property
     def installed(self) -> bool:
-        if self.embedded or self.address is not None:
+        """Whether it can run now: its files are here, or a server has it."""
+        if self.embedded or self.endpoint is not None:
             return True
         if self.path is None:
             return False
-        return all(part.exists() for part in parts(self.path))
+        return all(part.exists() for part in split_files(self.path))
+
+    @property
+    def location(self) -> str | None:
+        """The server's address or the path of the installed file; None where neither is known."""
+        if self.endpoint is not None:
+            return str(self.endpoint)
+        return str(self.path) if self.path and self.installed else None
 
     @property
     def size(self) -> int | None:
-        """Bytes of its files; None while they are not here."""
-        if self.path is None or self.address is not None or not self.installed:
+        """Bytes of its files; None where they are not on this machine."""
+        if self.path is None or self.endpoint is not None or not self.installed:
             return None
-        return sum(part.stat().st_size for part in parts(self.path))
+        return sum(part.stat().st_size for part in split_files(self.path))
 
 
-def _shipped() -> Path:
-    """models.toml: beside the packages in a checkout, inside the package in a wheel."""
+def _shipped_file() -> Path:
+    """The program's models.toml: beside the packages in a checkout, inside ``agent`` in a wheel."""
     package = Path(__file__).parents[1]
     inside = package / "models.toml"
     return inside if inside.exists() else package.parent / "models.toml"
 
 
-def folder(where: Places) -> Path:
-    """Where pulled models lie, each in a folder of its name."""
-    return where.cache / "models"
+def models_folder(paths: Paths) -> Path:
+    """The folder of pulled models, each in a folder of its name."""
+    return paths.cache / "models"
 
 
-def _model(name: str, entry: dict[str, Any], where: Places) -> Model:
+def pulled_folder(model: Model, paths: Paths) -> Path | None:
+    """The folder that pulling this model made; None where its file is elsewhere."""
+    own = models_folder(paths) / model.name
+    return own if model.path is not None and own in model.path.parents else None
+
+
+def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
     if not _NAME.fullmatch(name) or set(name) == {"."}:
         raise ValueError("its name has other characters than letters, digits and :.@+-_")
-    if unknown := entry.keys() - _KEYS:
+    if unknown := entry.keys() - _FIELDS.keys():
         raise ValueError(f"there is no setting {min(unknown)}")
-    for key in _TEXTS:
-        if not isinstance(entry.get(key, ""), str):
-            raise ValueError(f"{key} is a text in quotes")
+    if (field_name := find_mismatch(entry, _FIELDS)) is not None:
+        raise ValueError(f"{field_name} is {_FIELDS[field_name].expected}")
     path = entry.get("path")
     file = entry.get("file")
+    if "repo" in entry and file is not None and (file.startswith("/") or ".." in Path(file).parts):
+        raise ValueError("file is a path in its repository, without ..")
     if path is None and file is not None:
-        path = folder(where) / name / file
+        path = models_folder(paths) / name / file
     return Model(
         name=name,
         description=entry.get("description", ""),
@@ -110,156 +176,91 @@ def _model(name: str, entry: dict[str, Any], where: Places) -> Model:
         file=file,
         format=entry.get("format", "auto"),
         sampling=_sampling(entry.get("sampling", {})),
-        aliases=_aliases(entry),
-        wanted=_wanted(entry),
-        keep_alive=_seconds(entry, "keep_alive"),
-        address=_address(entry),
+        aliases=tuple(entry.get("aliases", ())),
+        placement_request=_placement_request(entry),
+        loop_limits=_loop_limits(entry.get("loop_guard", True)),
+        keep_alive=_optional_float(entry, "keep_alive"),
+        endpoint=_endpoint(entry),
     )
 
 
-def _wrong(name: str, entry: object, path: Path, error: Exception) -> Model:
-    """What stands for an entry that cannot be used: whoever names it reads why."""
+def _unusable(name: str, entry: object, path: Path, error: Exception) -> Model:
+    """A placeholder for a wrong entry: its ``problem`` is raised when somebody names it."""
     problem = f"The entry [{name}] of {path} is wrong: {error}."
-    try:
-        aliases = _aliases(entry) if isinstance(entry, dict) else ()
-    except ValueError:
-        aliases = ()
-    return Model(name, aliases=aliases, problem=problem)
+    aliases = entry.get("aliases", ()) if isinstance(entry, dict) else ()
+    return Model(name, aliases=tuple(aliases) if _is_name_list(aliases) else (), problem=problem)
 
 
-def _aliases(entry: dict[str, Any]) -> tuple[str, ...]:
-    found = entry.get("aliases", [])
-    if not isinstance(found, list) or not all(isinstance(alias, str) for alias in found):
-        raise ValueError("aliases is a list of names")
-    return tuple(found)
+def _optional_float(entry: dict[str, Any], key: str) -> float | None:
+    return float(entry[key]) if key in entry else None
 
 
-def _seconds(entry: dict[str, Any], key: str) -> float | None:
-    value = entry.get(key)
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise ValueError(f"{key} is a number of seconds")
-    return float(value)
-
-
-def _sampling(given: object) -> Sampling:
-    if not isinstance(given, dict):
-        raise ValueError("sampling is a table, as in { temperature = 1.0 }")
-    if unknown := given.keys() - {each.name for each in fields(Sampling)}:
+def _sampling(table: dict[str, Any]) -> Sampling:
+    if unknown := table.keys() - {each.name for each in fields(Sampling)}:
         raise ValueError(f"sampling has no setting {min(unknown)}")
     try:
-        bias = tuple((int(token), float(value)) for token, value in given.get("logit_bias", ()))
+        bias = tuple((int(token), float(value)) for token, value in table.get("logit_bias", ()))
     except (TypeError, ValueError):
         raise ValueError("logit_bias is a list of [token, number]") from None
-    return Sampling(**{**given, "logit_bias": bias})
+    return Sampling(**{**table, "logit_bias": bias})
 
 
-def _address(entry: dict[str, Any]) -> Address | None:
-    engine, url = entry.get("engine", LOCAL), entry.get("url")
-    if engine == LOCAL:
-        if out_of_place := [key for key in _THERE if key in entry]:
-            raise ValueError(f"{out_of_place[0]} needs engine = {' or '.join(map(repr, REMOTE))}")
+def _loop_limits(setting: bool | dict[str, Any]) -> LoopLimits | None:
+    if isinstance(setting, bool):
+        return LoopLimits() if setting else None
+    if unknown := setting.keys() - {each.name for each in fields(LoopLimits)}:
+        raise ValueError(f"loop_guard has no setting {min(unknown)}")
+    if wrong := [name for name, value in setting.items() if type(value) is not int or value < 1]:
+        raise ValueError(f"{wrong[0]} of loop_guard is a number of at least 1")
+    return LoopLimits(**setting)
+
+
+def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:
+    engine, url = entry.get("engine", LOCAL_ENGINE), entry.get("url")
+    if engine == LOCAL_ENGINE:
+        if misplaced := [key for key in _SERVER_FIELDS if key in entry]:
+            engines = " or ".join(map(repr, REMOTE_ENGINES))
+            raise ValueError(f"{misplaced[0]} needs engine = {engines}")
         return None
-    if engine not in REMOTE:
-        raise ValueError(f"engine is one of {', '.join((LOCAL, *REMOTE))}")
+    if engine not in REMOTE_ENGINES:
+        raise ValueError(f"engine is one of {', '.join((LOCAL_ENGINE, *REMOTE_ENGINES))}")
     if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", url):
         raise ValueError("url is where its server is, as in http://127.0.0.1:8000")
     url = url.rstrip("/").removesuffix("/v1")
-    wait = _seconds(entry, "wait")
-    return Address(engine, url, entry.get("key_env"), entry.get("model"), wait)
+    wait = _optional_float(entry, "wait")
+    return RemoteEndpoint(engine, url, entry.get("key_env"), entry.get("model"), wait)
 
 
-def _wanted(entry: dict[str, Any]) -> Wanted:
-    kinds = {"gpu_layers": int, "cpu_experts": int, "context": int}
-    given = {key: entry[key] for key in (*_PLACEMENT, "context", "kv_type") if key in entry}
-    for key, value in given.items():
-        kind = kinds.get(key, bool)
-        if key == "kv_type":
-            if value not in get_args(KvType):
-                raise ValueError(f"kv_type is one of {', '.join(get_args(KvType))}")
-        elif type(value) is not kind or (kind is int and value < 0):
-            right = "a number" if kind is int else "true or false"
-            raise ValueError(f"{key} is {right}")
-    return Wanted(**given)
+def _placement_request(entry: dict[str, Any]) -> PlacementRequest:
+    return PlacementRequest(**{key: entry[key] for key in _PLACEMENT_FIELDS if key in entry})
 
 
-def known(where: Places) -> dict[str, Model]:
-    """All entries: ours, with the settings that the user's change, and the user's own. One that is
-    wrong has a ``problem`` and takes nothing from the others.
+def load_catalog(paths: Paths) -> dict[str, Model]:
+    """Read both models.toml: the shipped entries, with the fields that the person's file changes,
+    and the person's own, by name.
 
-    Raises EngineError naming a file that cannot be read.
+    A wrong entry has a ``problem`` and leaves the others alone. Raises EngineError, which names a
+    file that cannot be read.
     """
     entries: dict[str, Any] = {}
-    written: dict[str, Path] = {}
-    for path in (_shipped(), where.config / "models.toml"):
+    sources: dict[str, Path] = {}
+    for path in (_shipped_file(), paths.config / "models.toml"):
         try:
-            found = tomllib.loads(path.read_text(encoding="utf-8"))
+            tables = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
             raise EngineError(f"Cannot read {path}: {error}") from error
-        for name, entry in found.items():
-            both = isinstance(entry, dict) and isinstance(entries.get(name), dict)
-            entries[name] = entries[name] | entry if both else entry
-            written[name] = path
+        for name, entry in tables.items():
+            mergeable = isinstance(entry, dict) and isinstance(entries.get(name), dict)
+            entries[name] = entries[name] | entry if mergeable else entry
+            sources[name] = path
     models: dict[str, Model] = {}
     for name, entry in entries.items():
         try:
             if not isinstance(entry, dict):
                 raise ValueError(f"it is no table: begin it with [{name}]")
-            models[name] = _model(name, entry, where)
-        except (ValueError, RuntimeError) as error:  # RuntimeError: ~somebody who is not known
-            models[name] = _wrong(name, entry, written[name], error)
+            models[name] = _parse_entry(name, entry, paths)
+        except (ValueError, RuntimeError) as error:  # RuntimeError: the home of an unknown ~user
+            models[name] = _unusable(name, entry, sources[name], error)
     return models
-
-
-def default(where: Places, models: dict[str, Model] | None = None) -> str:
-    """The model where none is named: config.toml's, the first installed real one, or ours."""
-    if (name := settings(where).model) is not None:
-        return name
-    models = known(where) if models is None else models
-    return next((m.name for m in models.values() if m.installed and not m.embedded), EMBEDDED)
-
-
-def choose(name: str | None, where: Places, *, scripted: bool = False) -> Model:
-    """The model that is meant: a name of models.toml, an alias, one that another program keeps, or a
-    path; none: the default.
-
-    ``scripted``: its file need not be there. Raises EngineError, UserError.
-    """
-    models = known(where)
-    name = default(where, models) if name is None else name
-    for model in models.values():
-        if name == model.name or name in model.aliases:
-            if model.problem is not None:
-                raise EngineError(model.problem)
-            if not model.installed and not scripted:
-                raise EngineError(_not_installed(model, models))
-            return model
-    path = Path(name).expanduser()
-    if not path.exists():
-        from agent.models import discovery as found
-
-        for other in found.models(models):
-            if name.lower() == other.name.lower():
-                return found.as_model(other, models)
-    if path.exists() or path.suffix == ".gguf" or "/" in name:
-        return Model(name=path.stem, path=path, aliases=(name,))
-    raise EngineError(
-        f"There is no model {name}; known are {', '.join(models)}, what agent models list has found,"
-        " or a path to a GGUF."
-    )
-
-
-def _not_installed(model: Model, models: dict[str, Model]) -> str:
-    from agent.models import discovery as found
-
-    for other in found.like(model, models):
-        return (
-            f"The model {model.name} is not installed, but {other.source} has it:"
-            f" --model {other.name} runs that file."
-        )
-    if model.repo is None:
-        return f"The model {model.name} is not at {model.path}: correct its path in models.toml."
-    return f"The model {model.name} is not installed; pull it with: agent models pull {model.name}"

@@ -1,4 +1,8 @@
-"""Models that other programs keep on this machine: LM Studio, Ollama, llama.cpp, Hugging Face."""
+"""Finds the models that other programs keep on this machine.
+
+LM Studio, llama.cpp's download cache and Hugging Face's hub cache hold plain GGUF files; Ollama
+keeps blobs named by their hash, which its manifests name.
+"""
 
 from __future__ import annotations
 
@@ -11,105 +15,124 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.engine.placement import gguf_header
-from agent.engine.placement.memory_estimate import parts
+from agent.engine.placement.memory_estimate import split_files
 from agent.engine.protocol import EngineError
 from agent.models.catalog import Model
 
-OLLAMAS = "gptoss"
+OLLAMA_ARCHITECTURE = "gptoss"
 """The architecture of Ollama's own gpt-oss files; its tensors are Ollama's own too."""
-_QUANT = re.compile(
+_QUANTISATION = re.compile(
     r"[-_.](?:ud[-_])?(?:i?q\d\w*|t?q\d\w*|mxfp4\w*|b?f16|f32|fp16)$", re.IGNORECASE
 )
-_PART = re.compile(r"-\d{5}-of-\d{5}$")
-_IMAGE = "application/vnd.ollama.image.model"
+_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
+"""The end of a split GGUF's stem, as llama.cpp's gguf-split writes it."""
+_WEIGHTS = "application/vnd.ollama.image.model"
+"""Media type of the layer with the weights in an Ollama manifest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One model in another program's folder."""
+class DiscoveredModel:
+    """A model file in another program's folder."""
 
     name: str
-    """What `--model` takes."""
+    """The value of `--model` that means it."""
     path: Path
     source: str
-    """The program."""
+    """Name of the program that keeps it."""
     size: int
-    """Bytes."""
+    """Bytes of all its files."""
     architecture: str
+    """``general.architecture`` of the GGUF."""
     title: str
-    """What the file calls itself."""
+    """``general.name`` of the GGUF, or an empty text."""
     problem: str | None = None
-    """Why it cannot be used here."""
+    """Why it cannot run here, in words that follow "cannot be used:"; None: it can."""
 
 
-def models(known: dict[str, Model]) -> list[Found]:
-    """All that is found, each file once, under names of their own."""
-    taken = {name.lower() for model in known.values() for name in (model.name, *model.aliases)}
-    ours = {model.path.resolve() for model in known.values() if model.path}
-    listed: list[Found] = []
-    for source, name, path in _files():
+def discover(catalog: dict[str, Model]) -> list[DiscoveredModel]:
+    """List other programs' models: each file once, without those that ``catalog`` names.
+
+    Where a name is taken by the catalog or an earlier file, ``@`` and the program follow it.
+    """
+    taken_names = {
+        name.lower() for model in catalog.values() for name in (model.name, *model.aliases)
+    }
+    seen_files = {model.path.resolve() for model in catalog.values() if model.path}
+    models: list[DiscoveredModel] = []
+    for source, name, path in _candidates():
         resolved = path.resolve()
-        if resolved in ours or (found := _look(source, name, path)) is None:
+        if resolved in seen_files or (discovered := _inspect(source, name, path)) is None:
             continue
-        ours.add(resolved)
-        if found.name.lower() in taken:
+        seen_files.add(resolved)
+        if discovered.name.lower() in taken_names:
             slug = source.lower().replace(" ", "").replace(".", "")
-            found = replace(found, name=f"{found.name}@{slug}")
-        if found.name.lower() not in taken:
-            taken.add(found.name.lower())
-            listed.append(found)
-    return listed
+            discovered = replace(discovered, name=f"{discovered.name}@{slug}")
+        if discovered.name.lower() not in taken_names:
+            taken_names.add(discovered.name.lower())
+            models.append(discovered)
+    return models
 
 
-def like(model: Model, known: dict[str, Model]) -> list[Found]:
-    """What is found of the same model and can be used."""
-    return [found for found in models(known) if found.problem is None and _same(found, model)]
+def matching(model: Model, catalog: dict[str, Model]) -> list[DiscoveredModel]:
+    """List the usable copies of ``model`` in other programs' folders."""
+    return [
+        discovered
+        for discovered in discover(catalog)
+        if discovered.problem is None and is_same_model(discovered, model)
+    ]
 
 
-def as_model(found: Found, known: dict[str, Model]) -> Model:
-    """It as a model to run, with the settings of the entry that it is one of. Raises EngineError."""
-    if found.problem is not None:
-        raise EngineError(f"{found.name} of {found.source} cannot be used: {found.problem}.")
-    own = Model(name=found.name, path=found.path, description=f"found at {found.path}")
-    for model in known.values():
-        if _same(found, model):
+def to_model(discovered: DiscoveredModel, catalog: dict[str, Model]) -> Model:
+    """Make a model to run, with the settings of the catalog's entry of the same model.
+
+    Raises EngineError where it cannot be used.
+    """
+    if discovered.problem is not None:
+        raise EngineError(
+            f"{discovered.name} of {discovered.source} cannot be used: {discovered.problem}."
+        )
+    own = Model(
+        name=discovered.name, path=discovered.path, description=f"found at {discovered.path}"
+    )
+    for model in catalog.values():
+        if is_same_model(discovered, model):
             return replace(
                 own,
                 format=model.format,
                 sampling=model.sampling,
-                wanted=model.wanted,
+                placement_request=model.placement_request,
                 keep_alive=model.keep_alive,
             )
     return own
 
 
-def _same(found: Found, model: Model) -> bool:
-    """Both are the same model, in whatever quantisation, by their names."""
-    names = {_plain(model.name), _plain(Path(model.file).stem) if model.file else ""} - {""}
-    stem = found.path.stem if found.path.suffix == ".gguf" else found.name
-    return bool(names & {_plain(stem), _plain(found.name.replace(":", "-"))})
+def is_same_model(discovered: DiscoveredModel, model: Model) -> bool:
+    """Whether both have the same name but for quantisation, punctuation and case."""
+    names = {_base_name(model.name), _base_name(Path(model.file).stem) if model.file else ""} - {""}
+    stem = discovered.path.stem if discovered.path.suffix == ".gguf" else discovered.name
+    return bool(names & {_base_name(stem), _base_name(discovered.name.replace(":", "-"))})
 
 
-def _plain(name: str) -> str:
+def _base_name(name: str) -> str:
     """A model's name without its quantisation, punctuation and case."""
-    name = _PART.sub("", name)
-    return re.sub(r"[^a-z0-9]", "", _QUANT.sub("", name).lower())
+    name = _SPLIT.sub("", name)
+    return re.sub(r"[^a-z0-9]", "", _QUANTISATION.sub("", name).lower())
 
 
-def _files() -> Iterator[tuple[str, str, Path]]:
-    """Program, name and file of everything that may be a model."""
+def _candidates() -> Iterator[tuple[str, str, Path]]:
+    """Yield program, name and file of everything that may be a model."""
     home = Path.home()
     for folder in (home / ".lmstudio/models", home / ".cache/lm-studio/models"):
-        yield from _ggufs("LM Studio", folder)
+        yield from _gguf_files("LM Studio", folder)
     for folder in _ollama_folders(home):
-        yield from _ollama(folder)
+        yield from _ollama_blobs(folder)
     caches = home / "Library/Caches" if sys.platform == "darwin" else home / ".cache"
     caches = Path(os.environ.get("XDG_CACHE_HOME") or caches)
-    yield from _ggufs("llama.cpp", Path(os.environ.get("LLAMA_CACHE") or caches / "llama.cpp"))
+    yield from _gguf_files("llama.cpp", Path(os.environ.get("LLAMA_CACHE") or caches / "llama.cpp"))
     hub = os.environ.get("HF_HUB_CACHE") or Path(
         os.environ.get("HF_HOME") or home / ".cache/huggingface", "hub"
     )
-    yield from _ggufs("Hugging Face", Path(hub))
+    yield from _gguf_files("Hugging Face", Path(hub))
 
 
 def _ollama_folders(home: Path) -> list[Path]:
@@ -118,19 +141,19 @@ def _ollama_folders(home: Path) -> list[Path]:
     return [home / ".ollama/models", Path("/usr/share/ollama/.ollama/models")]
 
 
-def _ggufs(source: str, folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Files below a folder; of a split model the first."""
+def _gguf_files(source: str, folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield the GGUF files below a folder; of a split model the first part."""
     try:
         paths = sorted(path for path in folder.rglob("*.gguf") if path.is_file())
     except OSError:
         return
     for path in paths:
-        if not _PART.search(path.stem) or "-00001-of-" in path.stem:
-            yield source, _PART.sub("", path.stem), path
+        if not _SPLIT.search(path.stem) or "-00001-of-" in path.stem:
+            yield source, _SPLIT.sub("", path.stem), path
 
 
-def _ollama(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Ollama's manifests name the blob of each model: manifests/REGISTRY/LIBRARY/NAME/TAG."""
+def _ollama_blobs(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield the weights' blob of each manifest, manifests/REGISTRY/LIBRARY/NAME/TAG."""
     manifests = folder / "manifests"
     try:
         paths = sorted(path for path in manifests.rglob("*") if path.is_file())
@@ -139,7 +162,7 @@ def _ollama(folder: Path) -> Iterator[tuple[str, str, Path]]:
     for path in paths:
         try:
             layers = json.loads(path.read_text(encoding="utf-8"))["layers"]
-            digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _IMAGE)
+            digest = next(layer["digest"] for layer in layers if layer["mediaType"] == _WEIGHTS)
             blob = folder / "blobs" / str(digest).replace(":", "-")
         except (OSError, ValueError, LookupError, TypeError, StopIteration):
             continue
@@ -148,21 +171,21 @@ def _ollama(folder: Path) -> Iterator[tuple[str, str, Path]]:
             yield "Ollama", name if tag == "latest" else f"{name}:{tag}", blob
 
 
-def _look(source: str, name: str, path: Path) -> Found | None:
-    """What a file is; None where it is no language model, or not all of one."""
+def _inspect(source: str, name: str, path: Path) -> DiscoveredModel | None:
+    """Read a GGUF's header; None where it is no language model, or a part of one is missing."""
     try:
-        values = gguf_header.read(path, last="general.architecture")
+        values = gguf_header.read_metadata(path, last="general.architecture")
         architecture = str(values.get("general.architecture", ""))
-        if architecture in ("", "clip") or not all(part.exists() for part in parts(path)):
+        if architecture in ("", "clip") or not all(part.exists() for part in split_files(path)):
             return None
-        values = gguf_header.read(path, until="tokenizer.")
-        size = sum(part.stat().st_size for part in parts(path))
+        values = gguf_header.read_metadata(path, until="tokenizer.")
+        size = sum(part.stat().st_size for part in split_files(path))
     except (EngineError, OSError):
         return None
     if values.get("general.type", "model") != "model":
         return None
     problem = None
-    if architecture == OLLAMAS:
+    if architecture == OLLAMA_ARCHITECTURE:
         problem = "it is in Ollama's own form of gpt-oss, which llama.cpp cannot load"
     title = str(values.get("general.name", ""))
-    return Found(name, path, source, size, architecture, title, problem)
+    return DiscoveredModel(name, path, source, size, architecture, title, problem)

@@ -1,4 +1,4 @@
-"""Downloading a model of models.toml from the hub: resumed, checked, never half installed."""
+"""Downloads a model of models.toml from the hub: resumed, verified, never half installed."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent.config.settings import places
+from agent.config.paths import user_paths
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
-from agent.models.catalog import Model, folder, known
+from agent.models.catalog import Model, load_catalog, models_folder
 from tools import private_files
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-SPARE = 1 << 30
-"""Bytes that are left free on the disk."""
+SPARE_DISK_BYTES = 1 << 30
+"""Bytes that a download leaves free on the disk: 1 GiB."""
+
+DownloadProgress = Callable[[int, int], None]
+"""Called with the bytes that are downloaded, and all of them."""
 
 
-Report = Callable[[int, int], None]
-"""Bytes that are here, and all of them."""
+def pull(model: Model, on_progress: DownloadProgress | None = None) -> Path:
+    """Download all files of a model from `find_pullable`; the path of the first. Raises UserError.
 
-
-def pull(model: Model, report: Report | None = None) -> Path:
-    """Download all files of a model from `find`; the path of the first. Raises UserError.
-
-    A download that was stopped goes on where it was; each file's size and sha256 are what the hub
-    says of it. HF_ENDPOINT and HF_TOKEN are honoured.
+    A download that was stopped goes on where it was; each file is compared with the size and the
+    sha256 that the hub names. HF_ENDPOINT and HF_TOKEN are honoured.
     """
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return _pull(model, folder(places()) / model.name, report)
+        return _download_all(model, models_folder(user_paths()) / model.name, on_progress)
     except (HfHubHTTPError, httpx2.HTTPError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
@@ -49,10 +48,10 @@ def pull(model: Model, report: Report | None = None) -> Path:
         ) from error
 
 
-def find(name: str) -> Model:
-    """The entry of models.toml that can be pulled. Raises UserError."""
+def find_pullable(name: str) -> Model:
+    """The entry of models.toml with this name or alias that has a repository. Raises UserError."""
     try:
-        models = known(places())
+        models = load_catalog(user_paths())
     except EngineError as error:
         raise UserError(str(error)) from error
     for model in models.values():
@@ -66,122 +65,137 @@ def find(name: str) -> Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One file, as the hub has it now."""
+class ModelFile:
+    """One file of a model, as the hub has it now."""
 
     path: Path
-    """Where it will lie."""
+    """Where the complete file is written."""
     url: str
+    """Where it is downloaded from, redirects followed."""
     size: int
+    """Bytes."""
     etag: str
-    """Of large files: the sha256."""
+    """The sha256 of large files; of small ones the git object id."""
 
     @property
     def partial(self) -> Path:
-        """What has come of it so far."""
+        """The bytes downloaded so far; its name has the etag, so that no other version is resumed."""
         return self.path.with_name(f".{self.path.name}.{self.etag[:12]}.part")
 
     @property
-    def checked(self) -> Path:
-        """Tells that it was compared with its etag."""
+    def checksum_record(self) -> Path:
+        """A small file with the etag that the complete file was compared with."""
         return self.path.with_name(f".{self.path.name}.checked")
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
+        """Whether the file is here in its full size; its content may still be unverified."""
         return self.path.exists() and self.path.stat().st_size == self.size
 
     @property
-    def here(self) -> int:
-        """Bytes."""
-        if self.whole:
+    def downloaded_bytes(self) -> int:
+        """Bytes that need not be downloaded any more."""
+        if self.is_complete:
             return self.size
         return self.partial.stat().st_size if self.partial.exists() else 0
 
 
-def _pull(model: Model, into: Path, report: Report | None) -> Path:
-    plan = [_look(model, file, into / file) for file in model.files]
-    private_files.folder(into)
-    total = sum(part.size for part in plan)
-    _need(into, total - sum(part.here for part in plan))
-    for part in plan:
-        if not part.whole:
-            before = sum(other.here for other in plan if other is not part)
-            _fetch(part, _bar(report, before, total) if report else None)
-        if not part.checked.exists() or part.checked.read_text() not in ("", part.etag):
-            _check(part)
-            part.checked.write_text(part.etag)
-    return plan[0].path
+def _download_all(model: Model, folder: Path, on_progress: DownloadProgress | None) -> Path:
+    files = [_file_on_hub(model, name, folder / name) for name in model.files]
+    for file in files:
+        private_files.make_folder(file.path.parent)
+    total = sum(file.size for file in files)
+    _require_disk_space(folder, total - sum(file.downloaded_bytes for file in files))
+    for file in files:
+        if not file.is_complete:
+            before = sum(other.downloaded_bytes for other in files if other is not file)
+            _fetch(file, _reporting_bar(on_progress, before, total) if on_progress else None)
+        record = file.checksum_record
+        if not record.exists() or record.read_text() not in ("", file.etag):
+            _verify(file)
+            record.write_text(file.etag)
+    return files[0].path
 
 
-def _look(model: Model, file: str, path: Path) -> Part:
+def _file_on_hub(model: Model, name: str, path: Path) -> ModelFile:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
     assert model.repo is not None
-    found = get_hf_file_metadata(hf_hub_url(model.repo, file))
-    if found.size is None or found.etag is None:
-        raise OSError(f"the hub does not say how large {file} is.")
-    return Part(path, found.location, found.size, found.etag)
+    remote = get_hf_file_metadata(hf_hub_url(model.repo, name))
+    if remote.size is None or remote.etag is None:
+        raise OSError(f"the hub does not say how large {name} is.")
+    return ModelFile(path, remote.location, remote.size, remote.etag)
 
 
-def _fetch(part: Part, bar: Any) -> None:
-    """The rest of it. (The hub's own client begins a stopped download anew.)"""
+def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
+    """Download the rest of one file and rename it.
+
+    By hand, because the hub's own client (huggingface_hub 2) begins a stopped download anew.
+    """
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
     headers = dict(build_hf_headers())
     endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    if urlsplit(part.url).netloc != urlsplit(endpoint).netloc:
+    if urlsplit(model_file.url).netloc != urlsplit(endpoint).netloc:
         headers.pop("authorization", None)  # a signed address elsewhere
-    with part.partial.open("ab") as file:
+    with model_file.partial.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise OSError(f"{part.path.name} is being pulled by another process.") from error
+            raise OSError(f"{model_file.path.name} is being pulled by another process.") from error
         http_get(
-            part.url,
+            model_file.url,
             file,
             resume_size=file.tell(),
             headers=headers,
-            expected_size=part.size,
-            displayed_filename=part.path.name,
-            tqdm_class=bar,
+            expected_size=model_file.size,
+            displayed_filename=model_file.path.name,
+            tqdm_class=progress_bar,
         )
-    part.partial.rename(part.path)
+    model_file.partial.rename(model_file.path)
 
 
-def _bar(report: Report, before: int, total: int) -> Any:
-    """A bar that is reported instead of painted; ``before``: bytes of other files that are here."""
+def _reporting_bar(on_progress: DownloadProgress, before: int, total: int) -> Any:
+    """A tqdm class that calls ``on_progress`` in place of painting.
+
+    ``before``: bytes of the model's other files that are downloaded.
+    """
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *args: Any, **settings: Any) -> None:
             super().__init__(*args, **{**settings, "file": io.StringIO()})
-            report(before + int(self.n), total)
+            on_progress(before + int(self.n), total)
 
         def update(self, n: float | None = 1) -> bool | None:
             self.n += n or 0
-            report(before + int(self.n), total)
+            on_progress(before + int(self.n), total)
             return None
 
     return Bar
 
 
-def _need(folder: Path, size: int) -> None:
+def _require_disk_space(folder: Path, size: int) -> None:
+    """Raise UserError where ``size`` bytes more would fill the disk."""
     free = shutil.disk_usage(folder).free
-    if size + SPARE > free:
+    if size + SPARE_DISK_BYTES > free:
         raise UserError(
             f"The download takes {size / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB free;"
             " free some space there, or set AGENT_HOME to a folder on a larger disk."
         )
 
 
-def _check(part: Part) -> None:
-    """A file of the hub's large storage is named by its sha256."""
-    if not _SHA256.fullmatch(part.etag):
+def _verify(file: ModelFile) -> None:
+    """Compare a file with its etag where that is a sha256 (the hub's large file storage).
+
+    Removes a damaged file and raises OSError.
+    """
+    if not _SHA256.fullmatch(file.etag):
         return
-    print(f"checking {part.path.name} …", file=sys.stderr)
-    with part.path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != part.etag:
-        part.path.unlink()
-        raise OSError(f"{part.path.name} is damaged (sha256 {found[:12]}…): it was removed.")
+    print(f"checking {file.path.name} …", file=sys.stderr)
+    with file.path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != file.etag:
+        file.path.unlink()
+        raise OSError(f"{file.path.name} is damaged (sha256 {digest[:12]}…): it was removed.")

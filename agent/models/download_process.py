@@ -1,6 +1,7 @@
-"""A model that is pulled while something else goes on, in a process of its own.
+"""Pulls a model in a process of its own, so that it can be ended whatever the network does.
 
-So it can be ended at any time, whatever the network does; started again, it goes on where it was.
+Started again, it goes on where it was. The process reports JSON lines on stdout:
+``{"done": BYTES, "total": BYTES}`` while it downloads, at last ``{"path": …}`` or ``{"error": …}``.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ from typing import Literal
 
 from agent.errors import UserError
 
-STEPS = 1000
-"""So many reports at most."""
+REPORT_STEPS = 1000
+"""Reports of progress in one download, at most."""
 
 
 class Download:
-    """``run()`` it; ``cancel()`` ends it."""
+    """A download in the background: ``run()`` performs it, ``cancel()`` ends it."""
 
-    def __init__(self, name: str, changed: Callable[[], None]) -> None:
-        """``changed``: called whenever something below has."""
-        self.name, self._changed = name, changed
+    def __init__(self, name: str, on_change: Callable[[], None]) -> None:
+        """``on_change``: called whenever the state or the progress has changed."""
+        self.name, self._on_change = name, on_change
         self.state: Literal["running", "done", "cancelled", "failed"] = "running"
         self.done = self.total = 0
-        """Bytes; a total of 0 is not known yet."""
+        """Bytes downloaded and in all; a total of 0 is not known yet."""
         self.error = ""
-        """One sentence, where it failed."""
+        """Why it failed, in one sentence."""
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
+        """Download until it is done, has failed or is cancelled; ``state`` says which."""
         self._process = process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "agent.models.download_process", self.name,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
@@ -42,16 +44,16 @@ class Download:
             if self.state == "cancelled":
                 process.terminate()
             async for line in process.stdout:
-                self._take(json.loads(line))
+                self._on_report(json.loads(line))
             await process.wait()
         finally:
             self._kill()
         if self.state == "running":
             self.state, self.error = "failed", self.error or "The download ended unexpectedly."
-        self._changed()
+        self._on_change()
 
     def cancel(self) -> None:
-        """What has come is kept."""
+        """End the process; what it has downloaded stays for the next time."""
         if self.state == "running":
             self.state = "cancelled"
             self._kill()
@@ -61,7 +63,7 @@ class Download:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
 
-    def _take(self, report: object) -> None:
+    def _on_report(self, report: object) -> None:
         match report:
             case {"done": int(done), "total": int(total)}:
                 self.done, self.total = done, total
@@ -69,23 +71,23 @@ class Download:
                 self.state = "done"
             case {"error": str(error)} if self.state == "running":
                 self.state, self.error = "failed", error
-        self._changed()
+        self._on_change()
 
 
 def main(name: str) -> None:
-    """In the process: reports as JSON lines; the last one says how it ended."""
-    from agent.models.download import find, pull
+    """Run in the process: pull the model and report on stdout."""
+    from agent.models.download import find_pullable, pull
 
     last = -1
 
     def report(done: int, total: int) -> None:
         nonlocal last
-        if (step := STEPS * done // max(total, 1)) != last:
+        if (step := REPORT_STEPS * done // max(total, 1)) != last:
             last = step
             print(json.dumps({"done": done, "total": total}), flush=True)
 
     try:
-        print(json.dumps({"path": str(pull(find(name), report))}), flush=True)
+        print(json.dumps({"path": str(pull(find_pullable(name), report))}), flush=True)
     except UserError as error:
         print(json.dumps({"error": str(error)}), flush=True)
 

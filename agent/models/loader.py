@@ -1,4 +1,4 @@
-"""From a model's name to what runs it: its file, its place in memory, its vocabulary and format."""
+"""Finds a model's file and its placement in memory, and creates its engine and output format."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.config.settings import Places
+from agent.config.paths import Paths
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Engine, EngineError
-from agent.engine.remote.endpoint import LOCAL, Address
+from agent.engine.remote.endpoint import LOCAL_ENGINE, RemoteEndpoint
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 
@@ -21,172 +21,191 @@ from agent.models.catalog import Model
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
 
-    from agent.engine.placement.planner import Choice
+    from agent.engine.placement.planner import PlacementPlan
 
 log = logging.getLogger(__name__)
 
-Report = Callable[[float], None]
-EMBEDDED_TYPES = frozenset({0, 1, 2, 8})
+LoadProgress = Callable[[float], None]
+"""Called with the share that is done, 0 to 1."""
+EMBEDDED_TENSOR_TYPES = frozenset({0, 1, 2, 8})
 """ggml types of the embedded model's matrices: F32, F16, Q4_0, Q8_0."""
-SMALLER = 0.8
-"""Share of a GPU's free memory that the next try goes by, after one that ran out of memory."""
+RETRY_MEMORY_SHARE = 0.8
+"""Factor on the GPUs' free memory for each load that ran out of memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
-    """What is to be loaded. Everything here takes its time: call it in a thread."""
+class ModelLoader:
+    """Loads one model. What is not ``async`` here blocks for long: call it in a thread."""
 
     model: Model
-    where: Places
+    paths: Paths
     script: Path | None = None
-    """Replies come from this file instead of a model."""
+    """Scripted replies come from this file instead of a model."""
     context: int | None = None
-    """Tokens that --context asked for."""
+    """Tokens of context that --context demands."""
 
     @property
-    def engine(self) -> str:
-        """The engine's name."""
+    def engine_name(self) -> str:
+        """``script``, ``llama.cpp`` or the name of a remote engine."""
         if self.script is not None:
             return "script"
-        return self.model.address.engine if self.model.address else LOCAL
+        return self.model.endpoint.engine if self.model.endpoint else LOCAL_ENGINE
 
     @property
-    def here(self) -> bool:
-        """The model lies in this machine's memory."""
-        return self.engine == LOCAL
+    def is_local(self) -> bool:
+        """Whether the model is loaded into this process."""
+        return self.engine_name == LOCAL_ENGINE
 
-    def file(self, report: Report) -> Path:
-        """The model's GGUF; the embedded one is expanded first. Raises EngineError."""
+    def gguf_path(self, on_progress: LoadProgress) -> Path:
+        """The model's GGUF; the embedded model is expanded first. Raises EngineError."""
         if self.model.path is not None:
             return self.model.path
         from agent.tiny import expand
 
         try:
-            return expand.ensure(self.where.cache, lambda done, total: report(done / max(total, 1)))
+            return expand.ensure(
+                self.paths.cache, lambda done, total: on_progress(done / max(total, 1))
+            )
         except OSError as error:
             raise EngineError(
-                f"The embedded model cannot be written to {self.where.cache}"
+                f"The embedded model cannot be written to {self.paths.cache}"
                 f" ({error.strerror or error}); set AGENT_HOME to a folder that can be written."
             ) from error
 
-    def choice(self, failed: int = 0) -> Choice | None:
-        """Where the model goes; None for one that fits anywhere or whose header says nothing.
+    def plan(self, failed_loads: int = 0) -> PlacementPlan | None:
+        """Plan the model's placement; None where it fits anywhere or its header cannot be read.
 
-        ``failed``: so many tries ran out of memory. Raises TooLarge.
+        ``failed_loads``: how many loads ran out of memory. Raises EngineError where it cannot fit.
         """
-        if not self.here or self.model.embedded or self.model.path is None:
+        if not self.is_local or self.model.embedded or self.model.path is None:
             return None
         from agent.engine.placement import cpu_probe, memory_estimate, planner
-        from agent.engine.placement.devices import devices, free_memory
+        from agent.engine.placement.devices import free_memory, list_devices
 
         try:
-            found = memory_estimate.of(self.model.path)
+            sizes = memory_estimate.read_model_sizes(self.model.path)
         except EngineError:
             return None  # llama.cpp will say what is wrong with it
-        gpus = [replace(each, free=int(each.free * SMALLER**failed)) for each in devices()]
-        wanted = replace(self.model.wanted, asked=self.context)
-        if wanted.extra_buffers is None:
-            wanted = replace(wanted, extra_buffers=cpu_probe.repack(self.where, found.types))
-        choice = planner.choose(self.model.name, found, free_memory(), gpus, wanted)
-        for _ in range(failed if self.context is None else 0):
-            shorter = replace(wanted, context=max(choice.placement.context // 2, planner.LEAST))
-            choice = planner.choose(self.model.name, found, free_memory(), gpus, shorter)
-        return choice
+        gpus = [
+            replace(gpu, free=int(gpu.free * RETRY_MEMORY_SHARE**failed_loads))
+            for gpu in list_devices()
+        ]
+        request = replace(self.model.placement_request, required_context=self.context)
+        if request.extra_buffers is None:
+            request = replace(
+                request, extra_buffers=cpu_probe.should_repack(self.paths.cache, sizes.weight_types)
+            )
+        plan = planner.plan_placement(self.model.name, sizes, free_memory(), gpus, request)
+        for _ in range(failed_loads if self.context is None else 0):
+            shorter = replace(
+                request, context=max(plan.placement.context // 2, planner.MIN_CONTEXT_TOKENS)
+            )
+            plan = planner.plan_placement(self.model.name, sizes, free_memory(), gpus, shorter)
+        return plan
 
-    async def check(self) -> None:
-        """After a process that died while it loaded, see what llama.cpp can do here. Raises EngineError
-        when that is nothing."""
-        if self.here:
-            from agent.engine.placement.crash_marker import after_a_death
+    async def recover_from_crash(self) -> None:
+        """After a process that died while it loaded, find out what llama.cpp can do on this CPU.
 
-            await after_a_death(self.where)
+        Raises EngineError where it cannot run at all.
+        """
+        if self.is_local:
+            from agent.engine.placement.crash_marker import recover_from_crash
+
+            await recover_from_crash(self.paths.cache)
 
     @contextmanager
-    def attempt(self, choice: Choice | None) -> Iterator[None]:
-        """A note that it is being loaded, for who comes after a death."""
-        if not self.here:
+    def crash_marker(self, plan: PlacementPlan | None) -> Iterator[None]:
+        """Leave a file that the next process finds if this one dies while it loads."""
+        if not self.is_local:
             yield
             return
-        from agent.engine.placement.crash_marker import attempt
+        from agent.engine.placement.crash_marker import crash_marker
 
-        types = choice.types if choice else EMBEDDED_TYPES
-        with attempt(self.where, types, self.placement(choice).extra_buffers is not False):
+        types = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES
+        with crash_marker(self.paths.cache, types, self.placement(plan).extra_buffers is not False):
             yield
 
-    async def learn(self, choice: Choice | None) -> None:
-        """Where repacked weights are off because they may kill: find out if they do."""
+    async def probe_repacking(self, plan: PlacementPlan | None) -> None:
+        """Find out whether repacked weights work here, where they are off because they might crash."""
         from agent.engine.llama import model as native
         from agent.engine.placement import cpu_probe
 
-        types = choice.types if choice else EMBEDDED_TYPES
+        types = plan.weight_types if plan else EMBEDDED_TENSOR_TYPES
         try:
-            if not native.repacked(Placement()) and cpu_probe.recall(self.where, types) is None:
-                await cpu_probe.run(self.where, types)
+            if (
+                not native.uses_repacked_weights(Placement())
+                and cpu_probe.cached_result(self.paths.cache, types) is None
+            ):
+                await cpu_probe.probe(self.paths.cache, types)
         except OSError:
             log.warning("the probe failed", exc_info=True)
 
-    def placement(self, choice: Choice | None) -> Placement:
-        """What was chosen; of the embedded model, which fits anywhere, as it is."""
-        if choice is not None:
-            return choice.placement
+    def placement(self, plan: PlacementPlan | None) -> Placement:
+        """The planned placement; without a plan, of a model that fits anywhere, the default one."""
+        if plan is not None:
+            return plan.placement
         context = self.context or self.model.context
-        if not self.here:
+        if not self.is_local:
             return Placement(context)
         from agent.engine.placement import cpu_probe
 
-        return Placement(context, extra_buffers=cpu_probe.repack(self.where, EMBEDDED_TYPES))
+        return Placement(
+            context, extra_buffers=cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES)
+        )
 
-    def prepare(self, placement: Placement, report: Report) -> tuple[Engine, Format]:
-        """The engine, not loaded yet, and the format. Raises EngineError."""
+    def create_engine(
+        self, placement: Placement, on_progress: LoadProgress
+    ) -> tuple[Engine, Format]:
+        """Create the engine, not loaded yet, and the output format. Raises EngineError."""
         from agent.engine.llama.engine import LlamaEngine
         from agent.engine.scripted import ScriptEngine
         from agent.formats import detect
 
-        if self.script is None and self.model.address is not None:
-            return self._remote(self.model.address)
-        speaks_harmony = self.model.embedded or self.model.format == detect.HARMONY
-        here = self.script is None or self.model.installed
-        if speaks_harmony:
+        if self.script is None and self.model.endpoint is not None:
+            return self._create_remote_engine(self.model.endpoint)
+        is_harmony = self.model.embedded or self.model.format == detect.HARMONY
+        has_file = self.script is None or self.model.installed
+        if is_harmony:
             other = None
-        elif here:
-            other = detect.of_file(self.file(report), self.model.format)
+        elif has_file:
+            other = detect.load_format(self.gguf_path(on_progress), self.model.format)
         else:
-            other = detect.of_bytes(self.model.format)
+            other = detect.byte_format(self.model.format)
         if self.script is not None:
-            scripted = other.encoder.markup if other else self._vocabulary(None)
+            scripted = other.encoder.encode_markup if other else self._harmony_encoding(None)
             engine = ScriptEngine(self.script, scripted, context=self.context)
-            return engine, other or self._harmony(None)
-        path = self.file(report)
-        form = other or self._harmony(None if self.model.embedded else path)
+            return engine, other or self._harmony_format(None)
+        path = self.gguf_path(on_progress)
+        form = other or self._harmony_format(None if self.model.embedded else path)
         return LlamaEngine(path, placement=placement), form
 
-    def _remote(self, address: Address) -> tuple[Engine, Format]:
-        """A server's model: GPT-OSS, or what the GGUF with its vocabulary tells."""
+    def _create_remote_engine(self, endpoint: RemoteEndpoint) -> tuple[Engine, Format]:
+        """Connect to the model's server; the format is Harmony, or that of the entry's GGUF."""
         from agent.engine.remote.engine import RemoteEngine
         from agent.formats import detect
 
         model, other = self.model, None
         if model.path is not None:
-            other = detect.of_file(model.path, model.format)
+            other = detect.load_format(model.path, model.format)
         elif model.format not in (detect.AUTO, detect.HARMONY):
             raise EngineError(
                 f"The entry [{model.name}] of models.toml needs path, a GGUF that has its vocabulary"
                 f" and chat template, to speak {model.format}."
             )
-        form = other or self._harmony(None)
-        key = os.environ.get(address.key_env) if address.key_env else None
-        context = self.context or model.wanted.context
-        return RemoteEngine(address, form, key=key, context=context), form
+        form = other or self._harmony_format(None)
+        key = os.environ.get(endpoint.key_env) if endpoint.key_env else None
+        context = self.context or model.placement_request.context
+        return RemoteEngine(endpoint, form, api_key=key, context=context), form
 
-    def _harmony(self, path: Path | None) -> Format:
+    def _harmony_format(self, path: Path | None) -> Format:
         from agent.formats.harmony.format import HarmonyFormat
 
-        return HarmonyFormat(self._vocabulary(path))
+        return HarmonyFormat(self._harmony_encoding(path))
 
-    def _vocabulary(self, path: Path | None) -> HarmonyEncoding:
-        """The file's, which must be o200k_harmony; without one the embedded model's."""
+    def _harmony_encoding(self, path: Path | None) -> HarmonyEncoding:
+        """The encoding of a GGUF, which must be o200k_harmony; without one the embedded model's."""
         from agent.formats.harmony import encoding
         from agent.tiny import vocabulary as tiny
 
         ranks = tiny.ranks if path is None else encoding.ranks_from_gguf(path)
-        return encoding.encoding(ranks, self.where.cache / "vocabulary")
+        return encoding.load_encoding(ranks, self.paths.cache / "vocabulary")

@@ -1,0 +1,1 @@
+"""The log file, the metrics and the trace."""

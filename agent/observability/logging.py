@@ -1,41 +1,68 @@
-"""The log file: its owner's alone, made when there is something to write, harmless when it is read."""
+"""Sends the program's log records to agent.log.
+
+The file is readable by its owner alone, made when there is something to write, and safe to print.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
 import os
 from io import TextIOWrapper
 from pathlib import Path
 
-from agent.config.settings import Places
-from agent.util.sanitize import harmless
+from agent.config.paths import Paths
+from agent.util.sanitize import sanitize
 from tools import private_files
 
-MAX_BYTES = 5_000_000
+log = logging.getLogger(__name__)
+
+MAX_LOG_BYTES = 5_000_000
+"""Bytes after which the file is renamed to agent.log.1 and a new one begins."""
 
 
-def to_file(where: Places, level: str = "warning") -> None:
-    """Everything that is logged goes to the log file; where none can be written, nowhere."""
+def log_to_file(paths: Paths, level: str = "warning", *, max_bytes: int = MAX_LOG_BYTES) -> None:
+    """Send all records of ``level`` and above to the log file; where it cannot be written, nowhere.
+
+    What lies beside it and others can read, from an older version or a copy, becomes the owner's alone.
+    """
     logging.raiseExceptions = False  # what cannot be logged (a full disk) is not shown instead
     root = logging.getLogger()
     root.setLevel(level.upper())
-    handler = _File(where.log, maxBytes=MAX_BYTES, backupCount=1, encoding="utf-8", delay=True)
-    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = _PrivateRotatingFile(
+        paths.log_file, maxBytes=max_bytes, backupCount=1, encoding="utf-8", delay=True
+    )
+    handler.setFormatter(_SanitizingFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.handlers[:] = [handler]
+    if loose := private_files.restrict_modes(paths.state):
+        names = ", ".join(path.name for path in loose)
+        log.warning("Others could read or change what lies in %s; now not: %s", paths.state, names)
     for name in ("httpx2", "httpcore2", "mcp"):  # addresses and messages may carry keys
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-class _File(logging.handlers.RotatingFileHandler):
-    """The one behind it, made when this is full, is its owner's alone too."""
+def open_log_file() -> None:
+    """Open the log file now: when file descriptors run out, it could not be opened any more."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, _PrivateRotatingFile):
+            handler.open_now()
+
+
+class _PrivateRotatingFile(logging.handlers.RotatingFileHandler):
+    """A rotating file for its owner alone; so is the one that it is renamed to."""
+
+    def open_now(self) -> None:
+        """Open the file if it is not; where it cannot be written, that is shown nowhere."""
+        with contextlib.suppress(OSError):
+            self.stream = self.stream or self._open()
 
     def _open(self) -> TextIOWrapper:
-        private_files.folder(Path(self.baseFilename).parent)
+        private_files.make_folder(Path(self.baseFilename).parent)
         os.close(private_files.opener(self.baseFilename, os.O_WRONLY | os.O_CREAT))
         return super()._open()
 
 
-class _Lines(logging.Formatter):
+class _SanitizingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return harmless(super().format(record))
+        return sanitize(super().format(record))

@@ -1,7 +1,8 @@
-"""`--trace FILE`: every token, segment and event with its time, for Perfetto or chrome://tracing.
+"""Writes every token, segment and event with its time into a file, for ``--trace FILE``.
 
-The file is a JSON array in the Trace Event Format, written as things happen; one that was cut off
-opens too. Times are when this process saw something, in microseconds since the trace began.
+The file is a JSON array in the Trace Event Format, which Perfetto and chrome://tracing open, also
+when it was cut off: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+Times are in microseconds since the trace began, as this process saw things happen.
 """
 
 from __future__ import annotations
@@ -13,104 +14,107 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from agent import events as ev
 from agent.engine.protocol import Finished, Generation, Prefill, Request, Tokens, Waiting
 from agent.errors import UserError
 from agent.formats.protocol import Format
+from agent.turn.context import RunningTurn
 
-if TYPE_CHECKING:
-    from agent.turn.loop import Turn
-
-TOKENS, EVENTS = 1, 2
-"""The two rows of instants; what lasts has a row of its own."""
-SNAPSHOTS = (
+TOKEN_ROW, EVENT_ROW = 1, 2
+"""Thread ids of the two rows of instants; each span has a row of its own."""
+SNAPSHOT_EVENTS = (
     ev.ResponseCreated,
     ev.ResponseInProgress,
     ev.ResponseCompleted,
     ev.ResponseIncomplete,
     ev.ResponseFailed,
 )
-"""Events that repeat the whole response."""
+"""Events that repeat the whole response: only its status is traced."""
 
 
 class Trace:
-    """One process's; for its owner's eyes only, since it holds what was said."""
+    """The trace of one process; its file is private to its owner, since it holds conversations."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UserError."""
+        """Open the file. Raises UserError where it cannot be written."""
         self._file: IO[str] | None = None
         try:
             number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             self._file = os.fdopen(number, "w", encoding="utf-8")
-            if path.is_file():  # and no device
-                os.fchmod(number, 0o600)  # where it was there before
+            if path.is_file():  # a device keeps its mode
+                os.fchmod(number, 0o600)  # an existing file has another mode
         except OSError as error:
             raise UserError(f"--trace: cannot write {path}: {error.strerror}.") from error
         self._began = time.perf_counter()
         self._generations = 0
         self._following: set[asyncio.Task[None]] = set()
-        self._between = "["
+        self._separator = "["
         self._write("M", "process_name", 0, {"name": "agent"})
-        for row, name in ((TOKENS, "tokens"), (EVENTS, "events")):
+        for row, name in ((TOKEN_ROW, "tokens"), (EVENT_ROW, "events")):
             self._write("M", "thread_name", row, {"name": name})
 
-    def generation(self, generation: Generation, request: Request, form: Format) -> Generation:
-        """The same one, watched."""
+    def wrap_generation(self, generation: Generation, request: Request, form: Format) -> Generation:
+        """Wrap a generation so that its tokens are traced."""
         self._generations += 1
-        return Watched(self, generation, request, form, self._generations)
+        return TracedGeneration(self, generation, request, form, self._generations)
 
-    def follow(self, turn: Turn) -> None:
-        """Of a turn: its events, and its items from the first to the last of theirs."""
+    def follow(self, turn: RunningTurn) -> None:
+        """Trace a turn's events, and each item as a span; a subscriber of ``Hub``."""
         task = asyncio.create_task(self._follow(turn))
         self._following.add(task)
         task.add_done_callback(self._following.discard)
 
-    async def _follow(self, turn: Turn) -> None:
+    async def _follow(self, turn: RunningTurn) -> None:
         span = f"turn {turn.response.id}"
         self.begin("turn", span, turn.response.id, {"source": turn.source})
         async for batch in turn.log.follow():
             for event in batch:
-                self._event(event)
+                self._on_event(event)
         self.end("turn", span, turn.response.id, {"status": turn.response.status})
-        self._put("", through=True)
+        self._put("", flush=True)
 
-    def _event(self, event: ev.Event) -> None:
-        if isinstance(event, SNAPSHOTS):
-            self.instant(EVENTS, event.type, {"status": event.response.status})
+    def _on_event(self, event: ev.Event) -> None:
+        if isinstance(event, SNAPSHOT_EVENTS):
+            self.instant(EVENT_ROW, event.type, {"status": event.response.status})
             return
+        if isinstance(event, ev.TokenEvent):
+            return  # the generation's own rows have each token
         match event:
             case ev.OutputItemAdded(item=item):
-                self.begin("segment", _named(item), item.id)
+                self.begin("segment", _span_name(item), item.id)
             case ev.OutputItemDone(item=item):
-                self.end("segment", _named(item), item.id, item.model_dump(mode="json"))
-        self.instant(EVENTS, event.type, event.model_dump(mode="json", exclude={"type"}))
+                self.end("segment", _span_name(item), item.id, item.model_dump(mode="json"))
+        self.instant(EVENT_ROW, event.type, event.model_dump(mode="json", exclude={"type"}))
 
-    # --- the format ---
+    # --- Trace Event Format ---
 
-    def instant(self, row: int, name: str, about: dict[str, Any]) -> None:
-        self._write("i", name, row, about, s="t")
+    def instant(self, row: int, name: str, args: dict[str, Any]) -> None:
+        """Write an event without a duration."""
+        self._write("i", name, row, args, s="t")
 
-    def begin(self, kind: str, name: str, id: str, about: dict[str, Any] | None = None) -> None:
-        self._write("b", name, EVENTS, about or {}, cat=kind, id=id)
+    def begin(self, kind: str, name: str, id: str, args: dict[str, Any] | None = None) -> None:
+        """Begin a span; `end` with the same kind, name and id ends it."""
+        self._write("b", name, EVENT_ROW, args or {}, cat=kind, id=id)
 
-    def end(self, kind: str, name: str, id: str, about: dict[str, Any]) -> None:
-        self._write("e", name, EVENTS, about, cat=kind, id=id)
+    def end(self, kind: str, name: str, id: str, args: dict[str, Any]) -> None:
+        """End a span."""
+        self._write("e", name, EVENT_ROW, args, cat=kind, id=id)
 
-    def _write(self, phase: str, name: str, row: int, about: dict[str, Any], **more: Any) -> None:
+    def _write(self, phase: str, name: str, row: int, args: dict[str, Any], **more: Any) -> None:
         at = round((time.perf_counter() - self._began) * 1e6, 1)
-        entry = {"ph": phase, "name": name, "pid": 1, "tid": row, "ts": at, **more, "args": about}
-        self._put(self._between + json.dumps(entry))
-        self._between = ",\n"
+        entry = {"ph": phase, "name": name, "pid": 1, "tid": row, "ts": at, **more, "args": args}
+        self._put(self._separator + json.dumps(entry))
+        self._separator = ",\n"
 
-    def _put(self, text: str, *, through: bool = False) -> None:
-        """``through``: it is in the file then, with all before it."""
+    def _put(self, text: str, *, flush: bool = False) -> None:
+        """Write text; ``flush``: all that was written is in the file then."""
         if self._file is None:
             return
         try:
             self._file.write(text)
-            if through:
+            if flush:
                 self._file.flush()
         except OSError:  # a full disk ends the trace, not the turn
             self._close()
@@ -122,15 +126,15 @@ class Trace:
                 file.close()
 
     async def close(self) -> None:
-        """All of it is in the file."""
+        """Write the rest of the turns that are followed, and close the file."""
         if self._following:
             await asyncio.wait(self._following, timeout=1)
         self._put("]\n")
         self._close()
 
 
-class Watched:
-    """A Generation that tells a trace of what it yields."""
+class TracedGeneration:
+    """Passes a generation on and writes its tokens and phases into a trace."""
 
     def __init__(
         self, trace: Trace, generation: Generation, request: Request, form: Format, number: int
@@ -139,37 +143,41 @@ class Watched:
         self._form, self._id = form, f"generation {number}"
 
     def cancel(self) -> None:
-        self._trace.instant(EVENTS, "cancel", {"generation": self._id})
+        """Cancel the generation."""
+        self._trace.instant(EVENT_ROW, "cancel", {"generation": self._id})
         self._generation.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
         trace, phase = self._trace, "prefill"
-        about: dict[str, Any] = {"prompt": len(self._request.prompt), "idle": self._request.idle}
-        trace.begin("engine", phase, self._id, about)
+        args: dict[str, Any] = {
+            "prompt": len(self._request.prompt),
+            "idle": self._request.background,
+        }
+        trace.begin("engine", phase, self._id, args)
         try:
             async for item in self._generation:
                 match item:
                     case Prefill(done, total, cached):
-                        about = {"done": done, "total": total, "cached": cached}
-                        trace.instant(EVENTS, "prefill", about)
+                        args = {"done": done, "total": total, "cached": cached}
+                        trace.instant(EVENT_ROW, "prefill", args)
                     case Waiting(message):
-                        trace.instant(EVENTS, "waiting", {"message": message})
+                        trace.instant(EVENT_ROW, "waiting", {"message": message})
                     case Tokens(ids):
                         if phase == "prefill":
-                            trace.end("engine", phase, self._id, about)
-                            phase, about = "decode", {}
+                            trace.end("engine", phase, self._id, args)
+                            phase, args = "decode", {}
                             trace.begin("engine", phase, self._id)
                         for token in ids:
-                            text = self._form.spelling(token).decode("utf-8", "replace")
-                            trace.instant(TOKENS, text, {"id": token, "generation": self._id})
+                            text = self._form.token_bytes(token).decode("utf-8", "replace")
+                            trace.instant(TOKEN_ROW, text, {"id": token, "generation": self._id})
                     case Finished():
-                        about = {"reason": item.reason, "tokens": item.output_tokens}
+                        args = {"reason": item.reason, "tokens": item.output_tokens}
                 yield item
         finally:
-            trace.end("engine", phase, self._id, about)
+            trace.end("engine", phase, self._id, args)
 
 
-def _named(item: ev.Item) -> str:
-    """Its kind, and what is called."""
+def _span_name(item: ev.Item) -> str:
+    """The item's type, and the name of the called tool."""
     name = getattr(item, "name", None)
     return f"{item.type} {name}" if name else item.type

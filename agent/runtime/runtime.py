@@ -1,259 +1,264 @@
-"""One process's engine, format and tools: what every turn of every face runs on."""
+"""The model, its engine and the tools of one process: what every turn of every interface runs on.
+
+A runtime is cheap to make. The model is loaded by the first turn or by ``ready()``, unloaded after
+``keep_alive`` seconds without a turn, and loaded again by the next one::
+
+    not loaded --load--> loaded --unload, switch--> asleep --load--> loaded
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.config.settings import Places
-from agent.conversation.summary import Summaries
+from agent.config.paths import Paths
+from agent.conversation.summary import SummaryCache
 from agent.engine.grammars import ANY_OBJECT
-from agent.engine.protocol import Engine, EngineError, Generation, OutOfMemory, Request
-from agent.formats.constraints import Guided
+from agent.engine.protocol import Engine, EngineError, Generation, OutOfMemoryError, Request
+from agent.formats.constraints import ConstrainableFormat
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
-from agent.models.loader import Loading
+from agent.models.loaded import LoadedModel
+from agent.models.loader import ModelLoader
 from agent.runtime.hub import Hub
+from agent.runtime.idle_timers import PROBE_IDLE_SECONDS, WARM_UP_IDLE_SECONDS, IdleTimers
+from agent.runtime.prefetch import Prefetcher
+from agent.turn.context import RunningTurn
 from agent.util import gc_tuning
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 
 if TYPE_CHECKING:
-    from agent.engine.placement.planner import Choice
-    from agent.observability.trace import Trace
+    from agent.engine.placement.planner import PlacementPlan
 
 log = logging.getLogger(__name__)
 
-TRIES = 4
-"""Loads with ever less on the GPUs and shorter contexts, where the memory does not suffice."""
-QUIET = 20.0
-"""Seconds without a turn after which what is not known of this machine is found out."""
-PAUSE = 2.0
-"""Seconds without a turn and without a key after which what a call may need is made: some of it
-lets nothing else run meanwhile."""
-PATIENCE = 5.0
-"""Seconds that a server may hold up somebody who sits there, as long as it can be done without."""
+MAX_LOAD_ATTEMPTS = 4
+"""Loads with ever less on the GPUs and ever shorter contexts, where the memory does not suffice."""
+SERVER_WAIT_SECONDS = 5.0
+"""How long an optional MCP server may delay a turn that somebody waits for."""
+
+WrapGeneration = Callable[[Generation, Request, Format], Generation]
+"""Wraps a generation, to watch what it yields."""
 
 
 class Runtime:
-    """Made cheap; ``ready()`` loads, also again after the model was unloaded. One per process."""
+    """Loads and unloads the model, and starts generations on it. One per process."""
 
     def __init__(
         self,
         model: Model,
         host: Host,
         policy: Policy,
-        where: Places,
+        paths: Paths,
         *,
         script: Path | None = None,
         context: int | None = None,
         keep_alive: float | None = None,
-        trace: Trace | None = None,
+        wrap_generation: WrapGeneration | None = None,
+        server_wait_seconds: float = SERVER_WAIT_SECONDS,
+        warm_up_seconds: float = WARM_UP_IDLE_SECONDS,
+        probe_seconds: float = PROBE_IDLE_SECONDS,
     ) -> None:
-        """``script``: replies come from this file instead of a model (interfaces: scripted engine).
+        """``script``: replies come from this file instead of a model (`agent.engine.scripted`).
 
-        ``context``: tokens, as asked for. ``keep_alive``: seconds without a turn after which the model
-        is unloaded until the next one; None: never.
+        ``context``: the wanted context length in tokens; None: as much as is reasonable.
+        ``keep_alive``: seconds without a turn after which the model is unloaded; None: never.
+        ``warm_up_seconds``, ``probe_seconds``: idle times, see `agent.runtime.idle_timers`.
         """
-        self.host, self.policy, self.where = host, policy, where
-        self.loading = Loading(model, where, script, context)
+        self.host, self.policy, self.paths = host, policy, paths
+        self.loader = ModelLoader(model, paths, script, context)
         self.hub = Hub()
-        self._trace = trace
-        if trace is not None:
-            self.hub.listen(trace.follow)
+        self.summaries = SummaryCache()
         self.context_length = context or model.context
-        """Exact once the model is placed or loaded."""
-        self.choice: Choice | None = None
-        """Where the model lies and why; None before that, and where there was nothing to choose."""
-        self.keep_alive = keep_alive
-        self.engine: Engine
-        self.format: Format
-        self.loaded = False
-        self.summaries = Summaries()
-        self.asleep = False
-        """It was unloaded because nobody needed it; the next turn loads it again."""
-        self.running = 0
-        """Turns that have not ended."""
-        self._laying: Generation | None = None
-        self._background: asyncio.Task[None] | None = None
+        """Tokens of prompt and output together; exact once the model is placed or loaded."""
+        self.placement_plan: PlacementPlan | None = None
+        """Where the model's weights go and why; None before that is planned, or without a choice."""
+        self.keep_alive, self.server_wait_seconds = keep_alive, server_wait_seconds
+        self.token_events = False
+        """Whether turns that start from now on emit ``agent.prompt`` and ``agent.tokens``; set by an
+        interface that shows or writes tokens."""
+        self.loaded: LoadedModel | None = None
+        """The model that is in memory."""
+        self.asleep: LoadedModel | None = None
+        """The model that was unloaded for want of use; the next turn loads one again."""
+        self.format: Format | None = None
+        """The format of the model that was loaded last, or is being loaded; None before the first."""
+        self.running_turns = 0
+        """Turns that have not ended, and other uses of the model (`in_use`)."""
+        self._wrap_generation = wrap_generation
+        self._close_callbacks: list[Callable[[], Awaitable[None]]] = []
+        self.prefetcher = Prefetcher(self._generate)
+        self.idle_timers = IdleTimers(
+            unload=self.unload,
+            warm_up=self._warm_up,
+            probe=self._probe_repacking,
+            warm_up_seconds=warm_up_seconds,
+            probe_seconds=probe_seconds,
+        )
         self._lock = asyncio.Lock()
-        """Held while the model comes or goes."""
+        """Held while the model is placed, loaded or unloaded."""
         self._placed = False
-        self._timers: list[asyncio.TimerHandle] = []
-        self._learning: asyncio.Task[None] | None = None
-        self._unloading: asyncio.Task[None] | None = None
 
     @property
     def model(self) -> Model:
-        return self.loading.model
+        """The chosen model; it may not be loaded yet."""
+        return self.loader.model
 
     @property
     def engine_name(self) -> str:
-        return self.loading.engine
+        """What runs the model: ``llama.cpp``, ``script``, or the kind of its server."""
+        return self.loader.engine_name
 
     @property
     def script(self) -> Path | None:
-        return self.loading.script
+        """The file of the scripted engine's replies; None where a model runs."""
+        return self.loader.script
 
     async def start(self) -> None:
-        """Begin connecting the tools; the model waits for the first turn or ``ready()``."""
+        """Begin to connect the MCP servers; the model waits for the first turn or `ready`."""
         await self.host.start()
 
     async def ready(self, progress: Callable[[float], None] | None = None) -> None:
-        """Model loaded and tools settled, but for a server that takes its time. Raises EngineError."""
-        await asyncio.gather(self.load(progress), self.host.settled(patience=PATIENCE))
+        """Load the model and wait for the MCP servers, for slow ones not long. Raises EngineError."""
+        servers = self.host.wait_settled(optional_timeout=self.server_wait_seconds)
+        await asyncio.gather(self.load(progress), servers)
 
     @asynccontextmanager
-    async def in_use(self) -> AsyncIterator[None]:
-        """Ready, and the model stays as it is. Raises EngineError."""
+    async def in_use(self) -> AsyncIterator[LoadedModel]:
+        """Make `ready` and keep the model loaded until the context ends. Raises EngineError."""
         await self.ready()
-        while not self.loaded:  # another was chosen in that moment
+        while (loaded := self.loaded) is None:  # another was chosen in that moment
             await self.load()
         self.begin_turn()
         try:
-            yield
+            yield loaded
         finally:
             self.end_turn()
 
+    def on_close(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Await ``callback`` when the runtime is closed, after the tools and before the engine."""
+        self._close_callbacks.append(callback)
+
     async def close(self) -> None:
-        self._wake()
-        if chores := {task for task in (self._learning, self._unloading) if task is not None}:
-            await asyncio.wait(chores)
+        """End the MCP servers and the engine."""
+        await self.idle_timers.close()
         await self.host.close()
-        if self._trace is not None:
-            await self._trace.close()
-        if self.loaded:
-            self.loaded = False
-            await self.engine.close()
+        for callback in self._close_callbacks:
+            await callback()
+        if (loaded := self.loaded) is not None:
+            self.loaded = None
+            await loaded.engine.close()
 
-    @property
-    def vocabulary(self) -> str:
-        """Whose token ids a conversation is kept in; all of GPT-OSS share theirs."""
-        return "o200k_harmony" if self.format.name == "harmony" else self.model.name
-
-    # --- working ahead ---
-
-    def lay_ahead(self, ids: list[int]) -> None:
-        """While the person reads: put these ids into the engine's memory, so that what is asked next
-        costs only its own tokens. It gives way to everything else."""
-        self._stop_laying()
-        try:
-            self._laying = self._generate(Request(ids, max_tokens=0, idle=True))
-        except EngineError:
-            return  # too long to go on with; the next turn will say so
-        self._background = asyncio.create_task(_drain(self._laying))
-
-    def prepare(self, ids: list[int]) -> None:
-        """While the person types: the prompt as it would be by now. Takes the place of the one
-        before; nothing happens as long as the model is not loaded."""
-        if self.loaded and ids:
-            self.lay_ahead(ids)
+    # --- generations ---
 
     def generate(self, request: Request) -> Generation:
-        """What the engine generates. Raises EngineError."""
-        if self.running <= 1:  # else it may be for another conversation
-            self._stop_laying()
+        """Start a generation on the loaded model. Raises EngineError."""
+        if self.running_turns <= 1:  # else the prefetched prompt may be another conversation's
+            self.prefetcher.cancel()
         return self._generate(request)
 
     def _generate(self, request: Request) -> Generation:
-        generation = self.engine.generate(request)
-        if self._trace is None:
+        if (loaded := self.loaded) is None:
+            raise EngineError("The model is not loaded.")
+        generation = loaded.engine.generate(request)
+        if self._wrap_generation is None:
             return generation
-        return self._trace.generation(generation, request, self.format)
+        return self._wrap_generation(generation, request, loaded.format)
 
-    def _stop_laying(self) -> None:
-        if self._laying is not None:
-            self._laying.cancel()
-            self._laying = None
+    def prefetch(self, ids: list[int]) -> None:
+        """Put the beginning of the next prompt into the engine's memory, in the background.
+
+        It takes the place of what was prefetched before; nothing happens while no model is loaded.
+        """
+        if self.loaded is not None and ids:
+            self.prefetcher.start(ids)
 
     # --- turns ---
 
+    def publish(self, turn: RunningTurn) -> None:
+        """Tell the hub's subscribers of a turn that has started."""
+        self.hub.publish(turn)
+
     def begin_turn(self) -> None:
-        """From now on the model is in use."""
-        self.running += 1
-        self._wake()
+        """Keep the model loaded until `end_turn`."""
+        self.running_turns += 1
+        self.idle_timers.cancel()
 
     def end_turn(self) -> None:
-        """The other side of `begin_turn`."""
-        self.running -= 1
-        self.rest()
+        """Undo one `begin_turn`."""
+        self.running_turns -= 1
+        self.restart_idle_timers()
 
-    def _wake(self) -> None:
-        """Nothing that waits for quiet happens now."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-        if self._learning is not None:
-            self._learning.cancel()
-
-    def rest(self) -> None:
-        """Where no turn runs, what waits for quiet begins to wait: after a turn, a load, a key."""
-        if self.running or not self.loaded:
+    def restart_idle_timers(self) -> None:
+        """Begin to wait for idle time, where a model is loaded and no turn runs."""
+        if self.running_turns or self.loaded is None:
             return
-        self._wake()
-        later = asyncio.get_running_loop().call_later
-        if self.keep_alive is not None:
-            self._timers.append(later(self.keep_alive, self._go))
-        if self.script is None:
-            self._timers.append(later(PAUSE, self._get_ready))
-        if self.loading.here:
-            self._timers.append(later(QUIET, self._learn))
+        self.idle_timers.restart(
+            keep_alive=self.keep_alive,
+            warm_up=self.script is None,
+            probe=self.loader.is_local,
+        )
 
-    def _go(self) -> None:
-        self._unloading = asyncio.create_task(self.unload())
+    def _warm_up(self) -> None:
+        """Prepare in the background what the first tool call would wait for."""
+        self.host.connect_builtins()
+        if self.script is None and isinstance(self.format, ConstrainableFormat):
+            self.format.grammars.submit(ANY_OBJECT)
 
-    def _get_ready(self) -> None:
-        """Make in the background what the first call would wait for."""
-        self.host.begin_hands()
-        if self.script is None and isinstance(self.format, Guided):
-            self.format.grammars.compile(ANY_OBJECT)
-
-    def _learn(self) -> None:
+    async def _probe_repacking(self) -> None:
         """Find out whether repacked weights are faster here; the next load goes by it."""
-        self._learning = asyncio.create_task(self.loading.learn(self.choice))
+        await self.loader.probe_repacking(self.placement_plan)
 
     # --- the model ---
 
-    async def place(self) -> None:
-        """Choose where the model goes: then its context's length is known. Never fails: `ready` says
-        what does not fit."""
-        if self._placed or self.loaded or self._lock.locked():
+    async def plan_placement(self) -> None:
+        """Decide where the model goes, so that the context length is known.
+
+        Never fails: `load` says what does not fit. A remote model is loaded, for only its server knows.
+        """
+        if self._placed or self.loaded is not None or self._lock.locked():
             return
-        if self.loading.model.address and not self.script:
-            with suppress(EngineError, TimeoutError):  # only its server knows
-                async with asyncio.timeout(PATIENCE):
+        if self.loader.model.endpoint and not self.script:
+            with suppress(EngineError, TimeoutError):
+                async with asyncio.timeout(self.server_wait_seconds):
                     await self.load()
             return
         async with self._lock:
             with suppress(EngineError):
-                await self._choose()
+                await self._plan_placement()
 
-    async def trouble(self) -> str | None:
-        """Why the model that was loaded cannot answer now, in one sentence. Cheap: where it runs
-        elsewhere its server is asked, at most once a second."""
-        if self.loading.here or self.script is not None or not (self.loaded or self.asleep):
+    async def health_problem(self) -> str | None:
+        """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known.
+
+        A remote model's server is asked, at most once a second.
+        """
+        current = self.loaded or self.asleep
+        if self.loader.is_local or self.script is not None or current is None:
             return None
+        # Only a remote model's program imports the HTTP client.
         from agent.engine.remote.engine import RemoteEngine
 
-        if not isinstance(self.engine, RemoteEngine):
+        if not isinstance(current.engine, RemoteEngine):
             return None  # another was chosen, and is not loaded yet
-        found = await self.engine.health()
+        problem = await current.engine.cached_health()
         # Where it is need not be known to all who may ask.
-        return None if found is None else f"The {self.engine_name} that runs the model {found}."
+        return None if problem is None else f"The {self.engine_name} that runs the model {problem}."
 
     async def unload(self) -> None:
-        """Free the model's memory until it is wanted again; nothing while a turn runs."""
+        """Free the model's memory until the next turn; does nothing while a turn runs."""
         async with self._lock:
-            if self.running or not self.loaded:
+            loaded = self.loaded
+            if self.running_turns or loaded is None:
                 return
-            self.loaded, self.asleep = False, True
-            self._stop_laying()
-            await self.engine.close()
+            self.loaded, self.asleep = None, loaded
+            self.prefetcher.cancel()
+            await loaded.engine.close()
             log.info("%s was unloaded", self.model.name)
 
     async def switch(self, model: Model, *, context: int | None = None) -> None:
@@ -261,88 +266,93 @@ class Runtime:
 
         Raises EngineError while a turn runs.
         """
-        if not self.running:
+        if not self.running_turns:
             await self.unload()  # a turn may begin while this waits for a load
-        if self.running:
+        if self.running_turns:
             raise EngineError("A turn is running: stop it before the model is changed.")
-        self.loading = replace(self.loading, model=model, context=context)
+        self.loader = replace(self.loader, model=model, context=context)
         self.context_length = context or model.context
-        self.choice, self._placed = None, False
-
-    async def _choose(self, failed: int = 0) -> None:
-        self.choice = await asyncio.to_thread(self.loading.choice, failed)
-        self._placed = True
-        if self.loading.here:
-            self.context_length = self.loading.placement(self.choice).context
+        self.placement_plan, self._placed = None, False
 
     async def load(
-        self, progress: Callable[[float], None] | None = None, *, guided: bool = False
-    ) -> None:
-        """The model only. ``guided``: its output will be constrained. Raises EngineError."""
+        self, progress: Callable[[float], None] | None = None, *, warm_up: bool = False
+    ) -> LoadedModel:
+        """Load the model unless it is in memory. Raises EngineError.
+
+        ``progress`` gets 0…1. ``warm_up``: prepare meanwhile what a first tool call needs.
+        """
         async with self._lock:
-            if self.loaded:
-                return
-            report = _Report(progress, asyncio.get_running_loop())
+            if self.loaded is not None:
+                return self.loaded
+            report = _ProgressReport(progress, asyncio.get_running_loop())
             try:
-                await self.loading.check()
+                await self.loader.recover_from_crash()
                 if not self._placed:
-                    await self._choose()
-                await self._try(report, guided)
+                    await self._plan_placement()
+                engine, form = await self._load_with_retries(report, warm_up)
             except BaseException:
                 report.abandoned = True
                 self._placed = False
                 raise
-            self.context_length = self.engine.context_length
-            self.loaded, self.asleep, self._placed = True, False, False
-        gc_tuning.started(gc_tuning.UNSEEN)  # in the app it has started already
-        self.rest()
+            self.context_length = engine.context_length
+            # All models of GPT-OSS have the same vocabulary.
+            vocabulary = "o200k_harmony" if form.name == "harmony" else self.model.name
+            self.loaded = loaded = LoadedModel(engine, form, vocabulary)
+            self.asleep, self._placed = None, False
+        gc_tuning.resume(gc_tuning.HEADLESS_THRESHOLDS)  # does nothing in the app, which did before
+        self.restart_idle_timers()
+        return loaded
 
-    async def _try(self, report: _Report, guided: bool) -> None:
-        """Load; where the memory does not suffice after all, with less of it."""
-        for failed in range(1, TRIES + 1):
-            placement = self.loading.placement(self.choice)
-            prepare = self.loading.prepare
-            self.engine, self.format = await asyncio.to_thread(prepare, placement, report.first)
-            if guided and not self.model.embedded:  # which is there before they would be
-                self._get_ready()  # while llama.cpp reads the file
+    async def _load_with_retries(
+        self, report: _ProgressReport, warm_up: bool
+    ) -> tuple[Engine, Format]:
+        """Load the engine; where the memory does not suffice after all, with less on the GPUs."""
+        for attempt in range(1, MAX_LOAD_ATTEMPTS + 1):
+            plan = self.placement_plan
+            placement = self.loader.placement(plan)
+            create = self.loader.create_engine
+            engine, form = await asyncio.to_thread(create, placement, report.from_thread)
+            self.format = form
+            if warm_up and not self.model.embedded:  # which is loaded before that would be done
+                self._warm_up()  # while llama.cpp reads the file
             try:
-                with self.loading.attempt(self.choice):
-                    await self.engine.load(report.second)
-                return
-            except OutOfMemory as error:
-                if self.choice is None or failed == TRIES:
+                with self.loader.crash_marker(plan):
+                    await engine.load(report.from_loop)
+                return engine, form
+            except OutOfMemoryError as error:
+                if plan is None or attempt == MAX_LOAD_ATTEMPTS:
                     raise
                 log.warning("%s Trying with less.", error)
-                before = self.choice
-                await self._choose(failed)
-                if self.choice.placement == before.placement:
+                await self._plan_placement(attempt)
+                if self.placement_plan and self.placement_plan.placement == plan.placement:
                     raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _plan_placement(self, failed_attempts: int = 0) -> None:
+        self.placement_plan = await asyncio.to_thread(self.loader.plan, failed_attempts)
+        self._placed = True
+        if self.loader.is_local:
+            self.context_length = self.loader.placement(self.placement_plan).context
 
 
-class _Report:
-    """Passes progress on: a load's first half is its file and vocabulary."""
+class _ProgressReport:
+    """Passes progress on: the first half of a load is the file and its vocabulary."""
 
     def __init__(
         self, progress: Callable[[float], None] | None, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._progress, self._loop = progress, loop
         self.abandoned = False
+        """Nobody waits for the load any more."""
 
-    def first(self, fraction: float) -> None:
-        """From a thread, which ends by it when nobody waits any more. Raises EngineError then."""
+    def from_thread(self, fraction: float) -> None:
+        """Report the first half; ends the thread by an EngineError once the load is abandoned."""
         if self.abandoned:
             raise EngineError("The load was stopped.")
         if self._progress is not None:
             self._loop.call_soon_threadsafe(self._progress, fraction / 2)
 
-    def second(self, fraction: float) -> None:
+    def from_loop(self, fraction: float) -> None:
+        """Report the second half."""
         if self._progress is not None:
             self._progress(0.5 + fraction / 2)
-
-
-async def _drain(generation: Generation) -> None:
-    try:
-        async for _ in generation:
-            pass
-    except EngineError:
-        log.exception("laying ahead failed")

@@ -1,1 +1,1 @@
-"""The HTTP face: the Responses API, from the same turn and events as every other face."""
+"""The HTTP server: the Responses API, from the same turns and events as the other interfaces."""

@@ -1,4 +1,4 @@
-"""Who may talk to the server: a key where one is set, no foreign web pages, no endless bodies."""
+"""Access control: the API key, local host names, origins of web pages, the framing of bodies."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.server.errors import ApiError, too_long
+from agent.server.errors import ApiError
+from agent.server.json_response import error_response
 
-OPEN = frozenset({"/health"})
-"""Paths that need no key."""
+PATHS_WITHOUT_KEY = frozenset({"/health"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this name or address means this machine only."""
+    """Whether a host name or address reaches this machine only."""
     name = host.strip("[]").rstrip(".").lower()
     if name == "localhost":
         return True
@@ -28,42 +27,67 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Guard:
-    """ASGI middleware.
+class FramingMiddleware:
+    """ASGI middleware that refuses a body with two lengths, and closes the connection.
 
-    A web page can make a browser send requests to this machine, also under the page's own name (DNS
-    rebinding). So a server on loopback answers only to loopback's names, and a browser's request
-    from a page (it has an Origin) only where that page is the server's own or was allowed.
+    A proxy in front of the server may take the other one for the length: then it and the server read
+    different requests (request smuggling). Reference: RFC 9112, section 6.3.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or pass it on (ASGI)."""
+        names = {name for name, _ in scope.get("headers", ())}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            message = "A request has either a Content-Length or a Transfer-Encoding."
+            error = ApiError(400, message, code="bad_framing", headers={"connection": "close"})
+            await error_response(error)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+class AccessMiddleware:
+    """ASGI middleware that refuses requests before the application sees them.
+
+    A web page can make a browser send requests to this machine, also under the page's own host name
+    (DNS rebinding). So a server on loopback answers only requests to loopback's names (``Host``), and
+    a page's requests (they have an ``Origin``) only if the page is the server's own or was allowed.
     """
 
     def __init__(
-        self, app: ASGIApp, *, key: str | None, local: bool, origins: Collection[str]
+        self, app: ASGIApp, *, key: str | None, loopback_only: bool, origins: Collection[str]
     ) -> None:
-        """``local``: bound to loopback. ``origins``: pages that may use it (``https://host``)."""
-        self._app, self._local = app, local
+        """``loopback_only``: the server is bound to loopback. ``origins``: pages that may use it, as
+        ``https://host``."""
+        self._app, self._loopback_only = app, loopback_only
         self._key = key.encode() if key else None
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or pass it on (ASGI)."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         try:
             self._check(scope["path"], Headers(scope=scope))
         except ApiError as error:
-            await error.response()(scope, receive, send)
+            await error_response(error)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
     def _check(self, path: str, headers: Headers) -> None:
         host = headers.get("host", "")
-        if self._local and not is_loopback(_hostname(host)):
+        if self._loopback_only and not is_loopback(_hostname(host)):
             raise ApiError(403, "This server answers to local names only.", code="host_not_allowed")
-        origin = headers.get("origin")
-        if origin is not None and not self._own(origin.lower(), host.lower()):
+        origins = headers.getlist("origin")
+        if len(origins) > 1 or not all(
+            self._is_allowed_origin(origin.lower(), host.lower()) for origin in origins
+        ):
             message = "Pages of this origin may not use this server (--allow-origin names those)."
             raise ApiError(403, message, code="origin_not_allowed")
-        if self._key is not None and path not in OPEN and not self._has_key(headers):
+        if self._key is not None and path not in PATHS_WITHOUT_KEY and not self._has_key(headers):
             raise ApiError(
                 401,
                 "Incorrect or missing API key; it belongs into the Authorization header.",
@@ -71,37 +95,20 @@ class Guard:
                 headers={"www-authenticate": "Bearer"},
             )
 
-    def _own(self, origin: str, host: str) -> bool:
+    def _is_allowed_origin(self, origin: str, host: str) -> bool:
         return origin in self._origins or origin in (f"http://{host}", f"https://{host}")
 
     def _has_key(self, headers: Headers) -> bool:
         assert self._key is not None
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Compared in constant time, so that the time tells nothing of how much was right.
-        same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), self._key)
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        # Constant time: how long it takes does not depend on how much of the key is right.
+        same = hmac.compare_digest(key.strip().encode("latin-1", "replace"), self._key)
         return scheme.lower() == "bearer" and same
 
 
 def _hostname(host: str) -> str:
-    """Of a Host header, without the port."""
+    """The host name in a ``Host`` header, without the port; empty where there is none."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
-
-
-async def read_body(request: Request, most: int) -> bytes:
-    """The body, if it is not too long. Raises ApiError."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > 2 * most:
-        raise too_long(most)
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= most:
-            chunks.append(chunk)
-        elif size > 2 * most:  # a little more is read and dropped: who still sends hears no answer
-            raise too_long(most)
-    if size > most:
-        raise too_long(most)
-    return b"".join(chunks)

@@ -1,14 +1,16 @@
-"""``POST /v1/chat/completions`` for clients that know nothing newer.
+"""``POST /v1/chat/completions``, the older API, on top of the Responses API.
 
-A request becomes one of the Responses API, the answer is that turn's events in the older shape:
-reasoning as ``reasoning_content``, calls of the client's functions as ``tool_calls``.
+A request becomes one of the Responses API; the answer is that turn's events in the older shape:
+reasoning as ``reasoning_content``, calls of the client's functions as ``tool_calls``. Reference:
+https://platform.openai.com/docs/api-reference/chat (``reasoning_content``, ``top_k``, ``min_p`` and
+``repeat_penalty`` are those of llama.cpp's and vLLM's servers).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -16,61 +18,74 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent import events as ev
-from agent.server.auth import read_body
 from agent.server.errors import ApiError, invalid, unsupported
-from agent.server.parsing import json_object, validate
-from agent.server.planner import LOGPROBS
-from agent.server.schemas import CreateResponse, Part, Wire
-from agent.server.sse import Body, EventStream
+from agent.server.parsing import parse_json_object, validate
+from agent.server.request_body import read_body
+from agent.server.schemas import ContentPart, CreateResponse, RequestModel
+from agent.server.service import ResponseService
+from agent.server.sse import EventStream, FinalResponse
+from agent.server.turn_options import INCLUDE_LOGPROBS
 
-if TYPE_CHECKING:
-    from agent.server.app import Endpoint
-
-
-# --- what clients send ---
+# --- requests ---
 
 
-class CalledFunction(Wire):
+class CalledFunction(RequestModel):
+    """The function of a resent call, and its arguments in JSON."""
+
     name: str
     arguments: str
 
 
-class ToolCall(Wire):
+class ChatToolCall(RequestModel):
+    """A call that the client sends back with its assistant message."""
+
     id: str
     function: CalledFunction
 
 
-class ImageOrText(Part):
+class ChatContentPart(ContentPart):
     """``text``, ``image_url``, ``input_audio``, ``file``, ``refusal``."""
 
 
-class ChatMessage(Wire):
+class ChatMessage(RequestModel):
+    """A message; an assistant's may have reasoning and calls, a tool's answers the call of its id."""
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[ImageOrText] | None = None
+    content: str | list[ChatContentPart] | None = None
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = None
 
 
-class NamedFunction(Wire):
+class NamedFunction(RequestModel):
+    """The name of a function."""
+
     name: str
 
 
-class ChatToolChoice(Wire):
+class ChatToolChoice(RequestModel):
+    """A function that has to be called."""
+
     type: Literal["function"]
     function: NamedFunction
 
 
-class ResponseFormat(Wire):
+class ResponseFormat(RequestModel):
+    """The form of the answer; ``json_schema`` is an object with ``name``, ``schema``, ``strict``."""
+
     type: Literal["text", "json_object", "json_schema"]
     json_schema: dict[str, Any] | None = None
 
 
-class StreamOptions(Wire):
+class StreamOptions(RequestModel):
+    """Options of a stream: a last chunk with the usage."""
+
     include_usage: bool | None = None
 
 
-class ChatRequest(Wire):
+class ChatRequest(RequestModel):
+    """The body of ``POST /v1/chat/completions``; a field that is None was not sent."""
+
     messages: list[ChatMessage] = Field(min_length=1)
     model: str | None = None
     tools: list[dict[str, Any]] | None = None
@@ -97,54 +112,57 @@ class ChatRequest(Wire):
     logit_bias: dict[str, float] | None = None
 
 
-PASSED_ON = (
+FORWARDED_FIELDS = (
     "model", "parallel_tool_calls", "temperature", "top_p", "top_k", "min_p", "seed",
     "presence_penalty", "frequency_penalty", "repeat_penalty", "logit_bias",
 )  # fmt: skip
-PARTS = {"text": "input_text", "image_url": "input_image", "file": "input_file"}
+PART_TYPES = {"text": "input_text", "image_url": "input_image", "file": "input_file"}
+"""Types of content parts, and what the Responses API calls them."""
 
 
-def route(endpoint: Endpoint) -> Route:
+def route(service: ResponseService) -> Route:
+    """The route of the older API."""
+
     async def create(request: Request) -> Response:
-        asked = validate(ChatRequest, json_object(await read_body(request, endpoint.max_body)))
+        chat = validate(ChatRequest, parse_json_object(await read_body(request, service)))
         try:
-            turn = await endpoint.begin(as_response_request(asked))
+            turn = await service.begin(to_response_request(chat))
         except ApiError as error:
             if (error.param or "").startswith("input"):
-                error.param = "messages"  # as this client calls it
+                error.param = "messages"  # what this API calls it
             raise
-        if not asked.stream:
-            return Body(turn, endpoint, completion)
-        usage = bool(asked.stream_options and asked.stream_options.include_usage)
-        return EventStream(turn, endpoint, Chunks(usage))
+        if not chat.stream:
+            return FinalResponse(turn, service, completion_body)
+        with_usage = bool(chat.stream_options and chat.stream_options.include_usage)
+        return EventStream(turn, service, ChatChunkEncoder(with_usage))
 
     return Route("/v1/chat/completions", create, methods=["POST"])
 
 
-def as_response_request(chat: ChatRequest) -> CreateResponse:
-    """Raises ApiError."""
+def to_response_request(chat: ChatRequest) -> CreateResponse:
+    """Translate a request into one of the Responses API. Raises ApiError."""
     if chat.n not in (None, 1):
         raise unsupported("n", "More than one choice")
     if chat.stop:
         raise unsupported("stop", "stop")
     if chat.top_logprobs is not None and not chat.logprobs:
         raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
-    given = {name: getattr(chat, name) for name in PASSED_ON}
+    forwarded = {name: getattr(chat, name) for name in FORWARDED_FIELDS}
     choice = chat.tool_choice
     effort = {"effort": chat.reasoning_effort} if chat.reasoning_effort else None
     return validate(
         CreateResponse,
-        given
+        forwarded
         | {
-            "input": [item for message in chat.messages for item in _items(message)],
-            "tools": [_tool(tool) for tool in chat.tools or ()],
+            "input": [item for message in chat.messages for item in _input_items(message)],
+            "tools": [_flatten_tool(tool) for tool in chat.tools or ()],
             "tool_choice": {"type": "function", "name": choice.function.name}
             if isinstance(choice, ChatToolChoice)
             else choice,
             "max_output_tokens": chat.max_completion_tokens or chat.max_tokens,
             "reasoning": effort,
-            "text": {"format": _format(chat.response_format)},
-            "include": [LOGPROBS] if chat.logprobs else None,
+            "text": {"format": _text_format(chat.response_format)},
+            "include": [INCLUDE_LOGPROBS] if chat.logprobs else None,
             "top_logprobs": chat.top_logprobs,
             "store": False,
             "stream": chat.stream,
@@ -152,12 +170,12 @@ def as_response_request(chat: ChatRequest) -> CreateResponse:
     )
 
 
-def _items(message: ChatMessage) -> list[dict[str, Any]]:
-    """A message as input items: what it thinks, says and calls are items of their own."""
+def _input_items(message: ChatMessage) -> list[dict[str, Any]]:
+    """Translate a message into input items: its reasoning, content and calls are items of their own."""
     content = message.content
     if isinstance(content, list):
         content_items: Any = [
-            {**part.model_dump(), "type": PARTS.get(part.type, part.type)} for part in content
+            {**part.model_dump(), "type": PART_TYPES.get(part.type, part.type)} for part in content
         ]
     else:
         content_items = content or ""
@@ -171,8 +189,8 @@ def _items(message: ChatMessage) -> list[dict[str, Any]]:
         ]
     items: list[dict[str, Any]] = []
     if message.reasoning_content:
-        thought = {"type": "reasoning_text", "text": message.reasoning_content}
-        items.append({"type": "reasoning", "content": [thought]})
+        part = {"type": "reasoning_text", "text": message.reasoning_content}
+        items.append({"type": "reasoning", "content": [part]})
     if content_items or message.role != "assistant":
         items.append({"type": "message", "role": message.role, "content": content_items})
     for call in message.tool_calls or ():
@@ -180,159 +198,173 @@ def _items(message: ChatMessage) -> list[dict[str, Any]]:
     return items
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
-    """Functions are nested here; a tool of the newer API is taken as it is."""
+def _flatten_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Flatten a function's object; tools of the Responses API are accepted as they are."""
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, dict):
         return tool
     return {"type": "function", **function}
 
 
-def _format(wanted: ResponseFormat | None) -> dict[str, Any]:
-    if wanted is None:
+def _text_format(format: ResponseFormat | None) -> dict[str, Any]:
+    if format is None:
         return {"type": "text"}
-    if wanted.type == "json_schema":
-        if wanted.json_schema is None:
+    if format.type == "json_schema":
+        if format.json_schema is None:
             param = "response_format.json_schema"
             message = f"Missing required parameter: '{param}'."
             raise invalid(param, message, "missing_required_parameter")
-        return {**wanted.json_schema, "type": "json_schema"}
-    return {"type": wanted.type}
+        return {**format.json_schema, "type": "json_schema"}
+    return {"type": format.type}
 
 
-# --- what they get ---
+# --- answers ---
 
 
-def completion(response: ev.Response) -> bytes:
-    """The body: one choice. Raises ApiError where the turn failed."""
+def completion_body(response: ev.Response) -> bytes:
+    """The body that a final response becomes, with one choice. Raises ApiError if the turn failed."""
     if response.status == "failed" and response.error is not None:
         raise ApiError(500, response.error.message, code=response.error.code)
-    thoughts, texts, calls = [], [], []
+    reasoning, texts, calls = [], [], []
     logprobs: list[dict[str, Any]] = []
     for item in response.output:
         match item:
             case ev.ReasoningItem(content=parts):
-                thoughts.append("".join(part.text for part in parts))
+                reasoning.append("".join(part.text for part in parts))
             case ev.MessageItem(content=parts):
                 texts.append("".join(part.text for part in parts))
-                logprobs += [one for part in parts for one in part.logprobs]
+                logprobs += [logprob for part in parts for logprob in part.logprobs]
             case ev.FunctionCallItem():
-                function = {"name": _name(item), "arguments": item.arguments}
+                function = {"name": _call_name(item), "arguments": item.arguments}
                 calls.append({"id": item.call_id, "type": "function", "function": function})
             case _:
                 pass
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": SEPARATOR.join(texts) if texts else None,
+        "content": PART_SEPARATOR.join(texts) if texts else None,
         "refusal": None,
     }
-    if thoughts:
-        message["reasoning_content"] = SEPARATOR.join(thoughts)
+    if reasoning:
+        message["reasoning_content"] = PART_SEPARATOR.join(reasoning)
     if calls:
         message["tool_calls"] = calls
     choice = {
         "index": 0,
         "message": message,
         "logprobs": _logprobs(logprobs),
-        "finish_reason": _finish(response),
+        "finish_reason": _finish_reason(response),
     }
-    value = _head(response, "chat.completion") | {"choices": [choice], "usage": _usage(response)}
+    value = _head(response, "chat.completion") | {
+        "choices": [choice],
+        "usage": _usage(response),
+    }
     return json.dumps(value, ensure_ascii=False).encode()
 
 
-SEPARATOR = "\n\n"
-"""Between what are two messages there and one here."""
+PART_SEPARATOR = "\n\n"
+"""Joins the messages of a turn, which are one message here."""
 
 
-class Chunks:
-    """Writes a turn's events as chunks; one per stream."""
+class ChatChunkEncoder:
+    """Writes a turn's events as ``chat.completion.chunk`` objects; each stream needs an encoder."""
 
-    def __init__(self, usage: bool) -> None:
-        """``usage``: a last chunk tells it."""
-        self._with_usage = usage
-        self._response: ev.Response
-        self._calls: dict[str, int] = {}
-        self._spoken: set[str] = set()
+    def __init__(self, with_usage: bool) -> None:
+        """``with_usage``: end with a chunk that has the usage."""
+        self._with_usage = with_usage
+        self._head: dict[str, Any] = {}
+        """What every chunk begins with; known with the first event, that the response is created."""
+        self._call_indexes: dict[str, int] = {}
+        """Positions in ``tool_calls``, by item id."""
+        self._completed: set[str] = set()
+        """Types of the texts that were completed: a further one follows after `PART_SEPARATOR`."""
 
-    def __call__(self, event: ev.Official) -> bytes:
+    def __call__(self, event: ev.OfficialEvent) -> bytes:
+        """Write an event; empty if chunks have nothing like it."""
         match event:
             case ev.ResponseCreated(response=response):
-                self._response = response
+                self._head = _head(response, "chat.completion.chunk")
                 return self._chunk({"role": "assistant", "content": ""})
             case ev.ReasoningTextDelta(delta=delta):
                 return self._chunk({"reasoning_content": delta})
             case ev.ReasoningTextDone() | ev.OutputTextDone():
-                self._spoken.add(event.type)
+                self._completed.add(event.type)
                 return b""
             case ev.OutputItemAdded(item=item):
-                return self._opened(item)
+                return self._item_added(item)
             case ev.OutputTextDelta(delta=delta, logprobs=logprobs):
                 return self._chunk({"content": delta}, logprobs=logprobs)
             case ev.FunctionCallArgumentsDelta(item_id=item_id, delta=delta):
-                call = {"index": self._calls[item_id], "function": {"arguments": delta}}
+                call = {"index": self._call_indexes[item_id], "function": {"arguments": delta}}
                 return self._chunk({"tool_calls": [call]})
             case ev.ResponseFailed(response=response) if response.error:
                 error = {"message": response.error.message, "type": "server_error"}
-                return _data({"error": error | {"param": None, "code": response.error.code}})
+                return _sse_data({"error": error | {"param": None, "code": response.error.code}})
             case ev.ResponseCompleted(response=response) | ev.ResponseIncomplete(response=response):
-                return self._ended(response)
+                return self._last_chunks(response)
             case _:
                 return b""
 
-    def _opened(self, item: ev.Item) -> bytes:
+    def _item_added(self, item: ev.Item) -> bytes:
         match item:
             case ev.FunctionCallItem():
-                index = self._calls[item.id] = len(self._calls)
-                function = {"name": _name(item), "arguments": ""}
+                index = self._call_indexes[item.id] = len(self._call_indexes)
+                function = {"name": _call_name(item), "arguments": ""}
                 call = {"index": index, "id": item.call_id, "type": "function"}
                 return self._chunk({"tool_calls": [call | {"function": function}]})
-            case ev.MessageItem() if "response.output_text.done" in self._spoken:
-                return self._chunk({"content": SEPARATOR})
-            case ev.ReasoningItem() if "response.reasoning_text.done" in self._spoken:
-                return self._chunk({"reasoning_content": SEPARATOR})
+            case ev.MessageItem() if "response.output_text.done" in self._completed:
+                return self._chunk({"content": PART_SEPARATOR})
+            case ev.ReasoningItem() if "response.reasoning_text.done" in self._completed:
+                return self._chunk({"reasoning_content": PART_SEPARATOR})
             case _:
                 return b""
 
-    def _ended(self, response: ev.Response) -> bytes:
-        last = self._chunk({}, _finish(response))
+    def _last_chunks(self, response: ev.Response) -> bytes:
+        last = self._chunk({}, _finish_reason(response))
         if not self._with_usage:
             return last
-        head = _head(response, "chat.completion.chunk")
-        return last + _data(head | {"choices": [], "usage": _usage(response)})
+        return last + _sse_data(self._head | {"choices": [], "usage": _usage(response)})
 
     def _chunk(
         self,
         delta: dict[str, Any],
-        finish: str | None = None,
+        finish_reason: str | None = None,
         logprobs: Sequence[dict[str, Any]] = (),
     ) -> bytes:
-        shown = _logprobs(logprobs)
-        choice = {"index": 0, "delta": delta, "logprobs": shown, "finish_reason": finish}
-        return _data(_head(self._response, "chat.completion.chunk") | {"choices": [choice]})
+        choice = {
+            "index": 0,
+            "delta": delta,
+            "logprobs": _logprobs(logprobs),
+            "finish_reason": finish_reason,
+        }
+        return _sse_data(self._head | {"choices": [choice]})
 
 
-def _logprobs(said: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Bytes are told of tokens that are whole text; others' text does not tell them."""
-
-    def one(logprob: dict[str, Any]) -> dict[str, Any]:
-        token = logprob["token"]
-        raw = logprob.get("bytes", None if "\ufffd" in token else list(token.encode()))
-        return {"token": token, "logprob": logprob["logprob"], "bytes": raw}
-
-    if not said:
+def _logprobs(tokens: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The ``logprobs`` of a choice; None for no tokens."""
+    if not tokens:
         return None
     content = [
-        one(logprob) | {"top_logprobs": [one(other) for other in logprob["top_logprobs"]]}
-        for logprob in said
+        _logprob(token)
+        | {"top_logprobs": [_logprob(alternative) for alternative in token["top_logprobs"]]}
+        for token in tokens
     ]
     return {"content": content, "refusal": None}
 
 
-def _data(value: dict[str, Any]) -> bytes:
+def _logprob(token: dict[str, Any]) -> dict[str, Any]:
+    """A token with its bytes. Without them, they are those of its text, unless that is a part of a
+    character, which is written as U+FFFD."""
+    text = token["token"]
+    raw = token.get("bytes", None if "\ufffd" in text else list(text.encode()))
+    return {"token": text, "logprob": token["logprob"], "bytes": raw}
+
+
+def _sse_data(value: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
 
 
 def _head(response: ev.Response, kind: str) -> dict[str, Any]:
+    """The fields that every object of a response begins with."""
     return {
         "id": response.id.replace("resp_", "chatcmpl-"),
         "object": kind,
@@ -341,15 +373,16 @@ def _head(response: ev.Response, kind: str) -> dict[str, Any]:
     }
 
 
-def _name(item: ev.FunctionCallItem) -> str:
+def _call_name(item: ev.FunctionCallItem) -> str:
+    """The name of a called function; this API has no namespaces."""
     return f"{item.namespace}__{item.name}" if item.namespace else item.name
 
 
-def _finish(response: ev.Response) -> str:
+def _finish_reason(response: ev.Response) -> str:
     if response.status == "incomplete":
         return "length"
-    called = any(isinstance(item, ev.FunctionCallItem) for item in response.output)
-    return "tool_calls" if called else "stop"
+    has_calls = any(isinstance(item, ev.FunctionCallItem) for item in response.output)
+    return "tool_calls" if has_calls else "stop"
 
 
 def _usage(response: ev.Response) -> dict[str, Any] | None:

@@ -1,4 +1,7 @@
-"""MCP servers that a request brings."""
+"""MCP servers that a request brings: ``mcp`` tools with a ``server_url``.
+
+Reference: https://platform.openai.com/docs/guides/tools-remote-mcp
+"""
 
 from __future__ import annotations
 
@@ -9,37 +12,51 @@ from agent.server.errors import ApiError, invalid
 from agent.server.schemas import CreateResponse, RequestMcp
 from tools.config.servers import ServerConfig
 
-SECONDS = 15.0
-"""So long such a server has to answer at first; a response waits for it."""
-MOST = 16
-"""Servers of one request."""
+STARTUP_SECONDS = 15.0
+"""Time that such a server has to connect; the response waits for it."""
+MAX_CLIENT_SERVERS = 16
+"""In one request."""
 
 
-def guests(request: CreateResponse, servers: Collection[str], private: bool) -> list[ServerConfig]:
-    """Those of the request's servers that the operator has not configured. Raises ApiError.
+def client_servers(
+    request: CreateResponse,
+    operator_servers: Collection[str],
+    *,
+    allowed: bool,
+    private_urls: bool,
+) -> list[ServerConfig]:
+    """Configure the request's servers that are not the operator's. Raises ApiError.
 
-    ``servers``: the names that are the operator's. ``private``: they may lie at any address.
+    ``operator_servers``: the names that a request may use for the operator's. ``allowed``: whether it
+    may bring any. ``private_urls``: whether addresses that are not public are allowed.
     """
-    found = []
-    for place, tool in enumerate(request.tools or ()):
-        if isinstance(tool, RequestMcp) and tool.server_label not in servers:
-            found.append(_guest(tool, servers, f"tools[{place}]", private))
-    if len(found) > MOST:
-        raise invalid("tools", f"A request may bring {MOST} MCP servers at most.")
-    return found
+    configs = []
+    for index, tool in enumerate(request.tools or ()):
+        if isinstance(tool, RequestMcp) and tool.server_label not in operator_servers:
+            configs.append(_client_server(tool, operator_servers, f"tools[{index}]", private_urls))
+    if configs and not allowed:
+        message = (
+            "This server connects to no MCP servers of clients: it is reachable from other machines"
+            " and was started without --client-servers."
+        )
+        raise invalid("tools", message, "client_servers_not_allowed")
+    if len(configs) > MAX_CLIENT_SERVERS:
+        raise invalid("tools", f"A request may bring {MAX_CLIENT_SERVERS} MCP servers at most.")
+    return configs
 
 
-def _guest(tool: RequestMcp, servers: Collection[str], param: str, private: bool) -> ServerConfig:
+def _client_server(
+    tool: RequestMcp, operator_servers: Collection[str], param: str, private_urls: bool
+) -> ServerConfig:
     label, url = tool.server_label, tool.server_url or ""
     try:
         parts = urlsplit(url)
-        leads = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
-        leads = False
-    if not leads:
-        known = (
-            f"it has {', '.join(servers)}" if servers else "it exposes none (--tools names them)"
-        )
+        is_http = False
+    if not is_http:
+        names = ", ".join(operator_servers)
+        known = f"it has {names}" if names else "it exposes none (--tools names them)"
         message = f"There is no MCP server called {label!r} here; {known}."
         raise ApiError(400, message, code="mcp_server_not_found", param=f"{param}.server_label")
     headers = tool.headers or {}
@@ -55,7 +72,7 @@ def _guest(tool: RequestMcp, servers: Collection[str], param: str, private: bool
         label,
         url=url,
         headers=headers,
-        guest="private" if private else "public",
-        startup_timeout_sec=SECONDS,
+        client_network="private" if private_urls else "public",
+        startup_timeout_sec=STARTUP_SECONDS,
         trusted=True,
     )

@@ -1,4 +1,4 @@
-"""A summary as the opaque content of a compaction item, that clients send back."""
+"""The ``encrypted_content`` of a compaction item: a summary that clients send back unread."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import binascii
 
 from agent.server.errors import invalid
 
-OURS = "agent-1:"
-"""What a summary begins with before it is packed; another form would have another number."""
+TOKEN_PREFIX = "agent-1:"
+"""Prefix of a summary before it is encoded; another encoding would have another number."""
 
 
-def packed(text: str) -> str:
-    """Not encrypted: the client may know what its own conversation was about."""
-    return base64.urlsafe_b64encode(f"{OURS}{text}".encode()).decode()
+def encode_summary(text: str) -> str:
+    """Encode a summary in base64. It is not encrypted: the conversation is the client's own."""
+    return base64.urlsafe_b64encode(f"{TOKEN_PREFIX}{text}".encode()).decode()
 
 
-def unpacked(content: str, param: str) -> str:
-    """Raises ApiError for what this server did not pack."""
+def decode_summary(content: str, param: str) -> str:
+    """Decode `encode_summary`. Raises ApiError for a token that this server did not make; ``param``
+    is the item's path in the request."""
     try:
         text = base64.urlsafe_b64decode(content.encode()).decode()
     except (binascii.Error, ValueError):
         text = ""
-    if not text.startswith(OURS):
+    if not text.startswith(TOKEN_PREFIX):
         message = "The compaction item was not made by this server, so it cannot be read."
         raise invalid(f"{param}.encrypted_content", message, "invalid_encrypted_content")
-    return text.removeprefix(OURS)
+    return text.removeprefix(TOKEN_PREFIX)

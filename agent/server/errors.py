@@ -1,23 +1,24 @@
-"""What is wrong with a request, in OpenAI's shape: ``{"error": {message, type, param, code}}``."""
+"""Errors of the API in OpenAI's shape, and pydantic's validation errors as one of them.
+
+Reference: https://platform.openai.com/docs/guides/error-codes/api-errors
+"""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
-from starlette.responses import Response
 
+from agent.errors import AgentError
 from agent.turn.endings import RATE_LIMIT
 
-RETRY_SECONDS = "5"
-"""After which who was told that too many wait may ask again."""
+RETRY_AFTER_SECONDS = "5"
+"""The ``Retry-After`` header of status 429."""
 
 
-class ApiError(Exception):
-    """Refuses a request; becomes its whole answer."""
+class ApiError(AgentError):
+    """Refuses a request, with an HTTP status and the parameter that is wrong."""
 
     def __init__(
         self,
@@ -32,7 +33,8 @@ class ApiError(Exception):
         self.status, self.code, self.param, self.headers = status, code, param, headers
 
     @property
-    def kind(self) -> str:
+    def error_type(self) -> str:
+        """The error's ``type``, which follows from the status."""
         match self.status:
             case 429:
                 return "rate_limit_error"
@@ -42,51 +44,49 @@ class ApiError(Exception):
                 return "invalid_request_error"
 
     @property
-    def told(self) -> dict[str, str | None]:
-        return {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
-
-    def response(self) -> Response:
-        return JSON({"error": self.told}, self.status, self.headers)
-
-
-class JSON(Response):
-    """A value as JSON; text stays readable."""
-
-    media_type = "application/json"
-
-    def __init__(
-        self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None
-    ) -> None:
-        body = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        super().__init__(body.encode("utf-8", "replace"), status, headers)
+    def body(self) -> dict[str, str | None]:
+        """The ``error`` object of the answer."""
+        return {
+            "message": str(self),
+            "type": self.error_type,
+            "param": self.param,
+            "code": self.code,
+        }
 
 
-def unsupported(param: str, what: str) -> ApiError:
-    """A part of the API that this server does not have; better refused than ignored."""
+def unsupported(param: str, feature: str) -> ApiError:
+    """Status 400 for a part of the API that this server does not have, rather than ignoring it."""
     return ApiError(
-        400, f"{what} is not supported by this server.", code="unsupported_parameter", param=param
+        400,
+        f"{feature} is not supported by this server.",
+        code="unsupported_parameter",
+        param=param,
     )
 
 
 def invalid(param: str, message: str, code: str = "invalid_value") -> ApiError:
+    """Status 400 for a parameter, named by its path: ``input[0].content``."""
     return ApiError(400, message, code=code, param=param)
 
 
-def too_long(most: int) -> ApiError:
-    message = f"The body of the request is longer than {most:,} bytes."
+def body_too_large(max_bytes: int) -> ApiError:
+    """Status 413."""
+    message = f"The body of the request is longer than {max_bytes:,} bytes."
     return ApiError(413, message, code="request_too_large")
 
 
-def too_many(message: str = "Too many responses are running: try again later.") -> ApiError:
-    return ApiError(429, message, code=RATE_LIMIT, headers={"retry-after": RETRY_SECONDS})
+def rate_limited(message: str = "Too many responses are running: try again later.") -> ApiError:
+    """Status 429, with ``Retry-After``."""
+    return ApiError(429, message, code=RATE_LIMIT, headers={"retry-after": RETRY_AFTER_SECONDS})
 
 
-def broken() -> ApiError:
+def internal_error() -> ApiError:
+    """Status 500 for a fault of this program, which the log has with its traceback."""
     message = "Something went wrong inside this server; its log file has the details."
     return ApiError(500, message, code="server_error")
 
 
-# --- from pydantic's findings to one sentence ---
+# --- from pydantic's validation errors to one sentence ---
 
 _EXPECTED = {
     "string_type": "a string",
@@ -100,64 +100,71 @@ _EXPECTED = {
     "model_attributes_type": "an object",
 }
 _BRANCHES = ("str", "list[", "dict[", "tagged-union[", "literal[", "function-", "union[")
-"""How pydantic names the alternatives of a union, beside the fields, in an error's place."""
+"""How pydantic names the alternatives of a union, between the fields, in an error's ``loc``."""
 
 
 def from_validation(error: ValidationError, tags: frozenset[str]) -> ApiError:
-    """The finding that lies deepest: of a union's alternatives it is the one that was meant.
+    """Make one error of pydantic's many: the deepest, as that alternative of a union was meant.
 
-    ``tags``: names of alternatives, as they follow a list's index or are a class of ours.
+    ``tags``: names of alternatives, which in ``loc`` follow a list's index or are a model's name::
+
+        loc  ("input", "list[tagged-union[…]]", 0, "message", "content", "str")
+        path ("input", 0, "content")       param  input[0].content
     """
-    found = [(_place(details["loc"], tags), details) for details in error.errors()]
-    depth = max(len(place) for place, _ in found)
-    place = next(place for place, _ in found if len(place) == depth)
-    here = [details for at, details in found if at == place]
-    return _finding(_name(place), here)
+    errors = [(_field_path(details["loc"], tags), details) for details in error.errors()]
+    depth = max(len(path) for path, _ in errors)
+    deepest = next(path for path, _ in errors if len(path) == depth)
+    alternatives = [details for path, details in errors if path == deepest]
+    return _field_error(_param_name(deepest), alternatives)
 
 
-def _place(loc: Sequence[str | int], tags: frozenset[str]) -> tuple[str | int, ...]:
-    place: list[str | int] = []
+def _field_path(loc: Sequence[str | int], tags: frozenset[str]) -> tuple[str | int, ...]:
+    """An error's ``loc`` without the alternatives of unions."""
+    path: list[str | int] = []
     previous: str | int = ""
     for step in loc:
         is_tag = step in tags and (isinstance(previous, int) or str(step)[0].isupper())
-        is_branch = isinstance(step, str) and place and step.startswith(_BRANCHES)
+        is_branch = isinstance(step, str) and path and step.startswith(_BRANCHES)
         if not is_tag and not is_branch:
-            place.append(step)
+            path.append(step)
         previous = step
-    return tuple(place)
+    return tuple(path)
 
 
-def _name(place: Sequence[str | int]) -> str | None:
-    name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
+def _param_name(path: Sequence[str | int]) -> str | None:
+    name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return name.removeprefix(".") or None
 
 
-def _finding(param: str | None, here: Sequence[ErrorDetails]) -> ApiError:
-    first, where = here[0], f"'{param}'" if param else "the request"
+def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> ApiError:
+    """The error of one field, at which each alternative of its type failed."""
+    first, where = alternatives[0], f"'{param}'" if param else "the request"
     value, context = first["input"], first.get("ctx", {})
-    kinds = [details["type"] for details in here]
+    kinds = [details["type"] for details in alternatives]
     code = "invalid_value"
     if "missing" in kinds:
         code, message = "missing_required_parameter", f"Missing required parameter: {where}."
     elif all(kind in _EXPECTED for kind in kinds):
         known = " or ".join(dict.fromkeys(_EXPECTED[kind] for kind in kinds))
         code = "invalid_type"
-        message = f"Invalid type for {where}: expected {known}, but got {_type(value)} instead."
+        message = (
+            f"Invalid type for {where}: expected {known}, but got {_json_type(value)} instead."
+        )
     elif first["type"] == "union_tag_not_found":
         code = "invalid_type"
         message = f"Invalid type for {where}: expected an object with a type."
     elif first["type"] == "union_tag_invalid":
-        tag, tags = _short(context.get("tag")), context.get("expected_tags")
+        tag, tags = _abbreviated(context.get("tag")), context.get("expected_tags")
         message = f"Invalid value for {where}: type {tag} is none of {tags}."
     elif first["type"] == "literal_error":
         known = context.get("expected", "")
-        message = f"Invalid value for {where}: {_short(value)}. Supported values: {known}."
+        message = f"Invalid value for {where}: {_abbreviated(value)}. Supported values: {known}."
     else:
         message = f"Invalid value for {where}: {first['msg']}."
     return ApiError(400, message, code=code, param=param)
 
 
-def _type(value: object) -> str:
+def _json_type(value: object) -> str:
     match value:
         case None:
             return "null"
@@ -175,6 +182,6 @@ def _type(value: object) -> str:
             return "an object"
 
 
-def _short(value: object) -> str:
+def _abbreviated(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…'"

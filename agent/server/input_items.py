@@ -1,29 +1,48 @@
-"""A request's input as messages: what a client resends, and what is new."""
+"""Reads a request's input items as messages of a conversation, and lists them for ``/input_items``.
+
+A client that does not use ``previous_response_id`` resends everything; the model must then read what
+it would have read anyway. An example of such an input, and the messages that it becomes::
+
+    {"role": "developer", …}                  instructions (before any other item), else Developer
+    {"role": "user", …}                       User
+    {"type": "reasoning", …}                  left out: an answer or a user follows
+    {"role": "assistant", …}                  Assistant, commentary: a call follows before the answer
+    {"type": "function_call", "call_id": 1}   ToolCallMessage
+    {"type": "function_call", "call_id": 2}   ToolCallMessage, ToolResultMessage "Error: … not run":
+                                              no item has its output
+    {"type": "function_call_output", 1}       ToolResultMessage
+    {"role": "assistant", …}                  Assistant, final_answer
+    {"role": "user", …}                       User: the model has not answered it, so here the turn's
+                                              prompt begins (`unanswered_start`)
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from agent import events as ev
-from agent.conversation.compaction import told
-from agent.conversation.conversation import (
+from agent.conversation.compaction import summary_message
+from agent.conversation.messages import (
     Assistant,
-    Called,
     Developer,
     Message,
-    Returned,
-    Thought,
+    ReasoningMessage,
+    ToolCallMessage,
+    ToolResultMessage,
     User,
 )
-from agent.server.compaction_token import unpacked
+from agent.formats.recipients import PYTHON_TOOL
+from agent.server.compaction_token import decode_summary
 from agent.server.errors import ApiError, invalid
 from agent.server.schemas import (
-    ITEMS,
+    ITEM_MODELS,
+    ContentPart,
     InputApprovalRequest,
     InputApprovalResponse,
     InputCodeInterpreterCall,
@@ -37,149 +56,176 @@ from agent.server.schemas import (
     InputMessage,
     InputReasoning,
     ItemReference,
-    Part,
 )
-from agent.turn.call_writers import Approved
-from agent.turn.tool_calls import PYTHON
+from agent.turn.options import ApprovedCall
+from agent.util.ids import new_id
 from tools.types import Tool
 
-NOT_SEEN = {
+UNSEEN_PLACEHOLDERS = {
     "input_image": "[There was an image here; this model cannot see images.]",
     "input_file": "[There was a file here; this server cannot read attached files.]",
     "input_audio": "[There was a recording here; this model cannot hear.]",
 }
-"""What the model is told of what it cannot be shown."""
-_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
-TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+"""Texts in place of content parts that the model cannot read."""
+_INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
+ID_PREFIXES = {
+    "message": "msg",
+    "reasoning": "rs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "mcp_call": "mcp",
+    "mcp_list_tools": "mcpl",
+}
+"""Prefixes of ids by item type, for items that came without an id."""
+ITEM_FIELDS = {
+    *("id", "type", "role", "content", "status", "phase", "call_id", "name", "namespace"),
+    *("arguments", "input", "output", "error", "action", "server_label", "approval_request_id"),
+    *("approve", "reason", "tools", "code", "outputs", "container_id", "queries", "results"),
+    *("result", "encrypted_content", "summary"),
+}
+"""Fields of the API's input items that are stored and listed; a client's own ones are not."""
+PART_FIELDS = {
+    *("type", "text", "annotations", "logprobs", "refusal", "filename", "file_id", "file_data"),
+    *("file_url", "image_url", "detail", "input_audio"),
+}
+"""Fields of their parts."""
+PART_LISTS = ("content", "output", "summary")
+TEXT_PART_TYPES = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
 @dataclass(slots=True)
-class History:
-    """What was read of the input so far."""
+class InputHistory:
+    """What the items read so far say, also those of the responses that this request continues."""
 
     messages: list[Message] = field(default_factory=list)
     instructions: list[str] = field(default_factory=list)
-    """Developers' messages before anything else was said: they belong to the head."""
-    calls: dict[str, str] = field(default_factory=dict)
-    """call_id → the function that was called, by the name that the model knows."""
-    listed: set[str] = field(default_factory=set)
-    """MCP servers whose tools the client was already told."""
-    asked: dict[str, Approved] = field(default_factory=dict)
-    """Calls that wait for the client's word, by the ids of their requests."""
-    approved: list[Approved] = field(default_factory=list)
-    """Those that may run now."""
-    unanswered: dict[str, str] = field(default_factory=dict)
-    """call_id → the function, of calls whose results the client has not sent yet."""
+    """Developer messages before any other item; they join the instructions in the prompt's header."""
+    call_names: dict[str, str] = field(default_factory=dict)
+    """call_id → the called function, under the name that the model knows."""
+    listed_servers: set[str] = field(default_factory=set)
+    """MCP servers whose tools were listed to the client already."""
+    pending_approvals: dict[str, ApprovedCall] = field(default_factory=dict)
+    """Calls that wait for the client's approval, by the ids of their mcp_approval_request items."""
+    approved: list[ApprovedCall] = field(default_factory=list)
+    """Calls that the client has approved with this request; they run first."""
+    pending_calls: dict[str, str] = field(default_factory=dict)
+    """call_id → the function, of calls without an output so far."""
 
 
-def read(
+def read_input(
     items: str | Sequence[InputItem],
-    earlier: History,
+    earlier: InputHistory,
     tools: Sequence[Tool],
     find: Callable[[str], InputItem | None],
     *,
     first: bool,
-) -> History:
-    """The input as messages.
+) -> InputHistory:
+    """Read an input as messages.
 
-    ``earlier``: what is known of the response that it follows. ``tools``: ours, to name the calls of
-    a resent history as the model knows them. ``find``: the item that a reference means. ``first``:
-    nothing stands before this input. Raises ApiError.
+    ``earlier``: the history of the response that the request continues. ``tools``: those that run
+    here, to name resent calls as the model knows them. ``find``: looks up the item that a reference
+    means. ``first``: whether the request continues no response. Raises ApiError.
     """
-    history = History(
+    history = InputHistory(
         [],
         list(earlier.instructions),
-        dict(earlier.calls),
-        set(earlier.listed),
-        dict(earlier.asked),
-        unanswered=dict(earlier.unanswered),
+        dict(earlier.call_names),
+        set(earlier.listed_servers),
+        dict(earlier.pending_approvals),
+        pending_calls=dict(earlier.pending_calls),
     )
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     reader = _Reader(history, names, find, leading=first)
     if isinstance(items, str):
         history.messages.append(User(items))
         items = ()
-    for place, item in enumerate(items):
-        reader.take(item, f"input[{place}]")
-    reader.close_calls()
-    history.messages = _without_old_thoughts(_with_phases(history.messages))
+    for index, item in enumerate(items):
+        reader.add(item, f"input[{index}]")
+    reader.answer_open_calls()
+    history.messages = _without_old_reasoning(_infer_phases(history.messages))
     return history
 
 
-def written(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[str, Message]:
-    """What the model wrote, by the ids of its items: as a client's resent items would be read."""
+def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[str, Message]:
+    """The messages that output items become when a client sends them back, by item id."""
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     messages = {}
     for item in items:
-        if item.type in ITEMS:
-            reader = _Reader(History(), names, lambda _: None, leading=False)
-            reader.take(input_item(item), item.id)
-            messages[item.id] = reader.history.messages[:1]
-    return {item_id: found[0] for item_id, found in messages.items() if found}
+        if item.type in ITEM_MODELS:
+            reader = _Reader(InputHistory(), names, lambda _: None, leading=False)
+            reader.add(input_item(item), item.id)
+            if reader.history.messages:
+                messages[item.id] = reader.history.messages[0]
+    return messages
 
 
 def input_item(item: ev.Item) -> InputItem:
-    """An item of an output, as an input may hold it."""
-    return _ITEM.validate_python(item.model_dump())
+    """An output item as the input item that a client would send."""
+    return _INPUT_ITEM.validate_python(item.model_dump())
 
 
-def input_items(items: Iterable[ev.Item]) -> dict[str, InputItem]:
-    """Those that a reference can mean, by their ids."""
-    return {item.id: input_item(item) for item in items if item.type in ITEMS}
+def items_by_id(items: Iterable[ev.Item]) -> dict[str, InputItem]:
+    """The output items that a reference can mean, as input items by id."""
+    return {item.id: input_item(item) for item in items if item.type in ITEM_MODELS}
 
 
-def new_since(messages: Sequence[Message]) -> int:
-    """Where what the model has not answered yet begins."""
-    for place in range(len(messages), 0, -1):
-        if isinstance(messages[place - 1], Assistant | Thought | Called):
-            return place
+def unanswered_start(messages: Sequence[Message]) -> int:
+    """Index of the first message after the last one that the model wrote."""
+    for index in range(len(messages), 0, -1):
+        if isinstance(messages[index - 1], Assistant | ReasoningMessage | ToolCallMessage):
+            return index
     return 0
 
 
 class _Reader:
+    """Adds items to a history one by one."""
+
     def __init__(
         self,
-        history: History,
+        history: InputHistory,
         names: Mapping[tuple[str, str], str],
         find: Callable[[str], InputItem | None],
         *,
         leading: bool,
     ) -> None:
+        """``leading``: nothing but developer messages was read so far."""
         self.history, self._names, self._find, self._leading = history, names, find, leading
-        self._called_here: dict[str, Called] = {}
-        """Calls of this input that somebody has to answer."""
+        self._calls_of_input: dict[str, ToolCallMessage] = {}
+        """The calls of this input by call_id, or by the id of their mcp_approval_request."""
 
-    def close_calls(self) -> None:
-        """Of calls that nobody answered it is said so: the model never sees one without a result."""
+    def answer_open_calls(self) -> None:
+        """Add a result that says so to each call that has none: the model never sees a call without a
+        result. It follows the call, or begins the input where the call is in an earlier response."""
         history = self.history
-        asked = {
-            name: self._written(one.server, one.name, one.arguments).tool
-            for name, one in history.asked.items()
+        unapproved = {
+            request_id: self._call_message(call.server, call.name, call.arguments).tool
+            for request_id, call in history.pending_approvals.items()
         }
         missing: dict[int, list[Message]] = {}
         messages: list[Message] = []
-        for name, tool in [*history.unanswered.items(), *asked.items()]:
-            why = "nobody said that it may" if name in asked else "there is no result"
-            returned = Returned(tool, f"Error: the call was not run: {why}")
-            if name in self._called_here:
-                missing[id(self._called_here[name])] = [returned]
-            else:  # of a response before this input
-                messages.append(returned)
+        for call_id, tool in [*history.pending_calls.items(), *unapproved.items()]:
+            why = "nobody said that it may" if call_id in unapproved else "there is no result"
+            result = ToolResultMessage(tool, f"Error: the call was not run: {why}")
+            if call_id in self._calls_of_input:
+                missing[id(self._calls_of_input[call_id])] = [result]
+            else:
+                messages.append(result)
         for message in history.messages:
             messages.append(message)
             messages += missing.get(id(message), [])
         history.messages = messages
-        history.asked.clear()
-        history.unanswered.clear()
+        history.pending_approvals.clear()
+        history.pending_calls.clear()
 
-    def _calls(self, name: str, call: Called) -> None:
-        self._called_here[name] = call
+    def _add_call(self, call_id: str, call: ToolCallMessage) -> None:
+        self._calls_of_input[call_id] = call
         self.history.messages.append(call)
 
-    def take(self, item: InputItem, param: str) -> None:
+    def add(self, item: InputItem, param: str) -> None:
+        """Add an item; ``param``: its path in the request. Raises ApiError."""
         history, add = self.history, self.history.messages.append
         if isinstance(item, InputMessage) and item.role in ("developer", "system"):
-            text = _text(item.content, f"{param}.content")
+            text = _content_text(item.content, f"{param}.content")
             if self._leading:
                 history.instructions.append(text)
             else:
@@ -188,108 +234,125 @@ class _Reader:
         self._leading = False
         match item:
             case InputMessage(role="user"):
-                add(User(_text(item.content, f"{param}.content")))
+                add(User(_content_text(item.content, f"{param}.content")))
             case InputMessage():
-                if text := _text(item.content, f"{param}.content"):
-                    add(_Unphased(text) if item.phase is None else Assistant(text, item.phase))
+                if text := _content_text(item.content, f"{param}.content"):
+                    add(
+                        _UnphasedAssistant(text)
+                        if item.phase is None
+                        else Assistant(text, item.phase)
+                    )
             case InputReasoning():
-                if text := _text(item.content or [], f"{param}.content"):
-                    add(Thought(text))
+                if text := _content_text(item.content or [], f"{param}.content"):
+                    add(ReasoningMessage(text))
             case InputFunctionCall():
                 name = f"{item.namespace}__{item.name}" if item.namespace else item.name
-                history.calls[item.call_id] = history.unanswered[item.call_id] = name
-                self._calls(item.call_id, Called(name, item.arguments))
+                history.call_names[item.call_id] = history.pending_calls[item.call_id] = name
+                self._add_call(item.call_id, ToolCallMessage(name, item.arguments))
             case InputCustomToolCall():
                 name = f"{item.namespace}__{item.name}" if item.namespace else item.name
-                history.calls[item.call_id] = history.unanswered[item.call_id] = name
-                self._calls(item.call_id, Called(name, item.input, json=False))
+                history.call_names[item.call_id] = history.pending_calls[item.call_id] = name
+                self._add_call(item.call_id, ToolCallMessage(name, item.input, json=False))
             case InputFunctionCallOutput():
                 add(
-                    Returned(
-                        self._called(item.call_id, param), _text(item.output, f"{param}.output")
+                    ToolResultMessage(
+                        self._call_name(item.call_id, param),
+                        _content_text(item.output, f"{param}.output"),
                     )
                 )
             case InputMcpCall() | InputCodeInterpreterCall():
-                history.messages += self._ours(item)
+                history.messages += self._server_call(item)
             case InputApprovalRequest():
-                asked = Approved(item.id, item.server_label, item.name, item.arguments)
-                history.asked[item.id] = asked
-                self._calls(item.id, self._written(item.server_label, item.name, item.arguments))
+                pending = ApprovedCall(item.id, item.server_label, item.name, item.arguments)
+                history.pending_approvals[item.id] = pending
+                self._add_call(
+                    item.id, self._call_message(item.server_label, item.name, item.arguments)
+                )
             case InputApprovalResponse():
-                self._answered(item, param)
+                self._add_approval_response(item, param)
             case InputMcpListTools():
-                history.listed.add(item.server_label)
+                history.listed_servers.add(item.server_label)
             case InputCompaction():
-                summary = unpacked(item.encrypted_content, param)
-                add(Developer(told(summary)))
+                summary = decode_summary(item.encrypted_content, param)
+                add(Developer(summary_message(summary)))
             case ItemReference():
-                found = self._find(item.id)
-                if found is None:
+                referenced = self._find(item.id)
+                if referenced is None:
                     raise invalid(
                         param, f"Item with id '{item.id[:80]}' not found.", "item_not_found"
                     )
-                self.take(found, param)
+                self.add(referenced, param)
             case _:
-                pass  # a web search: what it found stands in the message after it
+                pass  # a web search: its results are in the message after it
 
-    def _called(self, call_id: str, param: str) -> str:
-        name = self.history.calls.get(call_id)
+    def _call_name(self, call_id: str, param: str) -> str:
+        name = self.history.call_names.get(call_id)
         if name is None:
             message = f"No tool call found for function call output with call_id {call_id[:80]}."
             raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
-        self.history.unanswered.pop(call_id, None)
+        self.history.pending_calls.pop(call_id, None)
         return name
 
-    def _ours(self, item: InputMcpCall | InputCodeInterpreterCall) -> list[Message]:
-        """A call that a server ran, and what it gave."""
+    def _server_call(self, item: InputMcpCall | InputCodeInterpreterCall) -> list[Message]:
+        """A call that ran here, and its result."""
         if isinstance(item, InputCodeInterpreterCall):
             outputs = item.outputs or []
-            logs = "".join(str(one["logs"]) for one in outputs if "logs" in one)
-            return [Called(PYTHON, item.code or "", json=False), Returned(PYTHON, logs)]
-        result = item.output if item.error is None else f"Error: {_error(item.error)}"
-        call = self._written(item.server_label, item.name, item.arguments)
-        returned = Returned(call.tool, result or "")
-        waited = [one for one in self.history.approved if one.request == item.approval_request_id]
-        if not waited:
+            logs = "".join(str(output["logs"]) for output in outputs if "logs" in output)
+            return [
+                ToolCallMessage(PYTHON_TOOL, item.code or "", json=False),
+                ToolResultMessage(PYTHON_TOOL, logs),
+            ]
+        result = item.output if item.error is None else f"Error: {_error_text(item.error)}"
+        call = self._call_message(item.server_label, item.name, item.arguments)
+        returned = ToolResultMessage(call.tool, result or "")
+        approved = [
+            waiting
+            for waiting in self.history.approved
+            if waiting.request_id == item.approval_request_id
+        ]
+        if not approved:
             return [call, returned]
-        self.history.approved.remove(waited[0])  # it ran already; the call itself stands before
+        # It ran already, and the item of its approval request was read as the call itself.
+        self.history.approved.remove(approved[0])
         return [returned]
 
-    def _written(self, server: str, tool: str, arguments: str) -> Called:
-        """The call of a server's tool as the model writes it."""
+    def _call_message(self, server: str, tool: str, arguments: str) -> ToolCallMessage:
+        """The call of a server's tool as the model writes it: for Python, bare code."""
         name = self._names.get((server, tool)) or f"{server}__{tool}"
-        if name == PYTHON and (code := _code(arguments)) is not None:
-            return Called(name, code, json=False)
-        return Called(name, arguments)
+        if name == PYTHON_TOOL and (code := _code_argument(arguments)) is not None:
+            return ToolCallMessage(name, code, json=False)
+        return ToolCallMessage(name, arguments)
 
-    def _answered(self, answer: InputApprovalResponse, param: str) -> None:
-        asked = self.history.asked.pop(answer.approval_request_id, None)
-        if asked is None:
+    def _add_approval_response(self, answer: InputApprovalResponse, param: str) -> None:
+        pending = self.history.pending_approvals.pop(answer.approval_request_id, None)
+        if pending is None:
             message = f"No approval request with id '{answer.approval_request_id[:80]}' waits."
             raise invalid(f"{param}.approval_request_id", message)
         if answer.approve:
-            self.history.approved.append(asked)
+            self.history.approved.append(pending)
             return
         why = f": {answer.reason}" if answer.reason else ""
-        name = self._written(asked.server, asked.name, asked.arguments).tool
-        self.history.messages.append(Returned(name, f"Error: the user refused the call{why}"))
+        name = self._call_message(pending.server, pending.name, pending.arguments).tool
+        self.history.messages.append(
+            ToolResultMessage(name, f"Error: the user refused the call{why}")
+        )
 
 
-class _Unphased(Assistant):
-    """An assistant's message whose phase the client did not send back."""
+class _UnphasedAssistant(Assistant):
+    """An assistant's message that the client sent back without its ``phase``."""
 
 
-def _with_phases(messages: Sequence[Message]) -> list[Message]:
-    """A message that a call follows was said before it; else it was the answer."""
+def _infer_phases(messages: Sequence[Message]) -> list[Message]:
+    """Give each message without a phase one: commentary before a call, else the final answer."""
     result: list[Message] = []
     calls_follow = False
     for message in reversed(messages):
         match message:
-            case _Unphased(text):
+            case _UnphasedAssistant(text):
                 message = Assistant(text, "commentary" if calls_follow else "final_answer")
             case User():
                 calls_follow = False
-            case Called():
+            case ToolCallMessage():
                 calls_follow = True
         if isinstance(message, Assistant) and message.phase == "final_answer":
             calls_follow = False
@@ -297,33 +360,38 @@ def _with_phases(messages: Sequence[Message]) -> list[Message]:
     return result[::-1]
 
 
-def _without_old_thoughts(messages: Sequence[Message]) -> list[Message]:
-    """Of finished turns the reasoning is left out, as the model was trained."""
+def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
+    """Drop the reasoning of finished turns, as gpt-oss was trained ("Handling reasoning output in
+    subsequent sampling" in https://cookbook.openai.com/articles/openai-harmony)."""
     last = max(
         (
-            place
-            for place, message in enumerate(messages)
+            index
+            for index, message in enumerate(messages)
             if isinstance(message, User)
             or (isinstance(message, Assistant) and message.phase == "final_answer")
         ),
         default=-1,
     )
-    return [m for place, m in enumerate(messages) if place > last or not isinstance(m, Thought)]
+    return [
+        message
+        for index, message in enumerate(messages)
+        if index > last or not isinstance(message, ReasoningMessage)
+    ]
 
 
-def _text(content: str | Sequence[Part], param: str) -> str:
+def _content_text(content: str | Sequence[ContentPart], param: str) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(_part(part, f"{param}[{place}]") for place, part in enumerate(content))
+    return "\n".join(_part_text(part, f"{param}[{index}]") for index, part in enumerate(content))
 
 
-def _part(part: Part, param: str) -> str:
+def _part_text(part: ContentPart, param: str) -> str:
     if part.type == "refusal":
         return part.refusal or ""
-    if part.type in NOT_SEEN:
-        return NOT_SEEN[part.type]
-    if part.type not in TEXTS:
-        known = ", ".join([*TEXTS, "refusal", *NOT_SEEN])
+    if part.type in UNSEEN_PLACEHOLDERS:
+        return UNSEEN_PLACEHOLDERS[part.type]
+    if part.type not in TEXT_PART_TYPES:
+        known = ", ".join([*TEXT_PART_TYPES, "refusal", *UNSEEN_PLACEHOLDERS])
         raise invalid(f"{param}.type", f"'{param}.type' is none of {known}.")
     if part.text is None:
         message = f"Missing required parameter: '{param}.text'."
@@ -331,7 +399,8 @@ def _part(part: Part, param: str) -> str:
     return part.text
 
 
-def _error(error: object) -> str:
+def _error_text(error: object) -> str:
+    """The text of an mcp_call's ``error``, whichever form a client sends it in."""
     match error:
         case {"message": str(message)}:
             return message
@@ -345,9 +414,51 @@ def _error(error: object) -> str:
             return json.dumps(error, ensure_ascii=False)
 
 
-def _code(arguments: str) -> str | None:
+def _code_argument(arguments: str) -> str | None:
+    """The ``code`` in JSON arguments; None if there is none."""
     try:
         value = from_json(arguments)
     except ValueError:
         return None
     return value["code"] if isinstance(value, dict) and isinstance(value.get("code"), str) else None
+
+
+# --- as /input_items lists them ---
+
+
+def list_input(sent: str | Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """List a request's input items: each has an id, and messages have a list of parts."""
+    if isinstance(sent, str):
+        sent = [{"role": "user", "content": sent}]
+    return tuple(_list_item(item) for item in sent)
+
+
+def _list_item(sent: dict[str, Any]) -> dict[str, Any]:
+    item = {
+        name: _list_parts(value) if name in PART_LISTS else value
+        for name, value in sent.items()
+        if name in ITEM_FIELDS
+    }
+    item_type = item.get("type") or ("message" if "role" in item else "item_reference")
+    listed = {**item, "type": item_type}
+    listed["id"] = item.get("id") or new_id(ID_PREFIXES.get(item_type, "item"))
+    if item_type == "message":
+        by_model = item.get("role") == "assistant"
+        content = item["content"]
+        if isinstance(content, str):
+            part = {"type": "output_text" if by_model else "input_text", "text": content}
+            content = [{**part, "annotations": []} if by_model else part]
+        listed |= {"content": content, "status": item.get("status") or "completed"}
+    return listed
+
+
+def _list_parts(value: Any) -> Any:
+    """Parts without the fields that the API does not have; anything else as it is."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {name: field for name, field in part.items() if name in PART_FIELDS}
+        if isinstance(part, dict)
+        else part
+        for part in value
+    ]

@@ -1,4 +1,4 @@
-"""GET /openapi.json: the endpoints as they are, and what their bodies may hold."""
+"""GET /openapi.json: a document made from the routes and the request models (OpenAPI 3.1)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.routing import Route, WebSocketRoute
 
 from agent.events import Response
 from agent.server.chat_completions import ChatRequest
-from agent.server.errors import JSON
+from agent.server.json_response import JsonResponse
 from agent.server.schemas import CreateResponse
-from tools.version import version
+from tools.version import program_version
 
 BODIES: dict[str, type[BaseModel]] = {
     "/v1/responses": CreateResponse,
@@ -25,9 +25,9 @@ BODIES: dict[str, type[BaseModel]] = {
     "/v1/responses/compact": CreateResponse,
     "/v1/chat/completions": ChatRequest,
 }
-"""By the paths that are posted to."""
-ANSWERS = {"/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/cancel"}
-"""Those that answer with a response."""
+"""Models of request bodies, by the path of a POST."""
+PATHS_WITH_RESPONSE = {"/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/cancel"}
+"""Paths whose answer is a response object."""
 _ERROR = {
     "type": "object",
     "required": ["error"],
@@ -46,21 +46,21 @@ _ERROR = {
 }
 
 
-_WRONG = {
+_ERROR_ANSWER = {
     "description": "What is wrong with the request.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
 }
 
 
 def route(described: Sequence[Route | WebSocketRoute]) -> Route:
-    """The document of these routes, which itself is one of them."""
-    made: list[dict[str, Any]] = []
+    """The route of the document, which describes ``described`` and itself."""
+    cached: list[dict[str, Any]] = []
 
     async def openapi(request: Request) -> HttpResponse:
         """This document."""
-        if not made:
-            made.append(_document([*described, own]))
-        return JSON(made[0])
+        if not cached:
+            cached.append(_document([*described, own]))
+        return JsonResponse(cached[0])
 
     own = Route("/openapi.json", openapi, methods=["GET"])
     return own
@@ -76,66 +76,73 @@ def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
         ref_template="#/components/schemas/{model}",
     )
     paths: dict[str, dict[str, Any]] = {}
-    for one in routes:
-        path = re.sub(r":\w+}", "}", one.path)
-        if isinstance(one, WebSocketRoute):
-            paths.setdefault(path, {})["get"] = _connection(one)
+    for route in routes:
+        path = re.sub(r":\w+}", "}", route.path)
+        if isinstance(route, WebSocketRoute):
+            paths.setdefault(path, {})["get"] = _websocket_operation(route)
             continue
-        for method in sorted((one.methods or set()) - {"HEAD"}):
-            paths.setdefault(path, {})[method.lower()] = _operation(one, path, method)
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            paths.setdefault(path, {})[method.lower()] = _operation(route, path, method)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "agent", "version": version()},
+        "info": {"title": "agent", "version": program_version()},
         "paths": paths,
         "components": {
-            "schemas": {**_open(schemas["$defs"]), "Error": _ERROR},
+            "schemas": {**_with_any_of(schemas["$defs"]), "Error": _ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
     }
 
 
-def _open(schema: Any) -> Any:
-    """Unknown fields are ignored here, so that more than one alternative may fit."""
+def _with_any_of(schema: Any) -> Any:
+    """Replace ``oneOf``: unknown fields are ignored, so that more than one alternative may match."""
     match schema:
         case dict():
-            return {("anyOf" if key == "oneOf" else key): _open(one) for key, one in schema.items()}
+            return {
+                ("anyOf" if key == "oneOf" else key): _with_any_of(value)
+                for key, value in schema.items()
+            }
         case list():
-            return [_open(one) for one in schema]
+            return [_with_any_of(value) for value in schema]
         case _:
             return schema
 
 
-def _summary(one: Route | WebSocketRoute) -> str:
-    said = inspect.getdoc(one.endpoint) or one.name or ""
-    return re.sub(r"^[A-Z]+ /\S+?:? ", "", said.partition("\n\n")[0].replace("\n", " "))
+def _summary(route: Route | WebSocketRoute) -> str:
+    """The first paragraph of the handler's docstring, without a ``METHOD /path:`` before it."""
+    doc = inspect.getdoc(route.endpoint) or route.name or ""
+    return re.sub(r"^[A-Z]+ /\S+?:? ", "", doc.partition("\n\n")[0].replace("\n", " "))
 
 
-def _connection(one: WebSocketRoute) -> dict[str, Any]:
-    """OpenAPI has no word for what is sent over a WebSocket."""
+def _websocket_operation(route: WebSocketRoute) -> dict[str, Any]:
+    """Describe the messages in prose: OpenAPI 3.1 has no WebSockets."""
     return {
-        "summary": _summary(one),
+        "summary": _summary(route),
         "description": (
             'A message holds the fields of a CreateResponse and `"type": "response.create"`.'
             ' `"generate": false` prepares a response to go on from; requests of different'
             " `stream_id` run side by side. What is wrong is told by a message of type"
             ' "error" with `status` and the `error` of an Error.'
         ),
-        "responses": {"101": {"description": "The connection is a WebSocket now."}, "4XX": _WRONG},
+        "responses": {
+            "101": {"description": "The connection is a WebSocket now."},
+            "4XX": _ERROR_ANSWER,
+        },
     }
 
 
-def _operation(one: Route, path: str, method: str) -> dict[str, Any]:
+def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
     answers: dict[str, Any] = {"application/json": {"schema": {}}}
-    if path in ANSWERS and method != "DELETE":
-        answers["application/json"] = {"schema": _named(Response)}
+    if path in PATHS_WITH_RESPONSE and method != "DELETE":
+        answers["application/json"] = {"schema": _reference(Response)}
     if path in ("/v1/responses", "/v1/responses/{id}", "/v1/chat/completions"):
         answers["text/event-stream"] = {"schema": {"type": "string"}}
     operation: dict[str, Any] = {
-        "summary": _summary(one),
+        "summary": _summary(route),
         "responses": {
             "200": {"description": "Done.", "content": answers},
-            "4XX": _WRONG,
+            "4XX": _ERROR_ANSWER,
         },
     }
     if names := re.findall(r"{(\w+)}", path):
@@ -146,10 +153,10 @@ def _operation(one: Route, path: str, method: str) -> dict[str, Any]:
     if method == "POST" and (body := BODIES.get(path)) is not None:
         operation["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": _named(body)}},
+            "content": {"application/json": {"schema": _reference(body)}},
         }
     return operation
 
 
-def _named(model: type[BaseModel]) -> dict[str, str]:
+def _reference(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}

@@ -1,4 +1,4 @@
-"""From a body's bytes to a request, or to the one sentence that says what is wrong with it."""
+"""Parses and validates the JSON of requests; ApiError has one sentence about the deepest fault."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from pydantic import ValidationError
 
 from agent.server.errors import ApiError, from_validation, invalid
 from agent.server.schemas import (
-    ITEMS,
+    ITEM_MODELS,
     AllowedTools,
     ApprovalFilter,
     CreateResponse,
+    RequestModel,
     ToolChoice,
-    Wire,
 )
 
-MOST = 10_000
-"""Items or tools of a request, with their parts: others wait as long as they are read."""
-W = TypeVar("W", bound=Wire)
-_TAGS = frozenset(
-    {*ITEMS, "custom_tool_call_output", "function", "custom", "namespace", "mcp", "other"}
+MAX_LIST_ITEMS, MAX_TOOLS = 10_000, 1_000
+"""Items and tools of a request, with their parts: reading them blocks the event loop."""
+MAX_TOOL_VALUES = 30_000
+"""JSON values of all tools together: rendering them takes some 3 µs each."""
+RequestT = TypeVar("RequestT", bound=RequestModel)
+_UNION_TAGS = frozenset(
+    {*ITEM_MODELS, "custom_tool_call_output", "function", "custom", "namespace", "mcp", "other"}
     | {AllowedTools.__name__, ApprovalFilter.__name__, ToolChoice.__name__, "text", "grammar"}
 )
 
 
-def parse(body: bytes) -> CreateResponse:
-    """Read a body. Raises ApiError: 400, with the place of what is wrong."""
-    return asked(json_object(body), len(body))
+def parse_request(body: bytes | bytearray) -> CreateResponse:
+    """Read the body of ``POST /v1/responses``. Raises ApiError: 400, with the parameter's path."""
+    return request_from_object(parse_json_object(body), len(body))
 
 
-def asked(value: dict[str, Any], size: int) -> CreateResponse:
-    """``size``: bytes that the value was read from. Raises ApiError."""
+def request_from_object(value: dict[str, Any], size: int) -> CreateResponse:
+    """Validate a parsed body of ``size`` bytes. Raises ApiError."""
     request = validate(CreateResponse, value)
-    request.came(value, size)
+    request.remember_body(value, size)
     return request
 
 
-def json_object(body: bytes) -> dict[str, Any]:
-    """Raises ApiError."""
+def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
+    """Parse a body that has to be a JSON object. Raises ApiError."""
     try:
         value = pydantic_core.from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -50,23 +52,40 @@ def json_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def validate(kind: type[W], value: dict[str, Any]) -> W:
-    """Raises ApiError."""
-    for param in ("input", "messages", "tools"):
-        if (number := _pieces(value.get(param))) > MOST:
+def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
+    """Make a request model of a parsed body. Raises ApiError."""
+    limits = {"input": MAX_LIST_ITEMS, "messages": MAX_LIST_ITEMS, "tools": MAX_TOOLS}
+    for param, limit in limits.items():
+        if (number := _count_items(value.get(param))) > limit:
             message = (
-                f"Invalid '{param}': array too long. Expected at most {MOST} items and parts of"
-                f" items, but got {number} instead."
+                f"Invalid '{param}': array too long. Expected at most {limit} items and"
+                f" parts of items, but got {number} instead."
             )
             raise invalid(param, message, "array_above_max_length")
+    if not _has_few_values(value.get("tools"), MAX_TOOL_VALUES):
+        message = f"Invalid 'tools': they have more than {MAX_TOOL_VALUES:,} JSON values."
+        raise invalid("tools", message, "array_above_max_length")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise from_validation(error, _TAGS) from None
+        raise from_validation(error, _UNION_TAGS) from None
 
 
-def _pieces(given: object) -> int:
-    """A list's items, and what is in the lists of those."""
-    items = given if isinstance(given, list) else []
+def _count_items(value: object) -> int:
+    """Count a list's items and the elements of the lists in them; 0 for what is no list."""
+    items = value if isinstance(value, list) else []
     fields = (field for item in items if isinstance(item, dict) for field in item.values())
     return len(items) + sum(len(field) for field in fields if isinstance(field, list))
+
+
+def _has_few_values(value: object, most: int) -> bool:
+    """Whether a JSON value contains ``most`` values at most."""
+    pending = [value]
+    while pending and most >= len(pending):
+        most -= 1
+        match pending.pop():
+            case dict() as members:
+                pending += members.values()
+            case list() as elements:
+                pending += elements
+    return not pending

@@ -1,156 +1,91 @@
-"""Finished responses: to go on from one, to look one up, to resend one's items."""
+"""Finished responses by id: to continue one, to look one up, to resolve references to its items.
+
+The latest are in memory, bounded in number and bytes; all of them are in the store, if there is one.
+"""
 
 from __future__ import annotations
 
-import logging
-import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import replace
 
-from agent.conversation.conversation import Entry, Message
-from agent.events import CustomToolCallItem, FunctionCallItem, Response
 from agent.server.schemas import InputItem
-from agent.store.responses import Archive
-from agent.store.schema import blob, ids_of
-from agent.store.stored_response import Kept
+from agent.server.stored_response import StoredResponse, from_served_turn
+from agent.store.responses import ResponseStore
 
-log = logging.getLogger(__name__)
-
-MOST, LATEST = 1000, 64
-"""Responses that are in memory, without an archive and before one; the one that was not used for the
-longest time goes first."""
-MOST_BYTES = 128 * 1024 * 1024
-"""What they may take together; ids that two conversations share are counted twice."""
-MEMO_TOKENS = 1_000_000
-PRUNE_SECONDS = 3600.0
+MAX_RESPONSES, MAX_CACHED_RESPONSES = 1000, 64
+"""Responses in memory: without a store, and in front of one. The least recently used goes first."""
+MAX_CACHE_BYTES = 128 * 1024 * 1024
+"""Memory of all of them together; ids that two conversations share are counted twice."""
+PRUNE_INTERVAL_SECONDS = 3600.0
 
 
-class Memory:
-    """By response id: the latest in memory, bounded; all of them in the archive, where there is one."""
+class ResponseCache:
+    """An LRU cache of responses, in front of the store where there is one."""
 
     def __init__(
-        self, archive: Archive | None = None, most: int | None = None, most_bytes: int = MOST_BYTES
+        self,
+        store: ResponseStore | None = None,
+        max_responses: int | None = None,
+        max_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
-        self.archive = archive
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
-        self._most = most or (MOST if archive is None else LATEST)
-        self._most_bytes, self._bytes = most_bytes, 0
-        self._pruned = time.monotonic()
+        """``max_responses``: None chooses by whether there is a store."""
+        self.store = store
+        self._responses: OrderedDict[str, StoredResponse] = OrderedDict()
+        default = MAX_RESPONSES if store is None else MAX_CACHED_RESPONSES
+        self._max_responses = max_responses or default
+        self._max_bytes, self._bytes = max_bytes, 0
+        self._pruned_at = time.monotonic()
 
-    def begin(self, kept: Kept) -> None:
-        """It runs, and has come so far: should this process not live to see its end, that is kept."""
-        self._archive(kept)
-
-    def keep(self, kept: Kept) -> None:
-        """It has ended."""
-        self._archive(kept)
-        self._cache(kept)
-
-    def _archive(self, kept: Kept) -> None:
-        if self.archive is not None:
-            try:
-                self.archive.keep(kept)
-            except sqlite3.Error as error:
-                log.error("the response %s could not be stored: %s", kept.response.id, error)
-
-    def _cache(self, kept: Kept) -> None:
-        self._drop(kept.response.id)
-        self._kept[kept.response.id] = kept
-        self._bytes += kept.bytes
-        while len(self._kept) > 1 and (
-            len(self._kept) > self._most or self._bytes > self._most_bytes
+    def add(self, stored: StoredResponse) -> None:
+        """Keep a response that has ended."""
+        if self.store is not None:
+            self.store.prune_bytes()
+        self._evict(stored.response.id)
+        self._responses[stored.response.id] = stored
+        self._bytes += stored.bytes
+        while len(self._responses) > 1 and (
+            len(self._responses) > self._max_responses or self._bytes > self._max_bytes
         ):
-            self._drop(next(iter(self._kept)))
+            self._evict(next(iter(self._responses)))
 
-    def find(self, response_id: str) -> Kept | None:
-        kept = self._kept.get(response_id)
-        if self.archive is not None and kept is None:
-            kept = self.archive.find(response_id)
-            if kept is not None and kept.response.status != "in_progress":
-                self._cache(kept)
-        elif kept is not None:
-            self._kept.move_to_end(response_id)
-        return kept
+    def find(self, response_id: str) -> StoredResponse | None:
+        """A response, from memory or from the store; None if there is none."""
+        if (stored := self._responses.get(response_id)) is not None:
+            self._responses.move_to_end(response_id)
+            return stored
+        turn = self.store.find(response_id) if self.store is not None else None
+        if turn is None:
+            return None
+        stored = from_served_turn(turn)
+        if stored.response.status != "in_progress":
+            self.add(stored)
+        return stored
 
-    def forget(self, response_id: str) -> bool:
-        """Whether it was there."""
-        archived = self.archive is not None and self.archive.forget(response_id)
-        return self._drop(response_id) or archived
+    def delete(self, response_id: str) -> bool:
+        """Delete a response from memory and store; False if there is none."""
+        deleted = self.store is not None and self.store.delete(response_id)
+        return self._evict(response_id) or deleted
 
-    def _drop(self, response_id: str) -> bool:
-        kept = self._kept.pop(response_id, None)
-        if kept is None:
+    def _evict(self, response_id: str) -> bool:
+        stored = self._responses.pop(response_id, None)
+        if stored is None:
             return False
-        self._bytes -= kept.bytes
+        self._bytes -= stored.bytes
         return True
 
-    def item(self, item_id: str) -> InputItem | None:
-        """The item that a reference means."""
-        for kept in self._kept.values():
-            if item_id in kept.items:
-                return kept.items[item_id]
-        return self.archive.item(item_id) if self.archive else None
-
-    def rest(self) -> None:
-        """Nothing runs: now and then, what is too old goes."""
-        now = time.monotonic()
-        if self.archive is not None and now - self._pruned > PRUNE_SECONDS:
-            self._pruned = now
-            self.archive.prune()
-
-
-class Memo:
-    """The ids of a message, for clients that send their items back.
-
-    Rendered again, what the model wrote would not be what it wrote, and everything after it would
-    have to be processed anew; what others wrote would take its time. Bounded by tokens; what was not
-    used for the longest time goes first.
-    """
-
-    def __init__(self, most_tokens: int = MEMO_TOKENS) -> None:
-        self._entries: OrderedDict[Message, tuple[Entry, bytes]] = OrderedDict()
-        """The ids apart from their entries: as bytes they take a ninth."""
-        self._most_tokens, self._tokens = most_tokens, 0
-        self._vocabulary: str | None = None
-
-    def use(self, vocabulary: str) -> None:
-        """Whose ids they are from now on; others mean nothing there."""
-        if vocabulary != self._vocabulary:
-            self._vocabulary, self._tokens = vocabulary, 0
-            self._entries.clear()
-
-    def learn(self, messages: Mapping[str, Message], entries: tuple[Entry, ...]) -> None:
-        """``messages``: by the ids of their items."""
-        for entry in entries:
-            message = messages.get(entry.item or "")
-            if message is not None:
-                self.keep(message, entry)
-
-    def keep(self, message: Message, entry: Entry) -> None:
-        if message in self._entries:
-            self._drop(message)
-        self._entries[message] = replace(entry, ids=[]), blob(entry.ids)
-        self._tokens += len(entry.ids)
-        while self._tokens > self._most_tokens:
-            self._drop(next(iter(self._entries)))
-
-    def _drop(self, message: Message) -> None:
-        self._tokens -= len(ids_of(self._entries.pop(message)[1]))
-
-    def recall(self, message: Message) -> Entry | None:
-        if message not in self._entries:
+    def find_item(self, item_id: str) -> InputItem | None:
+        """Look up the output item that a reference means; None if there is none."""
+        for response in self._responses.values():
+            if item_id in response.items:
+                return response.items[item_id]
+        if self.store is None or (name := self.store.response_with(item_id)) is None:
             return None
-        self._entries.move_to_end(message)
-        entry, ids = self._entries[message]
-        return replace(entry, ids=ids_of(ids))
+        stored = self.find(name)
+        return stored.items.get(item_id) if stored else None
 
-
-def calls_of(response: Response) -> dict[str, str]:
-    """call_id → the function, by the name that the model knows."""
-    return {
-        item.call_id: f"{item.namespace}__{item.name}" if item.namespace else item.name
-        for item in response.output
-        if isinstance(item, FunctionCallItem | CustomToolCallItem)
-    }
+    def prune_when_due(self) -> None:
+        """Delete old responses from the store, at most once in `PRUNE_INTERVAL_SECONDS`."""
+        now = time.monotonic()
+        if self.store is not None and now - self._pruned_at > PRUNE_INTERVAL_SECONDS:
+            self._pruned_at = now
+            self.store.prune()

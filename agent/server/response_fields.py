@@ -1,4 +1,7 @@
-"""What a response shows of its request."""
+"""The fields of a response that repeat its request.
+
+Reference: https://platform.openai.com/docs/api-reference/responses/object
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ from typing import Any
 from agent import events as ev
 from agent.runtime.runtime import Runtime
 from agent.server.schemas import CreateResponse, RequestText, ToolChoice
-from agent.server.tool_selection import Offer
-from agent.turn.options import Options
-from agent.turn.output import new_id
+from agent.server.tool_selection import SelectedTools
+from agent.turn.options import TurnOptions
+from agent.util.ids import new_id
 
 
-def response(
-    request: CreateResponse, runtime: Runtime, options: Options, offered: Offer
+def initial_response(
+    request: CreateResponse, runtime: Runtime, options: TurnOptions, selected: SelectedTools
 ) -> ev.Response:
+    """Build the response as it is before the turn has begun, with a new id."""
     reasoning = request.reasoning
     return ev.Response(
         id=new_id("resp"),
@@ -26,12 +30,12 @@ def response(
         reasoning=ev.Reasoning(
             effort=options.effort, summary=reasoning.summary if reasoning else None
         ),
-        tools=offered.echo,
-        tool_choice=_choice(request.tool_choice),
+        tools=selected.echo,
+        tool_choice=_tool_choice(request.tool_choice),
         parallel_tool_calls=request.parallel_tool_calls is not False,
         max_output_tokens=options.max_output_tokens,
         max_tool_calls=options.max_tool_calls,
-        text=_text(request.text),
+        text=_text_field(request.text),
         truncation="auto" if options.compact else "disabled",
         temperature=options.sampling.temperature,
         top_p=options.sampling.top_p,
@@ -46,17 +50,17 @@ def response(
     )
 
 
-def _choice(choice: str | ToolChoice | None) -> str | dict[str, Any]:
+def _tool_choice(choice: str | ToolChoice | None) -> str | dict[str, Any]:
     if not isinstance(choice, ToolChoice):
         return choice or "auto"
     mode = {"mode": choice.mode or "auto"} if choice.type == "allowed_tools" else {}
     return {**choice.model_dump(exclude_none=True), **mode}
 
 
-def _text(text: RequestText | None) -> dict[str, Any]:
-    form = text.format if text else None
-    shown: dict[str, Any] = {"type": form.type if form else "text"}
-    if form is not None and form.type == "json_schema":
-        shown = form.model_dump(by_alias=True)
+def _text_field(text: RequestText | None) -> dict[str, Any]:
+    format = text.format if text else None
+    field: dict[str, Any] = {"type": format.type if format else "text"}
+    if format is not None and format.type == "json_schema":
+        field = format.model_dump(by_alias=True)
     verbosity = text.verbosity if text else None
-    return {"format": shown, **({"verbosity": verbosity} if verbosity else {})}
+    return {"format": field, **({"verbosity": verbosity} if verbosity else {})}

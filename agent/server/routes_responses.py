@@ -1,133 +1,151 @@
-"""The endpoints for responses that exist: look up, delete, cancel, list the input."""
+"""``/v1/responses`` over HTTP: create one, count a prompt, look up, delete, cancel, list the input.
+
+Reference: https://platform.openai.com/docs/api-reference/responses
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from agent import events as ev
-from agent.server.errors import JSON, ApiError, invalid
-from agent.server.sse import EventStream
-from agent.server.stream_replay import replay
-from agent.store.stored_response import Kept
-from agent.turn.output import new_id
+from agent.server.errors import ApiError, invalid
+from agent.server.json_response import JsonResponse
+from agent.server.parsing import parse_request
+from agent.server.request_body import read_body
+from agent.server.service import ResponseService
+from agent.server.sse import EventStream, FinalResponse, SseEncoder, response_json
+from agent.server.stored_response import StoredResponse
+from agent.server.stream_replay import replay_stream
+from agent.turn.loop import Turn
 
-if TYPE_CHECKING:
-    from agent.server.app import Endpoint
-    from agent.turn.loop import Turn
-
-PAGE, LONGEST_PAGE = 20, 100
-_PREFIXES = {
-    "message": "msg",
-    "reasoning": "rs",
-    "function_call": "fc",
-    "function_call_output": "fco",
-    "mcp_call": "mcp",
-    "mcp_list_tools": "mcpl",
-}
+DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS = 20, 100
 
 
-def routes(endpoint: Endpoint) -> list[Route]:
-    stored = _Stored(endpoint)
+def routes(service: ResponseService, encoder: SseEncoder) -> list[Route]:
+    """The routes below ``/v1/responses``, without those for compaction and WebSockets."""
+    handlers = _ResponseRoutes(service, encoder)
     path = "/v1/responses/{id}"
     return [
-        Route(path, stored.get, methods=["GET"]),
-        Route(path, stored.delete, methods=["DELETE"]),
-        Route(f"{path}/cancel", stored.cancel, methods=["POST"]),
-        Route(f"{path}/input_items", stored.input_items, methods=["GET"]),
+        Route("/v1/responses", handlers.create, methods=["POST"]),
+        Route("/v1/responses/input_tokens", handlers.input_tokens, methods=["POST"]),
+        Route(path, handlers.get, methods=["GET"]),
+        Route(path, handlers.delete, methods=["DELETE"]),
+        Route(f"{path}/cancel", handlers.cancel, methods=["POST"]),
+        Route(f"{path}/input_items", handlers.input_items, methods=["GET"]),
     ]
 
 
-class _Stored:
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+class _ResponseRoutes:
+    def __init__(self, service: ResponseService, encoder: SseEncoder) -> None:
+        self._service, self._encoder = service, encoder
+
+    async def create(self, request: Request) -> Response:
+        """POST /v1/responses: create a response, streamed or not."""
+        service = self._service
+        wanted = parse_request(await read_body(request, service))
+        turn = await service.begin(wanted)
+        background = service.running[turn].background
+        if wanted.stream:
+            return EventStream(turn, service, self._encoder, outlives_client=background)
+        return _response_body(_snapshot(turn)) if background else FinalResponse(turn, service)
+
+    async def input_tokens(self, request: Request) -> Response:
+        """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
+        service = self._service
+        wanted = parse_request(await read_body(request, service))
+        tokens = await service.count_input_tokens(wanted)
+        return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
     async def get(self, request: Request) -> Response:
         """GET /v1/responses/{id}: as it is now, or (``stream=true``) its events from the beginning
         or behind ``starting_after``, those to come too."""
         if request.query_params.get("stream") == "true":
             return self._stream(request)
-        return shown(self._find(request))
+        return _response_body(self._find(request))
 
     def _stream(self, request: Request) -> Response:
-        response_id, given = request.path_params["id"], request.query_params.get("starting_after")
-        if given is not None and not (given.isdecimal() and len(given) < 10):
+        response_id, number = request.path_params["id"], request.query_params.get("starting_after")
+        if number is not None and not (number.isdecimal() and len(number) < 10):
             raise invalid("starting_after", "'starting_after' is the number of an event.")
-        after = -1 if given is None else int(given)
+        after = -1 if number is None else int(number)
         if (turn := self._running(response_id)) is not None:
-            endpoint = self._endpoint
-            return EventStream(turn, endpoint, endpoint.wire, after=after, stays=True)
-        return replay(self._kept(response_id), after, self._endpoint.wire)
+            return EventStream(
+                turn, self._service, self._encoder, after=after, outlives_client=True
+            )
+        return replay_stream(self._stored(response_id), after, self._encoder)
 
     async def delete(self, request: Request) -> Response:
-        """DELETE /v1/responses/{id}: it is forgotten; one that runs goes on, unkept."""
+        """DELETE /v1/responses/{id}: delete a response; a running one continues but is not stored."""
         response_id = request.path_params["id"]
         turn = self._running(response_id)
         if turn is not None:
-            self._endpoint.running[turn].store = False
-        if not self._endpoint.memory.forget(response_id) and turn is None:
-            raise _not_found(response_id)
-        return JSON({"id": response_id, "object": "response", "deleted": True})
+            self._service.forget(turn)
+        if not self._service.cache.delete(response_id) and turn is None:
+            raise _not_existing(response_id)
+        return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
-        """POST /v1/responses/{id}/cancel: ends one that runs; one that has ended stays as it is."""
+        """POST /v1/responses/{id}/cancel: cancel a running response; a finished one stays as it is."""
         turn = self._running(request.path_params["id"])
         if turn is not None:
             turn.stop()
             await turn.done()
-            return shown(turn.response)
-        return shown(self._find(request))
+            return _response_body(turn.response)
+        return _response_body(self._find(request))
 
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
         response_id = request.path_params["id"]
-        return JSON(_page(self._kept(response_id).inputs, request.query_params))
+        return JsonResponse(_page(self._stored(response_id).inputs, request.query_params))
 
     def _running(self, response_id: str) -> Turn | None:
-        turns = self._endpoint.running
+        turns = self._service.running
         return next((turn for turn in turns if turn.response.id == response_id), None)
 
     def _find(self, request: Request) -> ev.Response:
         response_id = request.path_params["id"]
         turn = self._running(response_id)
         if turn is not None:
-            return now(turn)
-        return self._kept(response_id).response
+            return _snapshot(turn)
+        return self._stored(response_id).response
 
-    def _kept(self, response_id: str) -> Kept:
-        kept = self._endpoint.memory.find(response_id)
-        if kept is None:
-            raise _not_found(response_id)
-        return kept
+    def _stored(self, response_id: str) -> StoredResponse:
+        stored = self._service.cache.find(response_id)
+        if stored is None:
+            raise _not_existing(response_id)
+        return stored
 
 
-def now(turn: Turn) -> ev.Response:
-    """A response that runs, as it is now."""
-    changed: dict[str, Any] = {"output": list(turn.output.items)}
+def _snapshot(turn: Turn) -> ev.Response:
+    """A running response with the output that it has so far."""
+    changes: dict[str, Any] = {"output": turn.items}
     if not turn.log.events:
-        changed["status"] = "queued"
-    return turn.response.model_copy(update=changed)
+        changes["status"] = "queued"
+    return turn.response.model_copy(update=changes)
 
 
-def shown(response: ev.Response) -> Response:
-    return Response(response.model_dump_json().encode(), media_type="application/json")
+def _response_body(response: ev.Response) -> Response:
+    return Response(response_json(response), media_type="application/json")
 
 
-def _not_found(response_id: str) -> ApiError:
+def _not_existing(response_id: str) -> ApiError:
     message = f"Response with id '{response_id[:80]}' not found."
     return ApiError(404, message, code="response_not_found")
 
 
 def _page(items: Sequence[dict[str, Any]], query: Any) -> dict[str, Any]:
-    order, limit = query.get("order", "desc"), query.get("limit", str(PAGE))
+    """A page of a list, as ``order``, ``limit`` and ``after`` (an item's id) choose it. Raises
+    ApiError."""
+    order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_PAGE_ITEMS))
     if order not in ("asc", "desc"):
         raise invalid("order", "Invalid value for 'order': it is asc or desc.")
-    if not (limit.isdecimal() and 1 <= int(limit) <= LONGEST_PAGE):
-        raise invalid("limit", f"Invalid value for 'limit': it is 1 to {LONGEST_PAGE}.")
+    if not (limit.isdecimal() and 1 <= int(limit) <= MAX_PAGE_ITEMS):
+        raise invalid("limit", f"Invalid value for 'limit': it is 1 to {MAX_PAGE_ITEMS}.")
     ordered = list(items if order == "asc" else reversed(items))
     if after := query.get("after"):
         ids = [item["id"] for item in ordered]
@@ -142,24 +160,3 @@ def _page(items: Sequence[dict[str, Any]], query: Any) -> dict[str, Any]:
         "last_id": page[-1]["id"] if page else None,
         "has_more": len(ordered) > len(page),
     }
-
-
-def listed(given: str | Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """A request's input as items of a list: each has an id, messages have parts."""
-    if isinstance(given, str):
-        given = [{"role": "user", "content": given}]
-    return tuple(_item(item) for item in given)
-
-
-def _item(item: dict[str, Any]) -> dict[str, Any]:
-    kind = item.get("type") or ("message" if "role" in item else "item_reference")
-    shown = {**item, "type": kind}
-    shown["id"] = item.get("id") or new_id(_PREFIXES.get(kind, "item"))
-    if kind == "message":
-        said = item.get("role") == "assistant"
-        content = item["content"]
-        if isinstance(content, str):
-            part = {"type": "output_text" if said else "input_text", "text": content}
-            content = [{**part, "annotations": []} if said else part]
-        shown |= {"content": content, "status": item.get("status") or "completed"}
-    return shown

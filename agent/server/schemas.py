@@ -1,4 +1,9 @@
-"""The fields of ``POST /v1/responses``. Unknown fields are ignored, wrong types refused."""
+"""Pydantic models of requests to ``/v1/responses``. Unknown fields are ignored, wrong types refused.
+
+The fields are those of https://platform.openai.com/docs/api-reference/responses/create, and some that
+llama.cpp's and vLLM's servers have too: ``top_k``, ``min_p``, ``seed``, ``presence_penalty``,
+``frequency_penalty``, ``repeat_penalty``, ``logit_bias`` and ``enable_response_messages``.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +19,11 @@ from pydantic import (
     Tag,
 )
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 
 
-class Wire(BaseModel):
-    """What a client sent; ``null`` is as good as absent wherever a default is."""
+class RequestModel(BaseModel):
+    """Base of the models; ``null`` means the same as an absent field wherever there is a default."""
 
     model_config = ConfigDict(extra="ignore", strict=True, protected_namespaces=())
 
@@ -26,8 +31,8 @@ class Wire(BaseModel):
 # --- input items ---
 
 
-class Part(Wire):
-    """A piece of a message: its text, or what stands for it."""
+class ContentPart(RequestModel):
+    """A content part of a message: a text, or a file or refusal in its place."""
 
     type: str
     text: str | None = None
@@ -35,36 +40,48 @@ class Part(Wire):
     filename: str | None = None
 
 
-class InputMessage(Wire):
+class InputMessage(RequestModel):
+    """A message; only an assistant's has a ``phase``."""
+
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[Part]
+    content: str | list[ContentPart]
     phase: Literal["commentary", "final_answer"] | None = None
 
 
-class InputReasoning(Wire):
-    content: list[Part] | None = None
+class InputReasoning(RequestModel):
+    """A reasoning item with its raw text."""
+
+    content: list[ContentPart] | None = None
 
 
-class InputFunctionCall(Wire):
+class InputFunctionCall(RequestModel):
+    """A call of a function that the client runs; ``arguments`` is JSON."""
+
     call_id: str
     name: str
     namespace: str | None = None
     arguments: str
 
 
-class InputFunctionCallOutput(Wire):
+class InputFunctionCallOutput(RequestModel):
+    """The output of a function or of a custom tool."""
+
     call_id: str
-    output: str | list[Part]
+    output: str | list[ContentPart]
 
 
-class InputCustomToolCall(Wire):
+class InputCustomToolCall(RequestModel):
+    """A call of a custom tool; ``input`` is any text."""
+
     call_id: str
     name: str
     namespace: str | None = None
     input: str
 
 
-class InputMcpCall(Wire):
+class InputMcpCall(RequestModel):
+    """A call that an MCP server ran for an earlier response, with its result."""
+
     server_label: str
     name: str
     arguments: str
@@ -73,8 +90,8 @@ class InputMcpCall(Wire):
     approval_request_id: str | None = None
 
 
-class InputApprovalRequest(Wire):
-    """A call that waited."""
+class InputApprovalRequest(RequestModel):
+    """A call that waited for the client's approval."""
 
     id: str
     server_label: str
@@ -82,42 +99,49 @@ class InputApprovalRequest(Wire):
     arguments: str
 
 
-class InputApprovalResponse(Wire):
-    """What became of it."""
+class InputApprovalResponse(RequestModel):
+    """The client's answer to an approval request."""
 
     approval_request_id: str
     approve: bool
     reason: str | None = None
 
 
-class InputMcpListTools(Wire):
+class InputMcpListTools(RequestModel):
+    """The list of a server's tools, which needs not be sent to this client again."""
+
     server_label: str
 
 
-class InputCodeInterpreterCall(Wire):
+class InputCodeInterpreterCall(RequestModel):
+    """Python code that ran for an earlier response, with its outputs."""
+
     code: str | None = None
     outputs: list[dict[str, Any]] | None = None
 
 
-class InputWebSearchCall(Wire):
-    """What was searched; its finding stands in the message that followed, so it is left out."""
+class InputWebSearchCall(RequestModel):
+    """A web search; its results are in the message after it, so its fields are not read."""
 
 
-class InputCompaction(Wire):
-    """A summary that this server made of what was said before."""
+class InputCompaction(RequestModel):
+    """A summary that this server made of the items before it (``POST /v1/responses/compact``)."""
 
     type: Literal["compaction"]
     encrypted_content: str
 
 
-class ItemReference(Wire):
+class ItemReference(RequestModel):
+    """An item of an earlier response, named by its id."""
+
     id: str
 
 
-def _kind(item: object) -> str | None:
-    """An item's type; bare ``{role, content}`` is a message, bare ``{id}`` a reference."""
+def _item_type(item: object) -> str | None:
+    """The discriminator of input items: without a type, ``{role, content}`` is a message and ``{id}`` a
+    reference."""
     if isinstance(item, BaseModel):
-        return next(tag for tag, model in ITEMS.items() if isinstance(item, model))
+        return next(tag for tag, model in ITEM_MODELS.items() if isinstance(item, model))
     if not isinstance(item, dict):
         return None
     kind = item.get("type")
@@ -126,7 +150,7 @@ def _kind(item: object) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-ITEMS: dict[str, type[Wire]] = {
+ITEM_MODELS: dict[str, type[RequestModel]] = {
     "message": InputMessage,
     "reasoning": InputReasoning,
     "function_call": InputFunctionCall,
@@ -156,70 +180,72 @@ InputItem = Annotated[
     | Annotated[InputWebSearchCall, Tag("web_search_call")]
     | Annotated[InputCompaction, Tag("compaction")]
     | Annotated[ItemReference, Tag("item_reference")],
-    Discriminator(_kind),
+    Discriminator(_item_type),
 ]
 
 
 # --- tools ---
 
 
-class RequestFunction(Wire):
-    """A function that the client runs."""
+class RequestFunction(RequestModel):
+    """A tool that the client runs: a function with a JSON Schema of its arguments."""
 
     type: Literal["function"]
-    name: Name
+    name: ToolName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class TextForm(Wire):
+class TextForm(RequestModel):
+    """Any text."""
+
     type: Literal["text"]
 
 
-class GrammarForm(Wire):
-    """The form of a custom tool's input."""
+class GrammarForm(RequestModel):
+    """A grammar of a custom tool's input."""
 
     type: Literal["grammar"]
     syntax: Literal["lark", "regex"]
     definition: str
 
 
-class RequestCustom(Wire):
-    """A tool that the client runs, whose input is a text."""
+class RequestCustom(RequestModel):
+    """A tool that the client runs: its input is a text."""
 
     type: Literal["custom"]
-    name: Name
+    name: ToolName
     description: str | None = None
     format: TextForm | GrammarForm | None = Field(default=None, discriminator="type")
 
 
-class RequestNamespace(Wire):
+class RequestNamespace(RequestModel):
     """A named group of functions."""
 
     type: Literal["namespace"]
-    name: Name
+    name: ToolName
     description: str = ""
     tools: list[RequestFunction]
 
 
-class AllowedTools(Wire):
-    """Which tools of a server; both conditions hold together."""
+class AllowedTools(RequestModel):
+    """A filter of a server's tools; a tool has to meet both conditions."""
 
     tool_names: list[str] | None = None
     read_only: bool | None = None
 
 
-class ApprovalFilter(Wire):
-    """Which calls wait for the client's word: those of ``always``, or all but those of ``never``."""
+class ApprovalFilter(RequestModel):
+    """Which calls need the client's approval: those of ``always``, or all but those of ``never``."""
 
     always: AllowedTools | None = None
     never: AllowedTools | None = None
 
 
-class RequestMcp(Wire):
-    """An MCP server's tools. ``headers`` and ``authorization`` are secrets: they go to the server
-    that the request brings, and nowhere else."""
+class RequestMcp(RequestModel):
+    """The tools of an MCP server. ``headers`` and ``authorization`` are secrets: they are sent to that
+    server only, and appear in no response, log or file."""
 
     type: Literal["mcp"]
     server_label: str = Field(min_length=1, max_length=256)
@@ -234,8 +260,8 @@ class RequestMcp(Wire):
 _KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")
 
 
-class RequestOther(Wire):
-    """A kind of tool that is known by its name only."""
+class RequestOther(RequestModel):
+    """Any other tool of OpenAI's, of which some options are read."""
 
     type: str = Field(json_schema_extra={"not": {"enum": [*_KNOWN_TOOLS]}})
     container: Any = None
@@ -243,7 +269,8 @@ class RequestOther(Wire):
     search_context_size: Literal["low", "medium", "high"] | None = None
 
 
-def _tool_kind(tool: object) -> str | None:
+def _tool_tag(tool: object) -> str | None:
+    """The discriminator of tools."""
     kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
     if not isinstance(kind, str):
         return "other" if isinstance(tool, dict) else None
@@ -256,13 +283,13 @@ RequestTool = Annotated[
     | Annotated[RequestNamespace, Tag("namespace")]
     | Annotated[RequestMcp, Tag("mcp")]
     | Annotated[RequestOther, Tag("other")],
-    Discriminator(_tool_kind),
+    Discriminator(_tool_tag),
 ]
 
 
-class ToolChoice(Wire):
-    """``{"type": "function", "name"}``, ``{"type": "mcp", "server_label", "name"?}`` or
-    ``{"type": "allowed_tools", "mode", "tools"}``."""
+class ToolChoice(RequestModel):
+    """A choice among the tools: ``{"type": "function", "name"}``, ``{"type": "mcp", "server_label",
+    "name"?}`` or ``{"type": "allowed_tools", "mode", "tools"}``."""
 
     type: str
     name: str | None = None
@@ -274,12 +301,16 @@ class ToolChoice(Wire):
 # --- the request ---
 
 
-class RequestReasoning(Wire):
+class RequestReasoning(RequestModel):
+    """How long the model thinks; ``summary`` is accepted without effect."""
+
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
 
 
-class TextFormat(Wire):
+class TextFormat(RequestModel):
+    """The form of the answer; ``schema`` with type ``json_schema``."""
+
     type: Literal["text", "json_object", "json_schema"]
     name: str | None = None
     description: str | None = None
@@ -287,7 +318,9 @@ class TextFormat(Wire):
     strict: bool | None = None
 
 
-class RequestText(Wire):
+class RequestText(RequestModel):
+    """The form of the answer, and how long it should be."""
+
     format: TextFormat | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
@@ -297,11 +330,11 @@ MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
 
 TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,7}$")]
-Bias = Annotated[float, Field(ge=-100, le=100)]
+LogitBias = Annotated[float, Field(ge=-100, le=100)]
 
 
-class CreateResponse(Wire):
-    """One request; what is None was not said."""
+class CreateResponse(RequestModel):
+    """The body of ``POST /v1/responses``; a field that is None was not sent."""
 
     model: str | None = None
     input: str | list[InputItem] | None = None
@@ -321,7 +354,7 @@ class CreateResponse(Wire):
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repeat_penalty: float | None = Field(default=None, ge=0.1, le=10)
-    logit_bias: dict[TokenId, Bias] | None = Field(default=None, max_length=1024)
+    logit_bias: dict[TokenId, LogitBias] | None = Field(default=None, max_length=1024)
     truncation: Literal["auto", "disabled"] | None = None
     metadata: dict[MetadataKey, MetadataValue] | None = Field(default=None, max_length=16)
     store: bool | None = None
@@ -340,14 +373,14 @@ class CreateResponse(Wire):
 
     @property
     def sent_bytes(self) -> int:
-        """How long the whole body was."""
+        """Length of the body; 0 for a request that was made from another one."""
         return self._sent_bytes
 
     @property
-    def sent(self) -> str | list[dict[str, Any]]:
-        """The input as it came, with the fields that are not read."""
+    def sent_input(self) -> str | list[dict[str, Any]]:
+        """The input as it was sent, with fields that the models do not have."""
         return self._sent
 
-    def came(self, value: dict[str, Any], size: int) -> None:
-        """``value``: what it was read from, of so many bytes."""
+    def remember_body(self, value: dict[str, Any], size: int) -> None:
+        """Remember the parsed body that this request was made from, and its length in bytes."""
         self._sent, self._sent_bytes = value.get("input") or "", size

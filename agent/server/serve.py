@@ -1,4 +1,4 @@
-"""`agent serve`: the endpoint as its own program, and beside the app (`agent --serve`)."""
+"""Runs the HTTP server: as a program (``agent serve``), and beside the app (``agent --serve``)."""
 
 from __future__ import annotations
 
@@ -6,50 +6,61 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sqlite3
 import sys
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import replace
 
 import uvicorn
 
 from agent import bootstrap
-from agent.cli.shared import Shared
-from agent.config.settings import settings
+from agent.config.launch import LaunchOptions
+from agent.config.settings import load_settings
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
+from agent.observability.logging import open_log_file
 from agent.runtime.runtime import Runtime
-from agent.server.app import MAX_BODY, Endpoint, create
+from agent.server.app import create_app
 from agent.server.auth import is_loopback
-from agent.server.sse import OPEN_RESPONSES, Wire
-from agent.store.responses import DAYS, MOST, Archive
-from agent.turn.endings import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, ending_signals
-from agent.turn.options import Options
-from agent.util.sanitize import say
+from agent.server.connections import ConnectionLimits, LimitedConfig, close_late
+from agent.server.options import DEFAULT_HOST, ServerOptions
+from agent.server.service import ResponseService
+from agent.store.conversations import Store, StoreError
+from agent.store.responses import MAX_DAYS, MAX_RESPONSES, ResponseStore
+from agent.turn.options import TurnOptions
+from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, termination_signals
+from agent.util.sanitize import echo
 
 log = logging.getLogger(__name__)
 
-HOST, PORT = "127.0.0.1", 8080
 DRAIN_SECONDS = 20.0
-"""So long running responses may go on after the server was asked to end; then they are cancelled."""
-KEEP_SECONDS = 15
-"""So long an idle connection stays: longer than clients keep theirs (5 s with openai-python), for who
-sends on one that is just being closed gets no answer."""
+"""How long running responses may go on after a drain began; then they are cancelled."""
+IDLE_CONNECTION_SECONDS = 15
+"""How long an idle connection stays open: longer than clients keep theirs (5 s with openai-python), as
+a request over a connection that is just being closed gets no answer."""
+ACCEPT_BATCH = 64
+"""Connections that are accepted before the event loop runs other tasks."""
 CLOSE_SECONDS = 5.0
-"""So long clients have to take what is left for them."""
+"""How long clients have to read the rest of their answers."""
+TICKS_PER_SECOND = 10
+"""How often uvicorn's server calls ``on_tick``."""
 
 
 def listen(host: str, port: int, api_key: str | None) -> socket.socket:
-    """The socket to serve on; port 0 takes a free one. Raises UserError."""
+    """Open the socket to serve on; port 0 takes a free one.
+
+    Raises UserError, also for a ``host`` that other machines reach while there is no ``api_key``.
+    """
     if not is_loopback(host) and not api_key:
         raise UserError(
-            f"--host {host} lets other machines in: set a key with --api-key, or stay on {HOST}."
+            f"--host {host} lets other machines in: set a key with --api-key,"
+            f" or stay on {DEFAULT_HOST}."
         )
     try:
         if port not in range(65536):
             raise OverflowError("ports go from 0 to 65535")
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
@@ -60,197 +71,193 @@ def listen(host: str, port: int, api_key: str | None) -> socket.socket:
     return listener
 
 
-def address(listener: socket.socket) -> str:
-    """What clients take as their base URL."""
+def base_url(listener: socket.socket) -> str:
+    """The base URL that clients need: ``http://HOST:PORT/v1``."""
     host, port = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}/v1"
 
 
-def main(
-    shared: Shared,
-    *,
-    host: str = HOST,
-    port: int = PORT,
-    api_key: str | None = None,
-    allow_origins: Collection[str] = (),
-    keep_alive: float | None = None,
-    face: Face | None = None,
+def main(launch: LaunchOptions, options: ServerOptions, *, keep_alive: float | None = None) -> int:
+    """Serve until SIGTERM or SIGINT, and return the exit code. Raises UserError.
+
+    The operator's tools are exposed: the runtime has no others than those that ``--tools`` names.
+    ``keep_alive``: seconds after which the idle model is unloaded; None as the configuration says.
+    """
+    runtime = bootstrap.create_runtime(launch, tools="none", keep_alive=keep_alive)
+    turn_defaults = bootstrap.turn_options(launch, runtime.model)
+    listener = listen(options.host, options.port, options.api_key)
+    options = replace(options, expose_tools=True)
+    return asyncio.run(_main(runtime, turn_defaults, listener, options))
+
+
+async def _main(
+    runtime: Runtime, turn_defaults: TurnOptions, listener: socket.socket, options: ServerOptions
 ) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. Raises UserError."""
-    runtime = bootstrap.runtime(shared, tools="none", keep_alive=keep_alive)
-    options = bootstrap.options(shared, runtime.model)
-    listener = listen(host, port, api_key)
-    # The operator's tools are exposed: there are none but those that --tools named.
-    face = replace(face or Face(), api_key=api_key, allow_origins=allow_origins, expose_tools=True)
-    return asyncio.run(_main(runtime, options, listener, face))
-
-
-async def _main(runtime: Runtime, options: Options, listener: socket.socket, face: Face) -> int:
-    server = Server(runtime, options, listener, face)
+    server = HttpServer(runtime, turn_defaults, listener, options)
     loop = asyncio.get_running_loop()
-    for number in ending_signals():
-        loop.add_signal_handler(number, server.end)
+    for number in termination_signals():
+        loop.add_signal_handler(number, server.drain)
     await runtime.start()
     serving = asyncio.create_task(server.run())
     try:
-        code = await _ready(runtime, server)
-        if code == EXIT_DONE and not server.ending:
-            say(f"{runtime.model.name} is served at {address(listener)} (Ctrl-C ends it)")
+        code = await _wait_ready(runtime, server)
+        if code == EXIT_DONE and not server.draining:
+            echo(f"{runtime.model.name} is served at {base_url(listener)} (Ctrl-C ends it)")
         if code != EXIT_DONE:
-            server.end()
+            server.drain()
         await serving
     finally:
         await runtime.close()
     return code
 
 
-async def _ready(runtime: Runtime, server: Server) -> int:
-    """Wait for model and tools; where they do not come there is nothing to serve."""
+async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
+    """Wait for the model and the required MCP servers; return an exit code, 0 to go on serving."""
     loading = asyncio.create_task(runtime.ready())
-    ended = asyncio.create_task(server.asked_to_end())
-    await asyncio.wait({loading, ended}, return_when=asyncio.FIRST_COMPLETED)
-    ended.cancel()
+    draining = asyncio.create_task(server.wait_draining())
+    await asyncio.wait({loading, draining}, return_when=asyncio.FIRST_COMPLETED)
+    draining.cancel()
     if not loading.done():
         loading.cancel()
         return EXIT_DONE
     try:
         loading.result()
     except EngineError as error:
-        say(f"agent: {error}", file=sys.stderr)
+        echo(f"agent: {error}", file=sys.stderr)
         return EXIT_FAILED
-    missing = [s for s in runtime.host.servers() if s.required and s.status != "ready"]
+    missing = [s for s in runtime.host.server_states() if s.required and s.status != "ready"]
     for state in missing:
         why = f": {state.error}" if state.error else ""
-        say(f"agent: The required server {state.name} is not available{why}", file=sys.stderr)
+        echo(f"agent: The required server {state.name} is not available{why}", file=sys.stderr)
     return EXIT_UNAVAILABLE if missing else EXIT_DONE
 
 
 async def serve_in(
-    runtime: Runtime,
-    options: Options,
-    listener: socket.socket,
-    *,
-    api_key: str | None = None,
-    expose_tools: bool = False,
-    allow_origins: Collection[str] = (),
+    runtime: Runtime, turn_defaults: TurnOptions, listener: socket.socket, options: ServerOptions
 ) -> None:
-    """Serve inside another program's loop until cancelled; signals and runtime are its own affair.
-
-    ``listener``: from `listen`. ``expose_tools``: requests may name the operator's tools.
-    """
-    face = Face(api_key=api_key, allow_origins=allow_origins, expose_tools=expose_tools)
-    server = Server(runtime, options, listener, face)
+    """Serve inside another program's event loop until cancelled; that program handles signals and
+    closes the runtime. ``listener``: from `listen`. Raises UserError."""
+    server = HttpServer(runtime, turn_defaults, listener, options)
     serving = asyncio.create_task(server.run())
     try:
         await asyncio.shield(serving)
     except asyncio.CancelledError:
-        server.end()
-        server.end()
+        server.drain()
+        server.drain()
         await serving
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class Face:
-    """How a server shows itself."""
-
-    api_key: str | None = None
-    allow_origins: Collection[str] = ()
-    expose_tools: bool = False
-    """Requests may name the operator's tools."""
-    store: bool = True
-    """Responses are kept on disk; else in memory, as long as the process."""
-    reasoning_events: Literal["openai", "open-responses"] = "openai"
-    """What the events of raw reasoning are called."""
-    private_urls: bool = False
-    """A request's own MCP servers may lie at any address."""
-
-
-class Server:
-    """One listening endpoint; `end` it once to drain, twice to hurry."""
+class HttpServer:
+    """The server on one listening socket; call `drain` once to end it, twice to end it at once."""
 
     def __init__(
-        self, runtime: Runtime, options: Options, listener: socket.socket, face: Face
+        self,
+        runtime: Runtime,
+        turn_defaults: TurnOptions,
+        listener: socket.socket,
+        options: ServerOptions,
     ) -> None:
-        """Raises UserError."""
-        self._archive = _archive(runtime) if face.store else None
-        app = create(
+        """Raises UserError when the store cannot be opened."""
+        self._store = _open_store(runtime) if options.store else None
+        app = create_app(
             runtime,
+            turn_defaults,
             options,
-            api_key=face.api_key,
-            local=is_loopback(listener.getsockname()[0]),
-            expose_tools=face.expose_tools,
-            allow_origins=face.allow_origins,
-            archive=self._archive,
-            wire=Wire(OPEN_RESPONSES if face.reasoning_events == "open-responses" else None),
-            private_urls=face.private_urls,
+            loopback_only=is_loopback(listener.getsockname()[0]),
+            store=self._store,
         )
-        self.endpoint: Endpoint = app.state.endpoint
-        self.ending = False
-        self._asked = asyncio.Event()
+        self.service: ResponseService = app.state.service
+        self.draining = False
+        self._drain_requested = asyncio.Event()
         self._listener = listener
-        config = uvicorn.Config(
+        self.limits = ConnectionLimits(self.service.body_budget)
+        config = LimitedConfig(
             app,
+            self.limits,
             log_config=None,
             log_level=logging.WARNING,
             access_log=False,
             server_header=False,
             lifespan="off",
-            ws="websockets-sansio",
-            ws_max_size=2 * MAX_BODY,  # what is a little too long is told so, as over HTTP
+            backlog=ACCEPT_BATCH,
+            ws_max_size=2 * options.max_body_bytes,  # a little more is read, to refuse it in words
             ws_per_message_deflate=False,
-            timeout_keep_alive=KEEP_SECONDS,
+            timeout_keep_alive=IDLE_CONNECTION_SECONDS,
             timeout_graceful_shutdown=int(DRAIN_SECONDS + CLOSE_SECONDS),
         )
-        self._uvicorn = _Uvicorn(config, self.endpoint)
+        self._uvicorn = _UvicornServer(config, self.service)
 
     async def run(self) -> None:
+        """Serve until drained; every response has ended and is stored then."""
+        open_log_file()
         try:
             await self._uvicorn.serve([self._listener])
-            await self.endpoint.drained()
+            await self.service.wait_idle()
         finally:
-            if self._archive is not None:
-                self._archive.close()
+            if self._store is not None:
+                self._store.store.close()
 
-    async def asked_to_end(self) -> None:
-        await self._asked.wait()
+    async def wait_draining(self) -> None:
+        """Wait until `drain` is called."""
+        await self._drain_requested.wait()
 
-    def end(self) -> None:
-        """No new requests; running responses go on for a while. Again: they end now."""
-        if self.ending:
-            self.endpoint.stop_all()
+    def drain(self) -> None:
+        """Accept no more requests; running responses have `DRAIN_SECONDS`. The second call stops
+        them."""
+        if self.draining:
+            self.service.stop_all()
             return
-        self.ending = self.endpoint.ending = True
-        self._asked.set()
+        self.draining = self.service.draining = True
+        self._drain_requested.set()
         self._uvicorn.should_exit = True
-        asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.endpoint.stop_all)
+        asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.service.stop_all)
 
 
-def _archive(runtime: Runtime) -> Archive:
-    said = settings(runtime.where)
-    days, most = said.responses_days, said.responses_most
-    return Archive(
-        runtime.where.store,
-        days=DAYS if days is None else days,
-        most=MOST if most is None else most,
-    )
+def _open_store(runtime: Runtime) -> ResponseStore:
+    settings = load_settings(runtime.paths)
+    days, most = settings.responses_days, settings.responses_most
+    try:
+        return ResponseStore(
+            Store(runtime.paths.store),
+            days=MAX_DAYS if days is None else days,
+            max_responses=MAX_RESPONSES if most is None else most,
+        )
+    except StoreError as error:
+        raise UserError(str(error)) from error
+    except sqlite3.Error as error:
+        raise UserError(f"The store {runtime.paths.store} cannot be used: {error}.") from error
 
 
-class _Uvicorn(uvicorn.Server):
-    """Signals belong to the program around it; connections stay until their responses have ended."""
+class _UvicornServer(uvicorn.Server):
+    """uvicorn without its signal handlers, which closes connections after their responses' ends."""
 
-    def __init__(self, config: uvicorn.Config, endpoint: Endpoint) -> None:
+    def __init__(self, config: LimitedConfig, service: ResponseService) -> None:
         super().__init__(config)
-        self._endpoint = endpoint
+        self._service = service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let more connections wait than are accepted in a batch (extends uvicorn's)."""
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(socket.SOMAXCONN)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Once a second, close connections whose requests do not arrive (extends uvicorn's)."""
+        if counter % TICKS_PER_SECOND == 0:
+            close_late(self.server_state.connections)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wait for the responses before connections are closed (overrides uvicorn's)."""
         for server in self.servers:
             server.close()
-        with contextlib.suppress(TimeoutError):  # a WebSocket would be closed at once
-            await asyncio.wait_for(self._endpoint.drained(), DRAIN_SECONDS + CLOSE_SECONDS)
+        with contextlib.suppress(TimeoutError):  # uvicorn closes WebSockets at once
+            await asyncio.wait_for(self._service.wait_idle(), DRAIN_SECONDS + CLOSE_SECONDS)
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the program around it (overrides uvicorn's)."""
         yield

@@ -1,4 +1,8 @@
-"""Long texts of a request, tokenised bit by bit: others are answered meanwhile."""
+"""Tokenises the long texts of a request bit by bit, so that the event loop runs meanwhile.
+
+A long history that is tokenised at once would stall every stream. A text that does not fit into the
+context is refused as soon as that is known.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,34 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agent.conversation.conversation import Called, Message
+from agent.conversation.messages import Message, ToolCallMessage
 from agent.formats.protocol import Format
-from agent.formats.tokenizer_text import PART, Tokenised, parts, whole
+from agent.formats.tokenizer_text import (
+    CHUNK_CHARS,
+    TokenisedText,
+    replace_surrogates,
+    tokenizer_chunks,
+)
 from agent.server.errors import ApiError
-from agent.server.response_cache import Memo
+from agent.server.token_memo import TokenMemo
 
-AT_ONCE = 4 * PART
-"""Characters of all messages together, which nobody notices."""
+MAX_UNSPLIT_CHARACTERS = 4 * CHUNK_CHARS
+"""Characters of all messages together that are left to be tokenised at once, when rendered."""
 
 
-async def tokenised(
-    form: Format, messages: Sequence[Message], context: int | None, memo: Memo, times: int = 1
+async def pretokenise(
+    format: Format,
+    messages: Sequence[Message],
+    context_tokens: int | None,
+    memo: TokenMemo,
+    max_factor: int = 1,
 ) -> Sequence[Message]:
-    """The messages; where they are long together, their texts know their ids.
+    """Return the messages; if they are long together, with texts that know their ids.
 
-    ``context``: in tokens; what is so many ``times`` longer is refused as soon as that is known.
-    ``memo``: what need not be tokenised. Raises ApiError.
+    Raises ApiError when they have more than ``max_factor`` times ``context_tokens`` (None: no limit).
+    ``memo``: messages that it remembers are not tokenised.
     """
-    if sum(len(_text(message)) for message in messages) <= AT_ONCE:
+    if sum(len(_text(message)) for message in messages) <= MAX_UNSPLIT_CHARACTERS:
         return messages
     result, total = list[Message](), 0
     for message in messages:
@@ -32,28 +45,29 @@ async def tokenised(
             result.append(message)
             total += len(entry.ids)
             continue
-        known = Tokenised(_text(message))
-        known.ids = []
-        for part in parts(whole(known)):
-            known.ids += form.plain(part)
-            if context is not None and total + len(known.ids) > times * context:
-                raise too_many_tokens(context, f"more than {context}")
+        text = TokenisedText(_text(message))
+        text.ids = []
+        for part in tokenizer_chunks(replace_surrogates(text)):
+            text.ids += format.encode_text(part)
+            if context_tokens is not None and total + len(text.ids) > max_factor * context_tokens:
+                raise context_length_exceeded(context_tokens, f"more than {context_tokens}")
             await asyncio.sleep(0)
-        total += len(known.ids)
-        if isinstance(message, Called):
-            result.append(replace(message, arguments=known))
+        total += len(text.ids)
+        if isinstance(message, ToolCallMessage):
+            result.append(replace(message, arguments=text))
         else:
-            result.append(replace(message, text=known))
+            result.append(replace(message, text=text))
     return result
 
 
 def _text(message: Message) -> str:
-    return message.arguments if isinstance(message, Called) else message.text
+    return message.arguments if isinstance(message, ToolCallMessage) else message.text
 
 
-def too_many_tokens(context: int, number: int | str) -> ApiError:
+def context_length_exceeded(context_tokens: int, tokens: int | str) -> ApiError:
+    """Status 400, in OpenAI's words; ``tokens``: the prompt's, or ``more than N``."""
     message = (
-        f"This model's maximum context length is {context} tokens. However, your messages"
-        f" resulted in {number} tokens. Please reduce the length of the messages."
+        f"This model's maximum context length is {context_tokens} tokens. However, your messages"
+        f" resulted in {tokens} tokens. Please reduce the length of the messages."
     )
     return ApiError(400, message, code="context_length_exceeded", param="input")

@@ -1,9 +1,10 @@
-"""Which tools a request names: those that the client runs, and ours that it may use."""
+"""Selects a response's tools: the client's functions, and the exposed tools that its request names."""
 
 from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 
 from agent.engine.grammars import Grammar
 from agent.formats.protocol import FunctionTool
+from agent.runtime.runtime import Runtime
 from agent.server.errors import invalid, unsupported
 from agent.server.schemas import (
     AllowedTools,
@@ -25,164 +27,206 @@ from agent.server.schemas import (
     RequestTool,
     ToolChoice,
 )
-from agent.turn.call_writers import Hosted
+from agent.turn.options import HostedTools
+from tools.mcp.host import Host
 from tools.types import Tool
 
 log = logging.getLogger(__name__)
 
-ANYTHING: dict[str, Any] = {"type": "object", "properties": {}}
-"""The parameters of a function that declares none."""
+ANY_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+"""Parameters of a function that declares none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ToolExposure:
+    """Which of the operator's tools requests may name: none, or all that the runtime has."""
+
+    runtime: Runtime
+    exposed: bool
+    client_servers: bool = False
+    """Whether a request may bring servers of its own."""
+    private_urls: bool = False
+    """Whether the servers that a request brings may have addresses that are not public."""
+
+    def servers(self) -> list[str]:
+        """Names of the operator's servers that a request may name."""
+        states = self.runtime.host.server_states() if self.exposed else []
+        return [state.name for state in states if state.status != "disabled"]
+
+    def tools(self, host: Host) -> Sequence[Tool]:
+        """The exposed tools, and those of the servers that the request brought to ``host``."""
+        own = {state.name for state in self.runtime.host.server_states()}
+        return [tool for tool in host.tools() if self.exposed or tool.server not in own]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedTools:
     """The tools of one response."""
 
     functions: tuple[FunctionTool, ...] = ()
+    """Functions and custom tools, which the client runs."""
     tools: tuple[Tool, ...] = ()
+    """Tools of MCP servers and built-in ones, which run here."""
     servers: tuple[str, ...] = ()
-    """Servers that the request named; their tools are listed to the client once."""
+    """Labels of the request's ``mcp`` tools; what these servers have is listed to the client once."""
     echo: list[dict[str, Any]] = field(default_factory=list)
-    """The request's tools as the response shows them: every key, no secret."""
-    calls: Literal["may", "must", "none"] = "may"
-    hosted: Hosted = field(default_factory=Hosted)
-    exact: bool = False
-    """The request chose among its tools: nothing else is called."""
-    absent: frozenset[str] = frozenset()
-    """Kinds of tools that the client offers and nobody here can run; the model is told of none."""
+    """The request's tools as the response repeats them: every key, no secret."""
+    tool_choice: Literal["may", "must", "none"] = "may"
+    """Whether the model has to call a tool."""
+    hosted: HostedTools = field(default_factory=HostedTools)
+    declared_only: bool = False
+    """Whether ``tool_choice`` named tools, so that no others are called."""
+    unavailable: frozenset[str] = frozenset()
+    """Types of tools in the request that nobody can run here; they are not declared to the model."""
 
 
-def offer(request: CreateResponse, servers: Sequence[str], tools: Sequence[Tool]) -> Offer:
-    """Read the request's tools. ``servers`` and ``tools``: what the operator exposes.
+def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTools:
+    """Read the request's ``tools``. ``exposed``: the tools that it may name.
 
     Raises ApiError for what is wrong or not supported.
     """
     functions: list[FunctionTool] = []
-    ours: list[Tool] = []
+    selected: list[Tool] = []
     labels: list[str] = []
     echo: list[dict[str, Any]] = []
-    hosted: dict[str, bool] = {}
-    held: set[tuple[str, str]] = set()
-    absent: set[str] = set()
-    for place, tool in enumerate(request.tools or ()):
-        param = f"tools[{place}]"
-        match tool:
+    code_interpreter = web_search = False
+    approval_required: set[tuple[str, str]] = set()
+    unavailable: set[str] = set()
+    for index, requested in enumerate(request.tools or ()):
+        param = f"tools[{index}]"
+        match requested:
             case RequestFunction():
-                functions.append(_function(tool))
+                functions.append(_function(requested))
             case RequestCustom():
-                functions.append(_custom(tool))
+                functions.append(_custom(requested))
             case RequestNamespace():
-                functions += [_function(one, tool.name) for one in tool.tools]
+                functions += [_function(tool, requested.name) for tool in requested.tools]
             case RequestMcp():
-                if tool.server_label in labels:
-                    raise invalid(param, f"The server {tool.server_label} is named twice.")
-                labels.append(tool.server_label)
-                named = [one for one in tools if _allowed(one, tool)]
-                ours += [one for one in named if one not in ours]
-                held |= {(one.server, one.name) for one in named if _waits(one, tool)}
+                if requested.server_label in labels:
+                    raise invalid(param, f"The server {requested.server_label} is named twice.")
+                labels.append(requested.server_label)
+                allowed = [tool for tool in exposed if _allowed(tool, requested)]
+                selected += [tool for tool in allowed if tool not in selected]
+                approval_required |= {
+                    (tool.server, tool.name) for tool in allowed if _needs_approval(tool, requested)
+                }
             case RequestOther(type="code_interpreter"):
-                code = _hand(tools, "code_interpreter")
-                if not code:
+                python = _tools_of_server(exposed, "code_interpreter")
+                if not python:
                     message = "Python (the operator has not exposed it: --tools python)"
                     raise unsupported(f"{param}.type", message)
-                ours += [one for one in code if one not in ours]
-                hosted["code"] = True
+                selected += [tool for tool in python if tool not in selected]
+                code_interpreter = True
             case RequestOther(type=kind) if kind.startswith("web_search"):
-                found = () if tool.external_web_access is False else _hand(tools, "browser")
-                if not found:
-                    # Clients send it by habit. Where there is no search, the model is told of none.
+                browser = _tools_of_server(exposed, "browser")
+                if requested.external_web_access is False:
+                    browser = []
+                if not browser:
+                    # Clients send it by habit: without a browser it is not declared to the model.
                     log.info("%s: a tool of type %s is not offered", param, kind[:40])
-                    absent.add(kind)
-                ours += [one for one in found if one not in ours]
-                hosted["search"] = bool(found)
-            case RequestOther(type="file_search"):  # it names what only its maker's server holds
+                    unavailable.add(kind)
+                selected += [tool for tool in browser if tool not in selected]
+                web_search = bool(browser)
+            case RequestOther(type="file_search"):  # its files are on OpenAI's servers only
                 raise unsupported(f"{param}.type", "A tool of type 'file_search'")
             case RequestOther(type=kind):
-                # Clients add some by the name of the model alone: what they asked needs none of them.
+                # Clients add some for every model of a known name; their user needs none of them.
                 log.warning(
                     "%s: there is no tool of type %r here: it is left out", param, kind[:40]
                 )
-                absent.add(kind)
+                unavailable.add(kind)
                 continue
-        echo.append(_echo(tool))
-    _unique([f.model_name for f in functions] + [one.model_name for one in ours])
+        echo.append(_echo_tool(requested))
+    _check_unique([f.model_name for f in functions] + [tool.model_name for tool in selected])
     sources = "web_search_call.action.sources" in (request.include or ())
-    shown = Hosted(sources=sources, held=frozenset(held), **hosted)
-    return Offer(
+    return SelectedTools(
         tuple(functions),
-        tuple(ours),
+        tuple(selected),
         tuple(labels),
         echo,
-        hosted=shown,
-        absent=frozenset(absent),
+        hosted=HostedTools(
+            code_interpreter, web_search, sources, approval_required=frozenset(approval_required)
+        ),
+        unavailable=frozenset(unavailable),
     )
 
 
-def choose(offered: Offer, request: CreateResponse) -> Offer:
-    """What ``tool_choice`` leaves of it. Raises ApiError."""
+def apply_tool_choice(selected: SelectedTools, request: CreateResponse) -> SelectedTools:
+    """Leave the tools that the request's ``tool_choice`` allows. Raises ApiError."""
     match request.tool_choice:
         case None | "auto":
-            return offered
+            return selected
         case "none":
-            if not (offered.functions or offered.tools):
-                return offered
-            return replace(offered, functions=(), tools=(), calls="none")
+            if not (selected.functions or selected.tools):
+                return selected
+            return replace(selected, functions=(), tools=(), tool_choice="none")
         case "required":
-            left = replace(offered, calls="must")
-        case ToolChoice(type="allowed_tools", mode=mode, tools=list(names)):
-            places = [f"tool_choice.tools[{place}]" for place in range(len(names))]
+            chosen = replace(selected, tool_choice="must")
+        case ToolChoice(type="allowed_tools", mode=mode, tools=list(entries)):
             choices = {
-                place: _choice(name, place) for place, name in zip(places, names, strict=True)
+                param: _tool_reference(entry, param)
+                for param, entry in (
+                    (f"tool_choice.tools[{index}]", entry) for index, entry in enumerate(entries)
+                )
             }
-            there = {param: one for param, one in choices.items() if one.type not in offered.absent}
-            left = _only(offered, there, "must" if mode == "required" else "may")
+            available = {
+                param: choice
+                for param, choice in choices.items()
+                if choice.type not in selected.unavailable
+            }
+            chosen = _restricted_to(available, selected, "must" if mode == "required" else "may")
         case choice:
-            left = _only(offered, {"tool_choice": choice}, "must")
-    if left.calls == "must" and not (left.functions or left.tools):
+            chosen = _restricted_to({"tool_choice": choice}, selected, "must")
+    if chosen.tool_choice == "must" and not (chosen.functions or chosen.tools):
         raise invalid("tool_choice", "'tool_choice' demands a call, but there is no tool to call.")
-    return left
+    return chosen
 
 
-def _only(
-    offered: Offer, choices: Mapping[str, ToolChoice], calls: Literal["may", "must"]
-) -> Offer:
-    """``choices``: by where they stand in the request."""
-    kept = [_named(offered, choice, param) for param, choice in choices.items()]
+def _restricted_to(
+    choices: Mapping[str, ToolChoice], selected: SelectedTools, tool_choice: Literal["may", "must"]
+) -> SelectedTools:
+    """Leave the tools that the choices name; ``choices``: by their place in the request."""
+    matches = [_matching(selected, choice, param) for param, choice in choices.items()]
+    functions = [function for match in matches for function in match[0]]
+    tools = [tool for match in matches for tool in match[1]]
     return replace(
-        offered,
-        functions=tuple(f for f in offered.functions if any(f in found[0] for found in kept)),
-        tools=tuple(t for t in offered.tools if any(t in found[1] for found in kept)),
-        calls=calls,
-        exact=True,
+        selected,
+        functions=tuple(function for function in selected.functions if function in functions),
+        tools=tuple(tool for tool in selected.tools if tool in tools),
+        tool_choice=tool_choice,
+        declared_only=True,
     )
 
 
-def _choice(name: dict[str, Any], param: str) -> ToolChoice:
+def _tool_reference(entry: dict[str, Any], param: str) -> ToolChoice:
     try:
-        return ToolChoice.model_validate(name)
+        return ToolChoice.model_validate(entry)
     except ValueError:
         raise invalid(param, f"'{param}' is no reference to a tool.") from None
 
 
-def _named(offered: Offer, choice: ToolChoice, param: str) -> tuple[list[FunctionTool], list[Tool]]:
+def _matching(
+    selected: SelectedTools, choice: ToolChoice, param: str
+) -> tuple[list[FunctionTool], list[Tool]]:
+    """The functions and tools that a choice names. Raises ApiError when there are none."""
     functions: list[FunctionTool] = []
     tools: list[Tool] = []
     match choice.type:
         case "function" | "custom":
             is_custom = choice.type == "custom"
             functions = [
-                f for f in offered.functions if choice.name == f.name and f.custom == is_custom
+                f for f in selected.functions if choice.name == f.name and f.custom == is_custom
             ]
-        case "code_interpreter" if offered.hosted.code:
-            tools = _hand(offered.tools, "code_interpreter")
-        case kind if kind.startswith("web_search") and offered.hosted.search:
-            tools = _hand(offered.tools, "browser")
+        case "code_interpreter" if selected.hosted.code_interpreter:
+            tools = _tools_of_server(selected.tools, "code_interpreter")
+        case kind if kind.startswith("web_search") and selected.hosted.web_search:
+            tools = _tools_of_server(selected.tools, "browser")
         case "namespace":
-            functions = [f for f in offered.functions if choice.name == f.namespace]
-        case "mcp" if choice.server_label in offered.servers:
+            functions = [f for f in selected.functions if choice.name == f.namespace]
+        case "mcp" if choice.server_label in selected.servers:
             tools = [
                 tool
-                for tool in offered.tools
+                for tool in selected.tools
                 if tool.server == choice.server_label and choice.name in (None, tool.name)
             ]
             if choice.name is None:
@@ -199,7 +243,7 @@ def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTo
     return FunctionTool(
         tool.name,
         tool.description or "",
-        tool.parameters or ANYTHING,
+        tool.parameters or ANY_PARAMETERS,
         namespace=namespace,
         constrained=tool.strict is not False,
         strict=tool.strict is True,
@@ -207,13 +251,14 @@ def _function(tool: RequestFunction, namespace: str | None = None) -> FunctionTo
 
 
 def _custom(tool: RequestCustom) -> FunctionTool:
-    said, grammar = tool.description or "", None
+    """A custom tool: a function with one string, which the model writes without JSON."""
+    description, grammar = tool.description or "", None
     if isinstance(tool.format, GrammarForm):
         grammar = Grammar(tool.format.syntax, tool.format.definition)
-        said += f"\n\nThe input has this form ({grammar.syntax}):\n{grammar.text}"
+        description += f"\n\nThe input has this form ({grammar.syntax}):\n{grammar.text}"
     return FunctionTool(
         tool.name,
-        f"{said}\n\nWrite the input itself, as plain text.".strip(),
+        f"{description}\n\nWrite the input itself, as plain text.".strip(),
         {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
         constrained=False,
         strict=grammar is not None,
@@ -222,56 +267,56 @@ def _custom(tool: RequestCustom) -> FunctionTool:
     )
 
 
-def _unique(names: Sequence[str]) -> None:
-    """The model tells tools apart by their names alone."""
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise invalid("tools", f"Two tools of this request are called {twice}.")
+def _check_unique(names: Sequence[str]) -> None:
+    """Raises ApiError when two tools have the same name: the model could not tell them apart."""
+    duplicate = next((name for name, number in Counter(names).items() if number > 1), None)
+    if duplicate is not None:
+        raise invalid("tools", f"Two tools of this request are called {duplicate}.")
 
 
 # --- MCP servers ---
 
 
-def _hand(tools: Sequence[Tool], server: str) -> list[Tool]:
+def _tools_of_server(tools: Sequence[Tool], server: str) -> list[Tool]:
     return [tool for tool in tools if tool.server == server]
 
 
-def _waits(tool: Tool, wanted: RequestMcp) -> bool:
-    """Whether a call of it waits for the client's word."""
-    match wanted.require_approval:
+def _needs_approval(tool: Tool, requested: RequestMcp) -> bool:
+    """Whether the client has to approve a call of the tool."""
+    match requested.require_approval:
         case None | "never":
             return False
         case "always":
             return True
         case ApprovalFilter(always=always, never=never):
-            if never is not None and _fits(tool, never):
+            if never is not None and _matches_filter(tool, never):
                 return False
-            return always is None or _fits(tool, always)
+            return always is None or _matches_filter(tool, always)
 
 
-def _allowed(tool: Tool, wanted: RequestMcp) -> bool:
-    if tool.server != wanted.server_label:
+def _allowed(tool: Tool, requested: RequestMcp) -> bool:
+    if tool.server != requested.server_label:
         return False
-    match wanted.allowed_tools:
+    match requested.allowed_tools:
         case None:
             return True
-        case AllowedTools() as chosen:
-            return _fits(tool, chosen)
+        case AllowedTools() as filter:
+            return _matches_filter(tool, filter)
         case names:
             return tool.name in names
 
 
-def _fits(tool: Tool, chosen: AllowedTools) -> bool:
-    names, read_only = chosen.tool_names, chosen.read_only
+def _matches_filter(tool: Tool, filter: AllowedTools) -> bool:
+    names, read_only = filter.tool_names, filter.read_only
     return (names is None or tool.name in names) and (
         read_only is None or tool.read_only == read_only
     )
 
 
-# --- what the response shows ---
+# --- as the response repeats them ---
 
 
-def _echo(tool: RequestTool) -> dict[str, Any]:
+def _echo_tool(tool: RequestTool) -> dict[str, Any]:
     match tool:
         case RequestFunction():
             return tool.model_dump()
@@ -280,13 +325,13 @@ def _echo(tool: RequestTool) -> dict[str, Any]:
         case RequestCustom():
             return tool.model_dump(exclude_none=True)
         case RequestMcp():
-            return {**tool.model_dump(), "server_url": _without_secrets(tool.server_url)}
+            return {**tool.model_dump(), "server_url": _redact_url(tool.server_url)}
         case RequestOther():
             return tool.model_dump(exclude_none=True)
 
 
-def _without_secrets(url: str | None) -> str | None:
-    """A URL may carry a password or a key: shown is where it leads only."""
+def _redact_url(url: str | None) -> str | None:
+    """Reduce a URL to scheme, host and port: the rest may contain a password or a key."""
     if url is None or re.fullmatch(r"[\w.-]*", url):
         return url
     try:

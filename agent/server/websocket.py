@@ -1,7 +1,13 @@
-"""WebSocket /v1/responses: a request is a message, its answer the events of a stream as messages.
+"""WebSocket ``/v1/responses``: each message is a request, its answer the stream's events as messages.
 
-Requests are answered one after the other, those of different ``stream_id`` side by side. A response
-that is not stored can be gone on from as long as its connection lasts.
+Requests are answered one after the other, those of different ``stream_id`` side by side::
+
+    client  ──▶ {"type": "response.create", "input": …}            request A, stream None
+            ──▶ {"type": "response.create", "stream_id": "b", …}   request B, stream "b", beside A
+            ──▶ {"type": "response.create", "input": …}            request C, stream None, after A
+    server  ◀── A's events, mixed with B's (these have "stream_id": "b"), then C's
+
+A response with ``"store": false`` can be continued over its own connection, as long as that lasts.
 """
 
 from __future__ import annotations
@@ -10,169 +16,183 @@ import asyncio
 import contextlib
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from agent import events as ev
-from agent.server.errors import ApiError, broken, invalid, too_long, too_many
-from agent.server.parsing import asked, json_object
-from agent.server.response_cache import Memory
+from agent.server.body_budget import BodyShare
+from agent.server.errors import ApiError, body_too_large, internal_error, invalid, rate_limited
+from agent.server.parsing import parse_json_object, request_from_object
+from agent.server.request_body import check_json_size
+from agent.server.response_cache import ResponseCache
 from agent.server.schemas import InputItem
-from agent.store.stored_response import Kept
-from agent.turn.jobs import WarmTurn
-from agent.turn.loop import Turn
-
-if TYPE_CHECKING:
-    from agent.server.app import Endpoint
+from agent.server.service import ResponseService
+from agent.server.sse import SseEncoder
+from agent.server.stored_response import StoredResponse
+from agent.turn.jobs import PrefillJob
 
 log = logging.getLogger(__name__)
 
-MOST_WAITING = 32
+MAX_WAITING_REQUESTS = 32
 """Requests of one connection that run or wait."""
-MOST_NEAR, MOST_NEAR_BYTES = 32, 32 * 1024 * 1024
+MAX_CONNECTION_RESPONSES, MAX_CONNECTION_BYTES = 32, 32 * 1024 * 1024
 """Responses that a connection remembers, and what they may take together."""
-LONGEST_NAME = 256
-"""Characters of a ``stream_id``."""
+MAX_STREAM_ID_CHARACTERS = 256
 
 
-class Near(Memory):
-    """What a connection remembers by itself, before what everybody may ask for."""
+class ConnectionCache(ResponseCache):
+    """The responses of one connection that are not stored; falls back to the server's cache."""
 
-    def __init__(self, rest: Memory) -> None:
-        super().__init__(None, MOST_NEAR, MOST_NEAR_BYTES)
-        self._rest = rest
+    def __init__(self, shared: ResponseCache) -> None:
+        super().__init__(None, MAX_CONNECTION_RESPONSES, MAX_CONNECTION_BYTES)
+        self._shared = shared
 
-    def find(self, response_id: str) -> Kept | None:
-        return super().find(response_id) or self._rest.find(response_id)
+    def find(self, response_id: str) -> StoredResponse | None:
+        """Look up a response, of this connection first."""
+        return super().find(response_id) or self._shared.find(response_id)
 
-    def item(self, item_id: str) -> InputItem | None:
-        return super().item(item_id) or self._rest.item(item_id)
+    def find_item(self, item_id: str) -> InputItem | None:
+        """Look up the item that a reference means, of this connection first."""
+        return super().find_item(item_id) or self._shared.find_item(item_id)
 
 
-def route(endpoint: Endpoint) -> WebSocketRoute:
+def route(service: ResponseService, encoder: SseEncoder) -> WebSocketRoute:
+    """The WebSocket's route; ``encoder`` names the events."""
+
     async def connect(socket: WebSocket) -> None:
         """A connection for many responses: each ``response.create`` message is a request, answered
         by its stream's events, a message each."""
         await socket.accept()
-        await Connection(endpoint, socket).serve()
+        await WebSocketConnection(service, encoder, socket).serve()
 
     return WebSocketRoute("/v1/responses", connect)
 
 
-class Connection:
-    """One client's; when it goes, what runs for it is stopped."""
+class WebSocketConnection:
+    """Answers the requests of one client; when it disconnects, its running responses are stopped."""
 
-    def __init__(self, endpoint: Endpoint, socket: WebSocket) -> None:
-        self._endpoint, self._socket = endpoint, socket
-        self._near = Near(endpoint.memory)
-        self._work: set[asyncio.Task[None]] = set()
-        self._last: dict[str | None, asyncio.Task[None]] = {}
-        """By stream: the request that came last."""
+    def __init__(self, service: ResponseService, encoder: SseEncoder, socket: WebSocket) -> None:
+        self._service, self._encoder, self._socket = service, encoder, socket
+        self._cache = ConnectionCache(service.cache)
+        self._requests: set[asyncio.Task[None]] = set()
+        """Requests that run or wait."""
+        self._last_requests: dict[str | None, asyncio.Task[None]] = {}
+        """The latest request of each stream; the next one of the stream waits for it."""
 
     async def serve(self) -> None:
+        """Read messages until the client disconnects."""
         try:
             while (message := await self._socket.receive())["type"] == "websocket.receive":
-                await self._take(
+                await self._accept(
                     (message.get("text") or "").encode() or message.get("bytes") or b""
                 )
         except WebSocketDisconnect:
             pass
         finally:
-            for task in self._work:
+            for task in self._requests:
                 task.cancel()
-            if self._work:
-                await asyncio.wait(self._work)
+            if self._requests:
+                await asyncio.wait(self._requests)
 
-    async def _take(self, body: bytes) -> None:
-        """Of one message: it is answered when those before it are."""
-        stream = None
+    async def _accept(self, body: bytes) -> None:
+        """Queue the request in a message, or refuse it."""
+        stream_id, share = None, BodyShare(self._service.body_budget)
         try:
-            if len(body) > self._endpoint.max_body:
-                raise too_long(self._endpoint.max_body)
-            value = json_object(body)
-            stream = _stream(value)
-            if len(self._work) >= MOST_WAITING:
-                raise too_many(f"{MOST_WAITING} requests of this connection are waiting already.")
+            if len(body) > self._service.options.max_body_bytes:
+                raise body_too_large(self._service.options.max_body_bytes)
+            await check_json_size(body)
+            value = parse_json_object(body)
+            stream_id = _stream_id(value)
+            if len(self._requests) >= MAX_WAITING_REQUESTS:
+                raise rate_limited(
+                    f"{MAX_WAITING_REQUESTS} requests of this connection are waiting already."
+                )
+            share.add(len(body))
         except ApiError as error:
-            await self._refuse(error, stream)
+            await self._refuse(error, stream_id)
             return
-        work = asyncio.create_task(self._in_turn(value, len(body), stream, self._last.get(stream)))
-        self._last[stream] = work
-        self._work.add(work)
-        self._endpoint.awaited(work)
-        work.add_done_callback(lambda work: self._done(work, stream))
+        previous = self._last_requests.get(stream_id)
+        task = asyncio.create_task(self._answer_after(previous, value, share, stream_id))
+        self._last_requests[stream_id] = task
+        self._requests.add(task)
+        self._service.track(task)
+        task.add_done_callback(lambda task: self._request_done(task, stream_id))
+        task.add_done_callback(lambda _: share.release())
 
-    def _done(self, work: asyncio.Task[None], stream: str | None) -> None:
-        self._work.discard(work)
-        if self._last.get(stream) is work:
-            del self._last[stream]
+    def _request_done(self, task: asyncio.Task[None], stream_id: str | None) -> None:
+        self._requests.discard(task)
+        if self._last_requests.get(stream_id) is task:
+            del self._last_requests[stream_id]
 
-    async def _in_turn(
+    async def _answer_after(
         self,
+        previous: asyncio.Task[None] | None,
         value: dict[str, Any],
-        size: int,
-        stream: str | None,
-        before: asyncio.Task[None] | None,
+        share: BodyShare,
+        stream_id: str | None,
     ) -> None:
-        if before is not None:
-            await asyncio.wait({before})
+        if previous is not None:
+            await asyncio.wait({previous})
+        size = share.size
+        share.release()
         with contextlib.suppress(WebSocketDisconnect):
             try:
-                await self._answer(value, size, stream)
+                await self._answer(value, size, stream_id)
             except ApiError as error:
-                await self._refuse(error, stream)
+                await self._refuse(error, stream_id)
             except WebSocketDisconnect:
                 raise
             except Exception:
                 log.exception("a request over a WebSocket broke")
-                await self._refuse(broken(), stream)
+                await self._refuse(internal_error(), stream_id)
 
-    async def _answer(self, value: dict[str, Any], size: int, stream: str | None) -> None:
+    async def _answer(self, value: dict[str, Any], size: int, stream_id: str | None) -> None:
         if value.get("type") != "response.create":
             raise invalid("type", "The type of a message is 'response.create'.")
-        # Of a connection every response is streamed, and none outlives it.
-        wanted = asked({**value, "stream": True, "background": False}, size)
-        kind = WarmTurn if value.get("generate") is False else Turn
-        endpoint = self._endpoint
-        turn = await endpoint.begin(wanted, kind, self._near)
-        made = endpoint.running[turn]
+        # Over a connection every response is streamed, and none outlives it.
+        wanted = request_from_object({**value, "stream": True, "background": False}, size)
+        job = PrefillJob() if value.get("generate") is False else None
+        service = self._service
+        turn = await service.begin(wanted, job, self._cache)
+        plan = service.running[turn]
         try:
             async for batch in turn.log.follow():
                 for event in batch:
                     if isinstance(event, ev.Terminal):
                         await turn.done()
-                        endpoint.ended(turn)
+                        service.finish(turn)
                         if wanted.store is False:
-                            self._near.keep(made.kept())
-                    if isinstance(event, ev.Official):
-                        await self._send(endpoint.wire.json(event), stream)
+                            self._cache.add(plan.stored_response())
+                    if isinstance(event, ev.OfficialEvent):
+                        await self._send(self._encoder.json(event), stream_id)
         finally:
-            # Not waited for: this task may be cancelled again, and the turn kept before its end.
-            endpoint.abandon(turn)
+            # Not awaited: this task may be cancelled again, and the response stored before its end.
+            service.abandon(turn)
 
-    async def _refuse(self, error: ApiError, stream: str | None) -> None:
+    async def _refuse(self, error: ApiError, stream_id: str | None) -> None:
         log.info("WebSocket: %d %s", error.status, error.code)
         headers = {"headers": dict(error.headers)} if error.headers else {}
-        told = {"type": "error", "status": error.status, "error": error.told | headers}
-        await self._send(json.dumps(told, ensure_ascii=False), stream)
+        message = {"type": "error", "status": error.status, "error": error.body | headers}
+        await self._send(json.dumps(message, ensure_ascii=False), stream_id)
 
-    async def _send(self, line: str, stream: str | None) -> None:
-        if stream is not None:
-            line = f'{line[:-1]},"stream_id":{json.dumps(stream)}}}'
+    async def _send(self, line: str, stream_id: str | None) -> None:
+        """Send a JSON object, with the ``stream_id`` of its request as a further key."""
+        if stream_id is not None:
+            line = f'{line[:-1]},"stream_id":{json.dumps(stream_id)}}}'
         if self._socket.application_state is WebSocketState.DISCONNECTED:
-            raise WebSocketDisconnect  # another stream's message has found that out
+            raise WebSocketDisconnect  # the message of another stream has noticed it
         await self._socket.send_text(line)
 
 
-def _stream(value: dict[str, Any]) -> str | None:
+def _stream_id(value: dict[str, Any]) -> str | None:
     """Raises ApiError."""
     match value.get("stream_id"):
         case None:
             return None
-        case str(name) if len(name) <= LONGEST_NAME:
+        case str(name) if len(name) <= MAX_STREAM_ID_CHARACTERS:
             return name
         case _:
-            message = f"'stream_id' is a string of {LONGEST_NAME} characters at most."
+            message = f"'stream_id' is a string of {MAX_STREAM_ID_CHARACTERS} characters at most."
             raise invalid("stream_id", message)

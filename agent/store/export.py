@@ -1,4 +1,4 @@
-"""A kept conversation as a file: Markdown and HTML to read, JSON and tokens for programs."""
+"""Writes a stored conversation as a file: Markdown and HTML to read, JSON and tokens for programs."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation
-from agent.store.records import KeptTurn, Summary
+from agent.store.records import ConversationSummary, StoredTurn
+from agent.util.sanitize import escape_json, sanitize
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """All that is kept of one conversation."""
+class ExportRecord:
+    """Everything that the store has of one conversation."""
 
-    summary: Summary
+    summary: ConversationSummary
     conversation: Conversation
-    turns: list[KeptTurn]
+    turns: list[StoredTurn]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A piece as a person reads it; ``code``: shown as it is, ``aside``: folded where that can be."""
+    """A section for readers; ``code``: set verbatim, ``aside``: folded where the format can."""
 
     title: str
     text: str
@@ -34,12 +35,12 @@ class Block:
     aside: bool = False
 
 
-def when(seconds: float) -> str:
-    """Local time: 2026-01-31 17:05"""
+def local_time(seconds: float) -> str:
+    """Format seconds since 1970 as local time: 2026-01-31 17:05"""
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
 
 
-def described(summary: Summary) -> dict[str, Any]:
+def summary_json(summary: ConversationSummary) -> dict[str, Any]:
     """A conversation in a list for programs; times are ISO 8601."""
     return {
         "id": summary.id,
@@ -52,10 +53,14 @@ def described(summary: Summary) -> dict[str, Any]:
     }
 
 
-def markdown(record: Record) -> str:
+def markdown(record: ExportRecord) -> str:
+    """A conversation as Markdown: a heading per prompt and answer, the rest set apart."""
     summary = record.summary
-    parts = [f"# {_one_line(summary.title)}", f"{summary.model}, {when(summary.created)}"]
-    for block in _blocks(record):
+    parts = [
+        f"# {single_line(summary.title)}",
+        f"{sanitize(summary.model)}, {local_time(summary.created)}",
+    ]
+    for block in _clean_blocks(record):
         text = block.text.strip()
         parts.append(f"## {block.title}" if not block.aside else f"**{block.title}**")
         if block.code:
@@ -66,7 +71,7 @@ def markdown(record: Record) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-PAGE = """<!doctype html>
+PAGE_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem }}
 pre {{ white-space: pre-wrap; overflow-wrap: anywhere; font: inherit; margin: .5rem 0 }}
@@ -78,28 +83,28 @@ h2, summary {{ font-size: 1rem; color: #888 }}
 """
 
 
-def page(record: Record) -> str:
-    """One HTML file that needs no other; texts stand in it as they were written."""
+def html_page(record: ExportRecord) -> str:
+    """A conversation as one self-contained HTML file; all texts are escaped."""
     summary = record.summary
     body = []
-    for block in _blocks(record):
+    for block in _clean_blocks(record):
         title, text = html.escape(block.title), html.escape(block.text.strip())
         kind = ' class="code"' if block.code else ""
         if block.aside:
             body.append(f"<details><summary>{title}</summary><pre{kind}>{text}</pre></details>")
         else:
             body.append(f"<h2>{title}</h2><pre{kind}>{text}</pre>")
-    return PAGE.format(
-        title=html.escape(_one_line(summary.title)),
-        about=html.escape(f"{summary.model}, {when(summary.created)}"),
+    return PAGE_TEMPLATE.format(
+        title=html.escape(single_line(summary.title)),
+        about=html.escape(f"{sanitize(summary.model)}, {local_time(summary.created)}"),
         body="\n".join(body),
     )
 
 
-def as_json(record: Record) -> str:
-    """The turns with their responses, as the API shows them."""
+def as_json(record: ExportRecord) -> str:
+    """A conversation as JSON: its turns with their responses, in the form of the Responses API."""
     compacted = record.conversation.compacted
-    shown = described(record.summary) | {
+    shown = summary_json(record.summary) | {
         "summary": compacted.text if compacted else None,
         "conversation": [
             {
@@ -111,20 +116,20 @@ def as_json(record: Record) -> str:
             for turn in record.turns
         ],
     }
-    return json.dumps(shown, ensure_ascii=False, indent=2) + "\n"
+    return escape_json(json.dumps(shown, ensure_ascii=False, indent=2)) + "\n"
 
 
-def tokens(record: Record) -> str:
+def tokens(record: ExportRecord) -> str:
     """One JSON object a message: who wrote it, and its ids as the model saw or wrote them.
 
     ``prompt``: what the prompt has of it instead since a compaction; [] is nothing.
     """
-    upto = record.conversation.compacted.upto if record.conversation.compacted else 0
+    upto = record.conversation.compacted.end if record.conversation.compacted else 0
     lines = []
     for at, entry in enumerate(record.conversation.entries):
         line: dict[str, Any] = {"role": entry.role, "tokens": entry.ids}
-        if at < upto or entry.short is not None:
-            line["prompt"] = [] if at < upto else entry.short
+        if at < upto or entry.shortened_ids is not None:
+            line["prompt"] = [] if at < upto else entry.shortened_ids
         lines.append(json.dumps(line) + "\n")
         if at == upto - 1 and record.conversation.compacted:
             line = {"role": "summary", "tokens": record.conversation.compacted.ids}
@@ -132,20 +137,26 @@ def tokens(record: Record) -> str:
     return "".join(lines)
 
 
-FORMATS = {"md": markdown, "json": as_json, "tokens": tokens, "html": page}
+FORMATS = {"md": markdown, "json": as_json, "tokens": tokens, "html": html_page}
 
 
 # --- what a person reads ---
 
 
-def _blocks(record: Record) -> Iterator[Block]:
+def _clean_blocks(record: ExportRecord) -> Iterator[Block]:
+    """The blocks without what steers a terminal; each by itself, or a sequence could span two."""
+    for block in _blocks(record):
+        yield replace(block, title=sanitize(block.title), text=sanitize(block.text))
+
+
+def _blocks(record: ExportRecord) -> Iterator[Block]:
     compacted = record.conversation.compacted
     for turn in record.turns:
-        if compacted and turn.start is not None and turn.start >= compacted.upto:
+        if compacted and turn.start is not None and turn.start >= compacted.end:
             yield Block("Compacted: for the model, this stands for all above", compacted.text)
             compacted = None
         yield Block("You", turn.prompt)
-        for one in turn.said():
+        for one in turn.timeline():
             if isinstance(one, str):
                 yield Block("You, meanwhile", one)
             else:
@@ -188,8 +199,9 @@ def _arguments(arguments: str) -> str:
             return arguments
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split()) or "(no title)"
+def single_line(text: str) -> str:
+    """Join the words of a title by single spaces; a placeholder for none."""
+    return " ".join(sanitize(text).split()) or "(no title)"
 
 
 def _fenced(text: str) -> str:

@@ -1,7 +1,12 @@
-"""A turn written down as it runs: what is left of it when its process is killed, and how it went.
+"""Turns written down as they run: what is left of one when its process is killed, and how it went.
 
-A note has the events since the note before, and what changed in the conversation's messages as they
-would be if the turn ended now. Notes are appended to the store, a few each second.
+A recorder subscribes to the log of each turn that it is given; whoever started the turn only reads its
+events. The turn's row is written when the turn is handed over. Notes go to the store's journal: at once
+when an item is done, so that what was seen as finished survives; and for turns of this program's own
+interfaces every ``NOTE_SECONDS`` while text is written.
+A note has the events since the note before and, as a difference, the conversation's entries as they
+would be if the turn ended now (`RunningTurn.pending_entries`). When the terminal event comes, the row,
+the events and the conversation are written before any reader sees it.
 """
 
 from __future__ import annotations
@@ -11,280 +16,194 @@ import json
 import logging
 import sqlite3
 import time
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from agent import events as ev
-from agent.conversation.conversation import Conversation, Entry, Span
-from agent.formats.tool_arguments import settle
-from tools.results import stopped
-
-if TYPE_CHECKING:
-    from agent.store.conversations import Store
-    from agent.turn.loop import Turn
+from agent.conversation.conversation import Entry
+from agent.store.conversations import Store
+from agent.store.event_codec import encode_line, merge_deltas, pack, pack_official
+from agent.turn.context import RunningTurn
+from agent.util.prefix import common_prefix_length
 
 log = logging.getLogger(__name__)
-PACE = 0.05
-"""Seconds between two notes: what a killed process loses of its turn."""
-LOST = "The process ended during this turn."
 
-Timed = tuple[float, ev.Event]
-"""Seconds since the turn began, and what came then."""
+NOTE_SECONDS = 0.05
+"""Seconds between two notes: what a killed process loses of a turn at most."""
+
+Keep = Literal["all", "official", "none"]
+"""Which events stay in the store: all with deltas joined; the official ones, each; none."""
+MakeServedRecord = Callable[[ev.Response], dict[str, Any]]
+"""What the endpoint wants stored with a response, from the response as it is."""
 
 
-class Journal:
-    """Of one turn that has started; ``finish`` it."""
+class TurnRecorder:
+    """Writes turns to one store."""
 
-    def __init__(self, store: Store, turn: Turn) -> None:
-        self._store, self._turn = store, turn
+    def __init__(
+        self,
+        store: Store,
+        on_failure: Callable[[sqlite3.Error], None],
+        *,
+        note_seconds: float = NOTE_SECONDS,
+    ) -> None:
+        """``on_failure``: called when a turn could not be written; the turn itself goes on."""
+        self._store, self._on_failure = store, on_failure
+        self._note_seconds = note_seconds
+        self._recordings: dict[str, _Recording] = {}
+
+    def record(
+        self,
+        turn: RunningTurn,
+        prompt: str,
+        *,
+        start: int | None = None,
+        served: MakeServedRecord | None = None,
+        keep: Keep = "all",
+    ) -> None:
+        """Write a turn that is about to start, or has started, then everything that comes of it.
+
+        ``prompt``: what a list shows of the turn. ``start``: the conversation's entry that it begins
+        with; None: the next one. ``served``: for a response of the endpoint.
+        """
+        extra = None if served is None else served(turn.response)
+        try:
+            self._store.begin(turn.conversation, prompt, turn.response, start=start, served=extra)
+        except sqlite3.Error as error:
+            self._on_failure(error)
+            return
+        seconds = self._note_seconds if served is None else None
+        recording = _Recording(self._store, turn, self._ended, seconds, served, keep)
+        if not recording.ended:
+            self._recordings[turn.response.id] = recording
+
+    def save_after(self, turn: RunningTurn) -> None:
+        """Write the conversation once a turn has ended that is no exchange, such as a compaction."""
+
+        def on_event(event: ev.Event) -> None:
+            if isinstance(event, ev.Terminal):
+                try:
+                    self._store.finish(turn.conversation, event.response)
+                except sqlite3.Error as error:
+                    self._on_failure(error)
+
+        turn.log.on_append(on_event)
+
+    def discard(self, response_id: str) -> None:
+        """Write nothing more of a turn that runs."""
+        if (recording := self._recordings.pop(response_id, None)) is not None:
+            recording.discard()
+
+    def _ended(self, response_id: str, error: sqlite3.Error | None) -> None:
+        self._recordings.pop(response_id, None)
+        if error is not None:
+            self._on_failure(error)
+
+
+class _Recording:
+    """One turn that is being recorded."""
+
+    def __init__(
+        self,
+        store: Store,
+        turn: RunningTurn,
+        ended: Callable[[str, sqlite3.Error | None], None],
+        note_seconds: float | None,
+        served: MakeServedRecord | None,
+        keep: Keep,
+    ) -> None:
+        self._store, self._turn, self._ended = store, turn, ended
+        self._served, self._keep = served, keep
         self._began = time.monotonic()
         self._base = turn.conversation.saved
-        self._written: list[Entry] = []
+        self._noted: list[Entry] = []
+        """The entries from ``_base`` on, as of the last note."""
         self._lines: list[str] = []
         self._seen = 0
-        self._works = True
-        self._task = asyncio.create_task(self._follow())
-        turn.log.first = self._came
+        """Events of the log that are in ``_lines``."""
+        self._writable = True
+        self.ended = False
+        """The turn is written as it ended."""
+        self._follower: asyncio.Task[None] | None = None
+        if note_seconds is not None:
+            self._follower = asyncio.create_task(self._follow(note_seconds))
+        turn.log.on_append(self._on_event)
+        if turn.log.events and isinstance(event := turn.log.events[-1], ev.Terminal):
+            self._finish(event.response)
 
-    def finish(self, response: ev.Response) -> None:
-        """The turn has ended. Raises sqlite3.Error."""
-        self._task.cancel()
-        self._take()
-        packed = zlib.compress("\n".join(self._lines).encode())
-        self._store.finish(self._turn.conversation, response, packed)
+    def discard(self) -> None:
+        """Write nothing more."""
+        self.ended = True
+        self._writable = False
+        if self._follower is not None:
+            self._follower.cancel()
 
-    def _came(self, event: ev.Event) -> None:
-        """What is seen as finished is kept."""
+    def _on_event(self, event: ev.Event) -> None:
+        if self.ended:
+            return
         if isinstance(event, ev.OutputItemDone):
-            self._note(self._take())
+            self._note()
+        elif isinstance(event, ev.Terminal):
+            self._finish(event.response)
 
-    async def _follow(self) -> None:
+    async def _follow(self, note_seconds: float) -> None:
         async for _ in self._turn.log.follow():
-            self._note(self._take())
-            await asyncio.sleep(PACE)
+            self._note()
+            await asyncio.sleep(note_seconds)
 
-    def _take(self) -> list[str]:
-        """What came since the last time."""
-        passed, events = time.monotonic() - self._began, self._turn.log.events
-        lines = [f"{passed:.2f} {e.model_dump_json()}" for e in _merged(events[self._seen :])]
+    def _drain(self) -> list[str]:
+        """Lines of the events that came since the last call."""
+        seconds, events = time.monotonic() - self._began, self._turn.log.events
+        lines = [encode_line(seconds, event) for event in merge_deltas(events[self._seen :])]
         self._seen = len(events)
         self._lines += lines
         return lines
 
-    def _note(self, lines: list[str]) -> None:
-        if not self._works or self._turn.log.closed:
-            return  # what has ended is about to be kept whole
-        note = json.dumps({"base": self._base, "events": lines, **self._messages()})
+    def _note(self) -> None:
+        if not self._writable:
+            return
+        note = {"base": self._base, "events": self._drain(), **self._entry_changes()}
         try:
-            self._store.note(self._turn.response.id, note)
+            self._store.note(self._turn.response.id, json.dumps(note))
         except sqlite3.Error:
             log.warning("the journal cannot be written", exc_info=True)
-            self._works = False
+            self._writable = False
 
-    def packed(self) -> bytes:
-        """All events, to be replayed."""
-        return zlib.compress("\n".join(self._lines).encode())
-
-    def _messages(self) -> dict[str, Any]:
-        """What is different from the last note's messages."""
-        now = as_if_ended(self._turn)[self._base :]
-        changed = []
-        for at, entry in enumerate(now):
-            before = self._written[at] if at < len(self._written) else None
+    def _entry_changes(self) -> dict[str, Any]:
+        """Entries that differ from the last note's: index, ids that stay, new ids, role, recipient."""
+        entries = self._turn.pending_entries()[self._base :]
+        changes = []
+        for at, entry in enumerate(entries):
+            before = self._noted[at] if at < len(self._noted) else None
             if entry is not before and entry != before:
-                kept = _alike(before.ids, entry.ids) if before else 0
-                changed.append([at, kept, entry.ids[kept:], entry.role, entry.recipient])
-        self._written = now
-        return {"entries": changed, "count": len(now), "of": self._turn.conversation.vocabulary}
+                same = common_prefix_length(before.ids, entry.ids) if before else 0
+                changes.append([at, same, entry.ids[same:], entry.role, entry.recipient])
+        self._noted = entries
+        vocabulary = self._turn.conversation.vocabulary
+        return {"entries": changes, "count": len(entries), "of": vocabulary}
 
-
-def as_if_ended(turn: Turn) -> list[Entry]:
-    """The conversation's messages if nothing more came: reasoning is dropped then."""
-    talk, pieces = turn.conversation, turn.writing
-    form = turn.runtime.format if turn.prepared else None
-    ending = Conversation("")
-    if form is not None and pieces is not None:
-        spans = list(pieces.spans)
-        if (opened := pieces.open) is not None:
-            start = spans[-1].end if spans else 0
-            spans.append(Span(start, len(pieces.ids), opened, False, ""))
-        ending.add_generated(form, pieces.ids, spans)
-    elif form is not None:
-        for recipient, text in turn.calls.untold("the program ended"):
-            ending.add_result(form, recipient, text)
-    return [entry for entry in (*talk.entries, *ending.entries) if not entry.reasoning]
-
-
-def _merged(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
-    """Deltas of one item that follow each other are one."""
-    held: ev.ReasoningTextDelta | ev.OutputTextDelta | ev.McpCallArgumentsDelta | None = None
-    for event in events:
-        match event:
-            case ev.ReasoningTextDelta() | ev.OutputTextDelta() | ev.McpCallArgumentsDelta():
-                if held is not None and held.item_id == event.item_id:
-                    held = held.model_copy(update={"delta": held.delta + event.delta})
-                    continue
-                before, held = held, event
-            case _:
-                before, held = held, None
-        if before is not None:
-            yield before
-        if held is None:
-            yield event
-    if held is not None:
-        yield held
-
-
-def _alike(before: list[int], now: list[int]) -> int:
-    """So many ids are the same; what is new comes before the last one or two."""
-    for kept in range(len(before), max(len(before) - 4, 0), -1):
-        if now[:kept] == before[:kept]:
-            return kept
-    return 0
-
-
-# --- reading ---
-
-
-@cache
-def _types() -> dict[str, type[ev.Model]]:
-    classes = [one for one in vars(ev).values() if isinstance(one, type)]
-    models = [one for one in classes if issubclass(one, ev.Model) and "type" in one.model_fields]
-    return {str(one.model_fields["type"].default): one for one in models}
-
-
-def unpacked(packed: bytes) -> list[Timed]:
-    """The events of a turn, as they came."""
-    return [_read(line) for line in zlib.decompress(packed).decode().split("\n") if line]
-
-
-def steered(packed: bytes | None) -> tuple[tuple[int, str], ...]:
-    """What the user said in the middle of a turn: after how many items, and the text."""
-    items, found = 0, []
-    for line in zlib.decompress(packed).decode().split("\n") if packed else ():
-        _, _, event = line.partition(" ")
-        if event.startswith('{"type":"response.output_item.added"'):
-            items += 1
-        elif event.startswith('{"type":"agent.steered"'):
-            found.append((items, str(json.loads(event)["text"])))
-    return tuple(found)
-
-
-def _read(line: str) -> Timed:
-    passed, text = line.split(" ", 1)
-    value = json.loads(text)
-    event: Any = _types()[value["type"]].model_validate(value)
-    return float(passed), event
-
-
-# --- after a process that was killed ---
-
-
-def recover(db: sqlite3.Connection) -> None:
-    """Turns that were lost (their status says so) get what their journals have of them."""
-    if db.execute(_LEFT).fetchone() is None:
-        return
-    with db:
-        db.execute("begin immediate")
-        for (name,) in db.execute(_LEFT).fetchall():
-            rows = db.execute("select note from journal where turn = ? order by number", (name,))
-            notes = [json.loads(text) for (text,) in rows]
-            _recover_turn(db, name, [line for note in notes for line in note["events"]])
-            _recover_entries(db, name, notes)
-            db.execute("delete from journal where turn = ?", (name,))
-
-
-_LEFT = "select distinct turn from journal join turns on id = turn where status != 'in_progress'"
-
-
-def _recover_turn(db: sqlite3.Connection, name: str, lines: list[str]) -> None:
-    (text,) = db.execute("select response from turns where id = ?", (name,)).fetchone()
-    items = _items([_read(line)[1] for line in lines])
-    response = ev.Response.model_validate_json(text).model_copy(update={"output": items})
-    packed = zlib.compress("\n".join(lines).encode())
-    db.execute(
-        "update turns set response = ?, events = ? where id = ?",
-        (response.model_dump_json(), packed, name),
-    )
-
-
-def _recover_entries(db: sqlite3.Connection, name: str, notes: Sequence[dict[str, Any]]) -> None:
-    """Unless the conversation went on elsewhere meanwhile."""
-    from agent.store.schema import blob
-
-    talk, start = db.execute(
-        "select conversation, start from turns where id = ?", (name,)
-    ).fetchone()
-    entries: list[tuple[list[int], str | None, str | None]] = []
-    for note in notes:
-        for at, kept, ids, role, recipient in note["entries"]:
-            whole = (entries[at][0][:kept] if at < len(entries) else []) + ids
-            entries[at : at + 1] = [(whole, role, recipient)]
-        del entries[note["count"] :]
-    base, end = notes[0]["base"], notes[-1]
-    later = db.execute(
-        "select count(*) from entries where conversation = ? and position >= ?", (talk, start)
-    ).fetchone()[0]
-    if later or not entries:
-        return
-    db.execute("delete from entries where conversation = ? and position >= ?", (talk, base))
-    db.executemany(
-        "insert into entries values (?,?,?,?,?,?)",
-        [
-            (talk, at, blob(ids), False, role, recipient)
-            for at, (ids, role, recipient) in enumerate(entries, base)
-        ],
-    )
-    db.execute(
-        "update conversations set vocabulary = ?, revision = revision + 1 where id = ?",
-        (end["of"], talk),
-    )
-
-
-def _items(events: Sequence[ev.Event]) -> list[ev.Item]:
-    """Those that were done, and those that were being written, as far as they had come."""
-    items: dict[str, Any] = {}
-    texts: dict[str, str] = {}
-    printed: dict[str, str] = {}
-    for event in events:
-        match event:
-            case ev.OutputItemAdded(item=item) | ev.OutputItemDone(item=item):
-                items[item.id] = item
-            case ev.McpCallArgumentsDone(item_id=key, arguments=text):
-                texts[key] = text
-            case (
-                ev.ReasoningTextDelta(item_id=key, delta=delta)
-                | ev.OutputTextDelta(item_id=key, delta=delta)
-                | ev.McpCallArgumentsDelta(item_id=key, delta=delta)
-            ):
-                texts[key] = texts.get(key, "") + delta
-            case ev.AgentToolOutputDelta(item_id=key, delta=delta):
-                printed[key] = printed.get(key, "") + delta
-            case _:
-                pass
-    done = {event.item.id for event in events if isinstance(event, ev.OutputItemDone)}
-    return [
-        item if key in done else _cut(item, texts.get(key, ""), printed.get(key, ""))
-        for key, item in items.items()
-    ]
-
-
-def _cut(item: Any, text: str, printed: str) -> Any:
-    """``text``: what was written of it. ``printed``: what its tool had said."""
-    match item:
-        case ev.ReasoningItem():
-            parts: Any = [ev.ReasoningText(text=text)]
-            return item.model_copy(update={"content": parts, "status": "incomplete"})
-        case ev.MessageItem():
-            parts = [ev.OutputText(text=text)]
-            return item.model_copy(update={"content": parts, "status": "incomplete"})
-        case ev.McpCallItem():
-            error = ev.McpProtocolError(code=-32603, message=stopped(printed, LOST))
-            arguments = settle(text, False).json
-            return item.model_copy(
-                update={"arguments": arguments, "error": error, "status": "failed"}
+    def _finish(self, response: ev.Response) -> None:
+        if self._follower is not None:
+            self._follower.cancel()
+        self.ended, failure = True, None
+        try:
+            self._store.finish(
+                self._turn.conversation,
+                response,
+                self._packed(),
+                None if self._served is None else self._served(response),
             )
-        case _:
-            return item
+        except sqlite3.Error as error:
+            failure = error
+        self._writable = False
+        self._ended(response.id, failure)
+
+    def _packed(self) -> bytes | None:
+        match self._keep:
+            case "all":
+                self._drain()
+                return pack(self._lines)
+            case "official":
+                return pack_official(self._turn.log.events)
+            case "none":
+                return None

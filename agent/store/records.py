@@ -1,15 +1,19 @@
-"""What the store tells of what it keeps."""
+"""What the store answers with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
+from agent.conversation.conversation import Conversation
 from agent.events import Item, Response
+
+Source = Literal["local", "http"]
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ConversationSummary:
     """A conversation as a list shows it; times in seconds since 1970."""
 
     id: str
@@ -18,24 +22,25 @@ class Summary:
     created: float
     updated: float
     parent: str | None
-    """What it branched from, if that is still there."""
+    """The conversation that it branched from, if that still exists."""
     shared: int
-    """So many entries it did not write itself."""
+    """How many of its entries are the parent's."""
     turns: int
 
 
 @dataclass(frozen=True, slots=True)
-class KeptTurn:
-    """A turn as it was asked and answered; ``start`` is its first entry (None: not known)."""
+class StoredTurn:
+    """A turn of a conversation: the prompt and the response to it."""
 
     prompt: str
     response: Response
     start: int | None
+    """The conversation's entry that it began with; None: not known."""
     steered: tuple[tuple[int, str], ...] = ()
-    """What the user said in its middle: after how many items, and the text."""
+    """What the user wrote in its middle: after how many items, and the text."""
 
-    def said(self) -> Iterator[Item | str]:
-        """The response's items, and between them what the user said meanwhile."""
+    def timeline(self) -> Iterator[Item | str]:
+        """The response's items, and between them what the user wrote meanwhile."""
         steered = list(self.steered)
         for at, item in enumerate(self.response.output):
             while steered and steered[0][0] <= at:
@@ -44,6 +49,31 @@ class KeptTurn:
         yield from (text for _, text in steered)
 
 
-def titled(text: str) -> str:
-    """A title of it: its first line."""
+@dataclass(frozen=True, slots=True)
+class ServedTurn:
+    """A turn that answers a request of ``/v1/responses``, as its next request may need it."""
+
+    response: Response
+    conversation: Conversation
+    """As it was when the turn had ended; a next turn continues a copy."""
+    served: dict[str, Any]
+    """What the endpoint stored with it (JSON)."""
+    events: bytes = b""
+    """The stream of a background response (`event_codec`); empty: not stored."""
+
+
+def title_from(text: str) -> str:
+    """A title for a conversation that begins with this text: its first line, at most 80 characters."""
     return (text.strip().splitlines() or [""])[0].strip()[:80]
+
+
+def prompt_of(inputs: Sequence[dict[str, Any]]) -> str:
+    """The last text of a user among input items of the Responses API; empty where there is none."""
+    for item in reversed(inputs):
+        if item.get("type") == "message" and item.get("role") == "user":
+            content = item.get("content")
+            if isinstance(content, str):
+                return content
+            texts = (part.get("text") for part in content or () if isinstance(part, dict))
+            return "\n".join(text for text in texts if isinstance(text, str))
+    return ""

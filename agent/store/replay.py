@@ -1,4 +1,4 @@
-"""A kept turn, once more: its events at the pace at which they came, or faster."""
+"""Plays a stored turn once more: its events at the pace at which they came, or faster."""
 
 from __future__ import annotations
 
@@ -6,34 +6,78 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from agent import events as ev
-from agent.runtime.hub import Log
-from agent.store.recorder import Timed
-from agent.store.records import KeptTurn
+from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.messages import Message, User
+from agent.store.event_codec import TimedEvent
+from agent.store.records import StoredTurn
+from agent.turn.endings import StopReason
+from agent.turn.log import EventLog
+from agent.turn.response_builder import response_events, terminal_event
 
-PAUSE = 3.0
-"""Seconds that nothing happens for at most: nobody wants to wait for a model's load again."""
+MAX_PAUSE_SECONDS = 3.0
+"""The longest wait between two events: nobody wants to wait for a model's load again."""
+ITEM_SECONDS = 0.5
+"""Seconds between the events of a turn whose events were not stored."""
 
 
-class Replay:
-    """``start()`` it, then read ``log``, as with a turn."""
+class TurnReplay:
+    """A turn being played: ``start()`` it, then read ``log``. It is a `RunningTurn`."""
 
-    def __init__(self, kept: KeptTurn, events: Sequence[Timed], speed: float) -> None:
-        """``events``: as they were kept; without them the items come one after the other."""
-        self.log = Log()
-        events = list(events) or _items(kept.response)
+    source = "replay"
+
+    def __init__(
+        self,
+        turn: StoredTurn,
+        conversation: Conversation,
+        events: Sequence[TimedEvent],
+        speed: float,
+    ) -> None:
+        """``conversation``: the turn's, as it is now. ``events``: as they were stored; without them the
+        items come one after the other. ``speed``: 2 plays twice as fast.
+        """
+        self.log = EventLog()
+        self.response, self.conversation = turn.response, conversation
+        self.prompt: Sequence[Message] = [User(turn.prompt)]
+        self.first_entry = turn.start or 0
+        self.items = turn.response.output
+        events = list(events) or [
+            (at * ITEM_SECONDS, event) for at, event in enumerate(response_events(turn.response))
+        ]
         if not isinstance(events[-1][1], ev.Terminal):  # its process was killed
-            events.append((events[-1][0], _end(kept.response)))
-        self._events = list(paced(events, speed))
+            events.append((events[-1][0], terminal_event(turn.response)))
+        self._events = list(with_delays(events, speed))
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> Replay:
+    def start(self) -> TurnReplay:
+        """Begin to play; needs a running event loop."""
         self._task = asyncio.create_task(self._play())
         return self
 
-    def stop(self) -> None:
-        """The rest comes at once."""
+    async def done(self) -> ev.Response:
+        """Wait until everything is played."""
+        assert self._task is not None, "start() first"
+        await asyncio.shield(self._task)
+        return self.response
+
+    def stop(self, reason: StopReason = "cancelled") -> None:
+        """Append the rest at once."""
         self._stop.set()
+
+    def steer(self, text: str) -> None:
+        """Ignore the message: what was played has read all that it was to read."""
+
+    def queued_steering(self) -> list[str]:
+        """No messages: nothing reads them."""
+        return []
+
+    def take_back_steering(self) -> str | None:
+        """No message: nothing is queued."""
+        return None
+
+    def pending_entries(self) -> list[Entry]:
+        """The conversation's entries: a replay adds none."""
+        return self.conversation.entries
 
     async def _play(self) -> None:
         for wait, event in self._events:
@@ -46,31 +90,11 @@ class Replay:
         self.log.close()
 
 
-def paced(events: Sequence[Timed], speed: float) -> Iterator[Timed]:
-    """Each with the seconds to wait before it; official ones are numbered without gaps."""
+def with_delays(events: Sequence[TimedEvent], speed: float) -> Iterator[TimedEvent]:
+    """Each event with the seconds to wait before it; official ones are numbered without gaps."""
     before, number = 0.0, 0
     for passed, event in events:
-        if isinstance(event, ev.Official):
+        if isinstance(event, ev.OfficialEvent):
             event.sequence_number, number = number, number + 1
-        yield min(passed - before, PAUSE) / speed, event
+        yield min(passed - before, MAX_PAUSE_SECONDS) / speed, event
         before = passed
-
-
-def _items(response: ev.Response) -> list[Timed]:
-    """Of a turn whose events were not kept."""
-    begun = response.model_copy(update={"status": "in_progress", "output": [], "error": None})
-    events: list[ev.Event] = [ev.ResponseCreated(response=begun)]
-    for at, item in enumerate(response.output):
-        events.append(ev.OutputItemAdded(output_index=at, item=item))
-        events.append(ev.OutputItemDone(output_index=at, item=item))
-    return [(at / 2, event) for at, event in enumerate(events)]
-
-
-def _end(response: ev.Response) -> ev.Terminal:
-    match response.status:
-        case "completed":
-            return ev.ResponseCompleted(response=response)
-        case "failed":
-            return ev.ResponseFailed(response=response)
-        case _:
-            return ev.ResponseIncomplete(response=response)

@@ -1,164 +1,171 @@
-"""Responses on disk, in the one store: they survive this process, with the very ids of before."""
+"""Responses of ``/v1/responses`` in the one store: turns that an HTTP client began."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-import os
 import sqlite3
-import time
-from collections.abc import Sequence
-from dataclasses import astuple
-from pathlib import Path
+from itertools import islice
 
-from agent.conversation.conversation import Entry
-from agent.errors import UserError
-from agent.events import Response
-from agent.server.input_items import History, input_items
-from agent.server.schemas import InputItem
-from agent.store.schema import blob, connect, ids_of, mark_lost
-from agent.store.stored_response import Kept
-from agent.turn.call_writers import Approved
+from agent.store.conversations import Store
+from agent.store.records import ServedTurn
+from agent.store.schema import give_back_pages
 
 log = logging.getLogger(__name__)
 
-DAYS, MOST = 30.0, 10_000
-"""How long responses are kept, and how many; the oldest go first."""
-DAY = 24 * 60 * 60
+MAX_DAYS, MAX_RESPONSES = 30.0, 10_000
+"""How long responses are stored, and how many; the oldest go first."""
+MAX_RESPONSE_BYTES = 1 << 30
+"""Bytes of all responses with their requests; a file that is smaller is not looked into."""
+MIN_GROWTH_FRACTION = 8
+"""The file grows by an eighth of that before the bytes are counted again, which reads all of them."""
+MAX_AGED_FRACTION = 4
+"""At most a quarter of the responses is deleted for its age at once: clocks go wrong."""
+SECONDS_PER_DAY = 24 * 60 * 60
+_IDS = "select turns.id, conversation"
+_BYTES = (
+    "sum(length(prompt) + length(response) + length(served) + length(coalesce(events, '')))"
+    " over (order by turns.created desc, turns.rowid desc) as bytes"
+)
+"""Bytes of a response and all later ones (characters of its texts, so a little less)."""
+_PRUNABLE = (
+    "from turns join conversations c on c.id = conversation"
+    " where served is not null and c.source = 'http' and status != 'in_progress'"
+)
 
 
-class Archive:
-    """By response id. A response is written when it begins, and again when it ends."""
+class ResponseStore:
+    """The responses of a `Store` by their ids. Conversations that a person continued are not pruned."""
 
-    def __init__(self, path: Path, *, days: float = DAYS, most: int = MOST) -> None:
-        """Open it; what is too old goes. Raises UserError."""
-        self._days, self._most = days, most
-        try:
-            self._db = connect(path)
-            # Each commit survives the end of this process; one of the power may cost the latest.
-            self._db.execute("pragma synchronous = normal")
-            mark_lost(self._db, "responses")
-            self.prune()
-        except (OSError, ValueError, sqlite3.Error) as error:
-            raise UserError(f"The store {path} cannot be used: {error}.") from error
+    def __init__(
+        self,
+        store: Store,
+        *,
+        days: float = MAX_DAYS,
+        max_responses: int = MAX_RESPONSES,
+        max_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> None:
+        """Removes what is too old. Raises sqlite3.Error."""
+        self.store = store
+        self._db: sqlite3.Connection = store.db
+        self._days, self._max_responses, self._max_bytes = days, max_responses, max_bytes
+        self._counted_at_bytes = 0
+        """Bytes of the file when its responses were last counted."""
+        self.prune()
 
-    def close(self) -> None:
-        self._db.close()
+    def find(self, response_id: str) -> ServedTurn | None:
+        """A response with its conversation as it was when the response had ended."""
+        return self.store.served_turn(response_id)
 
-    def keep(self, kept: Kept) -> None:
-        """Write it, in the place of what was written of it before. Raises sqlite3.Error."""
-        response, known = kept.response, kept.history
-        told = {
-            "instructions": known.instructions,
-            "calls": known.calls,
-            "unanswered": known.unanswered,
-            "listed": sorted(known.listed),
-            "asked": [astuple(one) for one in known.asked.values()],
-        }
+    def response_with(self, item_id: str) -> str | None:
+        """The id of the response that has an output item."""
+        row = self._db.execute("select turn from turn_items where item = ?", (item_id,)).fetchone()
+        return str(row[0]) if row else None
+
+    def delete(self, response_id: str) -> bool:
+        """Delete a response; False if there is none. Its text is in no part of the file afterwards,
+        except for what later responses of the conversation have in their prompt."""
         with self._db:
             self._db.execute("begin immediate")
-            self._db.execute("delete from responses where id = ?", (response.id,))
-            self._db.execute(
-                "insert into responses values (?,?,?,?,?,?,?,?,?,?,?)",
-                (response.id, kept.conversation, kept.vocabulary, response.status,
-                 response.model_dump_json(), json.dumps(told), json.dumps(kept.inputs),
-                 kept.request_bytes, kept.events, os.getpid(), time.time()),
-            )  # fmt: skip
-            self._db.executemany(
-                "insert into response_messages values (?,?,?,?,?,?)",
-                [
-                    (response.id, at, self._message(entry.ids), entry.reasoning, entry.role,
-                     entry.recipient)
-                    for at, entry in enumerate(kept.entries)
-                ],
-            )  # fmt: skip
-            self._db.executemany(
-                "insert or replace into response_items values (?,?)",
-                [(item, response.id) for item in kept.items],
+            deleted = self._delete(
+                "select id, conversation from turns where id = ? and served is not null",
+                (response_id,),
             )
-
-    def _message(self, ids: Sequence[int]) -> int:
-        """The number under which these ids are kept."""
-        spelled = blob(list(ids))
-        digest = hashlib.sha256(spelled).digest()
-        found = self._db.execute("select number from messages where digest = ?", (digest,))
-        if (row := found.fetchone()) is not None:
-            return int(row[0])
-        made = self._db.execute(
-            "insert into messages (digest, ids) values (?,?)", (digest, spelled)
-        )
-        assert made.lastrowid is not None
-        return made.lastrowid
-
-    def find(self, response_id: str) -> Kept | None:
-        row = self._db.execute(
-            "select conversation, vocabulary, response, known, inputs, request_bytes, events"
-            " from responses where id = ?",
-            (response_id,),
-        ).fetchone()
-        if row is None:
-            return None
-        response, told = Response.model_validate_json(row[2]), json.loads(row[3])
-        entries = self._db.execute(
-            "select ids, reasoning, role, recipient from response_messages"
-            " join messages on number = message where response = ? order by position",
-            (response_id,),
-        )
-        return Kept(
-            response,
-            tuple(
-                Entry(ids_of(ids), bool(reasoning), None, role, recipient)
-                for ids, reasoning, role, recipient in entries
-            ),
-            History(
-                [],
-                told["instructions"],
-                told["calls"],
-                set(told["listed"]),
-                {one[0]: Approved(*one) for one in told["asked"]},
-                unanswered=told.get("unanswered", {}),
-            ),
-            input_items(response.output),
-            tuple(json.loads(row[4])),
-            row[5],
-            row[0],
-            row[1],
-            row[6],
-        )
-
-    def item(self, item_id: str) -> InputItem | None:
-        """The item that a reference means."""
-        row = self._db.execute(
-            "select response from response_items where item = ?", (item_id,)
-        ).fetchone()
-        kept = self.find(row[0]) if row else None
-        return kept.items.get(item_id) if kept else None
-
-    def forget(self, response_id: str) -> bool:
-        """Whether it was there; nothing of it can be read in the file afterwards."""
-        with self._db:
-            self._db.execute("begin immediate")
-            gone = self._db.execute("delete from responses where id = ?", (response_id,)).rowcount
-            self._sweep()
-        self._db.execute("pragma wal_checkpoint(truncate)")
-        return gone > 0
+        give_back_pages(self._db)
+        return deleted > 0
 
     def prune(self) -> None:
-        """What is too old, or one too many, goes."""
+        """Delete responses that are too old, too many or too large. Raises sqlite3.Error.
+
+        A quarter is deleted for its age at most, by a clock that cannot jump (`StoreClock`).
+        """
+        oldest = self.store.tree.clock.confirmed() - self._days * SECONDS_PER_DAY
+        self._prune(
+            "too old to store",
+            f"{_IDS} {_PRUNABLE} and turns.created < ? order by turns.created"
+            " limit 1 + (select count(*) from turns where served is not null) / ?",
+            (oldest, MAX_AGED_FRACTION),
+        )
+        self._prune(
+            "too many to store",
+            f"{_IDS} {_PRUNABLE} and turns.id in (select id from turns where served is not null"
+            " order by created desc, rowid desc limit -1 offset ?)",
+            (self._max_responses,),
+        )
+        self.prune_bytes()
+
+    def prune_bytes(self) -> None:
+        """Delete the oldest responses where all take too many bytes; logs a failure.
+
+        Cheap until the file has grown; then a margin is deleted too, so that it is rarely needed.
+        """
+        try:
+            self._prune_bytes(self._max_bytes // MIN_GROWTH_FRACTION)
+        except sqlite3.Error as error:
+            log.warning("stored responses that take too much space are not deleted: %s", error)
+
+    def _prune_bytes(self, margin: int) -> None:
+        size = self._used_bytes()
+        if size <= self._max_bytes or size < self._counted_at_bytes + margin:
+            return
+        self._prune(
+            "too large to store",
+            f"select id, conversation from ({_IDS}, {_BYTES} {_PRUNABLE}) where bytes > ?",
+            (self._max_bytes - margin,),
+        )
+        self._counted_at_bytes = self._used_bytes()
+
+    def _used_bytes(self) -> int:
+        names = ("page_count", "freelist_count", "page_size")
+        count, free, size = (self._db.execute(f"pragma {name}").fetchone()[0] for name in names)
+        return int((count - free) * size)
+
+    def _prune(self, reason: str, query: str, values: tuple[object, ...]) -> None:
         with self._db:
             self._db.execute("begin immediate")
-            gone = self._db.execute(
-                "delete from responses where status != 'in_progress' and (created < ? or id in"
-                " (select id from responses order by created desc, rowid desc limit -1 offset ?))",
-                (time.time() - self._days * DAY, self._most),
-            ).rowcount
-            self._sweep()
-        if gone:
-            log.info("%d responses were too old or too many to keep", gone)
+            deleted = self._delete(query, values)
+        if deleted:
+            log.warning("%d stored responses are deleted: they were %s", deleted, reason)
+            give_back_pages(self._db)
 
-    def _sweep(self) -> None:
+    def _delete(self, query: str, values: tuple[object, ...]) -> int:
+        """Delete the turns that a query names, and what no other turn needs then."""
+        rows = self._db.execute(query, values).fetchall()
+        self._db.executemany("delete from turns where id = ?", [(name,) for name, _ in rows])
+        for conversation in {conversation for _, conversation in rows}:
+            self._trim(conversation)
+        if rows:
+            self.store.tree.collect_messages()
+        return len(rows)
+
+    def _trim(self, conversation: str) -> None:
+        """Delete the entries behind a conversation's last turn; all of it where no turn is left."""
+        turns, upto, running = self._db.execute(
+            "select count(*), max(coalesce(upto, 0)), sum(status = 'in_progress') from turns"
+            " where conversation = ?",
+            (conversation,),
+        ).fetchone()
+        (shared,) = self._db.execute(
+            "select max(shared) from conversations where parent = ?", (conversation,)
+        ).fetchone()
+        if not turns:
+            self._db.execute("update conversations set hidden = 1 where id = ?", (conversation,))
+            self.store.tree.collect_deleted(conversation)
+            return
+        if not running:
+            lasting = (
+                at
+                for at, entry in enumerate(self.store.tree.entries(conversation))
+                if not entry.reasoning
+            )
+            end = next(islice(lasting, upto, None), None)
+            if end is not None:
+                self._db.execute(
+                    "delete from entries where conversation = ? and position >= ?",
+                    (conversation, max(end, shared or 0)),
+                )
         self._db.execute(
-            "delete from messages where not exists"
-            " (select 1 from response_messages where message = number)"
+            "update conversations set title = coalesce((select prompt from turns"
+            " where conversation = ?1 order by created, rowid), '') where id = ?1"
+            " and source = 'http'",
+            (conversation,),
         )

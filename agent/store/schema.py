@@ -1,21 +1,40 @@
 """The store's tables, and how a file that an earlier version wrote becomes one of this version.
 
-``pragma user_version`` counts the steps that a file has taken.
+A conversation has turns and entries (messages, as the token ids that the model saw or wrote). A
+response of ``/v1/responses`` is a turn like one of the app: either side can continue its conversation.
+``pragma user_version`` counts the migration steps that a file has taken.
+
+=================  ====================================================================================
+conversations      one row each; ``parent``/``shared``: a branch and how many entries its parent gives
+turns              one response each; entries from ``start`` up to ``upto`` are its own
+entries            a conversation's messages by position; their ids are in ``messages``
+messages           ids by their SHA-256, so that conversations with the same messages share them
+pending_entries    reasoning that a response's next one still needs, as its call waits for a client
+turn_items         output items by id, for item references of the Responses API
+compactions        what stands in the prompt for the oldest entries; ``shortened``: for long results
+journal            notes of turns that run (`recorder.py`)
+=================  ====================================================================================
 """
 
 from __future__ import annotations
 
-import json
-import os
+import logging
 import sqlite3
 from array import array
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from agent.events import ResponseError
+from agent.store import reserve
+from agent.store.damage import NewerStoreError
 from tools import private_files
 
-FIRST = """
+log = logging.getLogger(__name__)
+
+MAX_VACUUM_PAGES = 20_000
+"""Pages of 4 KiB that one deletion gives back at most; the next one gives back more."""
+
+FIRST_TABLES = """
 create table if not exists conversations (
     id text primary key, title text not null, model text not null, vocabulary text,
     created real not null, updated real not null
@@ -34,7 +53,7 @@ create index if not exists turns_of on turns(conversation, created);
 """
 """The tables of the first version, which counted no steps."""
 
-BRANCHES = """
+BRANCH_TABLES = """
 alter table conversations add column parent text references conversations(id);
 alter table conversations add column shared integer not null default 0;
 alter table conversations add column revision integer not null default 0;
@@ -56,7 +75,7 @@ create table shortened (
 """A branch has its own entries from ``shared`` on; those before are its parent's. ``start`` is the
 entry that a turn began with. ``hidden``: deleted, but a branch still needs its beginning."""
 
-RESPONSES = """
+RESPONSE_TABLES = """
 create table responses (
     id text primary key, conversation text not null, vocabulary text, status text not null,
     response text not null, known text not null, inputs text not null,
@@ -75,9 +94,35 @@ create table response_items (
 ) without rowid;
 create index items_of on response_items(response);
 """
-"""Responses of the endpoint. A message's ids are kept once, however many responses go on from it."""
+"""Responses of the endpoint. A message's ids are stored once, however many responses contain it."""
 
-JOURNAL = """
+RESPONSES_AS_TURNS = """
+alter table conversations add column source text not null default 'local';
+create index turns_by_age on turns(created);
+alter table turns add column upto integer;
+alter table turns add column revision integer;
+alter table turns add column served text;
+create table shared_entries (
+    conversation text not null references conversations(id) on delete cascade,
+    position integer not null, message integer not null references messages(number),
+    reasoning integer not null, role text, recipient text, primary key (conversation, position)
+) without rowid;
+create table pending_entries (
+    turn text not null references turns(id) on delete cascade, position integer not null,
+    message integer not null references messages(number), role text,
+    primary key (turn, position)
+) without rowid;
+create table turn_items (
+    item text primary key, turn text not null references turns(id) on delete cascade
+) without rowid;
+create index items_of_turn on turn_items(turn)
+"""
+"""Responses of the endpoint become turns. ``source``: who began the conversation, 'local' or 'http'.
+``upto``: entries of the conversation, reasoning aside, once the turn had ended; ``revision``: that of
+the conversation then.
+``served``: what the endpoint needs of a response's request, as JSON; null: a turn of a person here."""
+
+JOURNAL_TABLES = """
 create table journal (
     number integer primary key, turn text not null references turns(id) on delete cascade,
     note text not null
@@ -85,19 +130,31 @@ create table journal (
 create index journal_of on journal(turn);
 alter table turns add column events blob
 """
-"""What is known of turns that run (`journal.py`), and the events of those that have ended."""
+"""What is known of turns that run (`recorder.py`), and the events of those that have ended."""
 
-CLOCK = 60.0
-"""Seconds by which the clock may have been set meanwhile."""
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open or create the store's file. Raises OSError, sqlite3.Error, ValueError (too new)."""
-    private_files.folder(path.parent)
+    """Open or create the store's file. Raises OSError, sqlite3.Error, NewerStoreError."""
+    private_files.make_folder(path.parent)
     path.touch(mode=0o600)
+    try:
+        db = _open(path)
+    except sqlite3.Error as error:
+        if not (reserve.is_disk_full(error) and reserve.release(path)):
+            raise
+        db = _open(path)
+    reserve.hold(db, path)
+    return db
+
+
+def _open(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=10, isolation_level=None)
+    db.text_factory = partial(str, encoding="utf-8", errors="replace")  # of damaged rows too
+    if not path.stat().st_size:  # later it would change nothing, and write
+        db.execute("pragma auto_vacuum = incremental")
     db.execute("pragma journal_mode = wal")
     db.execute("pragma foreign_keys = on")
     db.execute("pragma secure_delete = on")
@@ -105,56 +162,42 @@ def connect(path: Path) -> sqlite3.Connection:
     return db
 
 
-def mark_lost(db: sqlite3.Connection, table: str) -> None:
-    """What ran in a process that is gone has failed. ``table``: of turns or of responses."""
-    rows = db.execute(
-        f"select id, response, pid, created from {table} where status = 'in_progress'"
-    )
-    error = ResponseError(code="server_error", message="The process ended during this turn.")
-    for name, text, pid, created in rows.fetchall():
-        # Our own id is that of a process before us: this one opens the store before its turns.
-        if pid == os.getpid() or not _alive(pid, created):
-            lost = json.loads(text) | {"status": "failed", "error": error.model_dump()}
-            db.execute(
-                f"update {table} set status = 'failed', response = ? where id = ?",
-                (json.dumps(lost), name),
-            )
-
-
-def _alive(pid: int, since: float) -> bool:
-    """A process of this id lives, and did so then (seconds since 1970): ids are given again."""
-    import psutil
-
+def give_back_pages(db: sqlite3.Connection) -> None:
+    """Shorten the file by free pages, and empty the log, which still has what was deleted."""
     try:
-        began: float = psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
-    return began <= since + CLOCK
+        free = db.execute("pragma freelist_count").fetchone()[0] - reserve.RESERVED_PAGES
+        if free > 0:
+            count = min(free, MAX_VACUUM_PAGES)
+            db.executescript(f"pragma incremental_vacuum({count})")  # execute() frees one page
+        db.execute("pragma wal_checkpoint(truncate)")
+    except sqlite3.Error as error:
+        log.warning("what was deleted still takes space: %s", error)
 
 
-def blob(ids: list[int]) -> bytes:
-    """Token ids as they are kept."""
+def ids_to_blob(ids: list[int]) -> bytes:
+    """Token ids as the tables hold them: 32-bit integers, little-endian on all supported machines."""
     return array("i", ids).tobytes()
 
 
-def ids_of(kept: bytes) -> list[int]:
-    return list(array("i", kept))
+def ids_from_blob(blob: bytes) -> list[int]:
+    """Read back what `ids_to_blob` made."""
+    return list(array("i", blob))
 
 
 def upgrade(db: sqlite3.Connection) -> None:
-    """Take the steps that are missing, all or none. Raises sqlite3.Error, ValueError (too new)."""
-    if _version(db) == len(STEPS):
+    """Take the steps that are missing, all or none. Raises sqlite3.Error, NewerStoreError."""
+    if _version(db) == len(MIGRATION_STEPS):
         return
     with db:
         db.execute("begin immediate")
         done = _version(db)  # another process may have been faster
-        if done > len(STEPS):
-            raise ValueError("a newer version of this program wrote it")
-        for step in STEPS[done:]:
+        if done > len(MIGRATION_STEPS):
+            raise NewerStoreError("a newer version of this program wrote it")
+        if done < 0:
+            raise ValueError(f"there is no version {done} of its tables")
+        for step in MIGRATION_STEPS[done:]:
             step(db)
-        db.execute(f"pragma user_version = {len(STEPS)}")
+        db.execute(f"pragma user_version = {len(MIGRATION_STEPS)}")
 
 
 def _version(db: sqlite3.Connection) -> int:
@@ -162,13 +205,13 @@ def _version(db: sqlite3.Connection) -> int:
     return version
 
 
-def _first(db: sqlite3.Connection) -> None:
-    _run(db, FIRST)
+def _first_version(db: sqlite3.Connection) -> None:
+    _execute_all(db, FIRST_TABLES)
 
 
 def _branches(db: sqlite3.Connection) -> None:
-    """Who wrote an entry and where a turn began was not written down: the ids of Harmony tell it."""
-    _run(db, BRANCHES)
+    """Add branches. The ids of Harmony tell who wrote an entry and where a turn began."""
+    _execute_all(db, BRANCH_TABLES)
     rows = db.execute("select id from conversations where vocabulary = 'o200k_harmony'")
     for (conversation,) in rows.fetchall():
         entries = db.execute(
@@ -192,18 +235,27 @@ def _branches(db: sqlite3.Connection) -> None:
 
 
 def _responses(db: sqlite3.Connection) -> None:
-    _run(db, RESPONSES)
+    _execute_all(db, RESPONSE_TABLES)
 
 
 def _journal(db: sqlite3.Connection) -> None:
-    _run(db, JOURNAL)
+    _execute_all(db, JOURNAL_TABLES)
 
 
-def _run(db: sqlite3.Connection, statements: str) -> None:
+def _responses_as_turns(db: sqlite3.Connection) -> None:
+    from agent.store.merge_responses import merge_responses  # here: most files have taken this step
+
+    _execute_all(db, RESPONSES_AS_TURNS)
+    merge_responses(db)
+
+
+def _execute_all(db: sqlite3.Connection, statements: str) -> None:
     """Within the transaction (``executescript`` would end it)."""
     for statement in statements.split(";"):
         if statement.strip():
             db.execute(statement)
 
 
-STEPS: list[Callable[[sqlite3.Connection], None]] = [_first, _branches, _responses, _journal]
+MIGRATION_STEPS: list[Callable[[sqlite3.Connection], None]] = [
+    _first_version, _branches, _responses, _journal, _responses_as_turns,
+]  # fmt: skip

@@ -1,1 +1,1 @@
-"""The embedded demonstration model: its file, its expander and (with torch) its training."""
+"""The embedded demonstration model: its packed core, and its expansion into a GGUF."""

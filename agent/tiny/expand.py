@@ -1,7 +1,7 @@
-"""The embedded model's file: the shipped core, expanded once into an ordinary GGUF.
+"""Expands the shipped core of the embedded model into an ordinary GGUF, once.
 
 The core holds the layers and the trained rows. The rest, the rows of 200,000 other tokens and the
-tokenizer, follows from the vocabulary and is worked out on the user's machine.
+tokenizer, follows from the vocabulary and is computed on the user's machine.
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ import numpy.typing as npt
 from tools import private_files
 
 CORE = Path(__file__).with_name("core.xz")
+"""The shipped core: shape and tensors, see `write_core`."""
 Progress = Callable[[int, int], None]
-HEAD = 1 << 16
-"""So many bytes at either end of the file are hashed by the cheap check."""
-STAMP = 1_600_000_000_000_000_000
-"""The file's modification time, ns: another one tells that somebody changed it."""
+"""Called with the per cent that are done, and 100."""
+HASHED_END_BYTES = 1 << 16
+"""Bytes at either end of the file that the cheap check hashes."""
+FILE_MTIME_NS = 1_600_000_000_000_000_000
+"""Modification time of the file, ns; another one shows that somebody changed it."""
 
 
 def write_core(path: Path, shape: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> None:
-    """Packs shape and tensors, deterministically."""
+    """Pack shape and tensors into a file, deterministically.
+
+    Layout before compression (xz): 4 bytes length of the header, little-endian; the header, JSON of
+    the shape and of each tensor's name, dtype and shape; the tensors' bytes in that order.
+    """
     index = []
     body = io.BytesIO()
     for name, data in tensors.items():
@@ -44,7 +50,7 @@ def write_core(path: Path, shape: dict[str, Any], tensors: dict[str, npt.NDArray
 
 
 def read_core(packed: bytes) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Shape and tensors of a packed core."""
+    """Unpack shape and tensors of a core that `write_core` wrote."""
     raw = lzma.decompress(packed)
     size = int.from_bytes(raw[:4], "little")
     head = json.loads(raw[4 : 4 + size])
@@ -58,46 +64,50 @@ def read_core(packed: bytes) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]
     return head["shape"], tensors
 
 
-def _ends(path: Path) -> str:
-    """A hash of the file's size, beginning and end: what a cheap check can afford."""
+def _hash_ends(path: Path) -> str:
+    """Hash the file's size, beginning and end: all of it would take too long at every start."""
     size = path.stat().st_size
     with path.open("rb") as file:
         digest = hashlib.sha256(str(size).encode())
-        digest.update(file.read(HEAD))
-        file.seek(max(0, size - HEAD))
-        digest.update(file.read(HEAD))
+        digest.update(file.read(HASHED_END_BYTES))
+        file.seek(max(0, size - HASHED_END_BYTES))
+        digest.update(file.read(HASHED_END_BYTES))
     return digest.hexdigest()
 
 
-def _sound(path: Path, record: Path) -> bool:
-    """Whether the file is the one that was written and recorded."""
+def _matches_record(path: Path, record: Path) -> bool:
+    """Whether the file is the one that the record beside it describes."""
     try:
-        noted = json.loads(record.read_text())
+        record_fields = json.loads(record.read_text())
         return bool(
-            path.stat().st_size == noted["size"]
-            and path.stat().st_mtime_ns == noted["mtime_ns"]
-            and _ends(path) == noted["ends"]
+            path.stat().st_size == record_fields["size"]
+            and path.stat().st_mtime_ns == record_fields["mtime_ns"]
+            and _hash_ends(path) == record_fields["ends"]
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def ensure(cache: Path, progress: Progress | None = None) -> Path:
-    """The model's GGUF below `cache`, made now if it is not there or not whole.
+def ensure(
+    cache: Path,
+    progress: Progress | None = None,
+    write: Callable[[Path, bytes, Progress], None] | None = None,
+) -> Path:
+    """Return the model's GGUF below ``cache``; it is written now if it is missing or damaged.
 
-    `progress(done, total)` counts per cent. A later call costs two file reads. Two callers at once
-    both end up with the same bytes: each writes a file of its own and renames it. `OSError` when
-    the cache cannot be written, with the folder's name.
+    A later call costs two file reads. Two callers at once both end up with the same bytes: each
+    writes a file of its own and renames it. ``write``: expands a packed core into a file. Raises
+    OSError, which names the folder, when the cache cannot be written.
     """
     packed = CORE.read_bytes()
     path = cache / f"tiny-{hashlib.sha256(packed).hexdigest()[:12]}.gguf"
     record = path.with_suffix(".json")
-    if _sound(path, record):
+    if _matches_record(path, record):
         return path
-    tell = progress or (lambda done, total: None)
-    tell(0, 100)
+    report = progress or (lambda done, total: None)
+    report(0, 100)
     try:
-        private_files.folder(cache)
+        private_files.make_folder(cache)
         handle, name = tempfile.mkstemp(prefix=path.stem, suffix=".partial", dir=cache)
     except OSError as error:
         raise OSError(
@@ -106,15 +116,15 @@ def ensure(cache: Path, progress: Progress | None = None) -> Path:
     os.close(handle)
     partial = Path(name)
     try:
-        _write(partial, packed, tell)
-        tell(90, 100)
+        (write or write_gguf)(partial, packed, report)
+        report(90, 100)
         with partial.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        ends = _ends(partial)
+        ends = _hash_ends(partial)
         # One stamp for all: of two callers at once, either's record fits either's file.
-        os.utime(partial, ns=(STAMP, STAMP))
+        os.utime(partial, ns=(FILE_MTIME_NS, FILE_MTIME_NS))
         status = partial.stat()
-        noted = {
+        record_fields = {
             "sha256": digest,
             "size": status.st_size,
             "ends": ends,
@@ -122,7 +132,7 @@ def ensure(cache: Path, progress: Progress | None = None) -> Path:
         }
         partial.replace(path)
         note = partial.with_suffix(".note")
-        note.write_text(json.dumps(noted))
+        note.write_text(json.dumps(record_fields))
         note.replace(record)
     except OSError as error:
         raise OSError(
@@ -130,13 +140,14 @@ def ensure(cache: Path, progress: Progress | None = None) -> Path:
         ) from error
     finally:
         partial.unlink(missing_ok=True)
-    tell(100, 100)
+    report(100, 100)
     return path
 
 
-def _write(path: Path, packed: bytes, tell: Progress) -> None:
+def write_gguf(path: Path, packed: bytes, report: Progress) -> None:
+    """Expand a packed core into a GGUF at ``path``."""
     from agent.tiny import gguf  # numpy-heavy and slow to import: only when needed
 
     shape, tensors = read_core(packed)
-    tell(5, 100)
-    gguf.write(path, shape, tensors, lambda percent: tell(percent, 100))
+    report(5, 100)
+    gguf.write(path, shape, tensors, lambda percent: report(percent, 100))

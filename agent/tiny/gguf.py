@@ -1,4 +1,4 @@
-"""The GGUF that the core expands into: metadata, tokenizer and tensors of gpt-oss.
+"""Writes the GGUF that the core expands into: metadata, tokenizer and tensors of gpt-oss.
 
 Everything here is a pure function of the core and the vocabulary, so that the file is the same
 on every machine.
@@ -15,28 +15,30 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from agent.tiny import rows, vocabulary
+from agent.tiny import embedding_rows, vocabulary
 
 Array = npt.NDArray[Any]
-CONTEXT = 131_072
-BLOCK = 32
-Q4_BYTES = 18
+CONTEXT_TOKENS = 131_072
+"""Context length in the metadata, that of gpt-oss."""
+BLOCK_SIZE = 32
+"""Values of a Q4_0 or Q8_0 block that share one step (ggml)."""
+Q4_BLOCK_BYTES = 18
 """A Q4_0 block: float16 step, then 16 bytes of nibbles (value + 8)."""
 
 
 def pack_q4(levels: npt.NDArray[np.int8], steps: npt.NDArray[np.float16]) -> npt.NDArray[np.uint8]:
     """Q4_0 bytes, (rows, blocks·18), from levels -8 … 7 (rows, dims) and steps (rows, blocks)."""
     count, dims = levels.shape
-    nibbles = (levels.reshape(count, dims // BLOCK, 2, BLOCK // 2) + 8).astype(np.uint8)
-    out = np.empty((count, dims // BLOCK, Q4_BYTES), dtype=np.uint8)
+    nibbles = (levels.reshape(count, dims // BLOCK_SIZE, 2, BLOCK_SIZE // 2) + 8).astype(np.uint8)
+    out = np.empty((count, dims // BLOCK_SIZE, Q4_BLOCK_BYTES), dtype=np.uint8)
     out[:, :, :2] = steps[:, :, None].view(np.uint8)
     out[:, :, 2:] = nibbles[:, :, 0] | (nibbles[:, :, 1] << 4)
     return out.reshape(count, -1)
 
 
 def quantise_q4(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Rows as Q4_0 with levels -7 … 7, as the training saw them."""
-    blocks = x.reshape(len(x), -1, BLOCK)
+    """Quantise rows to Q4_0 with levels -7 … 7, as the training saw them."""
+    blocks = x.reshape(len(x), -1, BLOCK_SIZE)
     steps = (np.abs(blocks).max(axis=2) / 7).astype(np.float16)
     divisor = np.maximum(steps.astype(np.float32), 1e-7)[:, :, None]
     levels = np.clip(np.round(blocks / divisor), -7, 7).astype(np.int8)
@@ -44,19 +46,25 @@ def quantise_q4(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 
 
 def table_q4(signs: npt.NDArray[np.uint8], output: bool) -> npt.NDArray[np.uint8]:
-    """The structured rows of the whole vocabulary as Q4_0, exactly: every value is ± one step·7."""
+    """Pack the structured rows of the whole vocabulary as Q4_0.
+
+    Exact, since every value is ± 7 steps. ``output``: the output rows, which are rolled and scaled.
+    """
     count = len(signs)
-    blocks, kinds = rows.DIM // BLOCK, rows.IDENTITY // BLOCK
-    scale = rows.OUTPUT_SCALE if output else 1.0
+    blocks, kinds = (
+        embedding_rows.EMBEDDING_DIMS // BLOCK_SIZE,
+        embedding_rows.IDENTITY_DIMS // BLOCK_SIZE,
+    )
+    scale = embedding_rows.OUTPUT_SCALE if output else 1.0
     steps = np.zeros(blocks, dtype=np.float32)
     steps[:kinds] = scale / 7
-    steps[rows.CORE // BLOCK : kinds] *= rows.FLAG_AMPLITUDE
-    nibbles = np.full((count, rows.DIM), 8, dtype=np.uint8)
-    np.multiply(signs, 14, out=nibbles[:, : rows.IDENTITY])
-    nibbles[:, : rows.IDENTITY] += 1
-    shift = rows.ROLL // BLOCK if output else 0
-    halves = nibbles.reshape(count, blocks, 2, BLOCK // 2)
-    out = np.empty((count, blocks, Q4_BYTES), dtype=np.uint8)
+    steps[embedding_rows.LETTER_DIMS // BLOCK_SIZE : kinds] *= embedding_rows.FLAG_AMPLITUDE
+    nibbles = np.full((count, embedding_rows.EMBEDDING_DIMS), 8, dtype=np.uint8)
+    np.multiply(signs, 14, out=nibbles[:, : embedding_rows.IDENTITY_DIMS])
+    nibbles[:, : embedding_rows.IDENTITY_DIMS] += 1
+    shift = embedding_rows.OUTPUT_ROLL_DIMS // BLOCK_SIZE if output else 0
+    halves = nibbles.reshape(count, blocks, 2, BLOCK_SIZE // 2)
+    out = np.empty((count, blocks, Q4_BLOCK_BYTES), dtype=np.uint8)
     for block in range(blocks):
         target = (block + shift) % blocks
         out[:, target, :2] = np.frombuffer(
@@ -68,7 +76,7 @@ def table_q4(signs: npt.NDArray[np.uint8], output: bool) -> npt.NDArray[np.uint8
 
 
 def quantise_q8(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Rows of the last axis as Q8_0 bytes."""
+    """Quantise the last axis to Q8_0 bytes."""
     packed: npt.NDArray[np.uint8] = gguf.quants.quantize(x, gguf.GGMLQuantizationType.Q8_0)
     return packed
 
@@ -77,7 +85,7 @@ def quantise_q8(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 
 
 def _byte_letters() -> list[str]:
-    """GPT-2's printable stand-ins for the 256 bytes."""
+    """GPT-2's printable stand-ins for the 256 bytes (`bytes_to_unicode` in openai/gpt-2 encoder.py)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {}
     extra = 0
@@ -90,16 +98,17 @@ def _byte_letters() -> list[str]:
     return [letters[b] for b in range(256)]
 
 
-SPLITS = Path(__file__).with_name("splits.xz")
+MERGE_SPLITS = Path(__file__).with_name("splits.xz")
+"""The packed result of `compute_merge_splits`."""
 
 
-def splits() -> bytes:
-    """For every ordinary token the length of the left half of its last merge; 0 for none."""
-    return lzma.decompress(SPLITS.read_bytes())
+def merge_splits() -> bytes:
+    """Byte length of the left half of every ordinary token's last merge; 0: it has none."""
+    return lzma.decompress(MERGE_SPLITS.read_bytes())
 
 
-def find_splits() -> bytes:
-    """What SPLITS holds, worked out from the ranks (it takes seconds: so the file)."""
+def compute_merge_splits() -> bytes:
+    """Compute `merge_splits` from the ranks; it takes seconds, so the result is shipped."""
     tokens = vocabulary.tokens()
     rank = {token: index for index, token in enumerate(tokens)}
     get, far = rank.get, len(rank)
@@ -110,9 +119,9 @@ def find_splits() -> bytes:
         while len(parts) > 2:
             best, at = far, -1
             for i in range(len(parts) - 1):
-                found = get(parts[i] + parts[i + 1], far)
-                if found < best:
-                    best, at = found, i
+                merged = get(parts[i] + parts[i + 1], far)
+                if merged < best:
+                    best, at = merged, i
             if best >= index:
                 break
             parts[at : at + 2] = [parts[at] + parts[at + 1]]
@@ -121,16 +130,18 @@ def find_splits() -> bytes:
     return bytes(out)
 
 
-def letters(token: bytes, table: list[str]) -> str:
+def spell_token(token: bytes, table: list[str]) -> str:
+    """Spell a token's bytes in GPT-2's stand-ins."""
     return "".join([table[b] for b in token])
 
 
-def tokenizer(writer: gguf.GGUFWriter) -> None:
+def add_tokenizer(writer: gguf.GGUFWriter) -> None:
+    """Write o200k_harmony's tokens, types and merges into the metadata."""
     table = _byte_letters()
-    names = [letters(t, table) for t in vocabulary.tokens()]
-    pairs = [f"{n[:at]} {n[at:]}" for n, at in zip(names, splits(), strict=True) if at]
-    types = [gguf.TokenType.NORMAL] * vocabulary.ORDINARY
-    for token in range(vocabulary.ORDINARY, vocabulary.SIZE):
+    names = [spell_token(t, table) for t in vocabulary.tokens()]
+    pairs = [f"{n[:at]} {n[at:]}" for n, at in zip(names, merge_splits(), strict=True) if at]
+    types = [gguf.TokenType.NORMAL] * vocabulary.ORDINARY_TOKENS
+    for token in range(vocabulary.ORDINARY_TOKENS, vocabulary.VOCABULARY_SIZE):
         names.append(vocabulary.special_name(token))
         types.append(gguf.TokenType.CONTROL)
     writer.add_tokenizer_model("gpt2")
@@ -144,11 +155,12 @@ def tokenizer(writer: gguf.GGUFWriter) -> None:
     writer.add_add_bos_token(False)
 
 
-def metadata(writer: gguf.GGUFWriter, shape: dict[str, Any]) -> None:
+def add_metadata(writer: gguf.GGUFWriter, shape: dict[str, Any]) -> None:
+    """Write the model's name and hyperparameters into the metadata."""
     writer.add_name("agent tiny")
     writer.add_description("The embedded demonstration model; not made for real use.")
     writer.add_block_count(shape["layers"])
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(CONTEXT_TOKENS)
     writer.add_embedding_length(shape["dim"])
     writer.add_feed_forward_length(shape["expert_dim"])
     writer.add_expert_feed_forward_length(shape["expert_dim"])
@@ -164,23 +176,23 @@ def metadata(writer: gguf.GGUFWriter, shape: dict[str, Any]) -> None:
     writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
     writer.add_rope_scaling_factor(shape["rope_factor"])
     writer.add_rope_scaling_orig_ctx_len(shape["rope_original"])
-    writer.add_vocab_size(vocabulary.SIZE)
+    writer.add_vocab_size(vocabulary.VOCABULARY_SIZE)
 
 
 def write(
-    path: Path, shape: dict[str, Any], tensors: dict[str, Array], tell: Callable[[int], None]
+    path: Path, shape: dict[str, Any], tensors: dict[str, Array], on_percent: Callable[[int], None]
 ) -> None:
-    """Writes the file. `tensors` are the core's: layers, and the trained rows under `rows.*`.
+    """Write the file. ``tensors`` are the core's: layers, and the trained rows under ``rows.*``.
 
-    `tell` hears how much is done, in per cent.
+    ``on_percent`` is called with the per cent that are done.
     """
     writer = gguf.GGUFWriter(path, "gpt-oss")
-    metadata(writer, shape)
-    tokenizer(writer)
-    tell(35)
+    add_metadata(writer, shape)
+    add_tokenizer(writer)
+    on_percent(35)
     q4 = gguf.GGMLQuantizationType.Q4_0
-    signs = rows.bits()
-    tell(60)
+    signs = embedding_rows.bits()
+    on_percent(60)
     for name, key, output in (("token_embd", "in", False), ("output", "out", True)):
         data = table_q4(signs, output)
         data[tensors["rows.ids"]] = tensors[f"rows.{key}"]
@@ -192,7 +204,7 @@ def write(
             writer.add_tensor(name, data, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
         else:
             writer.add_tensor(name, data)
-    tell(70)
+    on_percent(70)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

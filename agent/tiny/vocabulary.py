@@ -1,4 +1,4 @@
-"""The o200k_base vocabulary that the embedded model and openai-harmony share.
+"""Unpacks o200k_base, the vocabulary that the embedded model and openai-harmony share.
 
 The ranks are data of OpenAI's tiktoken (MIT licence), shipped packed beside this module.
 """
@@ -13,9 +13,9 @@ from pathlib import Path
 
 PACKED = Path(__file__).with_name("o200k_base.tiktoken.xz")
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-ORDINARY = 199_998
-"""Ids 0 … 199,997 are byte strings of the ranks; the specials follow."""
-SIZE = 201_088
+ORDINARY_TOKENS = 199_998
+"""Number of ordinary tokens: ids 0 … 199,997 are byte strings of the ranks; specials follow."""
+VOCABULARY_SIZE = 201_088
 """Tokens of o200k_harmony, specials and reserved ids included."""
 
 SPECIALS = {
@@ -33,7 +33,7 @@ SPECIALS = {
 
 
 def ranks() -> bytes:
-    """The unpacked `o200k_base.tiktoken` file: one `base64 rank` a line.
+    """Return the unpacked `o200k_base.tiktoken` file: one `base64 rank` a line.
 
     Raises `ValueError` when the packed file is not the one that belongs here.
     """
@@ -45,12 +45,12 @@ def ranks() -> bytes:
 
 @cache
 def tokens() -> tuple[bytes, ...]:
-    """The byte string of every ordinary token, by id."""
+    """Return the byte string of every ordinary token, by id."""
     return tuple(base64.b64decode(line.split()[0]) for line in ranks().splitlines())
 
 
 def special_name(token: int) -> str:
-    """The spelling of a token from 199,998 on; unnamed ids are `<|reserved_N|>`."""
+    """Spell a special token, from id 199,998 on; unnamed ids are `<|reserved_N|>`."""
     for name, known in SPECIALS.items():
         if known == token:
             return name

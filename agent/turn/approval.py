@@ -1,83 +1,126 @@
-"""What a tool call asks of whoever drives the turn: may it run, and what its server wants to know."""
+"""The questions of a tool call: whether it may run, and what its server asks of person or model.
+
+Every question is an event, and so is its answer. A server may ask the person (MCP elicitation) and have
+the model write something (MCP sampling); both are "Client Features" of the specification,
+https://modelcontextprotocol.io/specification.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from agent import events as ev
-from agent.conversation.conversation import Assistant, Conversation, Message, User
-from tools.mcp.client_requests import Elicitation, Elicited, Sampled, Sampling
+from agent.conversation.messages import Assistant, Message, User
+from agent.turn.call_writers import CallWriter
+from agent.turn.context import TurnContext
+from agent.turn.exposure import conversation_exposure
+from agent.turn.options import TurnOptions
+from tools.builtin.base import ExtraPermission, Permitting
+from tools.config.servers import ServerConfig
+from tools.mcp.client_requests import (
+    ElicitationRequest,
+    ElicitationResult,
+    SamplingRequest,
+    SamplingResult,
+)
+from tools.policy.approvals import ASK_REASON, NO_EXPOSURE
+from tools.policy.taint import Exposure
 from tools.types import Tool
 
-if TYPE_CHECKING:
-    from agent.turn.call_writers import Writer
-    from agent.turn.loop import Turn
-
-MAX_SAMPLED = 2000
-"""Tokens that a server may have the model write at a time, reasoning included."""
-MAX_SAMPLINGS = 10
-"""In one call."""
-SAMPLING = "sampling"
-"""Under this name, beside its tools, a server's wish to use the model is approved."""
+MAX_SAMPLING_TOKENS = 2000
+"""Tokens that a server may have the model write in one go, reasoning included."""
+MAX_SAMPLINGS_PER_CALL = 10
+"""How often one call may have the model write."""
+SAMPLING_TOOL_NAME = "sampling"
+"""Policy and person approve a server's use of the model as a tool of this name."""
 
 
-class Asking:
-    """Of one call. Every question is an event, and so is its answer."""
+class ApprovalGate:
+    """Asks for one call, of the policy and of the person."""
 
-    def __init__(self, turn: Turn, writer: Writer) -> None:
-        self._turn, self._item = turn, writer.id
+    def __init__(self, context: TurnContext, writer: CallWriter) -> None:
+        self._context, self._item = context, writer.id
         self._samplings = 0
 
-    async def refused(self, tool: Tool, arguments: str, *, sampling: bool = False) -> str | None:
-        """Why the call may not run; None: it may. ``arguments``: JSON, as a person should see it."""
-        turn, policy = self._turn, self._turn.runtime.policy
-        preview = turn.host.preview
-        config = turn.host.config(tool.server)
+    async def refusal(self, tool: Tool, arguments: str, *, sampling: bool = False) -> str | None:
+        """Why the call may not run; None: it may.
+
+        ``arguments``: JSON, as a person should see it. ``sampling``: the use of the model is asked for.
+        """
+        context, policy = self._context, self._context.policy
+        preview = context.host.preview
+        config = context.host.server_config(tool.server)
         if config is None:
             return "its server is gone"
-        # Being allowed to run does not include the use of the model.
-        verdict = policy.decide(tool, config, named=sampling)
+        values, tool_rule = json.loads(arguments), tool.name
+        # Being allowed to run does not include the use of the model. In a thread: it reads files.
+        verdict = await asyncio.to_thread(
+            policy.decide,
+            tool, config, values, by_name_only=sampling, exposure=self._exposure(tool),
+        )  # fmt: skip
+        extra = None if sampling else _extra_permission(config, tool, values)
+        if extra is not None and verdict.decision != "deny":
+            own = policy.decide(replace(tool, name=extra.name), config, by_name_only=True)
+            if own.decision != "allow":
+                # Without rules: the answer counts for this call only.
+                verdict = replace(own, reason=extra.reason, diff=verdict.diff, rules=())
+                tool_rule = extra.name
         if verdict.decision == "allow":
-            policy.note(tool, arguments, "allowed", "policy", why=verdict.why)
+            policy.log_decision(tool, arguments, "allowed", "policy", why=verdict.reason)
             return None
         if verdict.decision == "deny":
-            policy.note(tool, arguments, "refused", "policy", why=verdict.why)
-            return verdict.why
-        turn.emit(
+            policy.log_decision(tool, arguments, "refused", "policy", why=verdict.reason)
+            return verdict.reason
+        context.emit(
             ev.AgentApprovalRequested(
                 item_id=self._item,
                 server=tool.server,
                 tool=tool.name,
                 arguments=arguments,
-                reason=verdict.why,
-                preview=None if sampling else await preview(tool, json.loads(arguments)),
+                reason=verdict.reason,
+                preview=None if sampling else await preview(tool, values),
                 diff=verdict.diff,
+                rules=None if verdict.rules is None else list(verdict.rules),
             )
         )
-        approver = turn.options.approver
+        approver = context.options.approver
         if approver is None:
-            policy.note(tool, arguments, "refused", "nobody", why=verdict.why)
+            policy.log_decision(tool, arguments, "refused", "nobody", why=verdict.reason)
             self._resolved("refused", "policy: nobody to ask; --approve allows it")
-            name = config.hand.short if config.hand else config.name
-            return f"nobody is there to approve it (--approve {name}.{tool.name} allows it)"
-        answer = await turn.until_stopped(approver(tool, arguments))
+            name = config.builtin.alias if config.builtin else config.name
+            why = "" if verdict.reason == ASK_REASON else f"{verdict.reason}; "
+            return f"{why}nobody is there to approve it (--approve {name}.{tool_rule} allows it)"
+        answer = await context.until_stopped(approver(tool, arguments))
         try:
-            policy.answered(tool, config, answer, arguments, "person")
+            policy.record_answer(tool, config, answer, arguments, "person", rules=verdict.rules)
         except OSError as error:
             message = f"This approval counts until you leave; it cannot be kept: {error.strerror}."
-            turn.emit(ev.AgentNotice(level="warning", message=message))
+            context.emit(ev.AgentNotice(level="warning", message=message))
         if answer:
-            self._resolved("approved", "person", scope=answer.choice)
+            scope = "once" if verdict.rules == () else answer.choice
+            self._resolved("approved", "person", scope=scope)
             return None
         self._resolved("refused", "person", reason=answer.reason or None)
         return f"by the user: {answer.reason}" if answer.reason else "by the user"
 
+    def _exposure(self, tool: Tool) -> Exposure:
+        """What the conversation has read, as far as that matters for a call of this tool."""
+        if "sends" not in tool.labels:
+            return NO_EXPOSURE
+        context = self._context
+        functions = {context.format.canonical_name(f.model_name) for f in context.options.functions}
+        return conversation_exposure(
+            context.conversation, context.format, context.host,
+            instructions=context.options.instructions or "", client_functions=functions,
+        )  # fmt: skip
+
     def _resolved(
         self, decision: str, by: str, *, scope: str | None = None, reason: str | None = None
     ) -> None:
-        self._turn.emit(
+        self._context.emit(
             ev.AgentApprovalResolved.model_validate(
                 {
                     "item_id": self._item,
@@ -89,10 +132,10 @@ class Asking:
             )
         )
 
-    async def elicit(self, question: Elicitation) -> Elicited:
-        """The person's answer; declined where nobody is there."""
-        turn = self._turn
-        turn.emit(
+    async def elicit(self, question: ElicitationRequest) -> ElicitationResult:
+        """The person's answer to a server's question; declined where nobody can answer."""
+        context = self._context
+        context.emit(
             ev.AgentElicitationRequested(
                 item_id=self._item,
                 server=question.server,
@@ -101,58 +144,57 @@ class Asking:
                 url=question.url,
             )
         )
-        answerer, by = turn.options.answerer, "person"
-        answer = Elicited("cancel")
+        answerer, by = context.options.answerer, "person"
+        answer = ElicitationResult("cancel")
         try:
             if answerer is None:
-                answer, by = Elicited("decline"), "policy: nobody to ask"
+                answer, by = ElicitationResult("decline"), "policy: nobody to ask"
             else:
-                answer = await turn.until_stopped(answerer(question))
+                answer = await context.until_stopped(answerer(question))
         finally:
-            turn.emit(ev.AgentElicitationResolved(item_id=self._item, action=answer.action, by=by))
+            context.emit(
+                ev.AgentElicitationResolved(item_id=self._item, action=answer.action, by=by)
+            )
         return answer
 
-    async def sample(self, wanted: Sampling) -> Sampled | None:
-        """What the model writes for a server, in a conversation of its own; None: refused."""
-        from agent.turn.loop import Turn
-        from agent.turn.options import Options
-        from agent.turn.output import new_id
-
+    async def sample(self, request: SamplingRequest) -> SamplingResult | None:
+        """Let the model write for a server, in a conversation of its own; None: that was refused."""
         self._samplings += 1
-        tool = Tool(wanted.server, SAMPLING, "Have this model write something.", {})
-        shown = {
-            "messages": [f"{role}: {text}" for role, text in wanted.messages],
-            "system": wanted.system,
-            "max_tokens": wanted.max_tokens,
+        tool = Tool(request.server, SAMPLING_TOOL_NAME, "Have this model write something.", {})
+        fields = {
+            "messages": [f"{role}: {text}" for role, text in request.messages],
+            "system": request.system_prompt,
+            "max_tokens": request.max_tokens,
         }
-        asked = json.dumps(shown, ensure_ascii=False)
-        if self._samplings > MAX_SAMPLINGS or await self.refused(tool, asked, sampling=True):
+        preview = json.dumps(fields, ensure_ascii=False)
+        if self._samplings > MAX_SAMPLINGS_PER_CALL or await self.refusal(
+            tool, preview, sampling=True
+        ):
             return None
-        outer = self._turn
-        history: list[Message] = [
-            User(text) if role == "user" else Assistant(text) for role, text in wanted.messages
+        messages: list[Message] = [
+            User(text) if role == "user" else Assistant(text) for role, text in request.messages
         ]
-        sampling = outer.options.sampling
-        if wanted.temperature is not None:
-            sampling = replace(sampling, temperature=min(max(0.0, wanted.temperature), 2.0))
-        options = Options(
-            instructions=wanted.system,
+        sampling = self._context.options.sampling
+        if request.temperature is not None:
+            sampling = replace(sampling, temperature=min(max(0.0, request.temperature), 2.0))
+        options = TurnOptions(
+            instructions=request.system_prompt,
             effort="low",
             sampling=sampling,
-            max_output_tokens=min(wanted.max_tokens, MAX_SAMPLED),
+            max_output_tokens=min(request.max_tokens, MAX_SAMPLING_TOKENS),
             tools=(),
         )
-        turn = Turn(
-            outer.runtime, Conversation(new_id("conv")), history, options, source="sampling"
-        )
-        turn.start()
-        try:
-            response = await outer.until_stopped(turn.done())
-        finally:
-            turn.stop()
-            outer.measures.went_aside(turn.measures.usage)
+        response = await self._context.run_child(messages, options)
         if response.status not in ("completed", "incomplete"):
             return None
-        said = (item for item in response.output if isinstance(item, ev.MessageItem))
-        text = "".join(part.text for item in said for part in item.content)
-        return Sampled(text, outer.runtime.model.name, cut=response.status == "incomplete")
+        items = (item for item in response.output if isinstance(item, ev.MessageItem))
+        text = "".join(part.text for item in items for part in item.content)
+        return SamplingResult(text, response.model, truncated=response.status == "incomplete")
+
+
+def _extra_permission(
+    config: ServerConfig, tool: Tool, arguments: dict[str, Any]
+) -> ExtraPermission | None:
+    if not isinstance(config.builtin, Permitting):
+        return None
+    return config.builtin.extra_permission(tool.name, arguments)

@@ -1,56 +1,31 @@
-"""Calls as the items of OpenAI's own tools, for requests that have those: code_interpreter,
-web_search, and an MCP server's calls that wait for approval.
+"""The writers of tool calls: each kind of call becomes the item that its client knows.
 
-Each takes what an MCP call's writer takes (`items.McpCallWriter`) and shows it in its own way.
+Calls that the client runs are ``function_call`` and ``custom_tool_call`` items; they end the turn.
+Calls that this process runs are ``mcp_call`` items, or, where the request has OpenAI's hosted tools,
+``code_interpreter_call`` and ``web_search_call`` items; all their writers implement `CallWriter`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
+from pydantic_core import from_json
+
 from agent import events as ev
-from agent.turn.output import McpCallWriter, Output, new_id
+from agent.turn.output import ItemWriter, Output
+from agent.util.ids import new_id
+from tools.types import Tool
 
-INTERRUPTED = -32002
-"""The code of a call that was cut off."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hosted:
-    """Which of OpenAI's tools a request has, that hands of ours stand for."""
-
-    code: bool = False
-    search: bool = False
-    sources: bool = False
-    """A web_search_call shows what a search found."""
-    held: frozenset[tuple[str, str]] = frozenset()
-    """Servers' tools whose calls wait for the client's word."""
-
-    def shows_code(self, server: str, raw_recipient: str | None) -> bool:
-        """Only what is sent to `python` itself: that is OpenAI's tool, the others are the server's."""
-        return self.code and server == "code_interpreter" and raw_recipient == "python"
-
-    def shows_search(self, server: str) -> bool:
-        return self.search and server == "browser"
+INTERRUPTED_CODE = -32002
+"""JSON-RPC error code of a call that was cut off."""
 
 
-@dataclass(frozen=True, slots=True)
-class Approved:
-    """A call that waited, and may run now."""
-
-    request: str
-    """The id of the mcp_approval_request."""
-    server: str
-    name: str
-    arguments: str
-
-
-class Writer(Protocol):
-    """A call that this process runs: its arguments, then completed or failed, once."""
+class CallWriter(Protocol):
+    """Writes a call that this process runs: its arguments, then either ``completed`` or ``failed``."""
 
     id: str
     server: str
@@ -58,39 +33,190 @@ class Writer(Protocol):
     arguments: str
 
     def delta(self, text: str) -> None:
-        """More of the arguments, as JSON."""
+        """Add to the arguments, a JSON text."""
         ...
 
-    def arguments_done(self, arguments: str) -> None: ...
-
-    def begins(self) -> None:
-        """It is run now; not every call is."""
+    def arguments_done(self, arguments: str) -> None:
+        """End the arguments; ``arguments``: all of them, as valid JSON."""
         ...
 
-    def completed(self, output: str) -> None: ...
+    def running(self) -> None:
+        """The call runs now; not every call gets that far."""
+        ...
 
-    def failed(self, error: ev.McpError) -> None: ...
+    def completed(self, output: str) -> None:
+        """End the item with the tool's result."""
+        ...
+
+    def failed(self, error: ev.McpError) -> None:
+        """End the item with an error."""
+        ...
 
 
-class CodeWriter:
-    """Code streams as itself; what the model wrote as JSON is shown once it is whole."""
+class FunctionCallWriter(ItemWriter):
+    """Writes a call of a function that the client runs."""
+
+    def __init__(self, output: Output, name: str, namespace: str | None = None) -> None:
+        self.name, self.namespace, self.call_id = name, namespace, new_id("call")
+        super().__init__(output, self._item(new_id("fc"), "", "in_progress"))
+
+    def _item(self, item_id: str, arguments: str, status: ev.ItemStatus) -> ev.FunctionCallItem:
+        return ev.FunctionCallItem(
+            id=item_id,
+            call_id=self.call_id,
+            name=self.name,
+            namespace=self.namespace,
+            arguments=arguments,
+            status=status,
+        )
+
+    def delta(self, text: str) -> None:
+        """Add to the arguments."""
+        self._output.emit(
+            ev.FunctionCallArgumentsDelta(item_id=self.id, output_index=self._index, delta=text)
+        )
+
+    def close(self, arguments: str, complete: bool) -> None:
+        """End the item; ``arguments``: all of them, as valid JSON."""
+        self._output.emit(
+            ev.FunctionCallArgumentsDone(
+                item_id=self.id, output_index=self._index, name=self.name, arguments=arguments
+            )
+        )
+        status: ev.ItemStatus = "completed" if complete else "incomplete"
+        self.close_item(self._item(self.id, arguments, status))
+
+
+class CustomCallWriter(ItemWriter):
+    """Writes a call of a client's custom tool, whose input is a text."""
+
+    def __init__(
+        self, output: Output, name: str, namespace: str | None = None, *, may_wrap: bool = True
+    ) -> None:
+        """``may_wrap``: no grammar constrains the text, so the model may wrap it in JSON."""
+        self.name, self.namespace, self.call_id = name, namespace, new_id("call")
+        self._may_wrap, self._buffer = may_wrap, ""
+        super().__init__(output, self._item(new_id("ctc"), ""))
+
+    def _item(self, item_id: str, text: str) -> ev.CustomToolCallItem:
+        return ev.CustomToolCallItem(
+            id=item_id,
+            call_id=self.call_id,
+            name=self.name,
+            namespace=self.namespace,
+            input=text,
+        )
+
+    def delta(self, text: str) -> None:
+        """Add to the input; a beginning that may be JSON waits until the whole input is there."""
+        self._buffer += text
+        if not self._may_wrap or self._buffer.lstrip()[:1] not in ("", "{"):
+            self._send(self._buffer)
+            self._may_wrap, self._buffer = False, ""
+
+    def _send(self, text: str) -> None:
+        if text:
+            self._output.emit(ev.CustomToolCallInputDelta(**self.at, delta=text))
+
+    def close(self, text: str) -> None:
+        """End the item; ``text``: the whole input."""
+        if self._may_wrap:
+            text = _unwrap_input(text)
+            self._send(text)
+        self._output.emit(ev.CustomToolCallInputDone(**self.at, input=text))
+        self.close_item(self._item(self.id, text))
+
+
+def _unwrap_input(text: str) -> str:
+    """The text of ``{"input": text}``; any other text as it is."""
+    try:
+        value = from_json(text)  # refuses what no event could carry: half a surrogate pair
+    except ValueError:
+        return text
+    match value:
+        case {"input": str(inner), **rest} if not rest:
+            return inner
+        case _:
+            return text
+
+
+class McpCallWriter(ItemWriter):
+    """Writes an ``mcp_call`` item."""
+
+    def __init__(
+        self, output: Output, server: str, name: str, *, approval_request_id: str | None = None
+    ) -> None:
+        """``approval_request_id``: the mcp_approval_request by which the client approved the call."""
+        super().__init__(output, ev.McpCallItem(id=new_id("mcp"), server_label=server, name=name))
+        self.server, self.name, self.arguments = server, name, ""
+        self._approval_request_id = approval_request_id
+        output.emit(ev.McpCallInProgress(**self.at))
+
+    def delta(self, text: str) -> None:
+        """Add to the arguments."""
+        self._output.emit(
+            ev.McpCallArgumentsDelta(item_id=self.id, output_index=self._index, delta=text)
+        )
+
+    def arguments_done(self, arguments: str) -> None:
+        """End the arguments."""
+        self.arguments = arguments
+        self._output.emit(ev.McpCallArgumentsDone(**self.at, arguments=arguments))
+
+    def running(self) -> None:
+        """Emit nothing: an mcp_call is in progress from its first event on."""
+
+    def completed(self, output: str) -> None:
+        """End the item with the tool's result."""
+        self._output.emit(ev.McpCallCompleted(**self.at))
+        self._close("completed", output=output)
+
+    def failed(self, error: ev.McpError) -> None:
+        """End the item with an error."""
+        self._output.emit(ev.McpCallFailed(**self.at))
+        self._close("failed", error=error)
+
+    def _close(
+        self,
+        status: Literal["completed", "failed"],
+        output: str | None = None,
+        error: ev.McpError | None = None,
+    ) -> None:
+        self.close_item(
+            ev.McpCallItem(
+                id=self.id,
+                server_label=self.server,
+                name=self.name,
+                arguments=self.arguments,
+                output=output,
+                error=error,
+                approval_request_id=self._approval_request_id,
+                status=status,
+            )
+        )
+
+
+class CodeWriter(ItemWriter):
+    """Writes a ``code_interpreter_call`` item.
+
+    Code that the model writes as such streams; code inside JSON arguments is shown once it is complete.
+    """
 
     def __init__(self, output: Output, name: str, container: str) -> None:
-        """``container``: whose variables the code sees."""
-        self._output, self._container = output, container
+        """``container``: id of the Python session that the code runs in."""
         self.server, self.name, self.arguments = "code_interpreter", name, "{}"
-        self.id, self._code = new_id("ci"), ""
-        self._index = output.open(self._item("in_progress"))
-        self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
-        output.emit(ev.CodeInterpreterCallInProgress(**self._at))
+        self._container, self._code = container, ""
+        super().__init__(output, self._item(new_id("ci"), "in_progress"))
+        output.emit(ev.CodeInterpreterCallInProgress(**self.at))
 
     def _item(
         self,
+        item_id: str,
         status: Literal["in_progress", "completed", "incomplete", "failed"],
         logs: str | None = None,
     ) -> ev.CodeInterpreterCallItem:
         return ev.CodeInterpreterCallItem(
-            id=self.id,
+            id=item_id,
             container_id=self._container,
             code=self._code,
             outputs=None if logs is None else [{"type": "logs", "logs": logs}],
@@ -98,141 +224,188 @@ class CodeWriter:
         )
 
     def delta(self, text: str) -> None:
-        """What is JSON says nothing yet."""
+        """Ignore the JSON of the arguments."""
 
-    def code(self, text: str) -> None:
+    def code_delta(self, text: str) -> None:
+        """Add to the code."""
         self._code += text
-        self._output.emit(ev.CodeInterpreterCallCodeDelta(**self._at, delta=text))
+        self._output.emit(ev.CodeInterpreterCallCodeDelta(**self.at, delta=text))
 
     def arguments_done(self, arguments: str) -> None:
+        """End the code."""
         self.arguments = arguments
         code = json.loads(arguments).get("code")
         if not self._code and isinstance(code, str) and code:
-            self.code(code)
-        self._output.emit(ev.CodeInterpreterCallCodeDone(**self._at, code=self._code))
+            self.code_delta(code)
+        self._output.emit(ev.CodeInterpreterCallCodeDone(**self.at, code=self._code))
 
-    def begins(self) -> None:
-        self._output.emit(ev.CodeInterpreterCallInterpreting(**self._at))
+    def running(self) -> None:
+        """The code runs now."""
+        self._output.emit(ev.CodeInterpreterCallInterpreting(**self.at))
 
     def completed(self, output: str) -> None:
-        self._output.emit(ev.CodeInterpreterCallCompleted(**self._at))
-        self._output.close(self._index, self._item("completed", output))
+        """End the item; ``output`` becomes its logs."""
+        self._output.emit(ev.CodeInterpreterCallCompleted(**self.at))
+        self.close_item(self._item(self.id, "completed", output))
 
     def failed(self, error: ev.McpError) -> None:
+        """End the item; an error that the code itself raised counts as completed, with its logs."""
         match error:
             case ev.McpToolExecutionError(content=blocks):  # it ran, and says so itself
                 self.completed("\n".join(str(block.get("text", "")) for block in blocks))
             case ev.McpProtocolError(code=code, message=message):
                 status: Literal["incomplete", "failed"] = (
-                    "incomplete" if code == INTERRUPTED else "failed"
+                    "incomplete" if code == INTERRUPTED_CODE else "failed"
                 )
-                self._output.close(self._index, self._item(status, message))
+                self.close_item(self._item(self.id, status, message))
             case ev.HttpError(message=message):
-                self._output.close(self._index, self._item("failed", message))
+                self.close_item(self._item(self.id, "failed", message))
 
 
-_CURSOR = re.compile(r"\[(\d{1,9})\] ")
-_RESULT = re.compile(r"^L(\d{1,9}): 【\d+†", re.MULTILINE)
-"""How a page of the browser begins, and the lines of a search's page that name what was found."""
+_PAGE_CURSOR = re.compile(r"\[(\d{1,9})\] ")
+"""How a page of the browser begins."""
+_RESULT_LINE = re.compile(r"^L(\d{1,9}): 【\d+†", re.MULTILINE)
+"""The lines of a search's page that link a result."""
 
 
 class SearchWriter:
-    """The item opens once it is known what is looked for."""
+    """Writes a ``web_search_call`` item, which opens once the arguments are complete."""
 
-    def __init__(self, output: Output, name: str, *, sources: bool = False) -> None:
-        """``sources``: what a search found is shown."""
+    def __init__(self, output: Output, name: str, *, include_sources: bool = False) -> None:
+        """``include_sources``: list the URLs that a search found."""
         self._output, self.server, self.name = output, "browser", name
-        self.id, self.arguments, self._sources = new_id("ws"), "{}", sources
+        self.id, self.arguments = new_id("ws"), "{}"
+        self._include_sources = include_sources
+        self._action: dict[str, Any] = {}
+        self._writer: ItemWriter | None = None
 
     def delta(self, text: str) -> None:
-        """Nothing is shown of it."""
+        """Ignore the arguments until they are complete."""
 
     def arguments_done(self, arguments: str) -> None:
+        """Open the item with the action that the arguments describe."""
         self.arguments = arguments
-        self._action = self._done(json.loads(arguments))
-        self._index = self._output.open(ev.WebSearchCallItem(id=self.id, action=self._action))
-        self._at: dict[str, Any] = {"item_id": self.id, "output_index": self._index}
-        self._output.emit(ev.WebSearchCallInProgress(**self._at))
+        self._action = self._describe(json.loads(arguments))
+        item = ev.WebSearchCallItem(id=self.id, action=self._action)
+        self._writer = ItemWriter(self._output, item)
+        self._output.emit(ev.WebSearchCallInProgress(**self._writer.at))
 
-    def begins(self) -> None:
-        self._output.emit(ev.WebSearchCallSearching(**self._at))
+    def running(self) -> None:
+        """The search, or the page's load, runs now."""
+        self._output.emit(ev.WebSearchCallSearching(**self._opened().at))
+
+    def _opened(self) -> ItemWriter:
+        assert self._writer is not None, "arguments_done opens the item"
+        return self._writer
 
     def _url(self, cursor: object, line: int = 0) -> str | None:
-        source = self._output.source
-        page = source(cursor, line) if source is not None and isinstance(cursor, int) else None
-        return page.url if page is not None else None
+        find_source = self._output.find_source
+        if find_source is None or not isinstance(cursor, int):
+            return None
+        source = find_source(cursor, line)
+        return source.url if source is not None else None
 
-    def _done(self, asked: dict[str, Any]) -> dict[str, Any]:
-        url = self._url(asked.get("cursor"))
+    def _describe(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The item's action."""
+        url = self._url(arguments.get("cursor"))
         match self.name:
             case "search":
-                query = str(asked.get("query", ""))
+                query = str(arguments.get("query", ""))
                 return {"type": "search", "query": query, "queries": [query]}
             case "find":
-                pattern = str(asked.get("pattern", ""))
+                pattern = str(arguments.get("pattern", ""))
                 return {"type": "find_in_page", "pattern": pattern, "url": url or ""}
             case _:
-                given = asked.get("id")
-                if isinstance(given, str) and urlsplit(given).scheme in ("http", "https"):
-                    url = given
+                target = arguments.get("id")
+                if isinstance(target, str) and urlsplit(target).scheme in ("http", "https"):
+                    url = target
                 return {"type": "open_page", "url": url}
 
     def completed(self, output: str) -> None:
-        if shown := _CURSOR.match(output):
-            self._found(int(shown[1]), output)
-        self._output.emit(ev.WebSearchCallCompleted(**self._at))
+        """End the item; ``output``: the page that the browser shows now."""
+        if page := _PAGE_CURSOR.match(output):
+            self._add_urls(int(page[1]), output)
+        self._output.emit(ev.WebSearchCallCompleted(**self._opened().at))
         self._close("completed")
 
-    def _found(self, cursor: int, output: str) -> None:
-        """What the page that is shown now tells of: where it lies, or what a search found."""
+    def _add_urls(self, cursor: int, output: str) -> None:
+        """Add the URL of the page, or those of a search's results, to the action."""
         if self._action["type"] != "search":
             self._action |= {"url": self._url(cursor) or self._action["url"]}
-        elif self._sources:
-            lines = (int(line) for line in _RESULT.findall(output))
-            found = dict.fromkeys(url for line in lines if (url := self._url(cursor, line)))
-            self._action |= {"sources": [{"type": "url", "url": url} for url in found]}
+        elif self._include_sources:
+            lines = (int(line) for line in _RESULT_LINE.findall(output))
+            urls = dict.fromkeys(url for line in lines if (url := self._url(cursor, line)))
+            self._action |= {"sources": [{"type": "url", "url": url} for url in urls]}
 
     def failed(self, error: ev.McpError) -> None:
+        """End the item as failed; it has no field for the error."""
         self._close("failed")
 
     def _close(self, status: Literal["completed", "failed"]) -> None:
         item = ev.WebSearchCallItem(id=self.id, action=self._action, status=status)
-        self._output.close(self._index, item)
+        self._opened().close_item(item)
 
 
-class HeldWriter:
-    """Nothing is shown before it is known whether the client is asked."""
+class ApprovalRequestWriter:
+    """Writes an ``mcp_approval_request`` item, or the ``mcp_call`` of a call that cannot run anyway."""
 
     def __init__(self, output: Output, server: str, name: str) -> None:
         self._output, self.server, self.name = output, server, name
-        self.id, self.arguments, self.asked = new_id("mcpr"), "{}", False
+        self.id, self.arguments = new_id("mcpr"), "{}"
+        self.approval_requested = False
+        """The client is asked; the response ends with the request."""
         self._call: McpCallWriter | None = None
 
     def delta(self, text: str) -> None:
-        """Nothing is shown of it."""
+        """Ignore the arguments until they are complete."""
 
-    def ask(self, arguments: str) -> None:
-        """The response will end with the question; the next request answers it."""
-        self.asked, self.arguments = True, arguments
+    def request_approval(self, arguments: str) -> None:
+        """Write the approval request; the client's next request answers it."""
+        self.approval_requested, self.arguments = True, arguments
         item = ev.McpApprovalRequestItem(
             id=self.id, server_label=self.server, name=self.name, arguments=arguments
         )
         self._output.close(self._output.open(item), item)
 
     def arguments_done(self, arguments: str) -> None:
-        """It is not asked: the call fails by itself."""
+        """Open an mcp_call instead: the call fails without anybody being asked."""
         self.arguments = arguments
         self._call = McpCallWriter(self._output, self.server, self.name)
         self._call.delta(arguments)
         self._call.arguments_done(arguments)
 
-    def begins(self) -> None:
-        """It has begun when it is shown."""
+    def running(self) -> None:
+        """Emit nothing: an mcp_call is in progress from its first event on."""
 
     def completed(self, output: str) -> None:
-        assert self._call is not None
-        self._call.completed(output)
+        """End the mcp_call with the tool's result."""
+        self._opened().completed(output)
 
     def failed(self, error: ev.McpError) -> None:
-        assert self._call is not None
-        self._call.failed(error)
+        """End the mcp_call with an error."""
+        self._opened().failed(error)
+
+    def _opened(self) -> McpCallWriter:
+        assert self._call is not None, "arguments_done opens the call"
+        return self._call
+
+
+def write_tool_list(
+    output: Output, server: str, tools: Sequence[Tool], error: str | None = None
+) -> None:
+    """Write the ``mcp_list_tools`` item of a server; ``error``: why it has no tools."""
+    item = ev.McpListToolsItem(id=new_id("mcpl"), server_label=server, tools=[])
+    writer = ItemWriter(output, item)
+    output.emit(ev.McpListToolsInProgress(**writer.at))
+    listed = [
+        ev.McpListedTool(
+            name=tool.name,
+            description=tool.description,
+            input_schema=tool.parameters,
+            annotations={"readOnlyHint": tool.read_only},
+        )
+        for tool in tools
+    ]
+    end = ev.McpListToolsCompleted if error is None else ev.McpListToolsFailed
+    output.emit(end(**writer.at))
+    writer.close_item(item.model_copy(update={"tools": listed, "error": error}))

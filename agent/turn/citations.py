@@ -1,4 +1,7 @@
-"""What a text cites: gpt-oss names a page that it browsed by ``【cursor†L3-L5】``."""
+"""The citations in a text: GPT-OSS names a page that it browsed by ``【cursor†L3-L5】``.
+
+The notation is the browser tool's in https://github.com/openai/gpt-oss.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from tools.types import Source
 _CITATION = re.compile(r"【(\d{1,9})†L(\d{1,9})[^】\n]{0,80}】")
 
 FindSource = Callable[[int, int], Source | None]
-"""What a line of the page that a cursor names tells of."""
+"""Finds what a line of a browsed page refers to, by the page's cursor and the line's number."""
 
 
-def citations(text: str, find: FindSource) -> list[dict[str, Any]]:
-    """The ``url_citation`` annotations of a whole text: where each mark stands (in characters, the
-    end exclusive) and what it names. A mark that names no page is only text."""
+def citations(text: str, find_source: FindSource) -> list[dict[str, Any]]:
+    """The ``url_citation`` annotations of a complete text.
+
+    Their positions are in characters, the end exclusive. A mark that names no page is plain text.
+    """
     return [
         {
             "type": "url_citation",
@@ -26,5 +31,5 @@ def citations(text: str, find: FindSource) -> list[dict[str, Any]]:
             "url": source.url,
         }
         for mark in _CITATION.finditer(text)
-        if (source := find(int(mark[1]), int(mark[2]))) is not None
+        if (source := find_source(int(mark[1]), int(mark[2]))) is not None
     ]

@@ -1,173 +1,208 @@
-"""What a turn's generations may say: from its options and tools to the rules of each."""
+"""What a turn's generations may write: from its options and tools to the constraint of each.
+
+Grammars are compiled in the background. Where a schema cannot be enforced in full, a strict one is
+refused, and of any other the person is told once; what was enforced in part is validated afterwards.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent import events as ev
-from agent.engine.grammars import ANY_OBJECT, Compiled, Grammar, GrammarError, Unsatisfiable
+from agent.engine.grammars import (
+    ANY_OBJECT,
+    CompiledGrammar,
+    Grammar,
+    GrammarError,
+    UnsatisfiableGrammarError,
+)
 from agent.engine.protocol import Constraint
-from agent.formats.constraints import Guided, Held, Rules
-from agent.util.json_schema import problem
+from agent.errors import AgentError
+from agent.formats.constraints import ConstrainableFormat, ConstraintKind, GenerationConstraints
+from agent.formats.protocol import Format
+from agent.turn.options import DeclaredTools, TurnOptions
+from agent.turn.output import Emit
+from agent.util.json_schema import find_violation
+from tools.types import Tool
 
-if TYPE_CHECKING:
-    from agent.turn.loop import Turn
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerForm:
-    """What the answer has to be, as a JSON Schema."""
-
-    schema: Mapping[str, Any]
-    strict: bool = False
-    """A schema that cannot be enforced in full is refused."""
-    checked: bool = False
-    """What could not be enforced is checked at the end; an answer that does not fit fails the turn."""
+ANSWER_SUBJECT = "the answer"
+"""How messages name the schema of the answer."""
 
 
-class Unenforceable(Exception):
-    """A form that was asked for cannot be had; the message is a sentence."""
+class UnenforceableSchemaError(AgentError):
+    """A schema that has to be enforced cannot be; the message is a sentence."""
 
-    def __init__(self, what: str, why: str) -> None:
-        super().__init__(f"The JSON Schema of {what} cannot be enforced: {why}.")
-        self.what = what
-
-
-ANSWER = "the answer"
+    def __init__(self, subject: str, why: str) -> None:
+        """``subject``: what the schema is of: a tool's name, or `ANSWER_SUBJECT`."""
+        super().__init__(f"The JSON Schema of {subject} cannot be enforced: {why}.")
+        self.subject = subject
 
 
-class Constraints:
-    """Of one turn that has its calls. A scripted engine says what it says."""
+class TurnConstraints:
+    """The generation constraints of one turn; none for the scripted engine, whose output is fixed."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn, self._options = turn, turn.options
-        form = turn.runtime.format
-        self._scripted = turn.runtime.engine_name == "script"
-        self._form = form if isinstance(form, Guided) and not self._scripted else None
-        self._holds: frozenset[Held] = self._form.holds if self._form else frozenset()
+    def __init__(
+        self,
+        options: TurnOptions,
+        declared: DeclaredTools,
+        form: Format,
+        emit: Emit,
+        *,
+        scripted: bool = False,
+    ) -> None:
+        self._options, self._declared, self._format, self._emit = options, declared, form, emit
+        self._scripted = scripted
+        self._constrainable = (
+            form if isinstance(form, ConstrainableFormat) and not scripted else None
+        )
+        self._supported: frozenset[ConstraintKind] = (
+            self._constrainable.supported_constraints if self._constrainable else frozenset()
+        )
         self._schemas: dict[str, Mapping[str, Any]] = {}
-        """Of the arguments that are checked afterwards too."""
-        self._arguments: dict[str, Grammar] = {}
-        for name, function in turn.calls.clients.items():
+        """Schemas of the arguments that are validated too, by recipient."""
+        self._grammars: dict[str, Grammar] = {}
+        """Grammars of the arguments, by recipient."""
+        for name, function in declared.client_functions.items():
             if function.constrained or function.grammar is not None:
-                self._arguments[name] = function.grammar or _arguments(function.parameters)
-        for name, tool in turn.calls.tools.items():
+                self._grammars[name] = function.grammar or _arguments_grammar(function.parameters)
+        for name, tool in declared.server_tools.items():
             if tool.constrained:
                 self._schemas[name] = tool.parameters
-                self._arguments[name] = _arguments(tool.parameters)
-        self._answer: Future[Compiled] | None = None
-        self._lack: str | None = None
+                self._grammars[name] = _arguments_grammar(tool.parameters)
+        self._answer_grammar: Future[CompiledGrammar] | None = None
+        self._answer_gap: str | None = None
         """Why the answer's form is not enforced in full."""
-        self._noted: set[str] = set()
+        self._warned_subjects: set[str] = set()
 
-    # --- before and while it generates ----------------------------------------------------------
+    # --- before and while it generates ---
 
-    async def ready(self) -> None:
-        """What has to be enforced can be. Raises Unenforceable, Busy."""
+    async def compile(self) -> None:
+        """Compile the grammars of what has to be enforced.
+
+        Raises UnenforceableSchemaError, and EngineBusyError where too many grammars wait already.
+        """
         if self._scripted:
             return
-        options = self._options
-        if (answer := options.answer) is not None:
-            self._lack = "this model's family cannot be held to one"
-            if "answer" in self._holds:
-                form = partial(Grammar.of_schema, answer.schema)
-                self._answer, self._lack = await self._compile(ANSWER, form)
-                if self._lack is not None and answer.strict:
-                    raise Unenforceable(ANSWER, self._lack)
-        for name, function in self._turn.calls.clients.items():
-            if function.strict and "arguments" in self._holds:
-                arguments = partial(self._arguments.__getitem__, name)
-                _, lack = await self._compile(function.name, arguments)
-                if lack is not None:
-                    raise Unenforceable(function.name, lack)
+        if (answer := self._options.answer_form) is not None:
+            self._answer_gap = "this model's family cannot be held to one"
+            if "answer" in self._supported:
+                make_grammar = partial(Grammar.from_schema, answer.schema)
+                compiled, gap = await self._compile(ANSWER_SUBJECT, make_grammar)
+                self._answer_grammar, self._answer_gap = compiled, gap
+                if gap is not None and answer.strict:
+                    raise UnenforceableSchemaError(ANSWER_SUBJECT, gap)
+        for name, function in self._declared.client_functions.items():
+            if function.strict and "arguments" in self._supported:
+                make_grammar = partial(self._grammars.__getitem__, name)
+                _, gap = await self._compile(function.name, make_grammar)
+                if gap is not None:
+                    raise UnenforceableSchemaError(function.name, gap)
 
     async def _compile(
-        self, what: str, grammar: Callable[[], Grammar]
-    ) -> tuple[Future[Compiled] | None, str | None]:
-        """A grammar that can be used, and why it is not all that was asked for. Raises Unenforceable
-        where nothing can be had."""
-        assert self._form is not None
+        self, subject: str, make_grammar: Callable[[], Grammar]
+    ) -> tuple[Future[CompiledGrammar] | None, str | None]:
+        """The compiled grammar, and what it leaves unenforced.
+
+        Raises UnenforceableSchemaError for a schema that no text can fit.
+        """
+        assert self._constrainable is not None
+        grammars = self._constrainable.grammars
         try:
-            wanted = grammar()
-            compiled = await self._form.grammars.compiled(wanted)
-            return self._form.grammars.compile(wanted), compiled.unenforced
-        except Unsatisfiable as error:
-            raise Unenforceable(what, str(error)) from None
+            grammar = make_grammar()
+            compiled = await grammars.wait_compiled(grammar)
+            return grammars.submit(grammar), compiled.unenforced
+        except UnsatisfiableGrammarError as error:
+            raise UnenforceableSchemaError(subject, str(error)) from None
         except GrammarError as error:
             return None, str(error)
 
-    def announce(self) -> None:
-        """Say what cannot be enforced of the answer's form, once the turn has begun."""
-        if self._lack is not None and self._options.answer is not None:
-            self._note(ANSWER, self._lack, checked=self._options.answer.checked)
+    def warn_answer_form(self) -> None:
+        """Emit a notice of what is not enforced of the answer's form."""
+        answer = self._options.answer_form
+        if self._answer_gap is not None and answer is not None:
+            self._warn_once(ANSWER_SUBJECT, self._answer_gap, checked=answer.checked)
 
-    def opening(self) -> list[int]:
-        """What the generation has to begin with, where no grammar makes the model call."""
-        turn = self._turn
-        if "choice" in self._holds or self._options.calls != "must" or turn.generated:
+    def forced_prefix(self, *, first: bool) -> list[int]:
+        """Ids that the generation begins with, to make a model call a tool that no grammar can make.
+
+        ``first``: it is the turn's first generation; later ones are free.
+        """
+        if "choice" in self._supported or self._options.tool_choice != "must" or not first:
             return []
-        declared = turn.calls.recipients.declared
-        return turn.runtime.format.open_call(declared[0] if len(declared) == 1 else None)
+        names = self._declared.recipients.declared
+        return self._format.open_call(names[0] if len(names) == 1 else None)
 
-    def following(self) -> Constraint | None:
-        """For the next generation; None: it may say anything."""
-        options = self._options
-        calls = "may" if options.calls == "must" and self._turn.generated else options.calls
-        exact = options.exact or any(function.strict for function in options.functions)
-        if self._form is None or not (
-            exact or calls != "may" or self._arguments or self._answer is not None
+    def next_constraint(self, *, first: bool) -> Constraint | None:
+        """The constraint of the next generation; None: it may write anything.
+
+        ``first``: it is the turn's first generation.
+        """
+        options, choice = self._options, self._options.tool_choice
+        choice = "may" if choice == "must" and not first else choice
+        declared_only = options.declared_tools_only or any(f.strict for f in options.functions)
+        if self._constrainable is None or not (
+            declared_only or choice != "may" or self._grammars or self._answer_grammar is not None
         ):
             return None
-        rules = Rules(calls, self._arguments, self._answer, exact)
-        guide = self._form.guide(rules, self._turn.calls.recipients)
-        for token in self.opening():
-            guide.accept(token)
-        return guide
+        constraints = GenerationConstraints(
+            choice, self._grammars, self._answer_grammar, declared_only
+        )
+        constraint = self._constrainable.new_constraint(constraints, self._declared.recipients)
+        for token in self.forced_prefix(first=first):
+            constraint.accept(token)
+        return constraint
 
-    # --- afterwards -----------------------------------------------------------------------------
+    # --- afterwards ---
 
-    def problem(self, name: str, arguments: str) -> str | None:
-        """What is wrong with the arguments of one of our tools."""
-        self.tell(name)
-        schema = self._schemas.get(name)
-        return None if schema is None else problem(schema, json.loads(arguments))
+    def validate_arguments(
+        self, recipient: str, arguments: str, tool: Tool | None = None
+    ) -> str | None:
+        """What is wrong with the arguments (JSON) of a tool of this process; None: nothing.
 
-    def tell(self, name: str) -> None:
-        """Say, once, what could not be enforced of a called tool's arguments."""
-        if self._form is not None and (grammar := self._arguments.get(name)) is not None:
-            compiled = self._form.grammars.known(grammar)
-            if compiled is not None and compiled.done():
-                error = compiled.exception()
-                why = str(error) if error else compiled.result().unenforced
-                if why is not None:
-                    self._note(name, why, checked=name in self._schemas)
+        ``tool``: as its server defines it now, where that may have changed since the turn began.
+        """
+        self.warn_unenforced(recipient)
+        schema = self._schemas.get(recipient)
+        if schema is not None and tool is not None:
+            schema = tool.parameters
+        return None if schema is None else find_violation(schema, json.loads(arguments))
 
-    def answer_problem(self, text: str) -> str | None:
-        """What is wrong with an answer that should have been checked."""
-        answer = self._options.answer
-        if answer is None or not answer.checked or self._lack is None:
+    def warn_unenforced(self, recipient: str) -> None:
+        """Emit a notice, once, of what was not enforced of a called tool's arguments."""
+        if self._constrainable is None or (grammar := self._grammars.get(recipient)) is None:
+            return
+        compiled = self._constrainable.grammars.submitted(grammar)
+        if compiled is not None and compiled.done():
+            error = compiled.exception()
+            why = str(error) if error else compiled.result().unenforced
+            if why is not None:
+                self._warn_once(recipient, why, checked=recipient in self._schemas)
+
+    def validate_answer(self, text: str) -> str | None:
+        """What is wrong with an answer whose form was to be checked; None: nothing."""
+        answer = self._options.answer_form
+        if answer is None or not answer.checked or self._answer_gap is None:
             return None
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
             return f"it is not JSON ({error})"
-        return problem(answer.schema, value)
+        return find_violation(answer.schema, value)
 
-    def _note(self, what: str, why: str, *, checked: bool) -> None:
-        if what not in self._noted:
-            self._noted.add(what)
+    def _warn_once(self, subject: str, why: str, *, checked: bool) -> None:
+        if subject not in self._warned_subjects:
+            self._warned_subjects.add(subject)
             then = "what is written is checked against it" if checked else "check what is written"
-            message = f"The JSON Schema of {what} cannot be enforced in full ({why}): {then}."
-            self._turn.emit(ev.AgentNotice(level="warning", message=message))
+            message = f"The JSON Schema of {subject} cannot be enforced in full ({why}): {then}."
+            self._emit(ev.AgentNotice(level="warning", message=message))
 
 
-def _arguments(schema: Mapping[str, Any]) -> Grammar:
+def _arguments_grammar(schema: Mapping[str, Any]) -> Grammar:
     try:
-        return Grammar.of_arguments(schema)
+        return Grammar.from_argument_schema(schema)
     except GrammarError:
         return ANY_OBJECT

@@ -1,107 +1,151 @@
-"""One generation's pieces, as they become items."""
+"""Turns the ids of one generation into items: ids → parser → writers → events."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from agent import events as ev
-from agent.conversation.conversation import Entry, Span
+from agent.conversation.conversation import Span
 from agent.engine.protocol import Logprob
-from agent.formats.protocol import Closed, Delta, Kind, Opened, Parser, Piece, Repair, Stop
-from agent.turn.logprobs import Spoken, shown
+from agent.formats.protocol import (
+    Closed,
+    Delta,
+    Opened,
+    ParseEvent,
+    Parser,
+    Repair,
+    SegmentKind,
+    Stop,
+)
+from agent.turn.context import TurnContext
+from agent.turn.logprobs import LogprobBuffer, part_logprobs
+from agent.turn.loop_guard import LoopGuard
 from agent.turn.output import MessageWriter, ReasoningWriter
-from agent.turn.tool_calls import Call
-
-if TYPE_CHECKING:
-    from agent.turn.loop import Turn
+from agent.turn.tool_calls import ToolCall
 
 
-class Pieces:
-    """Takes the pieces of one generation, in order."""
+class GenerationDecoder:
+    """Takes the ids of one generation, in order."""
 
-    def __init__(self, turn: Turn, parser: Parser, read: list[Entry]) -> None:
-        """``read``: what stands in the prompt since the generation before."""
-        self.turn, self.read = turn, read
-        self.since = len(turn.log.events)
-        """Its events begin there."""
+    def __init__(
+        self,
+        context: TurnContext,
+        parser: Parser,
+        open_call: Callable[[Opened], ToolCall],
+        *,
+        token_events: bool = False,
+    ) -> None:
+        """``token_events``: emit ``agent.tokens`` with the ids, before the events that they become."""
+        self._context, self._parser, self._open_call = context, parser, open_call
+        self._format = context.format
+        self._token_events = token_events
         self.ids: list[int] = []
-        """What was generated, up to where it should have stopped."""
+        """The generated ids, up to where the message stopped."""
         self.stopped = False
-        self.cut = False
+        """The message has ended; the generation should."""
+        self.looped = False
+        """The generation repeats itself; it should end."""
+        self.incomplete = False
         """The generation ended within a message."""
-        self._parser = parser
-        self._spoken = Spoken(turn.runtime.format)
         self.reasoning_tokens = 0
         self.spans: list[Span] = []
-        self._kind = Kind.FINAL
-        self._writer: ReasoningWriter | MessageWriter | Call | None = None
+        """The finished messages among the ids."""
+        limits = context.options.loop_limits
+        self._loop_guard = LoopGuard(limits) if limits is not None else None
+        self._logprobs = LogprobBuffer(self._format)
+        self._kind = SegmentKind.FINAL
+        self._writer: ReasoningWriter | MessageWriter | ToolCall | None = None
 
     @property
-    def open(self) -> Kind | None:
-        """What is being written right now."""
+    def open_kind(self) -> SegmentKind | None:
+        """What is being written right now; None between messages."""
         return self._kind if self._writer is not None else None
 
-    def feed(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None = None) -> None:
-        """The next ids; those that come after the stop do not count.
+    def spans_if_interrupted(self) -> list[Span]:
+        """The spans as they would be if the generation ended now."""
+        spans = list(self.spans)
+        if (kind := self.open_kind) is not None:
+            start = spans[-1].end if spans else 0
+            spans.append(Span(start, len(self.ids), kind, False, ""))
+        return spans
 
-        ``logprobs``: one each. The ids are then parsed one by one, so that it is clear whose text
-        a piece is; so they are where a call ends everything.
+    def feed(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None = None) -> None:
+        """Take the next ids; those after the message's stop are dropped.
+
+        ``logprobs``: one per id. The ids are then parsed one by one, to know which of them a piece of
+        text is made of; so they are where the first call ends the generation.
         """
-        if logprobs is None and self.turn.options.parallel:
+        if logprobs is None and self._context.options.parallel_tool_calls:
             self._feed(ids)
             return
-        for place, token in enumerate(ids):
+        for index, token in enumerate(ids):
             if logprobs is not None:
-                self._spoken.add(logprobs[place])
+                self._logprobs.add(logprobs[index])
             self._feed([token])
 
     def _feed(self, ids: Sequence[int]) -> None:
         if not self.stopped:
             self.ids += ids
-            for piece in self._parser.feed(ids):
-                self._take(piece)
+            if self._token_events and ids:
+                self._context.emit(ev.AgentTokens.model_construct(ids=list(ids)))
+            for event in self._parser.feed(ids):
+                self._on_event(event)
+            self.looped = self.looped or self._loops()
+
+    def _loops(self) -> bool:
+        """Whether the open message repeats itself, unless its form is constrained."""
+        guard, writer = self._loop_guard, self._writer
+        if guard is None or writer is None:
+            return False
+        if isinstance(writer, ToolCall):
+            return writer.is_code and guard.loops(self.ids, None)
+        if self._kind is SegmentKind.FINAL and self._context.options.answer_form is not None:
+            return False
+        return guard.loops(self.ids, lambda: writer.text)
 
     def finish(self) -> None:
-        """The generation ended: what is open is closed."""
-        for piece in self._parser.finish():
-            self._take(piece)
+        """The generation has ended: close what is open."""
+        for event in self._parser.finish():
+            self._on_event(event)
 
-    def _take(self, piece: Piece) -> None:
-        match piece:
+    def _on_event(self, event: ParseEvent) -> None:
+        match event:
             case Delta(text):
                 assert self._writer is not None
-                said = self._spoken.take(text)
+                logprobs = self._logprobs.take(text)
                 if isinstance(self._writer, MessageWriter):
-                    self._writer.delta(text, shown(said, self.turn.runtime.format))
+                    self._writer.delta(text, part_logprobs(logprobs, self._format))
                 else:
                     self._writer.delta(text)
             case Opened(kind=kind):
                 self._kind = kind
-                self._writer = self._open(piece)
+                self._writer = self._open_item(event)
             case Closed(complete, start, end, tokens):
                 assert self._writer is not None
-                if self._kind is Kind.REASONING:
-                    self.turn.emit(ev.AgentReasoning(item_id=self._writer.id, tokens=tokens))
+                if self._kind is SegmentKind.REASONING:
+                    self._context.emit(ev.AgentReasoning(item_id=self._writer.id, tokens=tokens))
                     self.reasoning_tokens += tokens
-                self._writer.close(complete)
-                self.cut = not complete
+                if isinstance(self._writer, ToolCall):
+                    self._writer.close(complete, at=len(self.ids))
+                else:
+                    self._writer.close(complete)
+                self.incomplete = not complete
                 self.spans.append(Span(start, end, self._kind, complete, self._writer.id))
-                if complete and isinstance(self._writer, Call):
-                    self.stopped = self.stopped or not self.turn.options.parallel
+                if complete and isinstance(self._writer, ToolCall):
+                    self.stopped = self.stopped or not self._context.options.parallel_tool_calls
                 self._writer = None
             case Repair(rule, at, text):
-                self.turn.emit(ev.AgentRepair(rule=rule, at=at, text=text))
+                self._context.emit(ev.AgentRepair(rule=rule, at=at, text=text))
             case Stop():
                 self.stopped = True
 
-    def _open(self, opened: Opened) -> ReasoningWriter | MessageWriter | Call:
+    def _open_item(self, opened: Opened) -> ReasoningWriter | MessageWriter | ToolCall:
         match opened.kind:
-            case Kind.REASONING:
-                return ReasoningWriter(self.turn.output)
-            case Kind.PREAMBLE:
-                return MessageWriter(self.turn.output, "commentary")
-            case Kind.FINAL:
-                return MessageWriter(self.turn.output, "final_answer")
-            case Kind.TOOL | Kind.TOOL_UNKNOWN:
-                return self.turn.calls.open(opened)
+            case SegmentKind.REASONING:
+                return ReasoningWriter(self._context.output)
+            case SegmentKind.PREAMBLE:
+                return MessageWriter(self._context.output, "commentary")
+            case SegmentKind.FINAL:
+                return MessageWriter(self._context.output, "final_answer")
+            case SegmentKind.TOOL | SegmentKind.TOOL_UNKNOWN:
+                return self._open_call(opened)

@@ -1,69 +1,73 @@
-"""Turns that answer nothing: they make room, or a summary. Like any turn they have a log, can be
-stopped, and end; their notices tell what was done."""
+"""Jobs of turns that do not answer: compact the conversation, prefill its prompt, write a summary.
+
+A turn with a job has a log, can be stopped and ends like any other; its notices say what was done::
+
+    turn = Turn(runtime, conversation, [], options, job=CompactionJob()).start()
+"""
 
 from __future__ import annotations
 
-from agent.conversation.compaction import NotCompacted, compact, told
-from agent.conversation.summary import NoSummary, summarise
-from agent.turn.endings import EXIT_FAILED, Refused
+from agent.conversation.compaction import NotCompactedError, compact, summary_message
+from agent.conversation.summary import NoSummaryError, summarise
+from agent.turn.endings import TurnFailedError
 from agent.turn.loop import Turn
+from agent.util.process import EXIT_FAILED
 
 
-class CompactTurn(Turn):
-    """A person asks for room: the conversation is compacted."""
+class CompactionJob:
+    """Compacts the conversation, as a person asked for."""
 
-    async def _converse(self) -> bool:
-        self.prepare()
+    prefetches = True
+
+    async def run(self, turn: Turn) -> None:
+        """Summarise all turns but the last. Raises TurnFailedError where that is not possible."""
         work = compact(
-            self.runtime, self.conversation, self.options.sampling, self.emit, self.measures
+            turn.generator,
+            turn.conversation,
+            turn.options.sampling,
+            turn.emit,
+            turn.usage.add_auxiliary_generation,
         )
         try:
-            await self.until_stopped(work)
-        except NotCompacted as error:
-            raise Refused("invalid_prompt", str(error), EXIT_FAILED) from error
-        return False
-
-    def _leave(self) -> None:
-        super()._leave()
-        if self.runtime.loaded:
-            self.runtime.lay_ahead(self.conversation.ids())
+            await turn.until_stopped(work)
+        except NotCompactedError as error:
+            raise TurnFailedError("invalid_prompt", str(error), EXIT_FAILED) from error
 
 
-class WarmTurn(Turn):
-    """A client tells beforehand what it will go on from: nothing is said yet."""
+class PrefillJob:
+    """Prefetches the prompt of a turn that the client will ask for next."""
 
-    async def _converse(self) -> bool:
-        self.prepare()
-        self._client_is_next = True
-        return False
+    prefetches = True
 
-    def _leave(self) -> None:
-        super()._leave()
-        self.runtime.lay_ahead(self.conversation.ids())
+    async def run(self, turn: Turn) -> None:
+        """Leave the conversation's turn open; the turn's end prefetches it."""
+        turn.awaits_client = True
 
 
-class SummaryTurn(Turn):
-    """A client asks for a summary of all that it sent; the conversation stays as it is."""
+class SummaryJob:
+    """Writes a summary of the conversation, which stays as it is."""
 
-    text = ""
-    """The summary, once the turn is completed."""
+    prefetches = False
 
-    async def _converse(self) -> bool:
-        self.prepare()
-        self.admitted.set()
-        form, conversation = self.runtime.format, self.conversation
+    def __init__(self) -> None:
+        self.text = ""
+        """The summary, once the turn is completed."""
+
+    async def run(self, turn: Turn) -> None:
+        """Write the summary to ``text``. Raises TurnFailedError where the model writes none."""
+        turn.started_generating.set()
+        form, conversation = turn.format, turn.conversation
         work = summarise(
-            self.runtime,
-            conversation.head_ids,
-            conversation.view(),
-            lambda text: form.developer(told(text)),
-            self.options.sampling,
-            self.emit,
-            self.measures,
+            turn.generator,
+            conversation.header_ids,
+            conversation.prompt_entries(),
+            lambda text: form.developer_message(summary_message(text)),
+            turn.options.sampling,
+            turn.emit,
+            turn.usage.add_generation,
         )
         try:
-            self.text = await self.until_stopped(work)
-        except NoSummary as error:
+            self.text = await turn.until_stopped(work)
+        except NoSummaryError as error:
             message = f"There is no summary of this: {error}."
-            raise Refused("no_summary", message, EXIT_FAILED) from error
-        return False
+            raise TurnFailedError("no_summary", message, EXIT_FAILED) from error

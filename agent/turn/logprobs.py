@@ -1,4 +1,4 @@
-"""Which tokens' log probabilities belong to which piece of text, and how they are shown."""
+"""Log probabilities of tokens: which belong to which piece of text, and how the API writes them."""
 
 from __future__ import annotations
 
@@ -9,52 +9,56 @@ from agent.engine.protocol import Logprob
 from agent.formats.protocol import Format
 
 
-class Spoken:
-    """Tokens that were said and whose text has not come out of the parser yet."""
+class LogprobBuffer:
+    """Sampled tokens whose text has not come out of the parser yet."""
 
     def __init__(self, form: Format) -> None:
         self._form = form
-        self._held: list[Logprob] = []
+        self._pending: list[Logprob] = []
 
     def add(self, logprob: Logprob) -> None:
+        """Add the next sampled token; markup is no text and is left out."""
         if not self._form.is_markup(logprob.token):
-            self._held.append(logprob)
+            self._pending.append(logprob)
 
     def take(self, text: str = "") -> list[Logprob]:
-        """The last tokens, as many as this text is made of; those before them were no text."""
-        left, held = len(text.encode()), self._held
-        self._held = []
-        at = len(held)
-        while at and left > 0:
-            at -= 1
-            left -= len(self._form.spelling(held[at].token))
-        return held[at:]
+        """Remove all tokens and return the last ones, those whose bytes make up ``text``.
+
+        The tokens before them did not become text.
+        """
+        remaining, pending = len(text.encode()), self._pending
+        self._pending = []
+        first = len(pending)
+        while first and remaining > 0:
+            first -= 1
+            remaining -= len(self._form.token_bytes(pending[first].token))
+        return pending[first:]
 
 
-def shown(logprobs: Sequence[Logprob], form: Format) -> list[dict[str, Any]]:
-    """As a part of a message has them."""
+def part_logprobs(logprobs: Sequence[Logprob], form: Format) -> list[dict[str, Any]]:
+    """The ``logprobs`` of a message's output_text part."""
     return [
-        _one(form, said.token, said.logprob)
-        | {"top_logprobs": [_one(form, token, value) for token, value in said.top]}
-        for said in logprobs
+        _token_logprob(form, sampled.token, sampled.logprob)
+        | {"top_logprobs": [_token_logprob(form, token, value) for token, value in sampled.top]}
+        for sampled in logprobs
     ]
 
 
-def streamed(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As the events of a text have them: without bytes."""
+def event_logprobs(logprobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The ``logprobs`` of text events: those of the part, without ``bytes``."""
     return [
         {
-            "token": one["token"],
-            "logprob": one["logprob"],
+            "token": token["token"],
+            "logprob": token["logprob"],
             "top_logprobs": [
                 {"token": other["token"], "logprob": other["logprob"]}
-                for other in one["top_logprobs"]
+                for other in token["top_logprobs"]
             ],
         }
-        for one in shown
+        for token in logprobs
     ]
 
 
-def _one(form: Format, token: int, logprob: float) -> dict[str, Any]:
-    raw = form.spelling(token)
+def _token_logprob(form: Format, token: int, logprob: float) -> dict[str, Any]:
+    raw = form.token_bytes(token)
     return {"token": raw.decode("utf-8", "replace"), "bytes": list(raw), "logprob": logprob}

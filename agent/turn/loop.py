@@ -1,6 +1,7 @@
-"""One turn: generate → parse → call tools → go on, until the answer is whole; one stream of events.
+"""One turn: generate → parse → call tools → generate again, until the answer is complete.
 
-A turn that was started always ends with exactly one terminal event, whatever model and tools do.
+Everything that happens is one stream of events in the turn's log. A turn that was started ends with
+exactly one terminal event, whatever the model and the tools do.
 """
 
 from __future__ import annotations
@@ -9,47 +10,85 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol, Self, TypeVar
 
 from agent import events as ev
-from agent.conversation.compaction import NotCompacted, make_room
-from agent.conversation.conversation import Conversation, Message, Steering
+from agent.conversation.compaction import NotCompactedError, make_room
+from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.harmony_messages import response_messages
+from agent.conversation.messages import Message, Steering
+from agent.conversation.summary import Generator
 from agent.engine.protocol import (
-    Busy,
-    ContextOverflow,
+    ContextOverflowError,
+    EngineBusyError,
     EngineError,
     Finished,
+    Generation,
     Prefill,
     Request,
     Tokens,
     Waiting,
 )
-from agent.formats.harmony.messages import transcript
-from agent.runtime.hub import Log
-from agent.runtime.runtime import PATIENCE, Runtime
-from agent.turn.constraints import Constraints, Unenforceable
-from agent.turn.decoder import Pieces
-from agent.turn.endings import (
-    EXIT_CUT,
+from agent.formats.protocol import Format
+from agent.turn.call_writers import write_tool_list
+from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
+from agent.turn.context import TurnRuntime
+from agent.turn.decoder import GenerationDecoder
+from agent.turn.endings import RATE_LIMIT, StopReason, TurnCancelledError, TurnFailedError
+from agent.turn.log import EventLog
+from agent.turn.options import DeclaredTools, TurnOptions
+from agent.turn.output import Output
+from agent.turn.tool_calls import ToolCallRunner
+from agent.turn.usage import UsageMeter
+from agent.util.ids import new_id
+from agent.util.process import (
+    EXIT_CANCELLED,
     EXIT_DONE,
     EXIT_FAILED,
-    EXIT_STOPPED,
+    EXIT_INCOMPLETE,
     EXIT_UNAVAILABLE,
     EXIT_USAGE,
-    RATE_LIMIT,
-    Refused,
-    Stopped,
-    StopReason,
 )
-from agent.turn.options import Options
-from agent.turn.output import Output, list_tools
-from agent.turn.tool_calls import Calls
-from agent.turn.usage import Measures
-from tools.builtin.base import conversation as current
+from tools.builtin.base import conversation_id as current_conversation
 from tools.mcp.host import Host
+from tools.policy.approvals import Policy
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+LOOPED = (
+    "The model repeated itself and was stopped; what it wrote is kept. Try again, or allow it with"
+    " --no-loop-guard."
+)
+NO_RESULT = "Error: the call was not run: there is no result"
+"""The result of a call that an earlier turn left to a client which did not answer it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTurn:
+    """What a turn has once the model is loaded and its messages are in the conversation."""
+
+    format: Format
+    generator: Generator
+    calls: ToolCallRunner
+    constraints: TurnConstraints
+    first_entry: int
+    """Index of the turn's first entry in the conversation."""
+    first_generated_entry: int
+    """Index of the entry after the turn's prompt."""
+
+
+class TurnJob(Protocol):
+    """What a turn does instead of answering (see `agent.turn.jobs`)."""
+
+    prefetches: bool
+    """The conversation is prefetched afterwards."""
+
+    async def run(self, turn: Turn) -> None:
+        """Do it, once the model is loaded. Raises TurnFailedError, TurnCancelledError, EngineError."""
+        ...
 
 
 class Turn:
@@ -57,126 +96,201 @@ class Turn:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: TurnRuntime,
         conversation: Conversation,
         prompt: Sequence[Message],
-        options: Options,
+        options: TurnOptions,
         response: ev.Response | None = None,
         *,
         source: str = "run",
         host: Host | None = None,
+        job: TurnJob | None = None,
     ) -> None:
-        """``prompt``: what is new since the conversation's last turn.
+        """``prompt``: the messages that are new since the conversation's last turn.
 
-        ``response``: what the request fixed of it. ``source``: the face that it came through
-        (run, app, http), for whoever watches. ``host``: the runtime's, with servers of its own.
+        ``response``: the response as the request fixes it. ``source``: the interface that the turn came
+        through (run, app, http). ``host``: the runtime's, where the turn has MCP servers of its own.
+        ``job``: what the turn does instead of answering.
         """
         self.runtime, self.conversation, self.source = runtime, conversation, source
         self.prompt, self.options = prompt, options
         self.host = host or runtime.host
-        self.log = Log()
+        self.log = EventLog()
         self.output = Output(self.emit, self.host.source)
-        self.response = response or options.response(runtime.model.name)
-        self.measures = Measures()
-        self.stopped: StopReason | None = None
-        self.steering: list[str] = []
-        """What was said meanwhile, that no generation has read yet."""
+        self.response = response or options.initial_response(runtime.model.name)
+        self.usage = UsageMeter()
+        self.stop_reason: StopReason | None = None
+        """Why the turn was asked to end; None: it was not."""
+        self._steering: list[str] = []
+        """The user's messages since the turn started that no generation has read yet."""
         self.exit_code = EXIT_FAILED
-        self.generations: list[Pieces] = []
-        self.prepared = self._client_is_next = False
-        self.writing: Pieces | None = None
-        """The generation that comes right now."""
-        self._mark = self._begun = self._read = 0
+        """The exit code of a command that ran this turn, once it has ended."""
+        self.generations: list[GenerationDecoder] = []
+        self.awaits_client = False
+        """The client continues this turn of the conversation, whose reasoning stays until then."""
+        self.started_generating = asyncio.Event()
+        """Set once the engine has accepted a generation, or the turn did something else, or ended."""
+        self._job, self._token_events = job, runtime.token_events
+        self._prepared: PreparedTurn | None = None
+        self._decoding: GenerationDecoder | None = None
+        """The generation that runs."""
+        self._first_unread_entry = 0
+        """Index of the first entry that no generation has read."""
         self._stop = asyncio.Event()
-        self.admitted = asyncio.Event()
-        """It has a place among those that generate, did something else already, or has ended."""
-        self._number = 0
+        self._sequence_number = 0
         self._ended = False
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def generated(self) -> list[list[int]]:
-        """The ids of each generation; the last may still grow."""
-        return [pieces.ids for pieces in self.generations]
+    def items(self) -> list[ev.Item]:
+        """The output items that are done."""
+        return list(self.output.items)
+
+    @property
+    def first_entry(self) -> int:
+        """Index of the turn's first entry in the conversation."""
+        prepared = self._prepared
+        return prepared.first_entry if prepared else len(self.conversation.entries)
+
+    @property
+    def format(self) -> Format:
+        """The format of the loaded model; the turn has to be prepared."""
+        return self._require_prepared().format
+
+    @property
+    def generator(self) -> Generator:
+        """The loaded model, for jobs; the turn has to be prepared."""
+        return self._require_prepared().generator
+
+    @property
+    def policy(self) -> Policy:
+        """Decides which calls may run."""
+        return self.runtime.policy
+
+    def _require_prepared(self) -> PreparedTurn:
+        assert self._prepared is not None, "prepare() first"
+        return self._prepared
 
     # --- from outside ---
 
-    def start(self) -> Turn:
+    def start(self) -> Self:
+        """Run the turn in a task of its own, and tell the runtime's subscribers of it."""
         self._task = asyncio.create_task(self._run())
         self.runtime.begin_turn()
-        self.runtime.hub.announce(self)
+        self.runtime.publish(self)
         return self
 
     def stop(self, reason: StopReason = "cancelled") -> None:
-        """Ask it to end; it does at the next token, or at once while a tool runs."""
-        self.stopped = self.stopped or reason
+        """Ask the turn to end: at its next token, or at once while a tool runs."""
+        self.stop_reason = self.stop_reason or reason
         self._stop.set()
 
     def steer(self, text: str) -> None:
-        """Say something in the middle of the turn: the next generation reads it. What comes too late
-        for that stays in ``steering``."""
-        self.steering.append(text)
+        """Queue a message of the user; the next generation reads it. One that comes too late for that
+        stays in `queued_steering`."""
+        self._steering.append(text)
+
+    def queued_steering(self) -> list[str]:
+        """The messages of `steer` that no generation has read yet, oldest first."""
+        return list(self._steering)
+
+    def take_back_steering(self) -> str | None:
+        """Remove and return the newest queued message; None if none is queued."""
+        return self._steering.pop() if self._steering else None
 
     async def done(self) -> ev.Response:
-        """Wait for the end; the final response."""
+        """Wait until the turn has ended and return the final response."""
         assert self._task is not None, "start() first"
         await asyncio.shield(self._task)
         return self.response
 
-    def prepare(self) -> int:
-        """Head and new messages go into the conversation; the length of the prompt in tokens.
+    def pending_entries(self) -> list[Entry]:
+        """The conversation's entries as they would be if the turn ended now, without reasoning."""
+        ending = Conversation("")
+        if self._prepared is not None and self._decoding is not None:
+            spans = self._decoding.spans_if_interrupted()
+            ending.add_generated(self._prepared.format, self._decoding.ids, spans)
+        elif self._prepared is not None:
+            for recipient, text in self._prepared.calls.pending_results("the program ended"):
+                ending.add_result(self._prepared.format, recipient, text)
+        entries = (*self.conversation.entries, *ending.entries)
+        return [entry for entry in entries if not entry.reasoning]
 
-        Needs a runtime that is ready. The turn does it by itself where nobody did before.
+    def prepare(self) -> PreparedTurn:
+        """Put the prompt's header and new messages into the conversation, unless they are there.
+
+        The model has to be loaded. A turn that runs does it by itself. Raises TurnFailedError where the
+        conversation is in the tokens of another vocabulary.
         """
-        form, conversation = self.runtime.format, self.conversation
-        if not self.prepared:
-            vocabulary = self.runtime.vocabulary
-            if conversation.vocabulary not in (None, vocabulary):
-                refusal = (
-                    f"This conversation was held in the tokens of {conversation.vocabulary}:"
-                    " go on with that model, or begin a new one."
-                )
-                raise Refused("invalid_prompt", refusal, EXIT_USAGE)
-            conversation.vocabulary = vocabulary
-            self.prepared = True
-            self._mark = self._read = len(conversation.entries)
-            self.calls = Calls(self)
-            self.constraints = Constraints(self)
-            conversation.set_head(form, self.options.head(self.calls.tools.values()))
-            for message in self.prompt:
-                conversation.add(form, message)
-            self._begun = len(conversation.entries)
-        return len(conversation.prompt(form))
+        if self._prepared is None:
+            self._prepared = self._prepare()
+        return self._prepared
+
+    def _prepare(self) -> PreparedTurn:
+        runtime, conversation, loaded = self.runtime, self.conversation, self.runtime.loaded
+        assert loaded is not None, "load the model first"
+        form = loaded.format
+        if conversation.vocabulary not in (None, loaded.vocabulary):
+            refusal = (
+                f"This conversation was held in the tokens of {conversation.vocabulary}:"
+                " go on with that model, or begin a new one."
+            )
+            raise TurnFailedError("invalid_prompt", refusal, EXIT_USAGE)
+        conversation.vocabulary = loaded.vocabulary
+        first_entry = self._first_unread_entry = len(conversation.entries)
+        declared = DeclaredTools.resolve(self.options, self.host.tools(), form)
+        scripted = runtime.engine_name == "script"
+        constraints = TurnConstraints(self.options, declared, form, self.emit, scripted=scripted)
+        header = self.options.prompt_header(declared.server_tools.values())
+        conversation.set_header(form, header)
+        for tool in conversation.unanswered:  # its client was to run them, and did not go on
+            conversation.add_result(form, form.canonical_name(tool), NO_RESULT)
+        conversation.unanswered.clear()
+        for message in self.prompt:
+            conversation.add(form, message)
+        return PreparedTurn(
+            format=form,
+            generator=Generator(form, runtime.context_length, runtime.generate, runtime.summaries),
+            calls=ToolCallRunner(self, declared, constraints),
+            constraints=constraints,
+            first_entry=first_entry,
+            first_generated_entry=len(conversation.entries),
+        )
+
+    def prompt_tokens(self) -> int:
+        """Tokens of the prompt that the next generation begins with; the turn has to be prepared."""
+        return len(self.conversation.prompt(self.format))
 
     # --- events ---
 
     def emit(self, event: ev.Event) -> None:
+        """Append an event to the log; official ones are numbered. After the end events are dropped."""
         if self._ended:
             return  # progress of what nobody waits for any more
-        if isinstance(event, ev.Official):
-            event.sequence_number = self._number
-            self._number += 1
+        if isinstance(event, ev.OfficialEvent):
+            event.sequence_number = self._sequence_number
+            self._sequence_number += 1
         self.log.append(event)
 
     # --- the turn ---
 
     async def _run(self) -> None:
-        current.set(self.conversation.id)
+        current_conversation.set(self.conversation.id)
         try:
-            await self._introduce()
-            await self._ready()
-            incomplete = await self._converse()
-            self.exit_code = EXIT_CUT if incomplete else EXIT_DONE
+            await self._emit_header()
+            await self._load_model()
+            incomplete = await self._run_job()
+            self.exit_code = EXIT_INCOMPLETE if incomplete else EXIT_DONE
             self._end("incomplete" if incomplete else "completed")
-        except Stopped:
-            self.exit_code = EXIT_CUT if self.stopped == "timeout" else EXIT_STOPPED
+        except TurnCancelledError:
+            self.exit_code = EXIT_INCOMPLETE if self.stop_reason == "timeout" else EXIT_CANCELLED
             self._end("cancelled")
-        except (Refused, Busy) as error:
-            if isinstance(error, Busy):
-                error = Refused(RATE_LIMIT, str(error), EXIT_UNAVAILABLE)
-            if self.prepared and not self.generated:
-                # What could not be asked would stand in the way of all that follows.
-                self.conversation.forget(self._mark)
+        except (TurnFailedError, EngineBusyError) as error:
+            if isinstance(error, EngineBusyError):
+                error = TurnFailedError(RATE_LIMIT, str(error), EXIT_UNAVAILABLE)
+            if self._prepared is not None and not self.generations:
+                # A prompt that could not be run would make every later turn fail too.
+                self.conversation.truncate(self._prepared.first_entry)
             self.exit_code = error.exit_code
             self._end("failed", ev.ResponseError(code=error.code, message=str(error)))
         except EngineError as error:
@@ -186,53 +300,58 @@ class Turn:
             message = "Something went wrong inside this program; the log file has the details."
             self._end("failed", ev.ResponseError(code="server_error", message=message))
         finally:
-            self.admitted.set()
+            self.started_generating.set()
             self.runtime.end_turn()
             try:
-                self._leave()
+                self._prefetch_next_turn()
             finally:
                 self.log.close()
 
-    def _leave(self) -> None:
-        """What the conversation keeps; what the client's call needs stays until it is answered."""
-        if not self._client_is_next:
-            self.conversation.end_turn()
-            if self.generated and self.source != "run":
-                self.runtime.lay_ahead(self.conversation.ids())
+    def _prefetch_next_turn(self) -> None:
+        """Read ahead what the conversation's next turn begins with."""
+        answered = bool(self.generations) and self.source != "run" and not self.awaits_client
+        if answered or (self._job is not None and self._job.prefetches):
+            self.runtime.prefetch(self.conversation.ids())
 
     def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
-        if self.prepared:
-            self.calls.abandon("the turn ended")
-        self.emit(self.measures.stats())
-        cut = ev.IncompleteDetails(reason="max_output_tokens")
+        if self._prepared is not None:
+            self._prepared.calls.abort("the turn ended")
+        self.emit(self.usage.stats())
+        limit_reached = ev.IncompleteDetails(reason="max_output_tokens")
         self.response = self.response.model_copy(
             update={
                 "status": status,
                 "error": error,
-                "incomplete_details": cut if status == "incomplete" else None,
+                "incomplete_details": limit_reached if status == "incomplete" else None,
                 "completed_at": int(time.time()) if status == "completed" else None,
                 "output": list(self.output.items),
-                "usage": self.measures.usage,
-                **self._transcript(),
+                "usage": self.usage.tokens,
+                **self._message_fields(),
             }
         )
+        if not self.awaits_client:  # else the client's next request still needs the reasoning
+            self.conversation.end_turn()
+        # The conversation is final before the event: whoever records the turn does so when it comes.
         terminal = {"completed": ev.ResponseCompleted, "failed": ev.ResponseFailed}
         self.emit(terminal.get(status, ev.ResponseIncomplete)(response=self.response))
         self._ended = True
 
-    def _transcript(self) -> dict[str, object]:
-        told = self.options.messages and self.prepared
-        return transcript(self.runtime.format, self.conversation, self._begun) if told else {}
+    def _message_fields(self) -> dict[str, object]:
+        """The response's ``input_messages`` and ``output_messages``, where they were asked for."""
+        prepared = self._prepared
+        if not self.options.include_messages or prepared is None:
+            return {}
+        return response_messages(prepared.format, self.conversation, prepared.first_generated_entry)
 
-    async def _introduce(self) -> None:
-        """The first lines; the tools are named in them, so servers that still start are awaited,
-        as far as they are needed and, where a person waits, not for long."""
+    async def _emit_header(self) -> None:
+        """Emit the first events. They list the tools, so MCP servers that still start are awaited, as
+        far as the turn needs them and, unless it is a command's, not for long."""
         runtime, offered = self.runtime, self.options.tools
         needed = None if offered is None else {tool.server for tool in offered}
-        patience = None if self.source == "run" else PATIENCE
+        patience = None if self.source == "run" else runtime.server_wait_seconds
         try:
-            tools = self.host.settled(needed, patience=patience)
-            await self.until_stopped(asyncio.gather(tools, runtime.place()))
+            tools = self.host.wait_settled(needed, optional_timeout=patience)
+            await self.until_stopped(asyncio.gather(tools, runtime.plan_placement()))
         finally:
             self.emit(
                 ev.AgentStart(
@@ -242,121 +361,166 @@ class Turn:
                     tools=[f"{tool.server}.{tool.name}" for tool in self.host.tools()],
                     mcp_servers=[
                         ev.ServerStatus(name=s.name, status=s.status, tools=s.tools, error=s.error)
-                        for s in self.host.servers()
+                        for s in self.host.server_states()
                     ],
                 )
             )
             self.emit(ev.ResponseCreated(response=self.response.model_copy()))
             self.emit(ev.ResponseInProgress(response=self.response.model_copy()))
 
-    async def _ready(self) -> None:
-        """Model and tools; what the operator calls required must be there."""
-        done = -1
+    async def _load_model(self) -> None:
+        """Load the model; check that the required MCP servers are there."""
+        reported = -1
 
-        def progress(fraction: float) -> None:
-            nonlocal done
-            if (now := int(fraction * 1000)) > done:
-                done = now
-                self.emit(ev.AgentLoad(done=now, total=1000))
+        def report(fraction: float) -> None:
+            nonlocal reported
+            if (per_mille := int(fraction * 1000)) > reported:
+                reported = per_mille
+                self.emit(ev.AgentLoad(done=per_mille, total=1000))
 
-        guided = self.options.guided(self.host.tools())
-        await self.until_stopped(self.runtime.load(progress, guided=guided))
-        missing = [s for s in self.host.servers() if s.required and s.status != "ready"]
+        warm_up = self.options.needs_grammars(self.host.tools())
+        await self.until_stopped(self.runtime.load(report, warm_up=warm_up))
+        missing = [s for s in self.host.server_states() if s.required and s.status != "ready"]
         if missing:
             why = f": {missing[0].error}" if missing[0].error else ""
             message = f"The required server {missing[0].name} is not available{why}"
-            raise Refused("server_error", message, EXIT_UNAVAILABLE)
+            raise TurnFailedError("server_error", message, EXIT_UNAVAILABLE)
 
-    async def _converse(self) -> bool:
-        """Until the answer is whole; true when a budget cut it off."""
-        self.prepare()
-        failed = {
-            s.name: s.error or f"is {s.status}" for s in self.host.servers() if s.status != "ready"
+    async def _run_job(self) -> bool:
+        """Answer, or do the turn's job; true when a limit cut the answer off."""
+        prepared = self.prepare()
+        if self._job is not None:
+            await self._job.run(self)
+            return False
+        await self._begin_answer(prepared)
+        return await self._run_generations(prepared)
+
+    async def _begin_answer(self, prepared: PreparedTurn) -> None:
+        """List tools, compile grammars, make approved calls pending."""
+        calls, constraints = prepared.calls, prepared.constraints
+        unavailable = {
+            s.name: s.error or f"is {s.status}"
+            for s in self.host.server_states()
+            if s.status != "ready"
         }
-        for server in self.options.listed:
-            tools = [tool for tool in self.calls.tools.values() if tool.server == server]
-            list_tools(self.output, server, tools, failed.get(server))
+        for server in self.options.list_tools_of:
+            tools = [t for t in calls.declared.server_tools.values() if t.server == server]
+            write_tool_list(self.output, server, tools, unavailable.get(server))
         try:
-            await self.until_stopped(self.constraints.ready())
-        except Unenforceable as error:
-            raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
-        self.constraints.announce()
-        self.calls.resume(self.options.approved)
-        if self.calls.pending or self.options.compact:
-            self.admitted.set()
-        if await self.calls.run():
+            await self.until_stopped(constraints.compile())
+        except UnenforceableSchemaError as error:
+            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
+        constraints.warn_answer_form()
+        calls.add_approved(self.options.approved_calls)
+        if calls.pending or self.options.compact:
+            self.started_generating.set()
+
+    async def _run_generations(self, prepared: PreparedTurn) -> bool:
+        """Generate and run calls until the answer is complete; true when a limit cut it off."""
+        calls = prepared.calls
+        if await calls.run():
             return False
         while True:
-            self._take_steering()
+            self._add_steering(prepared)
             if self.options.compact:
-                await self._make_room()
-            end = await self._generate()
-            if self.stopped:
-                raise Stopped
+                await self._compact_if_needed(prepared)
+            end = await self._run_generation(prepared)
+            if self.stop_reason:
+                raise TurnCancelledError
             if end != "stop":
                 return True
-            if not self.calls.pending:
-                if why := self.constraints.answer_problem(self.output.answer):
+            if not calls.pending:
+                if why := prepared.constraints.validate_answer(self.output.answer):
                     message = f"The answer does not fit its JSON Schema: {why}"
-                    raise Refused("server_error", message, EXIT_FAILED)
+                    raise TurnFailedError("server_error", message, EXIT_FAILED)
                 return False
-            self._client_is_next = self.calls.client_is_next
-            if await self.calls.run():
+            self.awaits_client = calls.awaits_client
+            if await calls.run():
                 return False  # the client's turn to run its functions, or the calls led nowhere
 
-    def _take_steering(self) -> None:
-        while self.steering and not self.stopped:
-            text = self.steering.pop(0)
-            self.conversation.add(self.runtime.format, Steering(text))
+    def _add_steering(self, prepared: PreparedTurn) -> None:
+        while self._steering and not self.stop_reason:
+            text = self._steering.pop(0)
+            self.conversation.add(prepared.format, Steering(text))
             self.emit(ev.AgentSteered(text=text))
 
-    async def _make_room(self) -> None:
+    async def _compact_if_needed(self, prepared: PreparedTurn) -> None:
         work = make_room(
-            self.runtime, self.conversation, self.options.sampling, self.emit, self.measures
+            prepared.generator,
+            self.conversation,
+            self.options.sampling,
+            self.emit,
+            self.usage.add_auxiliary_generation,
         )
         try:
             await self.until_stopped(work)
-        except NotCompacted as error:
+        except NotCompactedError as error:
             self.emit(ev.AgentNotice(level="warning", message=str(error)))
-        except Stopped:
+        except TurnCancelledError:
             message = "Stopped while it was compacted: the conversation stays as it was."
             self.emit(ev.AgentNotice(level="warning", message=message))
             raise
 
-    async def _generate(self) -> str:
-        """One generation, parsed as it comes; why it ended."""
-        opening = self.constraints.opening()
-        prompt = self.conversation.prompt(self.runtime.format) + opening
-        left = None
-        if (most := self.options.max_output_tokens) is not None:
-            left = most - self.measures.usage.output_tokens
-            if left <= 0:
+    async def _run_generation(self, prepared: PreparedTurn) -> str:
+        """Run one generation and decode it as it comes; why it ended."""
+        form, constraints, options = prepared.format, prepared.constraints, self.options
+        first = not self.generations
+        prefix = constraints.forced_prefix(first=first)
+        prompt = self.conversation.prompt(form)
+        remaining = None
+        if options.max_output_tokens is not None:
+            remaining = options.max_output_tokens - self.usage.tokens.output_tokens
+            if remaining <= 0:
                 return "length"
-        options = self.options
-        # What is forced may need grammars that are still to be made.
-        following = self.constraints.following
-        guide = await asyncio.to_thread(following) if opening else following()
+        # Accepting a forced prefix may wait for grammars that are still being compiled.
+        constraint = (
+            await asyncio.to_thread(constraints.next_constraint, first=first)
+            if prefix
+            else constraints.next_constraint(first=first)
+        )
         request = Request(
-            prompt,
-            left,
-            self.runtime.format.stop,
+            prompt + prefix,
+            remaining,
+            form.stop_ids,
             options.sampling,
             logprobs=options.logprobs,
-            constraint=guide,
-            follows=bool(self.generated),
+            constraint=constraint,
+            continues_turn=not first,
         )
         try:
             generation = self.runtime.generate(request)
-        except ContextOverflow as error:
-            if self.generated:
+        except ContextOverflowError as error:
+            if not first:
                 return "context"
-            raise Refused("invalid_prompt", str(error), EXIT_USAGE) from error
-        self.admitted.set()
-        parser = self.runtime.format.parser(self.calls.recipients)
-        pieces = Pieces(self, parser, self.conversation.entries[self._read :])
-        self.generations.append(pieces)
-        self.writing = pieces
-        pieces.feed(opening)
+            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
+        self.started_generating.set()
+        decoder = GenerationDecoder(
+            self,
+            form.parser(prepared.calls.declared.recipients),
+            prepared.calls.open,
+            token_events=self._token_events,
+        )
+        self.generations.append(decoder)
+        if self._token_events:
+            unread = self.conversation.entries[self._first_unread_entry :]
+            delta = chain.from_iterable(entry.prompt_ids for entry in unread)
+            ids = prompt if first else [*delta, *form.open_assistant()]
+            self.emit(ev.AgentPrompt.model_construct(ids=ids))  # ours: nothing to validate
+        self._decoding = decoder
+        decoder.feed(prefix)
+        end = await self._decode(generation, decoder, prepared)
+        self.usage.add_generation(end, len(decoder.ids) - len(prefix), decoder.reasoning_tokens)
+        if decoder.looped:
+            self.emit(ev.AgentNotice(level="warning", message=LOOPED))
+            return "loop"
+        if decoder.stopped:
+            return "stop"
+        return "length" if decoder.incomplete else end.reason
+
+    async def _decode(
+        self, generation: Generation, decoder: GenerationDecoder, prepared: PreparedTurn
+    ) -> Finished:
+        """Feed a generation's tokens to its decoder until it ends."""
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
         end: Finished | None = None
         try:
@@ -366,26 +530,33 @@ class Turn:
                         self.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
                     case Waiting(message):
                         self.emit(ev.AgentNotice(level="info", message=message))
-                    case Tokens(new, logprobs):
-                        self.measures.token_came()
-                        pieces.feed(new, logprobs)
-                        if pieces.stopped:
+                    case Tokens(ids, logprobs):
+                        self.usage.on_token()
+                        decoder.feed(ids, logprobs)
+                        if decoder.stopped or decoder.looped:
                             generation.cancel()
                     case Finished():
                         end = event
         finally:
             cancel.cancel()
             generation.cancel()
-            # Also where the engine failed: what was said is kept, and every item closed.
-            pieces.finish()
-            self.conversation.add_generated(self.runtime.format, pieces.ids, pieces.spans)
-            self._read = len(self.conversation.entries)
-            self.writing = None
+            # Where the engine failed too: what was generated is kept, and every item closed.
+            decoder.finish()
+            self.conversation.add_generated(prepared.format, decoder.ids, decoder.spans)
+            self._first_unread_entry = len(self.conversation.entries)
+            self._decoding = None
         assert end is not None, "a generation that does not fail finishes"
-        self.measures.generated(end, len(pieces.ids) - len(opening), pieces.reasoning_tokens)
-        if pieces.stopped:
-            return "stop"
-        return "length" if pieces.cut else end.reason
+        return end
+
+    async def run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
+        """Run a turn in a conversation of its own; its tokens count as auxiliary ones of this turn."""
+        conversation = Conversation(new_id("conv"))
+        child = Turn(self.runtime, conversation, messages, options, source="sampling").start()
+        try:
+            return await self.until_stopped(child.done())
+        finally:
+            child.stop()
+            self.usage.add_auxiliary(child.usage.tokens)
 
     # --- stopping ---
 
@@ -394,14 +565,14 @@ class Turn:
         cancel()
 
     async def until_stopped(self, work: Awaitable[T]) -> T:
-        """The work's result; ends it and raises Stopped when the turn is asked to end."""
+        """The work's result; cancels it and raises TurnCancelledError once the turn is stopped."""
         task = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise Stopped
+            raise TurnCancelledError
         finally:
             stop.cancel()
             if not task.done():

@@ -1,26 +1,83 @@
-"""What a turn is told."""
+"""The settings of a turn: how it generates, which tools it has, and who answers its questions."""
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, Self
 
 from agent import events as ev
-from agent.engine.protocol import Sampling
-from agent.formats.protocol import FunctionTool, Head
-from agent.turn.call_writers import Approved, Hosted
-from agent.turn.constraints import AnswerForm
-from agent.turn.output import new_id
-from agent.turn.tool_calls import PYTHON
+from agent.engine.protocol import LoopLimits, Sampling
+from agent.formats.protocol import Format, FunctionTool, PromptHeader
+from agent.formats.recipients import PYTHON_TOOL, TOOL_ALIASES, Recipients
+from agent.util.ids import new_id
 from tools.mcp.client_requests import OnElicitation
 from tools.types import Approver, Tool
 
+_EMPTY_TOOL = Tool("", "", "", {"type": "object", "properties": {}}, "nothing")
+
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """None leaves the model's default."""
+class AnswerForm:
+    """The JSON Schema that the answer has to fit."""
+
+    schema: Mapping[str, Any]
+    strict: bool = False
+    """Refuse a schema that cannot be enforced in full."""
+    checked: bool = False
+    """Validate the answer against what could not be enforced; the turn fails where it does not fit."""
+
+
+def response_format_section(schema: object, name: str = "output", description: str = "") -> str:
+    """The developer message's section on the form of the answer.
+
+    Its wording is that of the Harmony guide
+    (https://cookbook.openai.com/articles/openai-harmony#structured-output).
+    """
+    comment = f"// {description}\n" if description else ""
+    text = json.dumps(schema, ensure_ascii=False)
+    return f"# Response Formats\n\n## {name}\n\n{comment}{text}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostedTools:
+    """OpenAI's hosted tools that a request asks for; this program's own servers stand in for them."""
+
+    code_interpreter: bool = False
+    web_search: bool = False
+    include_sources: bool = False
+    """List the URLs that a search returned in its web_search_call item."""
+    approval_required: frozenset[tuple[str, str]] = frozenset()
+    """(server, tool) whose calls end the response with an mcp_approval_request."""
+
+    def shows_code(self, server: str, raw_recipient: str | None) -> bool:
+        """Whether a call becomes a code_interpreter_call item: only one addressed to `python` itself.
+
+        Calls of the server's other tools stay mcp_call items.
+        """
+        return self.code_interpreter and server == "code_interpreter" and raw_recipient == "python"
+
+    def shows_search(self, server: str) -> bool:
+        """Whether a call of this server becomes a web_search_call item."""
+        return self.web_search and server == "browser"
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovedCall:
+    """A call that an earlier response left to the client's approval, and that may run now."""
+
+    request_id: str
+    """Id of the mcp_approval_request item."""
+    server: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOptions:
+    """Everything that a turn is asked to do; a field that is None leaves the model's default."""
 
     instructions: str | None = None
     effort: Literal["low", "medium", "high"] = "medium"
@@ -30,41 +87,43 @@ class Options:
     functions: tuple[FunctionTool, ...] = ()
     """Tools that the client runs; a call of one ends the turn."""
     tools: tuple[Tool, ...] | None = None
-    """Of the host's tools, those that this turn may use; None: all."""
-    calls: Literal["may", "must", "none"] = "may"
-    """must: the turn begins with a call of a tool; the model may think before it."""
-    parallel: bool = True
-    """A generation may make several calls, where its model's family does; else it ends at one."""
-    exact: bool = False
-    """No tool is called but those that are declared."""
-    answer: AnswerForm | None = None
-    """What the answer has to be."""
-    listed: tuple[str, ...] = ()
-    """Servers whose tools are listed as items first (a request's mcp tools)."""
+    """The host's tools that this turn may use; None: all of them."""
+    tool_choice: Literal["may", "must", "none"] = "may"
+    """must: the turn begins with a call of a tool; the model may reason before it."""
+    parallel_tool_calls: bool = True
+    """Allow several calls in one generation, if the model's family writes them; else it ends at one."""
+    declared_tools_only: bool = False
+    """Constrain the model to call declared tools only."""
+    answer_form: AnswerForm | None = None
+    """The form of the answer; None: free text."""
+    list_tools_of: tuple[str, ...] = ()
+    """Servers whose tools are listed in mcp_list_tools items first (a request's mcp tools)."""
     logprobs: int | None = None
-    """Messages carry their tokens' log probabilities, with so many alternatives."""
-    hosted: Hosted = field(default_factory=Hosted)
-    """How calls of ours are shown, where the client has other words for them."""
-    messages: bool = False
-    """The response tells all that the model saw and wrote, as messages."""
-    approved: tuple[Approved, ...] = ()
-    """Calls that waited for the client's word, and run first."""
+    """Number of alternatives with which messages report their tokens' log probabilities; None: none."""
+    hosted_tools: HostedTools = field(default_factory=HostedTools)
+    """Which calls are reported as items of OpenAI's hosted tools."""
+    include_messages: bool = False
+    """Report all that the model read and wrote, as ``input_messages`` and ``output_messages``."""
+    approved_calls: tuple[ApprovedCall, ...] = ()
+    """Calls that the client has approved; they run first."""
+    loop_limits: LoopLimits | None = None
+    """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
     compact: bool = False
-    """Where the context is nearly full, the oldest turns are summarised (`compact.py`)."""
+    """Summarise the oldest turns when the context is nearly full (`agent.conversation.compaction`)."""
     approver: Approver | None = None
-    """Asked where the policy says ask; without one (nobody is there) such a call is refused."""
+    """Asks the person where the policy says so; without one such a call is refused."""
     answerer: OnElicitation | None = None
-    """Asked what a tool's server wants to know meanwhile; without one that is declined."""
+    """Passes the questions of a tool's server to the person; without one they are declined."""
 
-    def head(self, tools: Collection[Tool]) -> Head:
-        """What the model is told first; ``tools``: those of the host that it may use."""
+    def prompt_header(self, tools: Collection[Tool]) -> PromptHeader:
+        """The system and developer messages' content; ``tools``: the host's that the turn may use."""
         # Python is not declared as a function: the model was trained on a text of its own for it.
         declared = [
             FunctionTool(tool.model_name, tool.description, tool.parameters)
             for tool in tools
-            if tool.model_name != PYTHON
+            if tool.model_name != PYTHON_TOOL
         ]
-        return Head(
+        return PromptHeader(
             date=time.strftime("%Y-%m-%d"),
             effort=self.effort,
             instructions=self.instructions,
@@ -72,16 +131,30 @@ class Options:
                 *(replace(f, name=f.model_name, namespace=None) for f in self.functions),
                 *(tool for tool in declared if "." not in tool.name),
             ),
-            own=tuple(tool for tool in declared if "." in tool.name),
+            builtin_tools=tuple(tool for tool in declared if "." in tool.name),
             python=len(declared) < len(tools),
         )
 
-    def guided(self, tools: Collection[Tool]) -> bool:
-        """Whether something that the model writes has to fit a form; ``tools``: the host's."""
-        return bool(self.answer or self.functions or (tools if self.tools is None else self.tools))
+    def tool_tokens(self, form: Format, tools: Sequence[Tool]) -> list[int]:
+        """Prompt tokens that each tool's declaration adds where other tools are declared already."""
+        base = len(form.prompt_header(self.prompt_header([_EMPTY_TOOL])))
+        return [
+            len(form.prompt_header(self.prompt_header([_EMPTY_TOOL, tool]))) - base
+            for tool in tools
+        ]
 
-    def response(self, model: str) -> ev.Response:
-        """Before anything has come of the turn."""
+    def total_tool_tokens(self, form: Format, tools: Sequence[Tool]) -> int:
+        """Prompt tokens of the declarations of all these tools together, with their framing."""
+        bare = form.prompt_header(self.prompt_header([]))
+        return len(form.prompt_header(self.prompt_header(tools))) - len(bare)
+
+    def needs_grammars(self, tools: Collection[Tool]) -> bool:
+        """Whether the model's output may have to fit a grammar; ``tools``: all of the host's."""
+        offered = tools if self.tools is None else self.tools
+        return bool(self.answer_form or self.functions or offered)
+
+    def initial_response(self, model: str) -> ev.Response:
+        """The response object before the turn has produced anything."""
         return ev.Response(
             id=new_id("resp"),
             created_at=int(time.time()),
@@ -93,3 +166,25 @@ class Options:
             max_output_tokens=self.max_output_tokens,
             max_tool_calls=self.max_tool_calls,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTools:
+    """The tools that a turn declares to the model, by their canonical names as recipients."""
+
+    server_tools: Mapping[str, Tool]
+    """Tools that this process runs."""
+    client_functions: Mapping[str, FunctionTool]
+    """Tools that the client runs."""
+    recipients: Recipients
+    """All of them, to resolve the names that the model writes."""
+
+    @classmethod
+    def resolve(cls, options: TurnOptions, host_tools: Sequence[Tool], form: Format) -> Self:
+        """Name the tools of ``options`` as this format writes recipients."""
+        offered = host_tools if options.tools is None else options.tools
+        tools = {form.canonical_name(tool.model_name): tool for tool in offered}
+        functions = {form.canonical_name(f.model_name): f for f in options.functions}
+        schemas = {name: function.parameters for name, function in functions.items()}
+        schemas |= {name: tool.parameters for name, tool in tools.items()}
+        return cls(tools, functions, Recipients([*functions, *tools], TOOL_ALIASES, schemas))

@@ -1,325 +1,386 @@
-"""The tool calls of a turn: where each goes, its arguments as they stream, its run and its result."""
+"""The tool calls of a turn: where each goes, its arguments as they stream, its run and its result.
+
+A `ToolCall` is written while the model generates it. What happens to it depends on who runs it:
+
+=====================  ==================  ===========================================
+who runs the call      body                writer
+=====================  ==================  ===========================================
+the client             JSON                `FunctionCallWriter`; the turn ends with it
+the client             text                `CustomCallWriter`; the turn ends with it
+this process           JSON, or code for   `McpCallWriter`, or the writer of a hosted
+                       GPT-OSS's `python`  tool (`CodeWriter`, `SearchWriter`)
+this process, once     JSON                `ApprovalRequestWriter`; the turn ends with it,
+the client approves                        the next request brings it as an `ApprovedCall`
+=====================  ==================  ===========================================
+
+A call that is complete is pending; after the generation `ToolCallRunner.run` runs the pending calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 from agent import events as ev
-from agent.conversation.conversation import Assistant
-from agent.formats.protocol import FunctionTool, Kind, Opened
-from agent.formats.recipients import ALIASES, Recipients
-from agent.formats.tool_arguments import CodeArguments, settle
-from agent.turn.approval import Asking
+from agent.conversation.messages import Assistant
+from agent.formats.protocol import FunctionTool, Opened, SegmentKind
+from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, Recipients
+from agent.formats.tool_arguments import CodeArgumentsStream, repair_arguments
+from agent.turn.approval import ApprovalGate
 from agent.turn.call_writers import (
-    INTERRUPTED,
-    Approved,
+    INTERRUPTED_CODE,
+    ApprovalRequestWriter,
+    CallWriter,
     CodeWriter,
-    HeldWriter,
+    CustomCallWriter,
+    FunctionCallWriter,
+    McpCallWriter,
     SearchWriter,
-    Writer,
 )
-from agent.turn.output import CustomCallWriter, FunctionCallWriter, McpCallWriter, MessageWriter
-from tools.results import stopped
+from agent.turn.constraints import TurnConstraints
+from agent.turn.context import TurnContext
+from agent.turn.options import ApprovedCall, DeclaredTools
+from agent.turn.output import MessageWriter, Output
+from tools.results import aborted_text
 from tools.types import Tool, ToolResult
 
-if TYPE_CHECKING:
-    from agent.turn.loop import Turn
-
-PYTHON = "python"
-"""The model's own tool for code, whose body is no JSON."""
-OWN = {PYTHON: ("code_interpreter", "python"), "container.exec": ("shell", "exec")}
-"""Where the model's own tools are that are called otherwise here, also when they are not offered."""
-_OWN = Recipients(OWN, {"code_interpreter": PYTHON})
-SAME_FAILURE = 3
-"""So many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
-NOT_FOUND, REFUSED, OVER_BUDGET = -32601, -32001, -32003
+_BUILTIN_RECIPIENTS = Recipients(BUILTIN_TOOL_SERVERS, {"code_interpreter": PYTHON_TOOL})
+"""GPT-OSS's own tools, also where they are not declared."""
+MAX_EQUAL_FAILURES = 3
+"""This many equal failing calls in a row end the turn: a model that repeats itself will not stop."""
+INVALID_PARAMS_CODE, UNKNOWN_TOOL_CODE = -32602, -32601
+"""Error codes of JSON-RPC 2.0, section 5.1."""
+REFUSED_CODE, OVER_BUDGET_CODE = -32001, -32003
+"""Error codes of this program, from the range that JSON-RPC leaves to servers."""
 
 
-class Call:
-    """One call: written by the model, then run."""
+class ToolCall:
+    """One call, while the model writes it and until it has its result."""
 
-    def __init__(self, calls: Calls, opened: Opened, asked: str | None = None) -> None:
-        """``asked``: the id of the request by which its client approved it."""
-        self._calls = calls
-        turn = calls.turn
+    def __init__(
+        self,
+        context: TurnContext,
+        declared: DeclaredTools,
+        constraints: TurnConstraints,
+        opened: Opened,
+        *,
+        on_complete: Callable[[ToolCall], None],
+        approval_request_id: str | None = None,
+    ) -> None:
+        """``approval_request_id``: the mcp_approval_request by which the client approved the call."""
+        self._context, self._constraints = context, constraints
+        self._on_complete, self._kind = on_complete, opened.kind
         self.recipient = opened.recipient or opened.raw_recipient or "unknown"
-        self.tool = calls.tools.get(opened.recipient or "")
-        self.known = opened.kind is Kind.TOOL
+        self.tool = declared.server_tools.get(opened.recipient or "")
         self.error: str | None = None
+        """Why the arguments are not valid JSON."""
         self.arguments = "{}"
-        self.text: str | None = None
-        """What the model is told of it, once that is known."""
+        self.result_text: str | None = None
+        """The result as the model reads it; None before the call has one."""
         self.failed = False
-        self.printed: list[str] | None = None
-        """What it has said so far, once it runs."""
+        self.output_chunks: list[str] | None = None
+        """What the tool has printed so far; None before it runs."""
         self._chunks: list[str] = []
-        self._code: CodeArguments | None = None
-        self.writer: FunctionCallWriter | CustomCallWriter | Writer
-        if self.known and self.tool is None:
-            self.writer = _clients(turn, calls.clients[self.recipient])
+        self._code: CodeArgumentsStream | None = None
+        self.writer: FunctionCallWriter | CustomCallWriter | CallWriter
+        if opened.kind is SegmentKind.TOOL and self.tool is None:
+            self.writer = _client_writer(context.output, declared.client_functions[self.recipient])
             return
-        self.writer = self._ours(opened, asked)
-        self.asking = Asking(turn, self.writer)
-        if self.recipient == PYTHON and not opened.json:
-            self._code = CodeArguments()
+        self.writer = self._open_server_writer(opened, approval_request_id)
+        if self.recipient == PYTHON_TOOL and not opened.json:
+            self._code = CodeArgumentsStream()
             self._stream(self._code.open())
 
-    def _ours(self, opened: Opened, asked: str | None) -> Writer:
-        """How it is shown that we run it."""
-        turn, hosted = self._calls.turn, self._calls.turn.options.hosted
-        label, name = self._label()
+    def _open_server_writer(self, opened: Opened, approval_request_id: str | None) -> CallWriter:
+        """The writer of a call that this process runs."""
+        output, hosted = self._context.output, self._context.options.hosted_tools
+        server, name = self._server_and_name()
         if self.tool is not None:
-            if hosted.shows_code(label, opened.raw_recipient):
-                container = turn.conversation.id
-                return CodeWriter(turn.output, name, container)
-            if hosted.shows_search(label):
-                return SearchWriter(turn.output, name, sources=hosted.sources)
-        if (label, name) in hosted.held and not asked:
-            return HeldWriter(turn.output, label, name)
-        return McpCallWriter(turn.output, label, name, asked=asked)
+            if hosted.shows_code(server, opened.raw_recipient):
+                return CodeWriter(output, name, self._context.conversation.id)
+            if hosted.shows_search(server):
+                return SearchWriter(output, name, include_sources=hosted.include_sources)
+        if (server, name) in hosted.approval_required and not approval_request_id:
+            return ApprovalRequestWriter(output, server, name)
+        return McpCallWriter(output, server, name, approval_request_id=approval_request_id)
 
-    def _label(self) -> tuple[str, str]:
+    def _server_and_name(self) -> tuple[str, str]:
         if self.tool is not None:
             return self.tool.server, self.tool.name
-        if own := _OWN.resolve(self.recipient):
-            return OWN[own]
+        if builtin := _BUILTIN_RECIPIENTS.resolve(self.recipient):
+            return BUILTIN_TOOL_SERVERS[builtin]
         server, _, name = self.recipient.rpartition(".")
         return server or "unknown", name
 
     @property
     def id(self) -> str:
-        """Its item's."""
+        """The id of its item."""
         return self.writer.id
 
     @property
-    def client(self) -> bool:
-        """The client runs it, not we."""
+    def is_code(self) -> bool:
+        """Whether its body is code, or the JSON of a tool that does not exist: no schema ends it."""
+        return self._code is not None or self._kind is SegmentKind.TOOL_UNKNOWN
+
+    @property
+    def runs_on_client(self) -> bool:
+        """Whether the client runs it, or has to approve it first."""
         match self.writer:
             case FunctionCallWriter() | CustomCallWriter():
                 return True
-            case HeldWriter(asked=asked):
-                return asked
+            case ApprovalRequestWriter(approval_requested=requested):
+                return requested
             case _:
                 return False
 
-    def told_if(self, why: str) -> str:
-        """What the model is told of it if it goes no further; what it has done stays done."""
-        if self.text is not None:
-            return self.text
-        if self.printed is None:
+    @property
+    def server_writer(self) -> CallWriter:
+        """The writer of a call that this process runs."""
+        assert not isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
+        return self.writer
+
+    @cached_property
+    def approval_gate(self) -> ApprovalGate:
+        """Asks for the approval of a call that this process runs."""
+        return ApprovalGate(self._context, self.server_writer)
+
+    def abort_text(self, why: str) -> str:
+        """The result text if the call is aborted now, with what its tool has printed so far."""
+        if self.result_text is not None:
+            return self.result_text
+        if self.output_chunks is None:
             return f"Error: {why} before it ran"
-        return stopped("".join(self.printed), f"Error: {why} while it ran")
+        return aborted_text("".join(self.output_chunks), f"Error: {why} while it ran")
 
     def delta(self, text: str) -> None:
+        """Add to the body: JSON arguments, code, or a custom tool's text."""
         if isinstance(self.writer, CodeWriter) and self._code:
-            self.writer.code(text)
+            self.writer.code_delta(text)
         self._stream(self._code.feed(text) if self._code else text)
 
     def _stream(self, text: str) -> None:
         self._chunks.append(text)
         self.writer.delta(text)
 
-    def close(self, complete: bool) -> None:
+    def close(self, complete: bool, at: int = 0) -> None:
+        """End the body; ``at``: how many ids of its generation there are, for a repair's position."""
         if isinstance(self.writer, CustomCallWriter):
             self.arguments = "".join(self._chunks)
             self.writer.close(self.arguments)
             if complete:
-                self._calls.pending.append(self)
+                self._on_complete(self)
             return
         if self._code:
             self._stream(self._code.close())
             self.arguments = "".join(self._chunks)
         else:
-            settled = settle("".join(self._chunks), complete)
-            self.arguments, self.error = settled.json, settled.error
-            if settled.repaired or settled.error:
-                turn = self._calls.turn
-                at = len(turn.generated[-1]) if turn.generated else 0
-                turn.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
+            arguments = repair_arguments("".join(self._chunks), complete)
+            self.arguments, self.error = arguments.json, arguments.error
+            if arguments.repaired or arguments.error:
+                self._context.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
             self.writer.close(self.arguments, complete)
-            self._calls.turn.constraints.tell(self.recipient)
-        elif isinstance(self.writer, HeldWriter) and complete and not self._wrong():
-            self.writer.ask(self.arguments)
+            self._constraints.warn_unenforced(self.recipient)
+        elif isinstance(self.writer, ApprovalRequestWriter) and complete and not self._is_invalid():
+            self.writer.request_approval(self.arguments)
         else:
             self.writer.arguments_done(self.arguments)
         if complete:
-            self._calls.pending.append(self)
-        elif not self.client:
+            self._on_complete(self)
+        elif not self.runs_on_client:
             message = "The call was cut off before it ran."
-            self.ours.failed(ev.McpProtocolError(code=INTERRUPTED, message=message))
+            self.server_writer.failed(ev.McpProtocolError(code=INTERRUPTED_CODE, message=message))
 
-    def _wrong(self) -> bool:
-        """It cannot run, so nobody need be asked."""
-        constraints = self._calls.turn.constraints
-        return bool(self.error or constraints.problem(self.recipient, self.arguments))
-
-    @property
-    def ours(self) -> Writer:
-        """Its writer, where we run it."""
-        assert not isinstance(self.writer, FunctionCallWriter | CustomCallWriter)
-        return self.writer
+    def _is_invalid(self) -> bool:
+        """Whether the call cannot run anyway, so that nobody has to be asked."""
+        invalid = self._constraints.validate_arguments(self.recipient, self.arguments)
+        return bool(self.error or invalid)
 
 
-class Calls:
-    """All calls of one turn; ``open`` a call, then ``run`` what is pending."""
+class ToolCallRunner:
+    """All calls of one turn: `open` each, then `run` those that are pending."""
 
-    def __init__(self, turn: Turn) -> None:
-        form, offered = turn.runtime.format, turn.options.tools
-        self.turn = turn
-        self.tools: dict[str, Tool] = {
-            form.canonical(tool.model_name): tool
-            for tool in (turn.host.tools() if offered is None else offered)
-        }
-        self.clients = {form.canonical(f.model_name): f for f in turn.options.functions}
-        schemas = {name: function.parameters for name, function in self.clients.items()}
-        schemas |= {name: tool.parameters for name, tool in self.tools.items()}
-        self.recipients = Recipients([*self.clients, *self.tools], ALIASES, schemas)
-        self.pending: list[Call] = []
+    def __init__(
+        self, context: TurnContext, declared: DeclaredTools, constraints: TurnConstraints
+    ) -> None:
+        self._context, self.declared, self._constraints = context, declared, constraints
+        self.pending: list[ToolCall] = []
+        """Complete calls without a result, in the order in which the model wrote them."""
         self._made = 0
         self._failing: tuple[str, str] | None = None
         self._failures = 0
 
-    def open(self, opened: Opened) -> Call:
-        call = Call(self, opened)
+    def open(self, opened: Opened) -> ToolCall:
+        """Begin a call whose header the model has written."""
+        call = self._new_call(opened)
         if call.tool is not None:  # it is connected while the arguments are written
-            self.turn.host.begin(call.tool.server)
+            self._context.host.connect(call.tool.server)
         return call
 
-    def resume(self, approved: Sequence[Approved]) -> None:
-        """Calls of before, that may run now, are pending."""
-        for one in approved:
-            same = (
-                n for n, t in self.tools.items() if (t.server, t.name) == (one.server, one.name)
+    def _new_call(self, opened: Opened, approval_request_id: str | None = None) -> ToolCall:
+        return ToolCall(
+            self._context,
+            self.declared,
+            self._constraints,
+            opened,
+            on_complete=self._add_pending,
+            approval_request_id=approval_request_id,
+        )
+
+    def _add_pending(self, call: ToolCall) -> None:
+        self.pending.append(call)
+
+    def add_approved(self, approved: Sequence[ApprovedCall]) -> None:
+        """Make calls pending that an earlier response left to the client's approval."""
+        tools = self.declared.server_tools
+        for request in approved:
+            matching = (
+                recipient
+                for recipient, tool in tools.items()
+                if (tool.server, tool.name) == (request.server, request.name)
             )
-            name = next(same, f"{one.server}.{one.name}")
-            kind = Kind.TOOL if name in self.tools else Kind.TOOL_UNKNOWN
-            call = Call(self, Opened(kind, name, name, json=True), one.request)
-            call.delta(one.arguments)
+            name = next(matching, f"{request.server}.{request.name}")
+            kind = SegmentKind.TOOL if name in tools else SegmentKind.TOOL_UNKNOWN
+            call = self._new_call(Opened(kind, name, name, json=True), request.request_id)
+            call.delta(request.arguments)
             call.close(True)
 
     @property
-    def client_is_next(self) -> bool:
-        """A pending call is the client's to run."""
-        return any(call.client for call in self.pending)
+    def awaits_client(self) -> bool:
+        """Whether a pending call is the client's to run or to approve."""
+        return any(call.runs_on_client for call in self.pending)
 
-    def untold(self, why: str) -> list[tuple[str, str]]:
-        """Recipients of pending calls whose results the model has not got yet, and what it would be
-        told if they went no further."""
-        return [(call.recipient, call.told_if(why)) for call in self.pending if not call.client]
+    def pending_results(self, why: str) -> list[tuple[str, str]]:
+        """Recipient and result text of each pending call of this process if it were aborted now."""
+        return [
+            (call.recipient, call.abort_text(why))
+            for call in self.pending
+            if not call.runs_on_client
+        ]
 
     async def run(self) -> bool:
-        """Run the pending calls; true when the turn is over with them.
+        """Run the pending calls; true when the turn ends with them.
 
-        In order, but those that only read and were made one after the other run together.
+        They run in order, but consecutive calls of read-only tools run concurrently.
         """
-        client_is_next = self.client_is_next
-        ours = [call for call in self.pending if not call.client]
-        while ours:
-            self.pending = ours
-            batch = ours[: max(1, _leading(ours))]
+        awaits_client = self.awaits_client
+        calls = [call for call in self.pending if not call.runs_on_client]
+        while calls:
+            self.pending = calls
+            batch = calls[: max(1, _read_only_prefix(calls))]
             try:
                 await self._run_batch(batch)
             except BaseException:
-                self.abandon("interrupted")
+                self.abort("interrupted")
                 raise
             for call in batch:
-                self._count(call)
-                self._tell(call, call.text or "")
-            ours = ours[len(batch) :]
+                self._count_failure(call)
+                self._record_result(call, call.result_text or "")
+            calls = calls[len(batch) :]
         self.pending = []
-        return client_is_next or self._stuck()
+        return awaits_client or self._repeats_failure()
 
-    def abandon(self, why: str) -> None:
-        """The pending calls end here: their items are closed, and history says what was done."""
+    def abort(self, why: str) -> None:
+        """End the pending calls: close their items and give each a result that says what was done."""
         for call in self.pending:
-            if call.text is None and not call.client:
-                message = call.told_if(why)
-                call.ours.failed(ev.McpProtocolError(code=INTERRUPTED, message=message))
-            self._tell(call, call.told_if(why))
+            text = call.abort_text(why)
+            if call.result_text is None and not call.runs_on_client:
+                error = ev.McpProtocolError(code=INTERRUPTED_CODE, message=text)
+                call.server_writer.failed(error)
+            self._record_result(call, text)
         self.pending = []
 
-    def _tell(self, call: Call, text: str) -> None:
-        turn = self.turn
-        turn.conversation.add_result(turn.runtime.format, call.recipient, text)
+    def _record_result(self, call: ToolCall, text: str) -> None:
+        self._context.conversation.add_result(self._context.format, call.recipient, text)
 
-    async def _run_batch(self, batch: list[Call]) -> None:
-        """Afterwards each has its text. People are asked one thing at a time."""
+    async def _run_batch(self, batch: list[ToolCall]) -> None:
+        """Give each call its result. People are asked about one call at a time."""
         allowed = [call for call in batch if await self._may_run(call)]
-        work = [self._call(call) for call in allowed]
+        work = [self._execute(call) for call in allowed]
         results = await asyncio.gather(*work, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _may_run(self, call: Call) -> bool:
-        """Whether it runs; where not, it has failed."""
-        writer = call.ours
+    async def _may_run(self, call: ToolCall) -> bool:
+        """Whether the call may run; one that may not has failed afterwards."""
+        writer = call.server_writer
         self._made += 1
-        most = self.turn.options.max_tool_calls
-        if most is not None and self._made > most:
+        limit = self._context.options.max_tool_calls
+        if limit is not None and self._made > limit:
             text = "the limit of tool calls for this answer is used up; answer with what is known"
-            self._fail(call, OVER_BUDGET, text)
+            self._fail(call, OVER_BUDGET_CODE, text)
         elif call.tool is None:
-            self._fail(call, NOT_FOUND, self._unknown(call.recipient))
+            self._fail(call, UNKNOWN_TOOL_CODE, self._unknown_tool_text(call.recipient))
         elif call.error:
-            self._fail(call, -32602, f"the arguments are not valid JSON: {call.error}")
-        elif why := self.turn.constraints.problem(call.recipient, writer.arguments):
-            self._fail(call, -32602, f"the arguments do not fit the tool's schema: {why}")
-        elif why := await self._refused(call, call.tool):
+            text = f"the arguments are not valid JSON: {call.error}"
+            self._fail(call, INVALID_PARAMS_CODE, text)
+        elif why := await self._violation(call, call.tool):
+            text = f"the arguments do not fit the tool's schema: {why}"
+            self._fail(call, INVALID_PARAMS_CODE, text)
+        elif why := await self._refusal(call, call.tool):
             text = f"the call of {writer.server}.{writer.name} was refused: {why}"
-            self._fail(call, REFUSED, text)
+            self._fail(call, REFUSED_CODE, text)
         else:
             return True
         return False
 
-    async def _refused(self, call: Call, tool: Tool) -> str | None:
-        """Asked of the tool as it is now: what the turn began with may have changed."""
-        turn = self.turn
-        call.tool = await turn.until_stopped(turn.host.current(tool))
-        return await call.asking.refused(call.tool, call.arguments)
+    async def _violation(self, call: ToolCall, tool: Tool) -> str | None:
+        """What is wrong with the arguments: nobody is asked about a call that cannot run anyway.
 
-    async def _call(self, call: Call) -> None:
-        turn, item = self.turn, call.id
+        The tool is refreshed, for its definition may have changed.
+        """
+        context = self._context
+        call.tool = tool = await context.until_stopped(context.host.refresh_definition(tool))
+        arguments = call.server_writer.arguments
+        why = self._constraints.validate_arguments(call.recipient, arguments, tool)
+        return why or context.host.argument_problem(tool, json.loads(arguments))
+
+    async def _refusal(self, call: ToolCall, tool: Tool) -> str | None:
+        return await call.approval_gate.refusal(tool, call.arguments)
+
+    async def _execute(self, call: ToolCall) -> None:
+        context, item = self._context, call.id
         assert call.tool is not None
-        began = time.monotonic()
-        call.ours.begins()
-        call.printed = printed = []
+        started = time.monotonic()
+        call.server_writer.running()
+        call.output_chunks = chunks = []
 
         def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            turn.emit(
+            context.emit(
                 ev.AgentToolProgress(item_id=item, progress=progress, total=total, message=message)
             )
 
         def on_output(stream: str, text: str) -> None:
-            printed.append(text)
-            turn.emit(ev.AgentToolOutputDelta(item_id=item, stream=stream, delta=text))
+            chunks.append(text)
+            context.emit(ev.AgentToolOutputDelta(item_id=item, stream=stream, delta=text))
 
         try:
-            result = await turn.until_stopped(
-                turn.host.call(
+            result = await context.until_stopped(
+                context.host.call(
                     call.tool,
                     json.loads(call.arguments),
                     on_progress=on_progress,
                     on_output=on_output,
-                    on_elicitation=call.asking.elicit,
-                    on_sampling=call.asking.sample,
+                    on_elicitation=call.approval_gate.elicit,
+                    on_sampling=call.approval_gate.sample,
                 )
             )
         finally:
-            turn.measures.tool_seconds += time.monotonic() - began
-        self._result(call, result)
+            context.usage.tool_seconds += time.monotonic() - started
+        self._set_result(call, result)
 
-    def _result(self, call: Call, result: ToolResult) -> None:
-        writer, text = call.ours, result.text
+    def _set_result(self, call: ToolCall, result: ToolResult) -> None:
+        writer, text = call.server_writer, result.text
         call.failed = result.failure != "none"
-        call.text = f"Error: {text}" if call.failed and not text.startswith("Error") else text
+        call.result_text = (
+            f"Error: {text}" if call.failed and not text.startswith("Error") else text
+        )
         match result.failure:
             case "none":
                 writer.completed(text)
@@ -329,22 +390,23 @@ class Calls:
             case "protocol":
                 writer.failed(ev.McpProtocolError(code=result.code, message=text))
 
-    def _fail(self, call: Call, code: int, text: str) -> None:
-        call.failed, call.text = True, f"Error: {text}"
-        call.ours.failed(ev.McpProtocolError(code=code, message=text))
+    def _fail(self, call: ToolCall, code: int, text: str) -> None:
+        call.failed, call.result_text = True, f"Error: {text}"
+        call.server_writer.failed(ev.McpProtocolError(code=code, message=text))
 
-    def _unknown(self, recipient: str) -> str:
+    def _unknown_tool_text(self, recipient: str) -> str:
         # As it would be called if it were there; its server's name stands before "." or "__".
         name = recipient.removeprefix("mcp.").removeprefix("functions.")
-        if not self.turn.host.left_out.isdisjoint((name, name.replace(".", "__").split("__")[0])):
+        server = name.replace(".", "__").split("__")[0]
+        if not self._context.host.unselected.isdisjoint((name, server)):
             return f"the tool {name} is not among those that --tools chooses"
-        nearest = self.recipients.nearest(recipient)
+        nearest = self.declared.recipients.nearest(recipient)
         known = f"; the nearest are {', '.join(nearest)}" if nearest else "; no tool is available"
         return f"there is no tool named {recipient}{known}"
 
     # --- a model that repeats itself ---
 
-    def _count(self, call: Call) -> None:
+    def _count_failure(self, call: ToolCall) -> None:
         if not call.failed:
             self._failures = 0
             return
@@ -352,26 +414,27 @@ class Calls:
         self._failures = self._failures + 1 if key == self._failing else 1
         self._failing = key
 
-    def _stuck(self) -> bool:
-        if self._failures < SAME_FAILURE:
+    def _repeats_failure(self) -> bool:
+        """Whether the same call has failed too often; a message then says so and ends the turn."""
+        if self._failures < MAX_EQUAL_FAILURES:
             return False
         recipient = self._failing[0] if self._failing else ""
         text = f"I stopped: the same call of {recipient} failed {self._failures} times in a row."
-        writer = MessageWriter(self.turn.output, "final_answer")
+        writer = MessageWriter(self._context.output, "final_answer")
         writer.delta(text)
         writer.close(True)
-        self.turn.conversation.add(self.turn.runtime.format, Assistant(text))
+        self._context.conversation.add(self._context.format, Assistant(text))
         return True
 
 
-def _clients(turn: Turn, function: FunctionTool) -> FunctionCallWriter | CustomCallWriter:
+def _client_writer(output: Output, function: FunctionTool) -> FunctionCallWriter | CustomCallWriter:
     if function.custom:
-        free = function.grammar is None
-        return CustomCallWriter(turn.output, function.name, function.namespace, free=free)
-    return FunctionCallWriter(turn.output, function.name, function.namespace)
+        may_wrap = function.grammar is None
+        return CustomCallWriter(output, function.name, function.namespace, may_wrap=may_wrap)
+    return FunctionCallWriter(output, function.name, function.namespace)
 
 
-def _leading(calls: list[Call]) -> int:
-    """How many from the first on only read."""
-    reading = (call.tool is not None and call.tool.read_only for call in calls)
-    return sum(1 for _ in takewhile(bool, reading))
+def _read_only_prefix(calls: list[ToolCall]) -> int:
+    """How many calls at the beginning are of read-only tools."""
+    read_only = (call.tool is not None and call.tool.read_only for call in calls)
+    return sum(1 for _ in takewhile(bool, read_only))

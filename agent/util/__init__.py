@@ -1,0 +1,1 @@
+"""Leaves without knowledge of the program that any package may import."""

@@ -1,54 +1,67 @@
-"""When Python looks for garbage. A leaf: the first that is imported."""
+"""Decides when Python's cyclic garbage collector runs. A leaf: the first module that is imported.
+
+`defer` at the start, `resume` once the program is loaded, `disable` at the end. An app that people
+type into makes its full collections itself, with an `IdleCollector`, while nobody types.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
 
-STARTING = 200_000
-"""More objects than a start makes: nearly all of them stay, and to look through them again and again
-takes a tenth of its time."""
-RUNNING = 2_000, 5, 2_000
-"""A full collection stops everything for 0.1 s and more; by itself Python makes many of them. One that
-looks through 100,000 new objects takes 35 ms, which is felt while one types: so 10,000."""
-UNSEEN = 2_000, 5, 20
-"""Where nobody types, full ones come by themselves: a server would grow with each response."""
+STARTUP_THRESHOLD = 200_000
+"""New objects before a collection: more than a start makes. Nearly all of them stay, and looking
+through them again and again takes a tenth of its time."""
+INTERACTIVE_THRESHOLDS = 2_000, 5, 2_000
+"""`gc.set_threshold` of the app. A full collection stops everything for 0.1 s and more, and by default
+Python makes many. One that looks through 100,000 new objects takes 35 ms, which is felt while typing:
+so the middle one comes after 10,000."""
+HEADLESS_THRESHOLDS = 2_000, 5, 20
+"""`gc.set_threshold` of a server, where nobody types: full collections come by themselves, else its
+memory would grow with each response."""
 
-ENOUGH = 20
-"""So many of the small collections, of 10,000 new objects each, leave enough behind for a full one."""
-UNHURRIED = 2.0
-"""Seconds without a key, after which nobody is expected to feel one."""
-SHARE = 0.1
-"""Of the time, so much at most goes into them."""
-
-
-def starting() -> None:
-    """Not now."""
-    gc.set_threshold(STARTING)
+MIN_YOUNG_COLLECTIONS = 20
+"""Collections of 10,000 new objects each, after which a full one is worth it."""
+IDLE_SECONDS = 2.0
+"""Seconds without a key after which nobody is expected to feel a full collection."""
+MAX_TIME_SHARE = 0.1
+"""Share of the time that full collections take at most."""
 
 
-def started(thresholds: tuple[int, int, int] = RUNNING) -> None:
-    """Now, but not among what is there already. Does something once after ``starting()``."""
-    if gc.get_threshold()[0] == STARTING:
+def defer() -> None:
+    """Put collections off until `resume`."""
+    gc.set_threshold(STARTUP_THRESHOLD)
+
+
+def resume(thresholds: tuple[int, int, int] = INTERACTIVE_THRESHOLDS) -> None:
+    """Collect again, but leave the objects alone that exist now.
+
+    Without a `defer` before it, it does nothing: whoever did not ask for this keeps their settings.
+    """
+    if gc.get_threshold()[0] == STARTUP_THRESHOLD:
         gc.freeze()
         gc.set_threshold(*thresholds)
 
 
-def ending() -> None:
-    """Never again: all that is there goes with the process."""
+def disable() -> None:
+    """Leave all objects to the end of the process; the interpreter looks through none at exit."""
     gc.freeze()
 
 
-class Quiet:
-    """Full collections while nobody types; without them garbage would come to hundreds of megabytes."""
+class IdleCollector:
+    """Makes full collections while nobody types; without them garbage grows to hundreds of MB."""
 
     def __init__(self) -> None:
-        self._next = 0.0
+        self._not_before = 0.0
 
-    def collect(self, since: float) -> None:
-        """Where it is worth it. ``since``: when a key was pressed last (``time.monotonic()``)."""
+    def collect(self, last_key: float) -> None:
+        """Collect where it is worth it. ``last_key``: `time.monotonic()` of the last key press."""
         now = time.monotonic()
-        if now - since > UNHURRIED and now > self._next and gc.get_count()[2] >= ENOUGH:
+        if (
+            now - last_key > IDLE_SECONDS
+            and now > self._not_before
+            and gc.get_count()[2] >= MIN_YOUNG_COLLECTIONS
+        ):
             gc.collect()
             ended = time.monotonic()
-            self._next = ended + (ended - now) / SHARE
+            self._not_before = ended + (ended - now) / MAX_TIME_SHARE

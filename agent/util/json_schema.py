@@ -1,4 +1,4 @@
-"""Whether a JSON value fits a JSON Schema, for what no grammar held the model to.
+"""Checks a JSON value against a JSON Schema (draft 2020-12), where no grammar enforced it.
 
 Schemas come from servers and clients: none of them makes this fetch anything, run long, or fail.
 """
@@ -9,25 +9,29 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from agent.errors import AgentError
+
 log = logging.getLogger(__name__)
 
-STEPS = 20_000
-"""Keywords that are looked at; a schema whose branches multiply would go on for ever."""
-DEEP = 100
-"""Keywords within each other; Python's stack would end soon after, and native code on it panics."""
-PATTERNS = ("pattern", "patternProperties")
-"""Regular expressions that may run for ever; grammars enforce them."""
-BESIDE = ("unevaluatedProperties", "unevaluatedItems")
-"""These try the expressions of all schemas that they lie beside, too."""
+MAX_KEYWORDS = 20_000
+"""Schema keywords evaluated per check; a schema whose branches multiply would never end."""
+MAX_KEYWORD_DEPTH = 100
+"""Nesting of keywords; Python's stack would end soon after, and native code on it panics."""
+SKIPPED_PATTERN_KEYWORDS = ("pattern", "patternProperties")
+"""Not evaluated: regular expressions may run for ever; grammars enforce them."""
+SKIPPED_UNEVALUATED_KEYWORDS = ("unevaluatedProperties", "unevaluatedItems")
+"""Not evaluated: they try the regular expressions of all sibling schemas too."""
 
 
-class _TooMuch(Exception):
-    pass
+class _LimitReachedError(AgentError):
+    """`MAX_KEYWORDS` or `MAX_KEYWORD_DEPTH` is reached."""
 
 
-def problem(schema: Mapping[str, Any], value: object) -> str | None:
-    """What is wrong with the value, in one sentence; None: nothing that could be found, and that
-    is all that can be said where the schema itself is wrong or does not end."""
+def find_violation(schema: Mapping[str, Any], value: object) -> str | None:
+    """Describe the first violation in one sentence; None: the value fits.
+
+    None too where the schema itself is invalid or takes more than `MAX_KEYWORDS` steps.
+    """
     # Imported here: it takes a moment, and most calls never need it.
     import jsonschema
     import referencing
@@ -35,18 +39,19 @@ def problem(schema: Mapping[str, Any], value: object) -> str | None:
     validator = _validator(jsonschema)(schema, registry=referencing.Registry())
     try:
         error = next(iter(validator.iter_errors(value)), None)
-    except (_TooMuch, RecursionError):
+    except (_LimitReachedError, RecursionError):
         return None
     except Exception:  # an invalid schema fails in ways of its own
         log.debug("a schema cannot be followed", exc_info=True)
         return None
     if error is None:
         return None
-    place = ".".join(str(part) for part in error.absolute_path)
-    return f"{place}: {error.message[:400]}" if place else str(error.message)[:400]
+    path = ".".join(str(part) for part in error.absolute_path)
+    return f"{path}: {error.message[:400]}" if path else str(error.message)[:400]
 
 
 def _validator(jsonschema: Any) -> Any:
+    """A validator class whose checks count steps and depth."""
     draft = jsonschema.Draft202012Validator
     steps = depth = 0
 
@@ -56,8 +61,8 @@ def _validator(jsonschema: Any) -> Any:
             steps += 1
             depth += 1
             try:
-                if steps > STEPS or depth > DEEP:
-                    raise _TooMuch
+                if steps > MAX_KEYWORDS or depth > MAX_KEYWORD_DEPTH:
+                    raise _LimitReachedError
                 yield from check(*arguments) or ()
             finally:
                 depth -= 1
@@ -66,13 +71,15 @@ def _validator(jsonschema: Any) -> Any:
 
     def additional(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
         if "patternProperties" in schema:
-            return None  # which are additional, only the expressions tell
-        found: Iterator[Any] = draft.VALIDATORS["additionalProperties"](
+            return None  # only its expressions tell which ones are additional
+        errors: Iterator[Any] = draft.VALIDATORS["additionalProperties"](
             validator, value, instance, schema
         )
-        return found
+        return errors
 
     checks = {keyword: counted(check) for keyword, check in draft.VALIDATORS.items()}
-    ignored = dict.fromkeys(PATTERNS + BESIDE, counted(lambda *_: None))
+    ignored = dict.fromkeys(
+        SKIPPED_PATTERN_KEYWORDS + SKIPPED_UNEVALUATED_KEYWORDS, counted(lambda *_: None)
+    )
     checks["additionalProperties"] = counted(additional)
     return jsonschema.validators.extend(draft, checks | ignored)

@@ -1,43 +1,60 @@
-"""Text of models, tools and files as a terminal may get it. A leaf."""
+"""Removes from the text of models, tools and files what would steer a terminal. A leaf.
+
+Against escape sequences that move the cursor or change the title, and against Unicode's bidirectional
+controls, which show text in another order than it is read ("Trojan Source", CVE-2021-42574).
+"""
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
-# Sequences that are whole: colours of a tool's output, titles, links.
+# Complete ANSI sequences (ECMA-48): CSI, as in colours; OSC, as in titles and links.
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
-# What is left that a terminal may act on: C0 but newline and tab, DEL, C1; what turns the direction of
-# reading; and halves of pairs, which cannot be written.
+# What else a terminal may act on: C0 but newline and tab, DEL, C1; bidirectional controls; and lone
+# surrogates, which cannot be encoded.
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
-def harmless(text: str) -> str:
-    """Text that can neither steer a terminal nor show in another order than it is read: whole
-    sequences are left out, anything else of that kind is a replacement character."""
+def sanitize(text: str) -> str:
+    """Return text that can neither steer a terminal nor be shown in another order than it is read.
+
+    Complete escape sequences are left out; any other control becomes U+FFFD.
+    """
     if text.isprintable():
         return text
     text = _SEQUENCES.sub("", text).replace("\r\n", "\n")
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def bare(text: str) -> str:
-    """The same without a sign in place of what is taken out, so that it stays as wide as it was laid
-    out."""
+def escape_json(text: str) -> str:
+    """Return JSON, with the same value, that `sanitize` would leave as it is."""
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def strip_controls(text: str) -> str:
+    """Delete control characters without a substitute, so that the width stays as it was laid out."""
     return text if text.isprintable() else _CONTROLS.sub("", text)
 
 
-def fit(out: TextIO) -> Callable[[str], str]:
-    """What becomes of text before it is written there: a terminal must not be steered by it, into a
-    pipe or a file it goes byte for byte."""
-    return harmless if out.isatty() else str
+def sanitizer_for(out: TextIO) -> Callable[[str], str]:
+    """`sanitize` where ``out`` is a terminal; into a pipe or a file text goes unchanged."""
+    return sanitize if out.isatty() else str
 
 
-def say(text: object, *, end: str = "\n", file: TextIO | None = None) -> None:
-    """Print what may hold text of others. ``file``: stdout, unless it is given."""
+def echo(text: object, *, end: str = "\n", file: TextIO | None = None) -> None:
+    """Print what may hold foreign text, sanitized for ``file`` (default: stdout), and flush.
+
+    Where stderr is a terminal that is gone, nobody reads it, and nothing fails.
+    """
     file = file or sys.stdout
-    print(fit(file)(str(text)), end=end, file=file, flush=True)
+    try:
+        print(sanitizer_for(file)(str(text)), end=end, file=file, flush=True)
+    except OSError as error:
+        if file is not sys.stderr or error.errno != errno.EIO:
+            raise

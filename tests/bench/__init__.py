@@ -1,8 +1,9 @@
 """``python -m tests.bench [group …]``: one table, each row a ratio to a peer measured beside it.
 
-A group is a module of this package with ``rows()``, named in GROUPS. Each row alternates between us
-and the peer, so that what else the machine does meets both. What has to be fetched, built or written
-once lies below CACHE; a group that cannot be measured here raises Skipped.
+A group is a module of this package with ``rows()``, named in GROUPS; the other modules are the peers,
+models and clients that groups share. A row alternates between our side and the peer, so that what else
+the machine does affects both. What is downloaded, built or written once is cached below CACHE; a group
+that cannot be measured on this machine raises BenchmarkSkippedError.
 """
 
 from __future__ import annotations
@@ -28,46 +29,46 @@ GROUPS = (
     "tui",
 )
 CACHE = Path(os.environ.get("AGENT_BENCH", "~/.cache/agent-bench")).expanduser()
+"""Folder of built programs and written models; AGENT_BENCH names another."""
+
+_STARTED_AT = time.monotonic()
 
 
-_BEGAN = time.monotonic()
+def progress(message: str) -> None:
+    """Write a message to stderr, after the seconds since the program began."""
+    print(f"{time.monotonic() - _STARTED_AT:5.0f} s: {message}", file=sys.stderr, flush=True)
 
 
-def progress(what: str) -> None:
-    """Tell on stderr what is done now, and since how many seconds anything is."""
-    print(f"{time.monotonic() - _BEGAN:5.0f} s: {what}", file=sys.stderr, flush=True)
-
-
-class Skipped(Exception):
+class BenchmarkSkippedError(Exception):
     """A group cannot be measured on this machine; the message is a sentence that says why."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """What was measured, how often, and beside what. The n-th of ours belongs to the n-th of theirs."""
+class BenchmarkRow:
+    """Repeated measurements of our side and of the peer, in pairs: ``ours[n]`` and ``theirs[n]``."""
 
     name: str
     unit: str
-    """Of rates more is better, of times and counts less."""
+    """Of rates (``…/s``) more is better, of times and counts less."""
     peer: str
     ours: list[float]
     theirs: list[float] = field(default_factory=list)
-    """Nothing: a number of ours alone."""
+    """Empty for a number that has no peer."""
     goal: str = ""
-    """What the ratio ought to be."""
+    """The bound that the ratio (without a peer, our number) ought to keep, as text for the table."""
 
     def __post_init__(self) -> None:
         progress(self.line())
 
     @property
     def ratios(self) -> list[float]:
-        """Of each pair, ours to theirs."""
+        """Ours divided by theirs, for each pair."""
         return [a / b for a, b in zip(self.ours, self.theirs, strict=True)] if self.theirs else []
 
     def line(self) -> str:
-        """Medians, and the ratio's median with its quartiles (of a number alone: its own)."""
-        of = self.ratios or self.ours
-        low, middle, high = statistics.quantiles(of, n=4) if len(of) > 1 else of * 3
+        """The table's row: both medians, and the ratio's quartiles (without a peer, our number's)."""
+        values = self.ratios or self.ours
+        low, middle, high = statistics.quantiles(values, n=4) if len(values) > 1 else values * 3
         theirs = f"{statistics.median(self.theirs):,.4g}" if self.theirs else ""
         cells = (
             self.name,
@@ -83,7 +84,7 @@ class Row:
         return f"| {' | '.join(cells)} |"
 
 
-def beside(
+def compare(
     name: str,
     unit: str,
     ours: Callable[[], float],
@@ -91,16 +92,16 @@ def beside(
     theirs: Callable[[], float],
     n: int = 9,
     goal: str = "",
-) -> Row:
-    """Measure both `n` times in turn, after once each to warm up."""
+) -> BenchmarkRow:
+    """Measure both sides `n` times alternately, after one warm-up run of each."""
     progress(f"{name} …")
     ours(), theirs()
     pairs = [(ours(), theirs()) for _ in range(n)]
-    return Row(name, unit, peer, [a for a, _ in pairs], [b for _, b in pairs], goal)
+    return BenchmarkRow(name, unit, peer, [a for a, _ in pairs], [b for _, b in pairs], goal)
 
 
-def table(rows: list[Row]) -> str:
-    """The rows as Markdown."""
+def markdown_table(rows: list[BenchmarkRow]) -> str:
+    """Format the rows as a Markdown table."""
     columns = ("what", "unit", "ours", "peer", "peer's", "n", "ratio", "quartiles", "goal")
     head = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     return "\n".join(head + [row.line() for row in rows])

@@ -1,7 +1,7 @@
-"""Decoding a call's arguments under their schema, beside the same without it.
+"""Group ``constrain``: decoding a call's arguments constrained by their JSON Schema, and unconstrained.
 
-The embedded model does not know the long form: a quarter of what it would write is rejected. What a
-model costs that keeps to a schema by itself, the last row tells.
+The embedded model does not know the schema of the long arguments: a quarter of the tokens it samples
+are rejected. The last row has a call that the model writes correctly by itself.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from functools import partial
 from agent.engine.grammars import Grammar
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.protocol import Constraint, Finished, Prefill, Request, Sampling
-from agent.formats.constraints import Rules
-from agent.formats.harmony.encoding import encoding
+from agent.formats.constraints import GenerationConstraints
+from agent.formats.harmony.encoding import load_encoding
 from agent.formats.harmony.format import HarmonyFormat
-from agent.formats.protocol import FunctionTool, Head
+from agent.formats.protocol import FunctionTool, PromptHeader
 from agent.formats.recipients import Recipients
 from agent.tiny.vocabulary import ranks
-from tests.bench import Row, beside
-from tests.bench.models import model
+from tests.bench import BenchmarkRow, compare
+from tests.bench.models import embedded_model
 
-COUNT = 200
-NAME = "functions.record"
-SCHEMA = {
+TOKENS = 200
+RECORD_FUNCTION = "functions.record"
+RECORD_SCHEMA = {
     "type": "object",
     "properties": {
         "items": {
             "type": "array",
-            "minItems": COUNT,
+            "minItems": TOKENS,
             "items": {
                 "type": "object",
                 "properties": {"name": {"type": "string"}, "value": {"type": "number"}},
@@ -40,8 +40,8 @@ SCHEMA = {
     },
     "required": ["items"],
 }
-"""Not done within COUNT tokens, whatever is written."""
-CALL = FunctionTool(
+"""Arguments that are still incomplete after TOKENS tokens."""
+WEATHER_TOOL = FunctionTool(
     "get_weather",
     "The weather of a city.",
     {
@@ -51,35 +51,37 @@ CALL = FunctionTool(
         "additionalProperties": False,
     },
 )
-CALLS = 8
-"""Generations of one measurement, each with a call that the model writes by itself."""
-OPENING = f"<|channel|>commentary to={NAME} <|constrain|>json<|message|>"
+CALLS_PER_MEASUREMENT = 8
+"""Generations of one measurement of the last row."""
+RECORD_CALL_HEADER = f"<|channel|>commentary to={RECORD_FUNCTION} <|constrain|>json<|message|>"
 
 
-def rows() -> list[Row]:
-    """Greedy, where a reject costs least, and sampled; every token is checked."""
-    form = HarmonyFormat(encoding(ranks))
-    arguments = {NAME: Grammar.of_arguments(SCHEMA)}
-    opening: list[int] = form.encoding.encode(OPENING, allowed_special="all")
-    prompt = form.user("Record it.") + form.open_assistant() + opening
+def rows() -> list[BenchmarkRow]:
+    """Greedy decoding, where a rejected token costs least, and sampling; every token is checked."""
+    form = HarmonyFormat(load_encoding(ranks))
+    arguments = {RECORD_FUNCTION: Grammar.from_argument_schema(RECORD_SCHEMA)}
+    header: list[int] = form.encoding.encode(RECORD_CALL_HEADER, allowed_special="all")
+    prompt = form.user_message("Record it.") + form.open_assistant() + header
 
-    def guided() -> Constraint:
-        guide = form.guide(Rules(arguments=arguments), Recipients([NAME]))
-        for token in opening:
-            guide.accept(token)
-        return guide
+    def make_constraint() -> Constraint:
+        constraint = form.new_constraint(
+            GenerationConstraints(argument_grammars=arguments), Recipients([RECORD_FUNCTION])
+        )
+        for token in header:
+            constraint.accept(token)
+        return constraint
 
     with asyncio.Runner() as runner:
-        engine = LlamaEngine(model())
+        engine = LlamaEngine(embedded_model())
         runner.run(engine.load())
 
-        def rate(sampling: Sampling, held: bool) -> float:
-            constraint = guided() if held else None
-            request = Request(prompt, COUNT, sampling=sampling, constraint=constraint)
-            return runner.run(_tokens_per_second(engine, request))
+        def rate(sampling: Sampling, constrained: bool) -> float:
+            constraint = make_constraint() if constrained else None
+            request = Request(prompt, TOKENS, sampling=sampling, constraint=constraint)
+            return runner.run(_decode_rate(engine, request))
 
-        found = [
-            beside(
+        table = [
+            compare(
                 f"arguments under their schema, {name}",
                 "tokens/s",
                 partial(rate, sampling, True),
@@ -91,30 +93,34 @@ def rows() -> list[Row]:
                 "temperature 1": Sampling(seed=1),
             }.items()
         ]
-        found.append(
-            beside(
+        table.append(
+            compare(
                 "a call as the model writes it by itself, greedy",
                 "tokens/s",
-                lambda: runner.run(_call(engine, form, held=True)),
+                lambda: runner.run(_call_rate(engine, form, constrained=True)),
                 "without",
-                lambda: runner.run(_call(engine, form, held=False)),
+                lambda: runner.run(_call_rate(engine, form, constrained=False)),
                 goal="≥ 0.97",
             )
         )
         runner.run(engine.close())
-    return found
+    return table
 
 
-async def _call(engine: LlamaEngine, form: HarmonyFormat, *, held: bool) -> float:
-    """Tokens per second of whole generations: reasoning, header, arguments."""
+async def _call_rate(engine: LlamaEngine, form: HarmonyFormat, *, constrained: bool) -> float:
+    """Tokens per second of generations with reasoning, a call's header and its arguments."""
     tokens, seconds = 0, 0.0
-    head = form.head(Head("2026-01-01", functions=(CALL,)))
-    name = f"functions.{CALL.name}"
-    for _ in range(CALLS):
-        rules = Rules(arguments={name: Grammar.of_arguments(CALL.parameters)})
-        guide = form.guide(rules, Recipients([name])) if held else None
-        prompt = head + form.user("Use get_weather for Oslo.") + form.open_assistant()
-        request = Request(prompt, 200, form.stop, Sampling(temperature=0), constraint=guide)
+    head = form.prompt_header(PromptHeader("2026-01-01", functions=(WEATHER_TOOL,)))
+    name = f"functions.{WEATHER_TOOL.name}"
+    for _ in range(CALLS_PER_MEASUREMENT):
+        constraints = GenerationConstraints(
+            argument_grammars={name: Grammar.from_argument_schema(WEATHER_TOOL.parameters)}
+        )
+        constraint = form.new_constraint(constraints, Recipients([name])) if constrained else None
+        prompt = head + form.user_message("Use get_weather for Oslo.") + form.open_assistant()
+        request = Request(
+            prompt, 200, form.stop_ids, Sampling(temperature=0), constraint=constraint
+        )
         async for item in engine.generate(request):
             if isinstance(item, Finished):
                 assert item.reason == "stop"
@@ -123,9 +129,10 @@ async def _call(engine: LlamaEngine, form: HarmonyFormat, *, held: bool) -> floa
     return tokens / seconds
 
 
-async def _tokens_per_second(engine: LlamaEngine, request: Request) -> float:
+async def _decode_rate(engine: LlamaEngine, request: Request) -> float:
+    """Tokens per second from the end of the prefill."""
     start = 0.0
     async for item in engine.generate(request):
         if isinstance(item, Prefill):
             start = time.perf_counter()
-    return COUNT / (time.perf_counter() - start)
+    return TOKENS / (time.perf_counter() - start)

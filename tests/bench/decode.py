@@ -1,5 +1,7 @@
-"""Decoding through the engine's stream beside a bare loop over llama_decode and argmax in this
-process, and beside llama-bench, which feeds random tokens and samples nothing."""
+"""Group ``decode``: decoding through the engine's stream, beside a bare loop and llama-bench.
+
+The bare loop runs llama_decode and argmax in this process; llama-bench samples nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from pathlib import Path
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Prefill, Request, Sampling
-from tests.bench import Row, Skipped, beside
-from tests.bench.bare import Bare
-from tests.bench.build import program
-from tests.bench.models import endless, tenth
-from tests.bench.peer import threads
+from tests.bench import BenchmarkRow, BenchmarkSkippedError, compare
+from tests.bench.bare_llama import BareLlama
+from tests.bench.build_llama import llama_program
+from tests.bench.llama_server import thread_counts
+from tests.bench.models import endless_model, large_model
 
 PROMPT = list(range(1000, 1064))
 SETTINGS = {
@@ -29,20 +31,23 @@ SETTINGS = {
 }
 
 
-def rows() -> list[Row]:
-    """One row a sampling and model; the bare peer is greedy always."""
-    return [*_rows(endless(), "embedded", 200, 9), *_rows(tenth(), "1.4 GB MXFP4", 48, 7)]
+def rows() -> list[BenchmarkRow]:
+    """One row for each sampling and model; the bare loop is always greedy."""
+    return [
+        *_model_rows(endless_model(), "embedded", 200, 9),
+        *_model_rows(large_model(), "1.4 GB MXFP4", 48, 7),
+    ]
 
 
-def _rows(path: Path, name: str, count: int, n: int) -> list[Row]:
+def _model_rows(path: Path, name: str, count: int, n: int) -> list[BenchmarkRow]:
     with asyncio.Runner() as runner:
-        engine = LlamaEngine(path, placement=Placement(4096), threads=threads(path))
+        engine = LlamaEngine(path, placement=Placement(4096), threads=thread_counts(path))
         runner.run(engine.load())
-        bare = Bare(path)
-        ours = partial(_ours, runner, engine, count)
-        peer = partial(bare.tokens_per_second, PROMPT, count, threads(path))
-        found = [
-            beside(
+        bare = BareLlama(path)
+        ours = partial(_engine_rate, runner, engine, count)
+        peer = partial(bare.tokens_per_second, PROMPT, count, thread_counts(path))
+        table = [
+            compare(
                 f"engine, {name}, {setting}",
                 "tokens/s",
                 partial(ours, sampling),
@@ -54,29 +59,31 @@ def _rows(path: Path, name: str, count: int, n: int) -> list[Row]:
             for setting, (sampling, goal) in SETTINGS.items()
         ]
         bare.close()
-        found += _beside_llama_bench(partial(ours, SETTINGS["greedy"][0]), name, path, count, n)
+        table += _llama_bench_rows(partial(ours, SETTINGS["greedy"][0]), name, path, count, n)
         runner.run(engine.close())
-    return found
+    return table
 
 
-def _ours(runner: asyncio.Runner, engine: LlamaEngine, count: int, sampling: Sampling) -> float:
-    return runner.run(_tokens_per_second(engine, sampling, count))
+def _engine_rate(
+    runner: asyncio.Runner, engine: LlamaEngine, count: int, sampling: Sampling
+) -> float:
+    return runner.run(_stream_rate(engine, sampling, count))
 
 
-def _beside_llama_bench(
+def _llama_bench_rows(
     ours: Callable[[], float], name: str, path: Path, count: int, n: int
-) -> list[Row]:
+) -> list[BenchmarkRow]:
     try:
-        program("llama-bench")
-    except Skipped:
-        return []  # the other groups say it
-    theirs = partial(_llama_bench, path, count)
+        llama_program("llama-bench")
+    except BenchmarkSkippedError:
+        return []  # other groups report it
+    theirs = partial(_llama_bench_rate, path, count)
     peer = "llama-bench, no sampling"
-    return [beside(f"engine, {name}, greedy", "tokens/s", ours, peer, theirs, n)]
+    return [compare(f"engine, {name}, greedy", "tokens/s", ours, peer, theirs, n)]
 
 
-async def _tokens_per_second(engine: LlamaEngine, sampling: Sampling, count: int) -> float:
-    """As a reader of the stream sees it: from the end of prefill to the last token."""
+async def _stream_rate(engine: LlamaEngine, sampling: Sampling, count: int) -> float:
+    """Tokens per second as the stream's reader gets them: from the end of prefill to the last token."""
     start = 0.0
     async for item in engine.generate(Request(PROMPT, count, sampling=sampling)):
         if isinstance(item, Prefill):
@@ -84,13 +91,13 @@ async def _tokens_per_second(engine: LlamaEngine, sampling: Sampling, count: int
     return count / (time.perf_counter() - start)
 
 
-def _llama_bench(path: Path, count: int) -> float:
-    chosen = threads(path)
+def _llama_bench_rate(path: Path, count: int) -> float:
+    """Tokens per second that llama-bench reports."""
     done = subprocess.run(
         [
-            str(program("llama-bench")), "--model", str(path), "--n-prompt", "0",
+            str(llama_program("llama-bench")), "--model", str(path), "--n-prompt", "0",
             "--n-gen", str(count), "--repetitions", "1", "--output", "json",
-            "--threads", str(chosen.decode),
+            "--threads", str(thread_counts(path).decode),
         ],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
     )  # fmt: skip

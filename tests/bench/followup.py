@@ -1,10 +1,16 @@
-"""How soon a conversation with tools goes on, beside llama-server with its cache as it comes.
+"""Group ``followup``: time to the first token of later turns with tools, beside llama-server.
 
-Both hold the same conversation in token ids, each with what its own model wrote: a question, a thought
-and a call, a result, a thought and an answer. When a turn is over its thoughts leave the prompt, as in
-Harmony, so the next prompt parts from memory behind the question before. Theirs is asked through
-``/completion`` and told where messages begin, which is what its chat endpoint does with GPT-OSS, but
-spares it templates. Ours lays the finished turn ahead, as the app does. Both get the same pause.
+Both sides have the same conversation in token ids, each with what its own model wrote. A turn is a
+question, reasoning and a call, its result, reasoning and an answer. After a turn its reasoning leaves
+the prompt, as Harmony demands, so the next prompt differs from the cached tokens from the last
+question on:
+
+    cached    … question | reasoning call result reasoning answer
+    prompt    … question | call result answer question
+
+llama-server is asked through ``/completion`` with the delimiters of messages, which is what its chat
+endpoint does for GPT-OSS, but without the templates. Our side prefetches the finished turn, as the app
+does. Both get READING_SECONDS between turns.
 """
 
 from __future__ import annotations
@@ -16,148 +22,180 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.engine.protocol import Prefill, Request, Sampling, Tokens
-from agent.formats.harmony.token_ids import CALL, END
+from agent.formats.harmony.token_ids import CALL_ID, END_ID
 from agent.formats.protocol import Format
-from tests.bench import Row, progress
-from tests.bench.models import endless
-from tests.bench.ours import Chosen
-from tests.bench.peer import GREEDY, LlamaServer, threads
+from tests.bench import BenchmarkRow, progress
+from tests.bench.agent_process import FixedThreadsRuntime
+from tests.bench.llama_server import GREEDY, LlamaServer, thread_counts
+from tests.bench.models import endless_model
 
-HISTORIES = (2_000, 8_000, 16_000)
+HISTORY_TOKENS = (2_000, 8_000, 16_000)
 TURNS = 10
-QUESTION, RESULT = 40, 200
-THOUGHT, SAID = 32, 32
-"""Tokens of a thought, and of the call or the answer after it."""
-PAUSE = 0.5
-"""Seconds in which the person reads."""
-CONTEXT = 32_768
+QUESTION_WORDS, RESULT_WORDS = 40, 200
+REASONING_TOKENS, REPLY_TOKENS = 32, 32
+"""Tokens of the reasoning, and of the call or the answer after it."""
+READING_SECONDS = 0.5
+"""Pause after each turn, in which a person would read the answer."""
+CONTEXT_TOKENS = 32_768
 WORDS = ("light", "storm", "ship", "stone", "water", "house", "people", "night", "wind", "rope")
-MESSAGES = [
+MESSAGE_DELIMITERS = [
     {"role": role, "delimiter": f"<|start|>{role}"} for role in ("system", "user", "assistant")
 ]
 
 
 @dataclass(frozen=True)
-class Told:
-    """One generation: seconds to its first token, prompt tokens that were computed, its ids."""
+class TimedGeneration:
+    """A generation: seconds to its first token, prompt tokens that were not cached, generated ids."""
 
-    first: float
-    prefilled: int
+    first_token_seconds: float
+    prefilled_tokens: int
     ids: list[int]
 
 
-class Side(Protocol):
-    async def generate(self, prompt: list[int]) -> Told: ...
+class Backend(Protocol):
+    """One of the two sides that are compared."""
 
-    async def rest(self, ids: list[int]) -> None:
-        """The turn is over; these ids are what is left of the conversation."""
+    async def generate(self, prompt: list[int]) -> TimedGeneration:
+        """Generate REASONING_TOKENS + REPLY_TOKENS tokens after a prompt, greedily."""
+        ...
+
+    async def finish_turn(self, ids: list[int]) -> None:
+        """Wait READING_SECONDS; ``ids``: the conversation without the turn's reasoning."""
         ...
 
 
-class Ours:
-    def __init__(self, runtime: Chosen) -> None:
+class AgentBackend:
+    """Our engine, which prefetches finished turns."""
+
+    def __init__(self, runtime: FixedThreadsRuntime) -> None:
         self._runtime = runtime
 
-    async def generate(self, prompt: list[int]) -> Told:
-        request = Request(prompt, THOUGHT + SAID, sampling=Sampling(temperature=0))
+    async def generate(self, prompt: list[int]) -> TimedGeneration:
+        request = Request(prompt, REASONING_TOKENS + REPLY_TOKENS, sampling=Sampling(temperature=0))
         first, prefilled, ids = 0.0, -1, list[int]()
-        asked = time.perf_counter()
+        requested_at = time.perf_counter()
         async for item in self._runtime.generate(request):
             match item:
                 case Prefill(total=total, cached=cached):
                     prefilled = total - cached
                 case Tokens(new):
-                    first = first or time.perf_counter() - asked
+                    first = first or time.perf_counter() - requested_at
                     ids += new
-        return Told(first, prefilled, ids)
+        return TimedGeneration(first, prefilled, ids)
 
-    async def rest(self, ids: list[int]) -> None:
-        self._runtime.lay_ahead(ids)
-        await asyncio.sleep(PAUSE)
+    async def finish_turn(self, ids: list[int]) -> None:
+        self._runtime.prefetch(ids)
+        await asyncio.sleep(READING_SECONDS)
 
 
-class Theirs:
+class LlamaServerBackend:
+    """llama-server, through ``/completion``."""
+
     def __init__(self, server: LlamaServer) -> None:
         self._server = server
 
-    async def generate(self, prompt: list[int]) -> Told:
+    async def generate(self, prompt: list[int]) -> TimedGeneration:
         answer = await self._server.complete(
-            prompt, THOUGHT + SAID, **GREEDY, return_tokens=True, message_delimiters=MESSAGES
+            prompt,
+            REASONING_TOKENS + REPLY_TOKENS,
+            **GREEDY,
+            return_tokens=True,
+            message_delimiters=MESSAGE_DELIMITERS,
         )
         ids = [token for _, event in answer.events for token in event["tokens"]]
-        return Told(answer.first, answer.events[-1][1]["timings"]["prompt_n"], ids)
+        return TimedGeneration(
+            answer.seconds_to_first_text, answer.events[-1][1]["timings"]["prompt_n"], ids
+        )
 
-    async def rest(self, ids: list[int]) -> None:
-        await asyncio.sleep(PAUSE)
+    async def finish_turn(self, ids: list[int]) -> None:
+        await asyncio.sleep(READING_SECONDS)
 
 
 @dataclass
-class Talk:
-    """A conversation as one side has it."""
+class ToolConversation:
+    """A conversation with tool calls on one backend; its random texts are the same on each."""
 
-    side: Side
+    backend: Backend
     form: Format
     ids: list[int]
     random: random.Random = field(default_factory=lambda: random.Random(1))
 
-    def _text(self, words: int) -> str:
+    def _random_text(self, words: int) -> str:
         return " ".join(self.random.choices(WORDS, k=words))
 
-    def remember(self, tokens: int) -> None:
-        """Turns from before."""
+    def add_history(self, tokens: int) -> None:
+        """Add earlier turns of at least so many tokens."""
         end = len(self.ids) + tokens
         while len(self.ids) < end:
-            self.ids += self.form.user(self._text(QUESTION))
-            self.ids += self.form.said(self._text(RESULT), phase="final_answer")
+            self.ids += self.form.user_message(self._random_text(QUESTION_WORDS))
+            self.ids += self.form.assistant_message(
+                self._random_text(RESULT_WORDS), phase="final_answer"
+            )
 
-    async def turn(self) -> Told:
-        """A question up to its answer; what the first generation was."""
-        self.ids += self.form.user(self._text(QUESTION))
+    async def run_turn(self) -> TimedGeneration:
+        """Run a turn from a question to its answer; returns its first generation."""
+        self.ids += self.form.user_message(self._random_text(QUESTION_WORDS))
         opening = self.form.open_assistant()
         prompt = self.ids + opening
-        thought = await self.side.generate(prompt)
-        result = [CALL, *self.form.result("functions.look", self._text(RESULT)), *opening]
-        answer = await self.side.generate(prompt + thought.ids + result)
-        self.ids += [*opening, *thought.ids[THOUGHT:], *result, *answer.ids[THOUGHT:], END]
-        await self.side.rest(self.ids)
-        return thought
+        call = await self.backend.generate(prompt)
+        result = [
+            CALL_ID,
+            *self.form.tool_result("functions.look", self._random_text(RESULT_WORDS)),
+            *opening,
+        ]
+        answer = await self.backend.generate(prompt + call.ids + result)
+        self.ids += [
+            *opening,
+            *call.ids[REASONING_TOKENS:],
+            *result,
+            *answer.ids[REASONING_TOKENS:],
+            END_ID,
+        ]
+        await self.backend.finish_turn(self.ids)
+        return call
 
 
-def rows() -> list[Row]:
-    """For each length of history the time of turns 2 … 10, and the tokens prefilled for them."""
+def rows() -> list[BenchmarkRow]:
+    """For each length of the history: the first token of turns 2 … 10, and their prefilled tokens."""
     return asyncio.run(_rows())
 
 
-async def _rows() -> list[Row]:
-    runtime = Chosen(endless(), threads(endless()), CONTEXT)
+async def _rows() -> list[BenchmarkRow]:
+    runtime = FixedThreadsRuntime(endless_model(), thread_counts(endless_model()), CONTEXT_TOKENS)
     await runtime.ready()
-    found = []
-    with LlamaServer(endless(), context=CONTEXT) as server:
-        for length in HISTORIES:
+    form = runtime.format
+    assert form is not None
+    table = []
+    with LlamaServer(endless_model(), context=CONTEXT_TOKENS) as server:
+        for length in HISTORY_TOKENS:
             progress(f"turns after {length // 1000}k tokens …")
-            talks = [Talk(side, runtime.format, []) for side in (Ours(runtime), Theirs(server))]
-            for talk in talks:
-                talk.remember(length)
-                await talk.turn()
-            pairs = [[await talk.turn() for talk in talks] for _ in range(TURNS - 1)]
+            backends = (AgentBackend(runtime), LlamaServerBackend(server))
+            conversations = [ToolConversation(backend, form, []) for backend in backends]
+            for conversation in conversations:
+                conversation.add_history(length)
+                await conversation.run_turn()
+            pairs = [
+                [await conversation.run_turn() for conversation in conversations]
+                for _ in range(TURNS - 1)
+            ]
             ours, theirs = zip(*pairs, strict=True)
             name = f"follow-up after {length // 1000}k tokens"
-            found += [
-                Row(
+            table += [
+                BenchmarkRow(
                     f"{name}, first token",
                     "ms",
                     "llama-server",
-                    [told.first * 1000 for told in ours],
-                    [told.first * 1000 for told in theirs],
+                    [generation.first_token_seconds * 1000 for generation in ours],
+                    [generation.first_token_seconds * 1000 for generation in theirs],
                     "≤ 0.5",
                 ),
-                Row(
+                BenchmarkRow(
                     f"{name}, tokens to prefill",
                     "tokens",
                     "llama-server",
-                    [told.prefilled for told in ours],
-                    [told.prefilled for told in theirs],
+                    [generation.prefilled_tokens for generation in ours],
+                    [generation.prefilled_tokens for generation in theirs],
                 ),
             ]
     await runtime.close()
-    return found
+    return table

@@ -1,4 +1,4 @@
-"""What events and HTTP cost per token, beside the tokens: ``python -m tests.bench.http_overhead``."""
+"""CPU time of a turn's events and of HTTP, per token: ``python -m tests.bench.http_overhead``."""
 
 from __future__ import annotations
 
@@ -10,48 +10,53 @@ import tempfile
 from pathlib import Path
 
 from agent import bootstrap
-from agent.cli.shared import Shared
-from agent.conversation.conversation import Conversation, User
-from agent.server.serve import Face, Server, address, listen
+from agent.config.launch import LaunchOptions
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
+from agent.server.options import ServerOptions
+from agent.server.serve import HttpServer, base_url, listen
 from agent.turn.loop import Turn
-from agent.turn.options import Options
+from agent.turn.options import TurnOptions
 
 TOKENS = 20_000
 
 
-def cpu() -> float:
-    """Seconds that this process has worked."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+def cpu_seconds() -> float:
+    """CPU seconds that this process has used."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
 
 
 async def measure(script: Path) -> dict[str, float]:
-    """CPU time in µs per token: of a turn with nobody reading, and of one read over HTTP."""
-    shared = Shared(engine=f"script:{script}")
-    runtime = bootstrap.runtime(shared, tools="none")
+    """CPU µs per token: of a turn without readers, and what reading it over HTTP adds.
+
+    ``script``: replies of the scripted engine, which takes the model's place.
+    """
+    shared = LaunchOptions(engine=f"script:{script}")
+    runtime = bootstrap.create_runtime(shared, tools="none")
     await runtime.ready()
-    began = cpu()
-    await Turn(runtime, Conversation("c"), [User("x")], Options(tools=())).start().done()
-    alone = (cpu() - began) / TOKENS * 1e6
+    began = cpu_seconds()
+    await Turn(runtime, Conversation("c"), [User("x")], TurnOptions(tools=())).start().done()
+    alone = (cpu_seconds() - began) / TOKENS * 1e6
     listener = listen("127.0.0.1", 0, None)
-    server = Server(runtime, Options(), listener, Face(store=False))
+    server = HttpServer(runtime, TurnOptions(), listener, ServerOptions(store=False))
     serving = asyncio.create_task(server.run())
-    began = cpu()
-    # A client in a process of its own: what it does is not our cost.
+    began = cpu_seconds()
+    # The client is a process of its own, so that its CPU time is not counted.
     client = await asyncio.create_subprocess_exec(
-        "curl", "-sN", f"{address(listener)}/responses", "-d", '{"input":"x","stream":true}',
+        "curl", "-sN", f"{base_url(listener)}/responses", "-d", '{"input":"x","stream":true}',
         "-o", os.devnull,
     )  # fmt: skip
     await client.wait()
-    over_http = (cpu() - began) / TOKENS * 1e6
-    server.end()
+    over_http = (cpu_seconds() - began) / TOKENS * 1e6
+    server.drain()
     await serving
     await runtime.close()
     return {"turn_us_per_token": alone, "http_us_per_token": over_http - alone}
 
 
 def write_script(folder: Path) -> Path:
-    """An answer of TOKENS tokens."""
+    """Write a scripted reply with an answer of TOKENS tokens."""
     script = folder / "script.jsonl"
     markup = "<|channel|>final<|message|>" + " word" * TOKENS + "<|return|>"
     script.write_text(json.dumps({"markup": markup}) + "\n")
@@ -59,6 +64,7 @@ def write_script(folder: Path) -> Path:
 
 
 def main() -> None:
+    """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["AGENT_HOME"] = folder
         for name, value in asyncio.run(measure(write_script(Path(folder)))).items():

@@ -1,4 +1,7 @@
-"""Harmony's parser beside openai-harmony's, token by token, each read as a program would read it."""
+"""Group ``parser``: our Harmony parser beside openai-harmony's StreamableParser, token by token.
+
+After each token the results are read as a program would read them.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,30 @@ from collections.abc import Callable
 
 from openai_harmony import HarmonyEncoding, Role, StreamableParser
 
-from agent.formats.harmony.encoding import encoding as load
+from agent.formats.harmony.encoding import load_encoding as load
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.recipients import Recipients
 from agent.tiny.vocabulary import ranks
-from tests.bench import Row, beside
+from tests.bench import BenchmarkRow, compare
 
 TEXT = "A quick “fox” computes 123*456 in Österreich, writes नमस्ते and sends a 👩‍👩‍👧. "
-CALL = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+CALL_HEADER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
 
 
-def rows() -> list[Row]:
-    """Content in a short and a long message, and a call's header."""
+def rows() -> list[BenchmarkRow]:
+    """A short and a long message, and the header of a call."""
     encoding = load(ranks)
     recipients = Recipients(["functions.get_weather", "python"])
-    header = encoding.encode(CALL, allowed_special="all")
+    header = encoding.encode(CALL_HEADER, allowed_special="all")
     body = encoding.encode(TEXT * 2_500)
 
-    def row(name: str, ids: list[int], repeat: int) -> Row:
-        return beside(
+    def row(name: str, ids: list[int], repeat: int) -> BenchmarkRow:
+        return compare(
             name,
             "tokens/s",
-            _rate(lambda: _ours(encoding, recipients, ids), len(ids), repeat),
+            _make_rate(lambda: _parse_with_agent(encoding, recipients, ids), len(ids), repeat),
             "StreamableParser",
-            _rate(lambda: _theirs(encoding, ids), len(ids), repeat),
+            _make_rate(lambda: _parse_with_openai(encoding, ids), len(ids), repeat),
         )
 
     return [
@@ -40,7 +43,7 @@ def rows() -> list[Row]:
     ]
 
 
-def _rate(work: Callable[[], None], tokens: int, repeat: int) -> Callable[[], float]:
+def _make_rate(work: Callable[[], None], tokens: int, repeat: int) -> Callable[[], float]:
     def measure() -> float:
         start = time.perf_counter()
         for _ in range(repeat):
@@ -50,14 +53,14 @@ def _rate(work: Callable[[], None], tokens: int, repeat: int) -> Callable[[], fl
     return measure
 
 
-def _ours(encoding: HarmonyEncoding, recipients: Recipients, ids: list[int]) -> None:
+def _parse_with_agent(encoding: HarmonyEncoding, recipients: Recipients, ids: list[int]) -> None:
     parser = HarmonyParser(encoding, recipients)
     for token in ids:
         parser.feed((token,))
     parser.finish()
 
 
-def _theirs(encoding: HarmonyEncoding, ids: list[int]) -> None:
+def _parse_with_openai(encoding: HarmonyEncoding, ids: list[int]) -> None:
     parser = StreamableParser(encoding, Role.ASSISTANT)
     for token in ids:
         parser.process(token)

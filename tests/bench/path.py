@@ -1,8 +1,8 @@
-"""The whole path of a token beside llama-server: sampled, parsed, an event, a line of JSON, read.
+"""Group ``path``: a token from the sampler through parser, event and JSON to the client.
 
-Theirs is the stream of ``/completion``, which parses nothing; the prompt's ids, the model, the threads
-and the sampling are the same, the prompt is in both caches. Tokens over the seconds from asking to the
-last text.
+The peer is llama-server's ``/completion`` stream, which parses nothing. Prompt ids, model, thread
+counts and sampling are the same, and both have the prompt in their caches. The rate is the number of
+tokens over the seconds from the request to the last text.
 """
 
 from __future__ import annotations
@@ -11,46 +11,67 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tests.bench import Row, beside
-from tests.bench.models import endless, tenth
-from tests.bench.ours import Ours, process
-from tests.bench.peer import BEST, GREEDY, UNCUT, LlamaServer
+from tests.bench import BenchmarkRow, compare
+from tests.bench.agent_process import AgentProcess, start_agent
+from tests.bench.llama_server import FULL_DISTRIBUTION, GREEDY, GREEDY_TOP_K, LlamaServer
+from tests.bench.models import endless_model, large_model
 
-CUT: dict[str, Any] = {**UNCUT, "min_p": 0.05}
-"""The least probability is llama-server's default."""
+MIN_P: dict[str, Any] = {**FULL_DISTRIBUTION, "min_p": 0.05}
+"""The whole distribution but for min-p, as llama-server has by default."""
 
 
-def rows() -> list[Row]:
-    """Of each model greedy and with temperature 1, without and with a least probability."""
+def rows() -> list[BenchmarkRow]:
+    """For each model the rows of SETTINGS."""
     return [
-        *_of(endless(), "embedded", 200, n=9, goals={"greedy": "≥ 1.2", "temperature 1": "≥ 5"}),
-        *_of(tenth(), "1.4 GB MXFP4", 64, n=7, goals={"greedy": "≥ 0.98"}),
+        *_model_rows(
+            endless_model(), "embedded", 200, n=9, goals={"greedy": "≥ 1.2", "temperature 1": "≥ 5"}
+        ),
+        *_model_rows(large_model(), "1.4 GB MXFP4", 64, n=7, goals={"greedy": "≥ 0.98"}),
     ]
 
 
 SETTINGS = {
     "greedy": GREEDY,
-    "greedy, top-k 1": BEST,
-    "temperature 1": UNCUT,
-    "temperature 1, min-p 0.05": CUT,
+    "greedy, top-k 1": GREEDY_TOP_K,
+    "temperature 1": FULL_DISTRIBUTION,
+    "temperature 1, min-p 0.05": MIN_P,
 }
 
 
-def _of(path: Path, name: str, count: int, n: int, goals: dict[str, str]) -> list[Row]:
-    with process(path) as ours, LlamaServer(path) as server:
+def _model_rows(
+    path: Path, name: str, count: int, n: int, goals: dict[str, str]
+) -> list[BenchmarkRow]:
+    with start_agent(path) as ours, LlamaServer(path) as server:
         return [
-            _row(f"to the line, {name}, {kind}", ours, server, count, n, goals.get(kind, ""), how)
-            for kind, how in SETTINGS.items()
+            _row(
+                f"to the line, {name}, {kind}",
+                ours,
+                server,
+                count,
+                n,
+                goals.get(kind, ""),
+                sampling,
+            )
+            for kind, sampling in SETTINGS.items()
         ]
 
 
 def _row(
-    name: str, ours: Ours, server: LlamaServer, count: int, n: int, goal: str, how: dict[str, Any]
-) -> Row:
-    def mine() -> float:
-        return count / ours.turn(count, **how).last
+    name: str,
+    ours: AgentProcess,
+    server: LlamaServer,
+    count: int,
+    n: int,
+    goal: str,
+    sampling: dict[str, Any],
+) -> BenchmarkRow:
+    def our_rate() -> float:
+        return count / ours.run_turn(count, **sampling).seconds_to_last_text
 
-    def theirs() -> float:
-        return count / asyncio.run(server.complete(ours.prompt, count, **how)).last
+    def their_rate() -> float:
+        return (
+            count
+            / asyncio.run(server.complete(ours.prompt, count, **sampling)).seconds_to_last_text
+        )
 
-    return beside(name, "tokens/s", mine, "llama-server", theirs, n, goal)
+    return compare(name, "tokens/s", our_rate, "llama-server", their_rate, n, goal)

@@ -1,4 +1,4 @@
-"""The whole program, as a process: how fast `agent run` decodes, how soon it says something."""
+"""Group ``program``: decode speed and start-up time of `agent run` as a process."""
 
 from __future__ import annotations
 
@@ -11,32 +11,41 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent.engine.llama.thread_tuning import Threads
-from tests.bench import Row, beside
-from tests.bench.bare import Bare
-from tests.bench.models import model
+from agent.engine.llama.thread_tuning import ThreadCounts
+from tests.bench import BenchmarkRow, compare
+from tests.bench.bare_llama import BareLlama
+from tests.bench.models import embedded_model
 
 PROMPT = "Multiply 123*456 using the mcp.code_interpreter tool."
 PYTHON = (sys.executable, "-I", "-c", "pass")
 AGENT = (sys.executable, "-I", "-m", "agent")
 
 
-def rows() -> list[Row]:
-    bare = Bare(model())
-    tokens = _run()["output_tokens"]
-    found = [
-        beside(
+def rows() -> list[BenchmarkRow]:
+    """Decode speed, and starts per second of `agent run` and `agent --help`."""
+    bare = BareLlama(embedded_model())
+    tokens = _run_stats()["output_tokens"]
+    table = [
+        compare(
             "agent run, its own decode speed",
             "tokens/s",
-            lambda: float(_run()["tokens_per_second"]),
+            lambda: float(_run_stats()["tokens_per_second"]),
             "bare llama_decode + argmax",
-            lambda: bare.tokens_per_second(list(range(1000, 1350)), tokens, Threads(1, 1)),
+            lambda: bare.tokens_per_second(list(range(1000, 1350)), tokens, ThreadCounts(1, 1)),
         ),
-        beside("agent run, to the first event", "1/s", _first_event, "python -c pass", _python),
-        beside("agent --help", "1/s", _help, "python -c pass", _python),
+        compare(
+            "agent run, to the first event",
+            "1/s",
+            _first_events_per_second,
+            "python -c pass",
+            _python_runs_per_second,
+        ),
+        compare(
+            "agent --help", "1/s", _helps_per_second, "python -c pass", _python_runs_per_second
+        ),
     ]
     bare.close()
-    return found
+    return table
 
 
 @functools.cache
@@ -44,14 +53,14 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "AGENT_HOME": tempfile.mkdtemp(prefix="agent-bench-")}
 
 
-def _start() -> subprocess.Popen[str]:
+def _start_run() -> subprocess.Popen[str]:
     command = [
         *AGENT,
         "run",
         PROMPT,
         "--json-events",
         "--model",
-        str(model()),
+        str(embedded_model()),
         "--temperature",
         "0",
     ]
@@ -61,17 +70,17 @@ def _start() -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def _run() -> dict[str, int]:
-    """The measures of one run."""
-    out, _ = _start().communicate()
+def _run_stats() -> dict[str, int]:
+    """The ``agent.stats`` event of one run."""
+    out, _ = _start_run().communicate()
     return next(
         event for line in out.splitlines() if (event := json.loads(line))["type"] == "agent.stats"
     )
 
 
-def _first_event() -> float:
+def _first_events_per_second() -> float:
     begin = time.perf_counter()
-    process = _start()
+    process = _start_run()
     assert process.stdout is not None
     process.stdout.readline()
     seconds = time.perf_counter() - begin
@@ -80,15 +89,15 @@ def _first_event() -> float:
     return 1 / seconds
 
 
-def _timed(*command: str) -> float:
+def _runs_per_second(*command: str) -> float:
     begin = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return 1 / (time.perf_counter() - begin)
 
 
-def _python() -> float:
-    return _timed(*PYTHON)
+def _python_runs_per_second() -> float:
+    return _runs_per_second(*PYTHON)
 
 
-def _help() -> float:
-    return _timed(*AGENT, "--help")
+def _helps_per_second() -> float:
+    return _runs_per_second(*AGENT, "--help")

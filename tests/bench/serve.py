@@ -1,4 +1,4 @@
-"""Our endpoint beside llama-server's, over HTTP: speed and the first text, and what events cost us."""
+"""Group ``serve``: our HTTP endpoints beside llama-server's, and the CPU cost of our events."""
 
 from __future__ import annotations
 
@@ -9,84 +9,101 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench import Row, progress
-from tests.bench.client import Answer, stream
+from tests.bench import BenchmarkRow, progress
+from tests.bench.agent_process import QUESTION, start_agent
 from tests.bench.http_overhead import measure, write_script
-from tests.bench.models import endless
-from tests.bench.ours import QUESTION, process
-from tests.bench.peer import LlamaServer
+from tests.bench.llama_server import LlamaServer
+from tests.bench.models import endless_model
+from tests.bench.stream_client import TimedStream, post_stream
 
-COUNT = 200
+TOKENS = 200
 ROUNDS = 9
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class StreamedEndpoint:
+    """An endpoint that both servers have, and the body of a request for a long answer."""
+
     path: str
     body: dict[str, Any]
 
-    async def ask(self, port: int) -> Answer:
-        """Greedy, and exactly COUNT tokens; what the server says of them is checked."""
-        answer = await stream(
+    async def request(self, port: int) -> TimedStream:
+        """Request TOKENS tokens, greedily, and check that the server has counted as many."""
+        answer = await post_stream(
             port, self.path, {"model": "default", "temperature": 0.0, **self.body}
         )
         last = answer.events[-1][1]
         usage = (last.get("response") or last)["usage"]
         written = usage.get("completion_tokens") or usage.get("output_tokens")
-        assert written == COUNT, f"{self.path}: {written} tokens instead of {COUNT}"
+        assert written == TOKENS, f"{self.path}: {written} tokens instead of {TOKENS}"
         return answer
 
 
 ENDPOINTS = (
-    Endpoint("/v1/responses", {"input": QUESTION, "max_output_tokens": COUNT, "store": False}),
-    Endpoint(
+    StreamedEndpoint(
+        "/v1/responses", {"input": QUESTION, "max_output_tokens": TOKENS, "store": False}
+    ),
+    StreamedEndpoint(
         "/v1/chat/completions",
         {
             "messages": [{"role": "user", "content": QUESTION}],
-            "max_tokens": COUNT,
+            "max_tokens": TOKENS,
             "stream_options": {"include_usage": True},
         },
     ),
 )
 
 
-def rows() -> list[Row]:
-    """Two rows for each endpoint, then what a token costs us beside itself."""
-    with process(endless()) as ours, LlamaServer(endless()) as server:
-        found = [row for end in ENDPOINTS for row in _rows(end, ours.port, server.port)]
-    return [*found, *_overhead()]
+def rows() -> list[BenchmarkRow]:
+    """Two rows for each endpoint, then the CPU cost of our events and of HTTP per token."""
+    with start_agent(endless_model()) as ours, LlamaServer(endless_model()) as server:
+        table = [
+            row
+            for endpoint in ENDPOINTS
+            for row in _endpoint_rows(endpoint, ours.port, server.port)
+        ]
+    return [*table, *_overhead_rows()]
 
 
-def _rows(endpoint: Endpoint, ours: int, theirs: int) -> list[Row]:
-    async def pair() -> tuple[Answer, Answer]:
-        return await endpoint.ask(ours), await endpoint.ask(theirs)
+def _endpoint_rows(endpoint: StreamedEndpoint, ours: int, theirs: int) -> list[BenchmarkRow]:
+    async def pair() -> tuple[TimedStream, TimedStream]:
+        return await endpoint.request(ours), await endpoint.request(theirs)
 
     progress(f"{endpoint.path} …")
     with asyncio.Runner() as runner:
         runner.run(pair())
         pairs = [runner.run(pair()) for _ in range(ROUNDS)]
-    speeds = [(COUNT / a.last, COUNT / b.last) for a, b in pairs]
-    firsts = [(a.first * 1000, b.first * 1000) for a, b in pairs]
+    speeds = [(TOKENS / a.seconds_to_last_text, TOKENS / b.seconds_to_last_text) for a, b in pairs]
+    firsts = [(a.seconds_to_first_text * 1000, b.seconds_to_first_text * 1000) for a, b in pairs]
 
-    def row(name: str, unit: str, values: list[tuple[float, float]]) -> Row:
-        mine, others = zip(*values, strict=True)
-        return Row(f"{endpoint.path}, {name}", unit, "llama-server", list(mine), list(others))
+    def row(name: str, unit: str, values: list[tuple[float, float]]) -> BenchmarkRow:
+        our_values, their_values = zip(*values, strict=True)
+        return BenchmarkRow(
+            f"{endpoint.path}, {name}", unit, "llama-server", list(our_values), list(their_values)
+        )
 
     return [row("streamed", "tokens/s", speeds), row("first text", "ms", firsts)]
 
 
-def _overhead() -> list[Row]:
-    """Processor time of the process, with a scripted engine in the model's place."""
+def _overhead_rows() -> list[BenchmarkRow]:
+    """CPU time of a process with a scripted engine in the model's place."""
     before = os.environ.get("AGENT_HOME")
     with tempfile.TemporaryDirectory(prefix="agent-bench-") as home:
         os.environ["AGENT_HOME"] = home
         script = write_script(Path(home))
-        found = [asyncio.run(measure(script)) for _ in range(3)]
+        costs = [asyncio.run(measure(script)) for _ in range(3)]
         if before is None:
             del os.environ["AGENT_HOME"]
         else:
             os.environ["AGENT_HOME"] = before
     return [
-        Row("a turn's events, CPU", "µs/token", "", [each["turn_us_per_token"] for each in found]),
-        Row("their way over HTTP, CPU", "µs/token", "", [e["http_us_per_token"] for e in found]),
+        BenchmarkRow(
+            "a turn's events, CPU", "µs/token", "", [cost["turn_us_per_token"] for cost in costs]
+        ),
+        BenchmarkRow(
+            "their way over HTTP, CPU",
+            "µs/token",
+            "",
+            [cost["http_us_per_token"] for cost in costs],
+        ),
     ]

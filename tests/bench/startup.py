@@ -1,4 +1,4 @@
-"""From nothing to a model that can answer."""
+"""Group ``startup``: loading a model until it can answer."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import asyncio
 import time
 
 from agent.engine.llama.engine import LlamaEngine
-from tests.bench import Row, beside
-from tests.bench.bare import Bare
-from tests.bench.models import model
+from tests.bench import BenchmarkRow, compare
+from tests.bench.bare_llama import BareLlama
+from tests.bench.models import embedded_model
 
 
-def rows() -> list[Row]:
-    """Loading with everything measured and ready, beside llama.cpp's load and context alone."""
-    return [beside("load", "loads/s", _ours, "bare load and context", _theirs)]
+def rows() -> list[BenchmarkRow]:
+    """The engine's load, which includes tuning threads, beside llama.cpp's load and context alone."""
+    return [
+        compare(
+            "load",
+            "loads/s",
+            _engine_loads_per_second,
+            "bare load and context",
+            _bare_loads_per_second,
+        )
+    ]
 
 
-def _ours() -> float:
+def _engine_loads_per_second() -> float:
     async def load() -> float:
-        engine = LlamaEngine(model())
+        engine = LlamaEngine(embedded_model())
         start = time.perf_counter()
         await engine.load()
         seconds = time.perf_counter() - start
@@ -28,9 +36,9 @@ def _ours() -> float:
     return 1 / asyncio.run(load())
 
 
-def _theirs() -> float:
+def _bare_loads_per_second() -> float:
     start = time.perf_counter()
-    bare = Bare(model())
+    bare = BareLlama(embedded_model())
     seconds = time.perf_counter() - start
     bare.close()
     return 1 / seconds

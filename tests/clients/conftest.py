@@ -32,21 +32,21 @@ QUIET = {
 }
 
 
-def _stay(event: str, arguments: tuple[Any, ...]) -> None:
-    """What a client would send elsewhere fails here."""
+def _refuse_other_hosts(event: str, arguments: tuple[Any, ...]) -> None:
+    """Make every connection to another machine fail (an audit hook)."""
     match event, arguments:
         case ("socket.connect", (_, (host, *_))) | ("socket.getaddrinfo", (host, *_)):
             if host not in (*LOCAL, "::1", None):
                 raise OSError(f"{host} is not this machine")
 
 
-sys.addaudithook(_stay)
+sys.addaudithook(_refuse_other_hosts)
 os.environ.update(QUIET)
 
 
 @contextmanager
-def serving(home: Path, *options: str) -> Iterator[str]:
-    """The base URL of `agent serve`, once it says where it is."""
+def serve_program(home: Path, *options: str) -> Iterator[str]:
+    """Start `agent serve`; its base URL, once it is ready."""
     with subprocess.Popen(
         [*AGENT, "serve", "--port", "0", *options],
         env={**os.environ, "AGENT_HOME": str(home), "PYTHONPATH": str(ROOT)},
@@ -58,17 +58,17 @@ def serving(home: Path, *options: str) -> Iterator[str]:
         try:
             assert process.stdout and process.stderr
             line = process.stdout.readline()
-            found = re.search(r"http://\S+/v1", line)
-            assert found, line + process.stderr.read()
-            yield found[0]
+            url = re.search(r"http://\S+/v1", line)
+            assert url, line + process.stderr.read()
+            yield url[0]
         finally:
             process.kill()
 
 
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with the embedded model and the python hand, for all tests."""
-    with serving(
+    """A server with the embedded model and the built-in Python tool, for all tests."""
+    with serve_program(
         tmp_path_factory.mktemp("home"), "--tools", "python", "--max-output-tokens", "400"
     ) as url:
         yield url
@@ -79,14 +79,14 @@ Scripted = Callable[..., str]
 
 @pytest.fixture
 def scripted(tmp_path: Path) -> Iterator[Scripted]:
-    """Start a server that answers what it is told to: ``scripted("markup of a reply", …)``."""
+    """Start a server with a scripted engine: ``scripted("markup of a reply", …)``."""
     with ExitStack() as stack:
 
         def start(*replies: str) -> str:
             path = tmp_path / "script.jsonl"
             path.write_text("".join(json.dumps({"markup": reply}) + "\n" for reply in replies))
             return stack.enter_context(
-                serving(tmp_path / "agent-home", "--engine", f"script:{path}")
+                serve_program(tmp_path / "agent-home", "--engine", f"script:{path}")
             )
 
         yield start

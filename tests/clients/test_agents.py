@@ -17,7 +17,7 @@ from agents import (
     function_tool,
 )
 
-from tests.clients.test_openai import MULTIPLY
+from tests.clients.openai_requests import MULTIPLY
 from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME, get_weather
 
 TOOLS: dict[str, Any] = {
@@ -45,7 +45,7 @@ def kinds(result: Any) -> list[str]:
     return [item.type for item in result.new_items]
 
 
-async def test_functions_over_several_turns(config: RunConfig) -> None:
+async def test_agents_sdk_functions_several_turns(config: RunConfig) -> None:
     agent = Agent(name="Assistant", instructions="Be short.", tools=[function_tool(get_weather)])
     session = SQLiteSession("talk")
     result = await Runner.run(agent, QUESTION, session=session, run_config=config)
@@ -60,7 +60,7 @@ async def test_functions_over_several_turns(config: RunConfig) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-async def test_the_servers_tools_over_several_turns(config: RunConfig, tool: str) -> None:
+async def test_agents_sdk_server_tools_several_turns(config: RunConfig, tool: str) -> None:
     agent = Agent(
         name="Assistant", tools=[TOOLS[tool]], model_settings=ModelSettings(temperature=0)
     )

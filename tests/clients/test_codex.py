@@ -12,27 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.clients.codex import CONFIG, REPLIES
 from tests.clients.conftest import ROOT, Run, Scripted
 from tests.support.scripts import call, final, thought
 
-ECHO = "echo from the shell > made.txt; cat made.txt"
-REPLIES = (
-    thought("I use the shell.") + call("exec_command", cmd=ECHO),
-    thought("It is made.") + final("The file is made."),
-    final("It is made.txt."),
-)
-# Codex's own sandbox does not work everywhere, and what it runs here is ours; the rest is what
-# it would say to its makers.
-CONFIG = """\
-sandbox_mode = "danger-full-access"
-check_for_update_on_startup = false
-analytics.enabled = false
-feedback.enabled = false
-otel.metrics_exporter = "none"
-features.plugins = false
-features.remote_plugin = false
-features.apps = false
-"""
 PROVIDER = """
 model = "default"
 model_provider = "local"
@@ -44,7 +27,7 @@ FROGS = thought("I ask the server.") + call("mcp__plain__echo", text="frogs")
 
 
 @pytest.mark.parametrize("sockets", ["false", "true"], ids=["http", "websocket"])
-def test_tools_and_a_second_turn(
+def test_codex_tools_and_second_turn(
     scripted: Scripted, node: Path, tmp_path: Path, run: Run, sockets: str
 ) -> None:
     config = tmp_path / ".codex" / "config.toml"
@@ -64,12 +47,16 @@ def test_tools_and_a_second_turn(
         return [item for item in items if item["type"] != "error"], events[-1]["usage"]
 
     items, first = codex("make the file")
-    command, asked, answer = items
+    command, mcp_call, answer = items
     assert (command["type"], command["exit_code"]) == ("command_execution", 0)
     assert command["aggregated_output"] == "from the shell\n"
     assert (tmp_path / "made.txt").read_text() == "from the shell\n"
-    assert (asked["type"], asked["server"], asked["tool"]) == ("mcp_tool_call", "plain", "echo")
-    assert asked["result"]["content"] == [{"type": "text", "text": "frogs"}]
+    assert (mcp_call["type"], mcp_call["server"], mcp_call["tool"]) == (
+        "mcp_tool_call",
+        "plain",
+        "echo",
+    )
+    assert mcp_call["result"]["content"] == [{"type": "text", "text": "frogs"}]
     assert (answer["type"], answer["text"]) == ("agent_message", "The file is made.")
     (answer,), both = codex("resume", "--last", "what is its name?")
     assert answer["text"] == "It is made.txt."
@@ -80,7 +67,7 @@ def test_tools_and_a_second_turn(
     assert read > 5000 and cached > (0.8 if sockets == "true" else 0.9) * read
 
 
-def test_a_model_whose_name_it_knows(
+def test_codex_known_model_name_extra_tools_ignored(
     scripted: Scripted, node: Path, tmp_path: Path, run: Run
 ) -> None:
     """It then offers kinds of tools that are nowhere but at OpenAI."""

@@ -8,11 +8,11 @@ from langchain_openai import ChatOpenAI
 from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME, get_weather
 
 
-def test_answers_tools_and_turns(url: str) -> None:
+def test_langchain_answers_tools_and_turns(url: str) -> None:
     model = ChatOpenAI(base_url=url, api_key="none", model="default", use_responses_api=True)
-    said = model.invoke("hello").text
-    assert said.startswith("Hello")
-    assert "".join(part.text for part in model.stream("hello")) == said
+    text = model.invoke("hello").text
+    assert text.startswith("Hello")
+    assert "".join(part.text for part in model.stream("hello")) == text
 
     agent = create_agent(model, tools=[get_weather])
     messages = [{"role": "user", "content": QUESTION}]

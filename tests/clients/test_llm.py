@@ -9,7 +9,7 @@ from tests.clients.conftest import Run
 from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME, get_weather
 
 
-def test_answers_tools_and_turns(url: str, tmp_path: Path, run: Run) -> None:
+def test_llm_answers_tools_and_turns(url: str, tmp_path: Path, run: Run) -> None:
     (tmp_path / "extra-openai-models.yaml").write_text(
         f"- {{model_id: local, model_name: default, api_base: '{url}', responses: true,"
         " supports_tools: true}\n"

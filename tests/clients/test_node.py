@@ -9,15 +9,15 @@ from tests.clients.conftest import Run
 from tests.clients.weather import OSLO, ROME
 
 
-def test_openai_js(url: str, node: Path, run: Run) -> None:
-    said = json.loads(run("node", node / "openai.mjs", BASE_URL=url, OSLO=OSLO, ROME=ROME))
-    assert said["plain"].startswith("Hello")
-    assert OSLO in said["oslo"] and ROME in said["rome"]
-    assert isinstance(said["pet"]["tame"], bool)
+def test_openai_js_turns_and_tools(url: str, node: Path, run: Run) -> None:
+    output = json.loads(run("node", node / "openai.mjs", BASE_URL=url, OSLO=OSLO, ROME=ROME))
+    assert output["plain"].startswith("Hello")
+    assert OSLO in output["oslo"] and ROME in output["rome"]
+    assert isinstance(output["pet"]["tame"], bool)
 
 
-def test_ai_sdk(url: str, node: Path, run: Run) -> None:
-    said = json.loads(run("node", node / "ai.mjs", BASE_URL=url, OSLO=OSLO, ROME=ROME))
-    assert said["plain"].startswith("Hello")
-    assert OSLO in said["oslo"] and ROME in said["rome"]
-    assert said["steps"] == 2
+def test_ai_sdk_turns_and_tools(url: str, node: Path, run: Run) -> None:
+    output = json.loads(run("node", node / "ai.mjs", BASE_URL=url, OSLO=OSLO, ROME=ROME))
+    assert output["plain"].startswith("Hello")
+    assert OSLO in output["oslo"] and ROME in output["rome"]
+    assert output["steps"] == 2

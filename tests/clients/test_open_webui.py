@@ -56,7 +56,7 @@ def streamed(http: httpx2.Client, model: str, messages: list[Any]) -> dict[str, 
     return made
 
 
-def test_models_answers_tools_and_turns(url: str) -> None:
+def test_open_webui_models_answers_tools_and_turns(url: str) -> None:
     with httpx2.Client(
         base_url=url, headers={"Authorization": "Bearer none"}, timeout=60, trust_env=False
     ) as http:

@@ -1,29 +1,17 @@
-"""openai-python: every way it has to ask, each answer held to its own types."""
+"""openai-python: its ways of asking; each answer is validated by its own types."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, NotFoundError, OpenAI, pydantic_responses_function_tool
-from openai.types.responses import Response
+from openai import AsyncOpenAI, NotFoundError, OpenAI
 from pydantic import BaseModel, Field
 
-from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME, get_weather
+from tests.clients.openai_requests import MODEL, MULTIPLY, WEATHER, GetWeather, function_output
+from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME
 
-MODEL = "default"
 PYTHON: Any = [{"type": "code_interpreter", "container": {"type": "auto"}}]
-MULTIPLY = "Multiply 123*456 using the mcp.code_interpreter tool."
-
-
-class GetWeather(BaseModel):
-    """Get the weather of a city."""
-
-    city: str
-
-
-WEATHER = pydantic_responses_function_tool(GetWeather, name="get_weather")
 
 
 class Pet(BaseModel):
@@ -36,15 +24,7 @@ def client(url: str) -> OpenAI:
     return OpenAI(base_url=url, api_key="none", max_retries=0, _strict_response_validation=True)
 
 
-def result(response: Response) -> Any:
-    """What the function that was called says, as the next request's input."""
-    (call,) = [item for item in response.output if item.type == "function_call"]
-    assert call.name == "get_weather"
-    output = get_weather(**json.loads(call.arguments))
-    return [{"type": "function_call_output", "call_id": call.call_id, "output": output}]
-
-
-def test_turns_that_go_on(client: OpenAI) -> None:
+def test_openai_python_continues_and_deletes(client: OpenAI) -> None:
     first = client.responses.create(model=MODEL, input=MULTIPLY, tools=PYTHON)
     assert [item.type for item in first.output] == ["reasoning", "code_interpreter_call", "message"]
     assert "56088" in first.output_text
@@ -59,7 +39,7 @@ def test_turns_that_go_on(client: OpenAI) -> None:
         client.responses.retrieve(first.id)
 
 
-def test_a_function_there_and_back_as_raw_events(client: OpenAI) -> None:
+def test_openai_python_function_call_raw_events(client: OpenAI) -> None:
     items: Any = [{"role": "user", "content": QUESTION}]
     for _ in range(2):
         with client.responses.create(
@@ -71,36 +51,39 @@ def test_a_function_there_and_back_as_raw_events(client: OpenAI) -> None:
         assert done == last.response.output
         items += [item.model_dump(exclude_none=True) for item in done]
         if any(item.type == "function_call" for item in done):
-            items += result(last.response)
+            items += function_output(last.response)
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert text == last.response.output_text and OSLO in text
 
 
-async def test_the_stream_helper(url: str) -> None:
+async def test_openai_python_stream_helper(url: str) -> None:
     async with AsyncOpenAI(
         base_url=url, api_key="none", max_retries=0, _strict_response_validation=True
     ) as client:
-        asked: dict[str, Any] = {}
+        body: dict[str, Any] = {}
         for question, weather in ((QUESTION, OSLO), (AGAIN, ROME)):
-            asked["input"] = question
-            async with client.responses.stream(model=MODEL, tools=[WEATHER], **asked) as stream:
+            body["input"] = question
+            async with client.responses.stream(model=MODEL, tools=[WEATHER], **body) as stream:
                 kinds = {event.type async for event in stream}
                 first = await stream.get_final_response()
             assert "response.function_call_arguments.delta" in kinds
             (call,) = [item for item in first.output if item.type == "function_call"]
             assert isinstance(call.parsed_arguments, GetWeather)
             async with client.responses.stream(
-                model=MODEL, tools=[WEATHER], input=result(first), previous_response_id=first.id
+                model=MODEL,
+                tools=[WEATHER],
+                input=function_output(first),
+                previous_response_id=first.id,
             ) as stream:
                 kinds = {event.type async for event in stream}
                 second = await stream.get_final_response()
             assert "response.output_text.delta" in kinds
             assert weather in second.output_text
-            asked["previous_response_id"] = second.id
+            body["previous_response_id"] = second.id
 
 
-def test_an_answer_as_a_type(client: OpenAI) -> None:
-    asked = {"model": MODEL, "input": "A dog.", "text_format": Pet, "max_output_tokens": 300}
-    assert isinstance(client.responses.parse(**asked).output_parsed, Pet)
-    with client.responses.stream(**asked) as stream:
+def test_openai_python_parses_structured_output(client: OpenAI) -> None:
+    body = {"model": MODEL, "input": "A dog.", "text_format": Pet, "max_output_tokens": 300}
+    assert isinstance(client.responses.parse(**body).output_parsed, Pet)
+    with client.responses.stream(**body) as stream:
         assert isinstance(stream.get_final_response().output_parsed, Pet)

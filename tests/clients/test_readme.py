@@ -1,4 +1,4 @@
-"""Every block of the README's "Use it from", run as it stands but for the port."""
+"""Every client's block of README.md and docs/clients.md, run as it stands but for the port."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.codex import CONFIG, REPLIES
 from tests.clients.conftest import ROOT, Run, Scripted
-from tests.clients.test_codex import CONFIG, REPLIES
 
-HEARD = {
+EXPECTED_OUTPUT = {
     "curl": ['"type":"response.completed"', "56088", "data: [DONE]"],
     "openai-python": ["56088", "168264"],
     "openai-js": ["56088"],
@@ -26,21 +26,26 @@ HEARD = {
 """What is read on standard output, by heading."""
 
 
-def blocks() -> dict[str, list[tuple[str, str]]]:
-    """The fenced blocks of each heading, with their languages."""
-    section = (ROOT / "README.md").read_text().split("\n## Use it from\n")[1].split("\n## ")[0]
-    titles = [part.split("\n", 1) for part in section.split("\n### ")[1:]]
+def readme_blocks() -> dict[str, list[tuple[str, str]]]:
+    """The fenced blocks of each client's heading, with their languages."""
+    curl = (ROOT / "README.md").read_text().split("\n### ")[1].split("\n## ")[0]
+    pages = [curl, *(ROOT / "docs" / "clients.md").read_text().split("\n## ")[1:]]
+    titles = [part.split("\n", 1) for part in pages]
     return {title: re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL) for title, text in titles}
 
 
-def test_each_is_run() -> None:
-    found = blocks()
-    assert found.keys() == HEARD.keys()
-    assert [title for title in found if not found[title]] == ["Open WebUI"]
+def test_readme_every_block_has_expectations() -> None:
+    titles = readme_blocks()
+    assert titles.keys() == EXPECTED_OUTPUT.keys()
+    assert [title for title in titles if not titles[title]] == ["Open WebUI"]
 
 
-@pytest.mark.parametrize("title", [title for title, heard in HEARD.items() if heard])
-def test_it_runs(title: str, tmp_path: Path, run: Run, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "title", [title for title, expected in EXPECTED_OUTPUT.items() if expected]
+)
+def test_readme_blocks_run(
+    title: str, tmp_path: Path, run: Run, request: pytest.FixtureRequest
+) -> None:
     if title == "curl" and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     if title in ("openai-js", "Vercel AI SDK", "Codex CLI"):
@@ -53,19 +58,19 @@ def test_it_runs(title: str, tmp_path: Path, run: Run, request: pytest.FixtureRe
         url = scripted(*REPLIES)
     else:
         url = request.getfixturevalue("url")
-    said = ""
-    for language, block in blocks()[title]:
+    stdout = ""
+    for language, block in readme_blocks()[title]:
         code = block.replace("http://127.0.0.1:8080/v1", url)
         match language:
             case "sh":
-                said += run("bash", "-euc", code)
+                stdout += run("bash", "-euc", code)
             case "python":
-                said += run(sys.executable, "-c", code)
+                stdout += run(sys.executable, "-c", code)
             case "js":
-                said += run("node", "--input-type=module", "--eval", code)
+                stdout += run("node", "--input-type=module", "--eval", code)
             case "toml":
                 (tmp_path / ".codex" / "local.config.toml").write_text(code)
             case _:
                 pytest.fail(f"Nothing here runs {language}.")
-    for text in HEARD[title]:
-        assert text in said
+    for text in EXPECTED_OUTPUT[title]:
+        assert text in stdout

@@ -7,18 +7,18 @@ from typing import Any
 from agents import Agent, function_tool, responses_websocket_session
 from openai import AsyncOpenAI, OpenAI
 
-from tests.clients.test_openai import MODEL, WEATHER, result
+from tests.clients.openai_requests import MODEL, WEATHER, function_output
 from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME, get_weather
 
 
-def test_a_function_there_and_back(url: str) -> None:
+def test_websocket_client_function_call(url: str) -> None:
     client = OpenAI(base_url=url, api_key="none")
-    asked: dict[str, Any] = {"input": QUESTION}
+    body: dict[str, Any] = {"input": QUESTION}
     text = ""
     with client.responses.connect() as connection:
         for _ in range(2):
             # What is not stored can be gone on from over the same connection.
-            connection.response.create(model=MODEL, tools=[WEATHER], store=False, **asked)
+            connection.response.create(model=MODEL, tools=[WEATHER], store=False, **body)
             for event in connection:
                 if event.type == "response.output_text.delta":
                     text += event.delta
@@ -26,14 +26,14 @@ def test_a_function_there_and_back(url: str) -> None:
                     break
             assert event.type == "response.completed"
             if any(item.type == "function_call" for item in event.response.output):
-                asked = {
-                    "input": result(event.response),
+                body = {
+                    "input": function_output(event.response),
                     "previous_response_id": event.response.id,
                 }
     assert OSLO in text
 
 
-async def test_asynchronously(url: str) -> None:
+async def test_websocket_client_async(url: str) -> None:
     async with (
         AsyncOpenAI(base_url=url, api_key="none") as client,
         client.responses.connect() as connection,
@@ -48,7 +48,7 @@ async def test_asynchronously(url: str) -> None:
         assert event.response.output_text.startswith("Hello")
 
 
-async def test_an_agent_over_several_turns(url: str) -> None:
+async def test_websocket_agents_sdk_several_turns(url: str) -> None:
     agent = Agent(name="Assistant", model=MODEL, tools=[function_tool(get_weather)])
     async with responses_websocket_session(base_url=url, api_key="none") as session:
         first = session.run_streamed(agent, QUESTION)

@@ -1,4 +1,4 @@
-"""The other commands, and what is true of all of them."""
+"""Help, versions, `agent parse` and `agent doctor`; what holds for all commands."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ import pytest
 from typer.main import get_command
 
 from agent.cli.main import app
-from tests.support.program import Agent
+from tests.support.program import RunAgent
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("parse",), ("doctor",), ("models",)])
-def test_help_teaches(agent: Agent, command: tuple[str, ...]) -> None:
+def test_help_prints_usage(agent: RunAgent, command: tuple[str, ...]) -> None:
     ran = agent(*command, "--help")
     assert ran.code == 0 and ran.out.startswith("Usage: agent")
 
 
-def test_every_help_has_an_example() -> None:
-    def all_of(command: Any) -> Iterator[Any]:
+def test_help_every_command_has_example() -> None:
+    def with_subcommands(command: Any) -> Iterator[Any]:
         yield command
-        for one in getattr(command, "commands", {}).values():
-            yield from all_of(one)
+        for subcommand in getattr(command, "commands", {}).values():
+            yield from with_subcommands(subcommand)
 
-    without = [c.name for c in all_of(get_command(app)) if "Example" not in (c.epilog or "")]
-    assert not without
+    commands = with_subcommands(get_command(app))
+    assert not [command.name for command in commands if "Example" not in (command.epilog or "")]
 
 
 @pytest.mark.parametrize("command", ["models", "mcp", "sessions"])
-def test_a_command_of_commands_tells_them(agent: Agent, command: str) -> None:
+def test_command_group_alone_prints_usage(agent: RunAgent, command: str) -> None:
     ran = agent(command)
     assert ran.code == 2 and ran.out == "" and ran.err.startswith(f"Usage: agent {command}")
 
 
 @pytest.mark.parametrize("command", ["parse", "models list", "run hello --json-events", "run"])
-def test_closed_streams_are_empty_ones(home: Path, tmp_path: Path, command: str) -> None:
+def test_stdio_closed_reads_as_empty(home: Path, tmp_path: Path, command: str) -> None:
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -P -m agent {command} <&- >&-"],
         cwd=tmp_path,
@@ -55,7 +55,7 @@ def test_closed_streams_are_empty_ones(home: Path, tmp_path: Path, command: str)
 
 
 @pytest.mark.parametrize("option", ["--help", "--version", "-V"])
-def test_what_only_informs_imports_nothing_heavy(option: str) -> None:
+def test_help_and_version_import_nothing_heavy(option: str) -> None:
     code = (
         "import sys\nfrom agent.__main__ import main\n"
         f"sys.argv = ['agent', '{option}']\n"
@@ -68,14 +68,14 @@ def test_what_only_informs_imports_nothing_heavy(option: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "unneeded", "told"),
+    ("prompt", "unneeded", "stderr"),
     [
         ("hello", ("llguidance", "mcp"), ""),
         ("What is 12*34?", ("llguidance",), "code_interpreter.python"),
     ],
 )
-def test_what_no_call_needs_is_not_loaded(
-    home: Path, prompt: str, unneeded: tuple[str, ...], told: str
+def test_run_without_calls_skips_unneeded_imports(
+    home: Path, prompt: str, unneeded: tuple[str, ...], stderr: str
 ) -> None:
     code = (
         "import sys\nfrom agent.__main__ import main\n"
@@ -90,16 +90,16 @@ def test_what_no_call_needs_is_not_loaded(
         text=True,
         env={**os.environ, "AGENT_HOME": str(home)},
     )
-    assert done.returncode == 0 and done.stdout and told in done.stderr, done.stderr
+    assert done.returncode == 0 and done.stdout and stderr in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_version_is_one_line(agent: Agent, option: str) -> None:
+def test_version_prints_one_line(agent: RunAgent, option: str) -> None:
     ran = agent(option)
     assert ran.code == 0 and re.fullmatch(r"agent \d+\.\d+\.\d+\n", ran.out), ran
 
 
-def test_parse_reads_ids_and_markup(agent: Agent) -> None:
+def test_parse_ids_and_markup_same_segments(agent: RunAgent) -> None:
     ids = agent("parse", stdin="[200005,17196,200008,525,200002]\n")
     text = agent("parse", "--text", stdin="<|channel|>final<|message|>ok<|return|>")
     assert ids.code == text.code == 0
@@ -110,13 +110,13 @@ def test_parse_reads_ids_and_markup(agent: Agent) -> None:
     assert json.loads(text.out)["segments"] == segments
 
 
-def test_parse_says_which_line_is_wrong(agent: Agent) -> None:
+def test_parse_wrong_line_reported_in_place(agent: RunAgent) -> None:
     ran = agent("parse", stdin="[200005]\nnonsense\n[]\n")
     lines = [json.loads(line) for line in ran.out.splitlines()]
     assert ran.code == 1 and len(lines) == 3 and "error" in lines[1]
 
 
-def test_doctor_says_that_all_is_well(agent: Agent, home: Path) -> None:
+def test_doctor_healthy_machine_all_ok(agent: RunAgent, home: Path) -> None:
     ran = agent("doctor")
     assert ran.code == 0, ran.out
     for name in ("python", "llama.cpp", "vocabulary", "model", "python tool", "cache"):
@@ -124,6 +124,6 @@ def test_doctor_says_that_all_is_well(agent: Agent, home: Path) -> None:
     assert str(home) in ran.out
 
 
-def test_doctor_says_what_to_do(agent: Agent) -> None:
+def test_doctor_unwritable_cache_names_remedy(agent: RunAgent) -> None:
     ran = agent("doctor", env={"AGENT_HOME": "/proc/self/nowhere"})
     assert ran.code == 1 and "WRONG  cache" in ran.out and "AGENT_HOME" in ran.out

@@ -1,4 +1,4 @@
-"""Model files that are not what they should be, and places that cannot be written."""
+"""Models in the program: wrong files, models.toml, placement, `agent models` and `agent doctor`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 import gguf
 import pytest
 
-from tests.support import shaped_gguf
+from tests.support import sparse_gguf
 from tests.support.invariants import check
-from tests.support.program import Agent
+from tests.support.program import RunAgent
 
 
-def _failed(agent: Agent, *args: str, env: dict[str, str] | None = None) -> str:
-    """Run; a model that cannot be loaded is exit 1, one sentence, and a whole stream."""
+def load_error(agent: RunAgent, *args: str, env: dict[str, str] | None = None) -> str:
+    """Run with a model that cannot be loaded; checks exit code and stream, returns the error."""
     ran = agent("run", "go", *args, "--json-events", env=env)
     final = check(ran.events)
     assert (ran.code, final["status"], final["error"]["code"]) == (1, "failed", "server_error")
@@ -32,22 +32,22 @@ def _failed(agent: Agent, *args: str, env: dict[str, str] | None = None) -> str:
     return message
 
 
-def test_a_model_that_is_missing(agent: Agent) -> None:
-    assert "nowhere.gguf" in _failed(agent, "--model", "nowhere.gguf")
+def test_model_missing_fails(agent: RunAgent) -> None:
+    assert "nowhere.gguf" in load_error(agent, "--model", "nowhere.gguf")
 
 
-def test_a_file_that_is_no_model(agent: Agent, tmp_path: Path) -> None:
+def test_model_not_a_gguf_fails(agent: RunAgent, tmp_path: Path) -> None:
     (tmp_path / "letter.gguf").write_text("Dear reader, this is not a model." * 100)
-    assert "letter.gguf" in _failed(agent, "--model", str(tmp_path / "letter.gguf"))
+    assert "letter.gguf" in load_error(agent, "--model", str(tmp_path / "letter.gguf"))
 
 
-def test_a_model_that_is_cut_off(agent: Agent, tmp_path: Path, tiny_gguf: Path) -> None:
-    whole = tiny_gguf.read_bytes()
-    (tmp_path / "half.gguf").write_bytes(whole[: len(whole) // 2])
-    assert "half.gguf" in _failed(agent, "--model", str(tmp_path / "half.gguf"))
+def test_model_truncated_fails(agent: RunAgent, tmp_path: Path, tiny_gguf: Path) -> None:
+    content = tiny_gguf.read_bytes()
+    (tmp_path / "half.gguf").write_bytes(content[: len(content) // 2])
+    assert "half.gguf" in load_error(agent, "--model", str(tmp_path / "half.gguf"))
 
 
-def test_a_model_without_a_whole_vocabulary_says_so(agent: Agent, tmp_path: Path) -> None:
+def test_model_incomplete_vocabulary_fails(agent: RunAgent, tmp_path: Path) -> None:
     path = tmp_path / "other.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
@@ -56,23 +56,23 @@ def test_a_model_without_a_whole_vocabulary_says_so(agent: Agent, tmp_path: Path
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
-    assert "vocabulary of" in _failed(agent, "--model", str(path))
+    assert "vocabulary of" in load_error(agent, "--model", str(path))
 
 
-def test_a_copy_of_the_model_is_a_model(agent: Agent, tiny_gguf: Path) -> None:
-    """Any gpt-oss GGUF goes by its path; its vocabulary comes from the file."""
+def test_model_by_path_uses_its_vocabulary(agent: RunAgent, tiny_gguf: Path) -> None:
+    """A GGUF of GPT-OSS is chosen by its path; its vocabulary comes from the file."""
     ran = agent("run", "hello", "--model", str(tiny_gguf), "--temperature", "0", "--json-events")
     assert ran.code == 0 and check(ran.events)["status"] == "completed"
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc/self").exists(), reason="needs /proc")
-def test_a_cache_that_cannot_be_written(agent: Agent) -> None:
-    # A folder below /proc cannot be made by anybody, root included.
-    message = _failed(agent, env={"AGENT_HOME": "/proc/self/nowhere"})
+def test_cache_unwritable_names_agent_home(agent: RunAgent) -> None:
+    # Nobody can make a folder below /proc, not even root.
+    message = load_error(agent, env={"AGENT_HOME": "/proc/self/nowhere"})
     assert "AGENT_HOME" in message
 
 
-def test_models_are_listed_and_found(agent: Agent) -> None:
+def test_models_list_and_path(agent: RunAgent) -> None:
     listed = agent("models", "list")
     assert listed.code == 0
     assert {"tiny", "gpt-oss-20b", "gpt-oss-120b"} <= set(listed.out.split())
@@ -81,7 +81,7 @@ def test_models_are_listed_and_found(agent: Agent) -> None:
     assert agent("models", "path", "gpt-oss-20b").code == 2
 
 
-def test_the_users_own_entry_wins(agent: Agent, home: Path, tiny_gguf: Path) -> None:
+def test_models_toml_user_entry_wins(agent: RunAgent, home: Path, tiny_gguf: Path) -> None:
     (home / "config").mkdir()
     entry = f'[mine]\npath = "{tiny_gguf}"\ncontext = 4096\nsampling = {{ temperature = 0.0 }}\n'
     (home / "config" / "models.toml").write_text(entry)
@@ -92,23 +92,23 @@ def test_the_users_own_entry_wins(agent: Agent, home: Path, tiny_gguf: Path) -> 
     assert broken.code == 2 and "models.toml" in broken.err
 
 
-def test_a_wrong_entry_is_told_and_nothing_else_breaks(agent: Agent, home: Path) -> None:
+def test_models_toml_wrong_entry_warns_only(agent: RunAgent, home: Path) -> None:
     (home / "config").mkdir()
     (home / "config" / "models.toml").write_text("[bad]\ncontxt = 4096\n")
-    told = "The entry [bad] of "
+    warning = "The entry [bad] of "
     ran = agent("run", "hello", "--temperature", "0")
-    assert ran.code == 0 and ran.out and ran.err.count(told) == 1
+    assert ran.code == 0 and ran.out and ran.err.count(warning) == 1
     named = agent("run", "hello", "--model", "bad")
     assert (named.code, named.out) == (2, "") and "there is no setting contxt" in named.err
     listed = agent("models", "list")
-    assert listed.code == 0 and told in listed.out and "gpt-oss-120b" in listed.out
+    assert listed.code == 0 and warning in listed.out and "gpt-oss-120b" in listed.out
     doctor = agent("doctor").out
-    assert f"WRONG  model          {told}" in doctor and "memory" in doctor
+    assert f"WRONG  model          {warning}" in doctor and "memory" in doctor
 
 
 @pytest.mark.slow
-def test_a_load_is_interrupted(tmp_path: Path) -> None:
-    """The embedded model is expanded for the first time, and somebody changes their mind."""
+def test_load_interrupted_leaves_no_file(tmp_path: Path) -> None:
+    """SIGINT while the embedded model is expanded for the first time."""
     home = tmp_path / "fresh"
     with subprocess.Popen(
         [sys.executable, "-I", "-m", "agent", "run", "hello", "--json-events"],
@@ -131,33 +131,33 @@ def test_a_load_is_interrupted(tmp_path: Path) -> None:
     assert not list(home.rglob("*.gguf")) and not list(home.rglob("loading-*"))
 
 
-# --- what is larger than the machine ---
+# --- models that are larger than the machine ---
 
 
 @pytest.fixture
-def vast(tmp_path: Path) -> Path:
-    """A model of a terabyte, in a file that is all hole."""
-    shape = replace(shaped_gguf.LARGE, experts=2048)
-    return shaped_gguf.write(tmp_path / "vast.gguf", shape)
+def vast_gguf(tmp_path: Path) -> Path:
+    """A model of a terabyte in a sparse file, ``vast.gguf``."""
+    shape = replace(sparse_gguf.LARGE, experts=2048)
+    return sparse_gguf.write_model(tmp_path / "vast.gguf", shape)
 
 
-def test_a_model_that_does_not_fit_says_what_it_needs(agent: Agent, vast: Path) -> None:
-    ran = agent("run", "go", "--model", str(vast), "-q")
-    said = r"agent: vast needs [\d.]+ GB and [\d.]+ [GM]B of memory are free: .*\n"
-    assert ran.code == 1 and ran.out == "" and re.fullmatch(said, ran.err)
+def test_model_too_large_says_memory_needed(agent: RunAgent, vast_gguf: Path) -> None:
+    ran = agent("run", "go", "--model", str(vast_gguf), "-q")
+    message = r"agent: vast needs [\d.]+ GB and [\d.]+ [GM]B of memory are free: .*\n"
+    assert ran.code == 1 and ran.out == "" and re.fullmatch(message, ran.err)
 
 
-def test_doctor_says_where_a_model_goes(agent: Agent, vast: Path, tiny_gguf: Path) -> None:
+def test_doctor_model_shows_placement(agent: RunAgent, vast_gguf: Path, tiny_gguf: Path) -> None:
     fits = agent("doctor", "--model", str(tiny_gguf))
     assert fits.code == 0
     assert re.search(r"placement .* tokens of context, KV cache f16, .* of memory; on ", fits.out)
     assert re.search(r"device .*cpu", fits.out) and re.search(r"memory .* GB free", fits.out)
-    wrong = agent("doctor", "--model", str(vast))
+    wrong = agent("doctor", "--model", str(vast_gguf))
     assert wrong.code == 1 and re.search(r"WRONG +placement +vast needs", wrong.out)
 
 
 @pytest.mark.slow
-def test_doctor_measures_speeds(agent: Agent) -> None:
+def test_doctor_bench_prints_speeds(agent: RunAgent) -> None:
     ran = agent("doctor", "--bench")
     assert ran.code == 0
     assert re.search(r"prefill [\d,]+ tokens/s .*decode [\d,.]+ tokens/s", ran.out)
@@ -166,15 +166,16 @@ def test_doctor_measures_speeds(agent: Agent) -> None:
 # --- the list, the default, removing ---
 
 
-def _json(agent: Agent, env: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+def list_models(agent: RunAgent, env: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    """The rows of ``agent models list --json`` by the models' names."""
     ran = agent("models", "list", "--json", env=env)
     assert ran.code == 0
     return {row["name"]: row for row in json.loads(ran.out)}
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> dict[str, str]:
-    """An environment whose home is empty, so that nobody's own models are found."""
+def empty_user(tmp_path: Path) -> dict[str, str]:
+    """An environment with an empty home folder, in which no models are discovered."""
     home = tmp_path / "person"
     home.mkdir()
     empty = dict.fromkeys(("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"), "")
@@ -182,16 +183,18 @@ def person(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def own_home(tmp_path: Path) -> dict[str, str]:
-    """A cache of its own, to be changed."""
+def empty_home(tmp_path: Path) -> dict[str, str]:
+    """An environment with an AGENT_HOME that does not exist yet; its cache is not shared."""
     return {"AGENT_HOME": str(tmp_path / "own")}
 
 
-def test_the_list_as_json(agent: Agent, person: dict[str, str], tiny_gguf: Path) -> None:
-    file = Path(person["HOME"], ".lmstudio/models/p/r/Some-Q8_0.gguf")
+def test_models_list_json_rows(
+    agent: RunAgent, empty_user: dict[str, str], tiny_gguf: Path
+) -> None:
+    file = Path(empty_user["HOME"], ".lmstudio/models/p/r/Some-Q8_0.gguf")
     file.parent.mkdir(parents=True)
     file.symlink_to(tiny_gguf)
-    rows = _json(agent, person)
+    rows = list_models(agent, empty_user)
     assert (
         rows["tiny"]["default"] and rows["tiny"]["usable"] and rows["tiny"]["source"] == "embedded"
     )
@@ -200,14 +203,16 @@ def test_the_list_as_json(agent: Agent, person: dict[str, str], tiny_gguf: Path)
     some = rows["Some-Q8_0"]
     assert (some["usable"], some["source"], some["path"]) == (True, "LM Studio", str(file))
     assert some["size"] == tiny_gguf.stat().st_size
-    text = agent("models", "list", env=person).out
+    text = agent("models", "list", env=empty_user).out
     assert re.search(r"^\* tiny .* embedded ", text, re.M)
     assert re.search(r"^  Some-Q8_0 +70 MB +LM Studio ", text, re.M)
-    ran = agent("run", "hello", "-q", "--model", "some-q8_0", "--temperature", "0", env=person)
+    ran = agent("run", "hello", "-q", "--model", "some-q8_0", "--temperature", "0", env=empty_user)
     assert ran.code == 0 and ran.out.strip()
 
 
-def test_the_default_is_the_users(agent: Agent, tmp_path: Path, tiny_gguf: Path) -> None:
+def test_models_default_reads_and_writes_config(
+    agent: RunAgent, tmp_path: Path, tiny_gguf: Path
+) -> None:
     env = {"AGENT_HOME": str(tmp_path / "own")}
     assert agent("models", "default", env=env).out == "tiny\n"
     config = tmp_path / "own/config/config.toml"
@@ -226,26 +231,31 @@ def test_the_default_is_the_users(agent: Agent, tmp_path: Path, tiny_gguf: Path)
     assert "no setting named keepalive" in agent("run", "hello", env=env).err
 
 
-def test_removing_frees_only_what_was_pulled(
-    agent: Agent, person: dict[str, str], own_home: dict[str, str], tiny_gguf: Path
+def test_models_rm_pulled_model_removed(
+    agent: RunAgent, empty_user: dict[str, str], empty_home: dict[str, str], tiny_gguf: Path
 ) -> None:
-    env = person | own_home
+    env = empty_user | empty_home
     pulled = Path(env["AGENT_HOME"], "cache/models/gpt-oss-20b/gpt-oss-20b-mxfp4.gguf")
     pulled.parent.mkdir(parents=True)
     pulled.write_bytes(tiny_gguf.read_bytes())
-    assert _json(agent, env)["gpt-oss-20b"]["source"] == "pulled"
-    asked = agent("models", "rm", "gpt-oss-20b", env=env)
-    assert asked.code == 2 and "70 MB" in asked.err and "--yes" in asked.err and pulled.exists()
+    assert list_models(agent, env)["gpt-oss-20b"]["source"] == "pulled"
+    refused = agent("models", "rm", "gpt-oss-20b", env=env)
+    assert refused.code == 2 and "70 MB" in refused.err and "--yes" in refused.err
+    assert pulled.exists()
     done = agent("models", "rm", "gpt-oss-20b", "--yes", env=env)
     assert done.code == 0 and "70 MB are free again" in done.out
     assert not pulled.parent.exists() and pulled.parent.parent.exists()
     assert "not installed" in agent("models", "rm", "gpt-oss-20b", "--yes", env=env).err
 
 
-def test_removing_leaves_all_else_alone(
-    agent: Agent, person: dict[str, str], own_home: dict[str, str], tmp_path: Path, tiny_gguf: Path
+def test_models_rm_other_models_refused(
+    agent: RunAgent,
+    empty_user: dict[str, str],
+    empty_home: dict[str, str],
+    tmp_path: Path,
+    tiny_gguf: Path,
 ) -> None:
-    env = person | own_home
+    env = empty_user | empty_home
     theirs = Path(env["HOME"], ".lmstudio/models/p/r/Some.gguf")
     theirs.parent.mkdir(parents=True)
     theirs.write_bytes(b"")
@@ -286,25 +296,25 @@ def test_removing_leaves_all_else_alone(
         ("overcommit = 1", "overcommit is true or false"),
     ],
 )
-def test_a_wrong_setting_is_named(
-    agent: Agent, own_home: dict[str, str], entry: str, why: str
+def test_models_toml_wrong_setting_named(
+    agent: RunAgent, empty_home: dict[str, str], entry: str, why: str
 ) -> None:
-    config = Path(own_home["AGENT_HOME"], "config/models.toml")
+    config = Path(empty_home["AGENT_HOME"], "config/models.toml")
     config.parent.mkdir(parents=True)
     config.write_text(f"[gpt-oss-20b]\n{entry}\n")
-    ran = agent("models", "list", env=own_home)
+    ran = agent("models", "list", env=empty_home)
     assert ran.code == 0 and why in ran.out
-    named = agent("models", "path", "gpt-oss-20b", env=own_home)
+    named = agent("models", "path", "gpt-oss-20b", env=empty_home)
     assert named.code == 2 and why in named.err
 
 
-def test_a_users_settings_change_our_entry(
-    agent: Agent, own_home: dict[str, str], tiny_gguf: Path
+def test_models_toml_settings_merge_into_entry(
+    agent: RunAgent, empty_home: dict[str, str], tiny_gguf: Path
 ) -> None:
-    """A path alone is enough: sampling and format stay as they are."""
-    config = Path(own_home["AGENT_HOME"], "config/models.toml")
+    """An entry of the user replaces single settings: sampling and format stay as they are."""
+    config = Path(empty_home["AGENT_HOME"], "config/models.toml")
     config.parent.mkdir(parents=True)
     config.write_text(f'[gpt-oss-20b]\npath = "{tiny_gguf}"\ncontext = 1024\nkv_type = "q8_0"\n')
-    ran = agent("run", "hello", "--temperature", "0", "--json-events", env=own_home)
+    ran = agent("run", "hello", "--temperature", "0", "--json-events", env=empty_home)
     assert ran.code == 0 and check(ran.events)["temperature"] == 0
     assert (ran.events[0]["model"], ran.events[0]["context_length"]) == ("gpt-oss-20b", 1024)

@@ -1,6 +1,6 @@
-"""The main job on the real model: one prompt, a real tool, one stream.
+"""The README's first prompt on the embedded model: reasoning, a call of a real tool, an answer.
 
-Each test below the first holds one fault of a published stream of another server to be absent here.
+Each test below the first checks that a fault of another server's published stream is absent here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Events = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def events(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Events:
-    """The events of one real run, with no option but --json-events."""
+    """The events of one run with no option but --json-events."""
     home = tmp_path_factory.mktemp("home")
     (home / "cache").symlink_to(model_cache)
     done = subprocess.run(
@@ -39,20 +39,21 @@ def events(model_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Event
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def call(events: Events) -> dict[str, Any]:
+def mcp_call(events: Events) -> dict[str, Any]:
+    """The call in the final response."""
     item: dict[str, Any] = events[-1]["response"]["output"][1]
     return item
 
 
-def test_it_thinks_calls_and_answers(events: Events) -> None:
+def test_seed_prompt_reasons_calls_answers(events: Events) -> None:
     final = check(events)
     assert final["status"] == "completed"
-    reasoning, mcp_call, message = final["output"]
+    reasoning, call, message = final["output"]
     assert reasoning["type"] == "reasoning" and reasoning["content"][0]["text"]
-    assert mcp_call["type"] == "mcp_call"
-    assert (mcp_call["server_label"], mcp_call["name"]) == ("code_interpreter", "python")
-    assert "123" in json.loads(mcp_call["arguments"])["code"]
-    assert "56088" in mcp_call["output"]
+    assert call["type"] == "mcp_call"
+    assert (call["server_label"], call["name"]) == ("code_interpreter", "python")
+    assert "123" in json.loads(call["arguments"])["code"]
+    assert "56088" in call["output"]
     assert message["phase"] == "final_answer"
     assert "56088" in message["content"][0]["text"].replace(",", "")
     usage = final["usage"]
@@ -61,7 +62,7 @@ def test_it_thinks_calls_and_answers(events: Events) -> None:
     assert usage["input_tokens_details"]["cached_tokens"] > 0, "the second prompt extends the first"
 
 
-def test_the_first_line_says_what_will_answer(events: Events) -> None:
+def test_seed_prompt_first_event_names_model(events: Events) -> None:
     first = events[0]
     assert first["type"] == "agent.start" and first["model"] == "tiny"
     assert first["context_length"] == 32768 and first["engine"] == "llama.cpp"
@@ -69,7 +70,7 @@ def test_the_first_line_says_what_will_answer(events: Events) -> None:
     assert {"name", "status", "tools", "error"} == set(first["mcp_servers"][0])
 
 
-def test_it_is_loaded_prefilled_and_measured(events: Events) -> None:
+def test_seed_prompt_progress_and_stats_events(events: Events) -> None:
     types = [event["type"] for event in events]
     assert {"agent.load", "agent.prefill", "agent.stats"} <= set(types)
     assert types.index("agent.load") < types.index("agent.prefill")
@@ -77,31 +78,31 @@ def test_it_is_loaded_prefilled_and_measured(events: Events) -> None:
     assert events[-2]["tokens_per_second"] > 0
 
 
-def test_no_index_is_minus_one(events: Events) -> None:
+def test_seed_prompt_no_index_minus_one(events: Events) -> None:
     assert "-1" not in {
         str(event[key]) for event in events for key in event if key.endswith(("_index", "_number"))
     }
 
 
-def test_the_call_has_one_id_throughout(events: Events) -> None:
+def test_seed_prompt_call_has_one_id(events: Events) -> None:
     ids = {e["item_id"] for e in events if e["type"].startswith("response.mcp_call")}
-    assert ids == {call(events)["id"]}
+    assert ids == {mcp_call(events)["id"]}
 
 
-def test_the_call_is_streamed_as_deltas(events: Events) -> None:
+def test_seed_prompt_arguments_streamed(events: Events) -> None:
     deltas = [e["delta"] for e in events if e["type"] == "response.mcp_call_arguments.delta"]
-    assert len(deltas) > 2 and "".join(deltas) == call(events)["arguments"]
+    assert len(deltas) > 2 and "".join(deltas) == mcp_call(events)["arguments"]
 
 
-def test_the_output_is_not_null(events: Events) -> None:
+def test_seed_prompt_call_output_not_null(events: Events) -> None:
     done = next(
         e for e in events
         if e["type"] == "response.output_item.done" and e["item"]["type"] == "mcp_call"
     )  # fmt: skip
-    assert done["item"]["output"] == "56088" == call(events)["output"]
+    assert done["item"]["output"] == "56088" == mcp_call(events)["output"]
 
 
-def test_completed_comes_after_the_tool_ran(events: Events) -> None:
+def test_seed_prompt_call_completed_after_tool(events: Events) -> None:
     types = [event["type"] for event in events]
     arguments = types.index("response.mcp_call_arguments.done")
     completed = types.index("response.mcp_call.completed")
@@ -111,10 +112,10 @@ def test_completed_comes_after_the_tool_ran(events: Events) -> None:
     assert events[-2]["tool_ms"] > 0
 
 
-def test_the_call_does_not_end_as_a_reasoning_item(events: Events) -> None:
+def test_seed_prompt_call_item_kinds(events: Events) -> None:
     kinds = [item["type"] for item in events[-1]["response"]["output"]]
     assert kinds == ["reasoning", "mcp_call", "message"]
 
 
-def test_no_event_is_of_an_unknown_type(events: Events) -> None:
+def test_seed_prompt_no_reasoning_part_events(events: Events) -> None:
     assert not any("reasoning_part" in event["type"] for event in events)

@@ -1,47 +1,51 @@
-"""`agent sessions`: what a person does with the conversations that are kept."""
+"""`agent sessions`: list, show, export, fork and delete stored conversations."""
 
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.program import Agent
+from tests.support.folders import nest_folders
+from tests.support.program import RunAgent
+from tests.support.scripts import final, python, thought
 
 pytestmark = pytest.mark.slow
 
-PYTHON = "<|channel|>analysis to=python code<|message|>print(1+1)<|call|>"
-FINAL = "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final<|message|>It is <b>2</b>.<|return|>"  # fmt: skip # noqa: E501
-TWO = "First line\nand more"
+ANSWER = thought("Easy.") + final("It is <b>2</b>.")
+PROMPT = "First line\nand more"
 
 
 @pytest.fixture
-def kept(agent: Agent, script: Callable[..., str]) -> dict[str, Any]:
-    """Two turns in one conversation; as the list has it."""
-    engine = ("--engine", script(PYTHON, FINAL, FINAL))
-    assert agent("run", TWO, *engine).code == 0
+def session(agent: RunAgent, script: Callable[..., str]) -> dict[str, Any]:
+    """A conversation of two turns, as ``agent sessions list --json`` has it."""
+    engine = ("--engine", script(python("print(1+1)"), ANSWER, ANSWER))
+    assert agent("run", PROMPT, *engine).code == 0
     assert agent("run", "--continue", "again", *engine).code == 0
-    (one,) = json.loads(agent("sessions", "list", "--json").out)
-    return dict(one)
+    (row,) = json.loads(agent("sessions", "list", "--json").out)
+    return dict(row)
 
 
-def test_list_and_show(agent: Agent, kept: dict[str, Any]) -> None:
-    assert (kept["title"], kept["turns"], kept["model"]) == ("First line", 2, "tiny")
-    short = kept["id"].removeprefix("conv_")[:8]
+def test_sessions_list_and_show(agent: RunAgent, session: dict[str, Any]) -> None:
+    assert (session["title"], session["turns"], session["model"]) == ("First line", 2, "tiny")
+    short = session["id"].removeprefix("conv_")[:8]
     listed = agent("sessions", "list")
     assert short in listed.out and "First line" in listed.out
     shown = agent("sessions", "show", short)
-    assert all(text in shown.out for text in (kept["id"], TWO, "print(1+1)", "It is <b>2</b>."))
-    assert agent("sessions", "show", kept["id"]).out == shown.out
+    assert all(
+        text in shown.out for text in (session["id"], PROMPT, "print(1+1)", "It is <b>2</b>.")
+    )
+    assert agent("sessions", "show", session["id"]).out == shown.out
     missing = agent("sessions", "show", "nothing")
     assert missing.code == 2 and "no conversation with the id nothing" in missing.err
 
 
-def test_export(agent: Agent, kept: dict[str, Any], tmp_path: Path) -> None:
-    name = kept["id"]
+def test_sessions_export_formats(agent: RunAgent, session: dict[str, Any], tmp_path: Path) -> None:
+    name = session["id"]
     exported = json.loads(agent("sessions", "export", name, "--format", "json").out)
     assert [turn["entry"] for turn in exported["conversation"]] == [0, 4]
     assert exported["conversation"][0]["response"]["status"] == "completed"
@@ -55,33 +59,54 @@ def test_export(agent: Agent, kept: dict[str, Any], tmp_path: Path) -> None:
     assert refused.code == 2 and "Cannot write" in refused.err
 
 
-def test_fork_then_go_on(agent: Agent, kept: dict[str, Any], script: Callable[..., str]) -> None:
-    forked = agent("sessions", "fork", kept["id"], "--before", "2").out.strip()
-    assert agent("run", "--resume", forked, "otherwise", "--engine", script(FINAL)).code == 0
+def test_sessions_export_file_private_and_clean(
+    agent: RunAgent, script: Callable[..., str], tmp_path: Path
+) -> None:
+    engine = script(final("It\x1b]52;c;aGk=\x07 is \x1b[2J\u202eso."))
+    answer, ids, talk = (tmp_path / name for name in ("answer.md", "ids.jsonl", "talk.md"))
+    files = ("-o", str(answer), "--dump-tokens", str(ids))
+    assert agent("run", PROMPT, "--engine", engine, *files).code == 0
+    (row,) = json.loads(agent("sessions", "list", "--json").out)
+    assert agent("sessions", "export", row["id"], "-o", str(talk)).code == 0
+    assert answer.read_text() == "It is \N{REPLACEMENT CHARACTER}so."
+    assert "It is \N{REPLACEMENT CHARACTER}so." in talk.read_text()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (answer, ids, talk)} == {0o600}
+    talk.chmod(0o644)
+    assert agent("sessions", "export", row["id"], "-o", str(talk)).code == 0
+    assert stat.S_IMODE(talk.stat().st_mode) == 0o644, "an existing file keeps its mode"
+
+
+def test_sessions_fork_continues_apart(
+    agent: RunAgent, session: dict[str, Any], script: Callable[..., str]
+) -> None:
+    forked = agent("sessions", "fork", session["id"], "--before", "2").out.strip()
+    assert agent("run", "--resume", forked, "otherwise", "--engine", script(ANSWER)).code == 0
     branch, first = json.loads(agent("sessions", "list", "--json").out)
-    assert (branch["id"], branch["branch_of"], branch["turns"]) == (forked, kept["id"], 2)
+    assert (branch["id"], branch["branch_of"], branch["turns"]) == (forked, session["id"], 2)
     assert first["turns"] == 2
     shown = agent("sessions", "show", forked).out
-    assert TWO in shown and "otherwise" in shown and "again" not in shown
-    assert agent("sessions", "fork", kept["id"], "--before", "3").code == 2
+    assert PROMPT in shown and "otherwise" in shown and "again" not in shown
+    assert agent("sessions", "fork", session["id"], "--before", "3").code == 2
 
 
-def test_delete(agent: Agent, home: Path, kept: dict[str, Any]) -> None:
-    forked = agent("sessions", "fork", kept["id"]).out.strip()
-    asked = agent("sessions", "delete", kept["id"], stdin="")
-    assert asked.code == 2 and "--yes" in asked.err
-    pages = home / "cache" / "pages" / kept["id"]
-    pages.mkdir(parents=True)
-    assert agent("sessions", "delete", kept["id"], "--yes").code == 0
-    assert not pages.exists(), "what the hands kept goes too"
-    (left,) = json.loads(agent("sessions", "list", "--json").out)
-    assert left["id"] == forked and left["branch_of"] is None and left["turns"] == 2
+def test_sessions_delete_keeps_branches(
+    agent: RunAgent, home: Path, session: dict[str, Any]
+) -> None:
+    forked = agent("sessions", "fork", session["id"]).out.strip()
+    refused = agent("sessions", "delete", session["id"], stdin="")
+    assert refused.code == 2 and "--yes" in refused.err
+    pages = home / "cache" / "pages" / session["id"]
+    nest_folders(pages, 1100)  # as python's code can leave them
+    assert agent("sessions", "delete", session["id"], "--yes").code == 0
+    assert not pages.exists(), "the files of builtin servers are deleted too"
+    (branch,) = json.loads(agent("sessions", "list", "--json").out)
+    assert branch["id"] == forked and branch["branch_of"] is None and branch["turns"] == 2
     assert agent("sessions", "delete", forked, "-y").code == 0
     empty = agent("sessions", "list")
     assert empty.code == 0 and "No conversation is kept yet" in empty.err
 
 
-def test_a_store_that_cannot_be_used(agent: Agent, home: Path) -> None:
+def test_sessions_damaged_store_one_sentence(agent: RunAgent, home: Path) -> None:
     (home / "state").mkdir()
     (home / "state" / "store.sqlite").write_text("no database at all, but a letter" * 50)
     broken = agent("sessions", "list")

@@ -1,4 +1,4 @@
-"""The wheel, installed elsewhere, started where folders have our packages' names."""
+"""The wheel: its contents, and the program installed from it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built once."""
     out = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
@@ -30,33 +31,34 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(out.glob("*.whl"))
 
 
-def test_it_holds_the_program_and_not_the_tests(wheel: Path) -> None:
+def test_wheel_contains_program_without_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
-    assert tops == {"agent", "tools", "tui"}
+    packages = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    assert packages == {"agent", "tools", "tui"}
     assert "agent/models.toml" in names
     assert any(name.startswith("agent/tiny/core") for name in names)
     assert any(name.endswith("licenses/NOTICE") for name in names)
     assert not any("test" in name for name in names)
+    assert not any(name.startswith("agent/tiny/train") for name in names)
     assert wheel.stat().st_size < 9_000_000
 
 
-def test_it_works_beside_folders_of_the_same_names(wheel: Path, tmp_path: Path, home: Path) -> None:
+def test_wheel_runs_beside_same_named_folders(wheel: Path, tmp_path: Path, home: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=False)
     python = tmp_path / "venv" / "bin" / "python"
-    ours = sysconfig.get_paths()["purelib"]
-    theirs = subprocess.run(
+    dependencies = sysconfig.get_paths()["purelib"]
+    purelib = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
         check=True, capture_output=True, text=True,
     ).stdout.strip()  # fmt: skip
-    zipfile.ZipFile(wheel).extractall(theirs)
-    # The dependencies are those of this environment; its link to the checkout is not followed.
-    (Path(theirs) / "dependencies.pth").write_text(ours + "\n")
+    zipfile.ZipFile(wheel).extractall(purelib)
+    # Dependencies come from this environment, whose link to the checkout (a .pth) is not followed.
+    (Path(purelib) / "dependencies.pth").write_text(dependencies + "\n")
     for name in ("agent", "tools", "tui"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong package')\n")
     entry = tmp_path / "venv" / "bin" / "agent"
-    entry.write_text(f"#!{python}\nfrom agent.cli.main import main\nmain()\n")
+    entry.write_text(f"#!{python}\nfrom agent.__main__ import main\nmain()\n")
     entry.chmod(0o755)
     done = subprocess.run(
         [entry, "run", "Multiply 123*456 using the mcp.code_interpreter tool.", "--json-events"],

@@ -1,1 +1,1 @@
-"""The whole program under many clients, for a long time, and when something around it breaks."""
+"""The program under load, for a long time, and when the disk, the memory or the process fails."""

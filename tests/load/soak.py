@@ -1,7 +1,7 @@
-"""Turns with tools, cancels and branches, for long: ``make soak`` (``--minutes N``).
+"""Runs turns with tools, cancels and branches for an hour: ``make soak`` (``--minutes N``).
 
-Says each minute what the process takes; memory and descriptors must stay as they were after warming
-up, and nothing may be left behind in the end.
+Each minute it prints what the process uses. Memory and descriptors must stay as they were after warming
+up, and no process may survive the server.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx2
 import psutil
 
 from agent.tiny import expand
-from tests.load.bodies import Fuzzer
-from tests.load.clients import Clients, Fault
-from tests.load.load import OPTIONS
-from tests.load.program import line, orphans, serving
+from tests.load.clients import ServerFaultError, SimulatedClients
+from tests.load.load import SERVER_OPTIONS
+from tests.load.server_process import markdown_row, start_server, surviving
+from tests.support.request_fuzzer import RequestFuzzer
 
-CLIENTS = 4
-FLAT = 1.05
-"""So much of its memory of after warming up the process may have."""
-FORM = {
+CLIENT_COUNT = 4
+MAX_MEMORY_RATIO = 1.05
+"""Most memory that the server may have, over its memory after warming up."""
+CITY_SCHEMA = {
     "type": "json_schema", "name": "city",
     "schema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
 }  # fmt: skip
-SPARE = 8
-"""Descriptors more than then it may have: connections that are about to close."""
+SPARE_DESCRIPTORS = 8
+"""Descriptors that it may have more than after warming up, for connections that are about to close."""
 
 
-class Row(NamedTuple):
-    """What is told of a minute; all but the last three since the beginning, memory in MiB."""
+class SoakRow(NamedTuple):
+    """A row of the report: counts since the beginning, then the current use; memory in MiB."""
 
     minutes: float
     turns: int
@@ -49,83 +49,99 @@ class Row(NamedTuple):
     children: int
 
 
-class People(Clients):
-    """What they do all day: a tool in every third turn."""
+class SoakClients(SimulatedClients):
+    """Clients that call a tool in every third turn."""
 
-    def kinds(self) -> dict[Callable[[], Awaitable[str]], int]:
+    def action_weights(self) -> dict[Callable[[], Awaitable[str]], int]:
         return {
-            self.calls: 30, self.goes_on: 15, self.cancels: 10, self.leaves: 10, self.reads: 10,
-            self.comes_back: 5, self.talks: 5, self.looks: 5, self.forms: 5,
+            self.call_tool: 30, self.branch_turns: 15, self.cancel: 10, self.drop_stream: 10,
+            self.read_stream: 10, self.replay_background: 5, self.use_websocket: 5,
+            self.retrieve_or_delete: 5, self.answer_under_schema: 5,
         }  # fmt: skip
 
-    async def forms(self) -> str:
-        """An answer under a schema: what that needs is made at the first of them, and stays."""
-        return await self.reads(text={"format": FORM})
+    async def answer_under_schema(self) -> str:
+        """Ask for an answer under a JSON Schema, whose grammar is compiled once and stays in memory."""
+        return await self.read_stream(text={"format": CITY_SCHEMA})
 
 
 async def soak(
     home: Path, *, seconds: float, warm: float, interval: float = 60, settled: bool = True
-) -> Row:
-    """Prints a row each ``interval``; the last one. ``warm``: seconds before it is measured.
-    ``settled``: it is long enough for what it takes to be the same in the end. Raises Fault.
+) -> SoakRow:
+    """Run the clients and print a row each ``interval``; returns the last one.
+
+    ``warm``: seconds before the first row. ``settled``: the run is long enough for memory and
+    descriptors to be compared with the first row. Raises ServerFaultError.
     """
-    nothing = {"components": {"schemas": {}}, "paths": {}}
-    rng, left = random.Random(0), set[psutil.Process]()
-    async with serving(home, *OPTIONS) as program, httpx2.AsyncClient(timeout=110) as http:
-        people = People(program, http, Fuzzer(nothing, rng), rng)
+    empty_document: dict[str, Any] = {"components": {"schemas": {}}, "paths": {}}
+    rng, children = random.Random(0), set[psutil.Process]()
+    async with (
+        start_server(home, *SERVER_OPTIONS) as program,
+        httpx2.AsyncClient(timeout=110) as http,
+    ):
+        clients = SoakClients(program, http, RequestFuzzer(empty_document, rng), rng)
         began, first = time.monotonic() + warm, None
         while True:
             now = time.monotonic()
             until = began if first is None else min(now + interval, began + seconds)
-            await _together(people, until)
-            await program.quiet()
-            left |= program.children
-            row = _row(people, time.monotonic() - began)
-            print(line(row), flush=True)
+            await _run_clients(clients, until)
+            await program.wait_idle()
+            children |= program.children
+            row = _row(clients, time.monotonic() - began)
+            print(markdown_row(row), flush=True)
             first = first or row
             if until >= began + seconds:
                 break
-        more = row.memory > FLAT * first.memory or row.descriptors > first.descriptors + SPARE
-        if settled and more:
-            raise Fault(f"it grew: {first} became {row}")
-        if ends := Counter(program.stored().values())["in_progress"]:
-            raise Fault(f"{ends} responses have no end")
-        code, said = await program.end()
-        if (code, said) != (0, "") or orphans(left):
-            raise Fault(f"it ended with {code}, {said!r} and {orphans(left)}")
+        grew = (
+            row.memory > MAX_MEMORY_RATIO * first.memory
+            or row.descriptors > first.descriptors + SPARE_DESCRIPTORS
+        )
+        if settled and grew:
+            raise ServerFaultError(f"it grew: {first} became {row}")
+        if ends := Counter(program.stored_statuses().values())["in_progress"]:
+            raise ServerFaultError(f"{ends} responses have no end")
+        code, output = await program.stop()
+        if (code, output) != (0, "") or surviving(children):
+            raise ServerFaultError(f"it ended with {code}, {output!r} and {surviving(children)}")
     return row
 
 
-async def _together(people: People, until: float) -> None:
-    """All of them, until then."""
+async def _run_clients(clients: SoakClients, until: float) -> None:
+    """Run CLIENT_COUNT clients until a monotonic time."""
 
-    async def one() -> None:
+    async def client() -> None:
         while time.monotonic() < until:
-            await people.one()
+            await clients.run_action()
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(CLIENTS):
-            group.create_task(one())
+        for _ in range(CLIENT_COUNT):
+            group.create_task(client())
 
 
-def _row(people: People, passed: float) -> Row:
-    program, seen = people.program, people.seen
-    turns = sum(seen[end] for end in ("completed", "incomplete", "cancelled"))
-    return Row(
-        passed / 60, turns, seen["calls"], seen["goes_on"], seen["cancels"] + seen["leaves"],
-        program.memory, program.descriptors, len(program.children),
+def _row(clients: SoakClients, seconds: float) -> SoakRow:
+    program, counts = clients.program, clients.counts
+    turns = sum(counts[status] for status in ("completed", "incomplete", "cancelled"))
+    return SoakRow(
+        seconds / 60, turns, counts["call_tool"], counts["branch_turns"],
+        counts["cancel"] + counts["drop_stream"],
+        program.memory_mib, program.descriptors, len(program.children),
     )  # fmt: skip
 
 
 def main() -> None:
+    """Run as the command line says and print the report."""
     options = argparse.ArgumentParser(prog="python -m tests.load.soak", description=__doc__)
     options.add_argument("--minutes", type=float, default=60)
     options.add_argument("--warm", type=float, default=2, help="minutes before it is measured")
-    chosen = options.parse_args()
+    arguments = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         expand.ensure(Path(folder) / "cache")
-        print(line(Row._fields), line(["---"] * len(Row._fields)), sep="\n", flush=True)
-        asyncio.run(soak(Path(folder), seconds=chosen.minutes * 60, warm=chosen.warm * 60))
+        print(
+            markdown_row(SoakRow._fields),
+            markdown_row(["---"] * len(SoakRow._fields)),
+            sep="\n",
+            flush=True,
+        )
+        asyncio.run(soak(Path(folder), seconds=arguments.minutes * 60, warm=arguments.warm * 60))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What breaks around the program ends in one sentence, and nothing that was finished is lost.
+"""Faults around the program: kill -9, a full disk, too little memory, a terminal that is closed.
 
-Clients that go and ports that are taken:
-tests/agent/server/test_disconnect.py; two processes on one store:
-tests/agent/store/test_conversations.py; SIGTERM: tests/agent/server/test_serve.py.
+Each ends in one sentence, and nothing that was finished is lost.
+
+Clients that disconnect and ports that are in use: tests/agent/server/test_disconnect.py; two processes
+on one store: tests/agent/store/test_conversations.py; SIGTERM: tests/agent/server/test_serve.py.
 """
 
 from __future__ import annotations
@@ -23,20 +24,19 @@ import httpx2
 import pytest
 
 from agent.store.conversations import Store
-from agent.store.responses import Archive
-from tests.agent.server.test_errors import error_of
-from tests.load.program import serving
-from tests.support.endpoint import Serve
+from agent.store.responses import ResponseStore
+from tests.load.server_process import start_server
+from tests.support.endpoint import Serve, api_error
 from tests.support.program import ROOT
-from tests.support.scripts import HELLO, final, python
+from tests.support.scripts import HELLO, final, python, raw_call
 
 Script = Callable[..., str]
-AGENT = f"{sys.executable} -P -m agent"
+AGENT_COMMAND = f"{sys.executable} -P -m agent"
 
 
 @pytest.mark.slow
-def test_kill_9_at_any_moment() -> None:
-    """`make faults` has 500 of them."""
+def test_kill_at_any_moment_finished_items_stored() -> None:
+    """`make faults` kills 500 times."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.load.crash_test", "--count", "20"],
         cwd=ROOT,
@@ -46,16 +46,16 @@ def test_kill_9_at_any_moment() -> None:
     )
     assert ran.returncode == 0, ran.stderr
     lines = [line.split(None, 1) for line in ran.stdout.splitlines()]
-    told = {what: int(number.replace(",", "")) for number, what in lines}
-    assert told["kills"] + told["kills over HTTP"] == 20
-    assert told["finished items, all kept"] > 20
+    counts = {label: int(number.replace(",", "")) for number, label in lines}
+    assert counts["kills"] + counts["kills over HTTP"] == 20
+    assert counts["finished items, all kept"] > 20
 
 
 @pytest.mark.slow
-async def test_kill_9_of_a_server_under_load(home: Path) -> None:
-    """What clients have seen as finished is there when the store is opened again."""
-    seen: list[tuple[str, dict[str, Any]]] = []
-    async with serving(home) as program, httpx2.AsyncClient(timeout=60) as http:
+async def test_kill_server_under_load_finished_items_stored(home: Path) -> None:
+    """Items that clients have received as finished are stored."""
+    finished: list[tuple[str, dict[str, Any]]] = []
+    async with start_server(home) as program, httpx2.AsyncClient(timeout=60) as http:
 
         async def client() -> None:
             body = {"input": "Who are you?", "stream": True}
@@ -63,31 +63,34 @@ async def test_kill_9_of_a_server_under_load(home: Path) -> None:
             with suppress(httpx2.TransportError):
                 while True:
                     async with http.stream("POST", url, json=body) as answer:
-                        name = ""
+                        response_id = ""
                         async for line in answer.aiter_lines():
                             event = json.loads(line[6:]) if line.startswith("data: {") else {}
-                            name = event.get("response", {}).get("id", name)
+                            response_id = event.get("response", {}).get("id", response_id)
                             if event.get("type") == "response.output_item.done":
-                                seen.append((name, event["item"]))
-                            if len(seen) == 20:
+                                finished.append((response_id, event["item"]))
+                            if len(finished) == 20:
                                 program.process.kill()
 
         await asyncio.gather(*(client() for _ in range(6)))
-    archive = Archive(home / "state" / "store.sqlite")
-    for name, item in seen:
-        kept = archive.find(name)
-        assert kept is not None and kept.response.status in ("completed", "failed")
-        assert item in kept.response.model_dump(mode="json")["output"]
-    assert "in_progress" not in program.stored().values()
-    assert "failed" in program.stored().values(), "nobody was in the middle of it"
-    archive.close()
+    store = Store(home / "state" / "store.sqlite")
+    responses = ResponseStore(store)
+    for response_id, item in finished:
+        stored = responses.find(response_id)
+        assert stored is not None and stored.response.status in ("completed", "failed")
+        assert item in stored.response.model_dump(mode="json")["output"]
+    assert "in_progress" not in program.stored_statuses().values()
+    assert "failed" in program.stored_statuses().values(), (
+        "a response was running when it was killed"
+    )
+    store.close()
 
 
-def on_a_small_disk(home: Path, commands: str) -> list[str]:
-    """What the commands write, stderr included; AGENT_HOME has 512 KiB, and is gone afterwards."""
+def run_on_small_disk(home: Path, commands: str, size: str = "512k") -> list[str]:
+    """Run shell commands with an AGENT_HOME that small; the lines of their output, stderr included."""
     home.mkdir()
     ran = subprocess.run(
-        ["unshare", "-rm", "sh", "-ec", f"mount -t tmpfs -o size=512k none {home}\n{commands}"],
+        ["unshare", "-rm", "sh", "-ec", f"mount -t tmpfs -o size={size} none {home}\n{commands}"],
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -103,61 +106,106 @@ def on_a_small_disk(home: Path, commands: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mounts")
-def test_a_full_disk(tmp_path: Path, script: Script) -> None:
-    """It fills up in the middle of a turn, whose journal and log cannot be written any more."""
-    # Each run begins the script anew, and --max-output-tokens makes the first one short.
+def test_run_disk_fills_up_answers_with_warning(tmp_path: Path, script: Script) -> None:
+    """The disk is full in the middle of a turn, which can be neither stored nor logged any more."""
+    # Each run starts the script from its beginning; --max-output-tokens shortens the first one.
     long = script({"markup": final("More and more. " * 600), "delay_ms": 0.1})
-    told, answer, kept = on_a_small_disk(
+    warning, answer, sessions = run_on_small_disk(
         tmp_path / "home",
-        f"""{AGENT} run first --tools none --max-output-tokens 9 --engine {long} >&2 || true
+        f"""{AGENT_COMMAND} run first --tools none --max-output-tokens 9 --engine {long} >&2 || true
         dd if=/dev/zero of=$AGENT_HOME/fill bs=1k \\
-            count=$(($(df --output=avail $AGENT_HOME | tail -1) - 60)) 2>/dev/null
-        {AGENT} run second --tools none --engine {long} | tail -c 12
+            count=$(($(df --output=avail $AGENT_HOME | tail -1) - 100)) 2>/dev/null
+        {AGENT_COMMAND} run second --tools none --engine {long} | tail -c 12
         rm $AGENT_HOME/fill
-        {AGENT} sessions list --json | tr -d '\\n'""",
+        {AGENT_COMMAND} sessions list --json | tr -d '\\n'""",
     )[-3:]
     assert answer.strip() == "and more."
-    assert told == "agent: this conversation is not kept: database or disk is full."
-    assert {talk["title"] for talk in json.loads(kept)} == {"first", "second"}
+    assert warning == "agent: this conversation is not kept: database or disk is full."
+    assert {session["title"] for session in json.loads(sessions)} == {"first", "second"}
+
+
+FILL_DISK = """
+import os
+failures, file = 0, open("fill", "ab", buffering=0)
+while failures < 1000:
+    try:
+        file.write(bytes(1 << 20 if not failures else 512))
+    except OSError:
+        failures += 1
+print("full", failures)
+"""
+"""A command that takes each byte of the disk that is given back while it runs, too."""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mounts")
-def test_a_home_that_cannot_be_written(tmp_path: Path, script: Script) -> None:
-    said = on_a_small_disk(
+def test_run_command_fills_disk_this_turn_and_next_ones_stored(
+    tmp_path: Path, script: Script
+) -> None:
+    """The store's reserve has the space; it is refilled when there is room again."""
+    fill = json.dumps({"cmd": [sys.executable, "-I", "-c", FILL_DISK]})
+    engine = script(raw_call("container.exec", fill), final("More and more. " * 2000))
+    *_, free, sessions, spare = run_on_small_disk(
+        tmp_path / "home",
+        f"""{AGENT_COMMAND} run first --tools none --engine {engine} >/dev/null
+        mkdir $AGENT_HOME/root
+        {AGENT_COMMAND} run second --tools shell --approve shell --root $AGENT_HOME/root \\
+            --engine {engine} >/dev/null
+        for i in 1 2; do
+            {AGENT_COMMAND} run --continue more --tools none --engine {engine} >/dev/null
+        done
+        df --output=avail $AGENT_HOME | tail -1
+        {AGENT_COMMAND} sessions list --json | tr -d '\\n'; echo
+        find $AGENT_HOME -name fill -delete
+        {AGENT_COMMAND} run fourth --tools none --engine {engine} >/dev/null 2>&1
+        stat -c %b $AGENT_HOME/state/store.sqlite-reserve""",
+        size="80m",
+    )
+    assert int(free) < 8 << 10, "kilobytes: the disk was full"
+    listed = [(each["title"], each["turns"]) for each in json.loads(sessions)]
+    assert listed == [("second", 3), ("first", 1)]
+    assert int(spare) * 512 >= 8 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mounts")
+def test_home_read_only_run_answers_serve_refuses(tmp_path: Path, script: Script) -> None:
+    engine = script(python("6*7"), final("Done."))
+    warning, call, answer, refusal, code = run_on_small_disk(
         tmp_path / "home",
         f"""mount -o remount,ro $AGENT_HOME
-        {AGENT} run go --engine {script(python("6*7"), final("Done."))} 2>&1
-        {AGENT} serve --port 0 --engine {script(python("6*7"), final("Done."))} || echo exit $?""",
+        {AGENT_COMMAND} run go --engine {engine} 2>&1
+        {AGENT_COMMAND} serve --port 0 --engine {engine} || echo exit $?""",
     )
-    unkept, call, answer, refused, code = said
-    assert "Read-only file system" in unkept and unkept.endswith("This conversation is not kept.")
+    assert "Read-only file system" in warning and warning.endswith("This conversation is not kept.")
     assert "Read-only file system" in call and "Internal" not in call
     assert answer == "Done."
-    assert "cannot be used" in refused and code == "exit 2"
+    assert "cannot be used" in refusal and code == "exit 2"
 
 
-async def test_a_disk_that_fills_up_under_a_server(serve: Serve) -> None:
+async def test_serve_disk_fills_up_answers_from_memory(serve: Serve) -> None:
     served = await serve(HELLO)
     first = (await served.post({"input": "x"})).json()
-    archive = served.server._archive
-    assert archive is not None
-    pages = archive._db.execute("pragma page_count").fetchone()[0]
-    archive._db.execute(f"pragma max_page_count = {pages}")
+    responses = served.server._store
+    assert responses is not None
+    db = responses.store.db
+    db.executescript("pragma incremental_vacuum")  # its reserve
+    pages = db.execute("pragma page_count").fetchone()[0]
+    db.execute(f"pragma max_page_count = {pages}")
     last = {}
     for _ in range(20):
         answer = await served.post({"input": "word " * 2000})
         assert answer.status_code == 200, answer.text
         last = answer.json()
-    assert "could not be stored" in served.runtime.where.log.read_text()
-    for one in (first, last):  # the last one from memory
-        assert (await served.get(f"/v1/responses/{one['id']}")).json() == one
-    going_on = await served.post({"input": "y", "previous_response_id": last["id"]})
-    assert going_on.json()["status"] == "completed"
+    assert "could not be stored" in served.runtime.paths.log_file.read_text()
+    for response in (first, last):  # the last one from memory
+        assert (await served.get(f"/v1/responses/{response['id']}")).json() == response
+    continued = await served.post({"input": "y", "previous_response_id": last["id"]})
+    assert continued.json()["status"] == "completed"
 
 
 @pytest.mark.slow
-async def test_a_model_file_that_goes_and_comes_back(
+async def test_serve_model_file_missing_recovers_when_back(
     serve: Serve, tmp_path: Path, tiny_gguf: Path
 ) -> None:
     file = tmp_path / "copy.gguf"
@@ -170,7 +218,7 @@ async def test_a_model_file_that_goes_and_comes_back(
         file.unlink(missing_ok=True)
         if content is not None:
             file.write_bytes(content)
-        error = error_of(await served.post(body), 503)
+        error = api_error(await served.post(body), 503)
         assert error["code"] == "model_not_available" and str(file) in error["message"]
     file.unlink()
     file.symlink_to(tiny_gguf)
@@ -180,14 +228,17 @@ async def test_a_model_file_that_goes_and_comes_back(
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
 @pytest.mark.parametrize("mebibytes", [450, 500, 550])
-def test_too_little_memory_to_load(home: Path, tiny_gguf: Path, mebibytes: int) -> None:
-    """Who is refused it is chance: Python, llama.cpp, which says so or aborts, or its threads."""
+def test_load_too_little_memory_one_sentence(home: Path, tiny_gguf: Path, mebibytes: int) -> None:
+    """Whose allocation fails is chance: Python's, llama.cpp's, its threads', the C library's.
+
+    The last two end the process themselves, with 1 and with 127.
+    """
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
 
     ran = subprocess.run(
-        [*AGENT.split(), "run", "hello", "--model", str(tiny_gguf), "--tools", "none"]
+        [*AGENT_COMMAND.split(), "run", "hello", "--model", str(tiny_gguf), "--tools", "none"]
         + ["--context", "131072"],
         env={**os.environ, "AGENT_HOME": str(home)},
         stdin=subprocess.DEVNULL,
@@ -196,9 +247,10 @@ def test_too_little_memory_to_load(home: Path, tiny_gguf: Path, mebibytes: int) 
         check=False,
         preexec_fn=limit,
     )
-    assert (ran.returncode, ran.stdout) == (1, "")
-    said = ran.stderr.strip()
-    assert "\n" not in said and said.startswith(("agent: ", "libgomp: ")), said
+    error = ran.stderr.strip()
+    of_libc = error == "cannot allocate memory for thread-local data: ABORT"
+    assert (ran.returncode, ran.stdout) == (127 if of_libc else 1, "")
+    assert of_libc or ("\n" not in error and error.startswith(("agent: ", "libgomp: "))), error
     store = Store(home / "state" / "store.sqlite")
     (turn,) = store.turns(store.find(None))
     response = turn.response
@@ -207,16 +259,16 @@ def test_too_little_memory_to_load(home: Path, tiny_gguf: Path, mebibytes: int) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nohup", [False, True])
-async def test_a_terminal_that_goes(home: Path, script: Script, nohup: bool) -> None:
-    """It ends what runs in order, unless it was started to outlive its terminal."""
-    # The program inherits it; these tests may run under nohup themselves.
+async def test_serve_hangup_ends_unless_nohup(home: Path, script: Script, nohup: bool) -> None:
+    """SIGHUP ends the server in order, unless it was started under nohup."""
+    # The program inherits its handling; these tests may run under nohup themselves.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if nohup else signal.SIG_DFL)
-    async with serving(home, "--engine", script(HELLO)) as program:
+    async with start_server(home, "--engine", script(HELLO)) as program:
         signal.signal(signal.SIGHUP, before)
         if nohup:
             program.process.send_signal(signal.SIGHUP)
             async with httpx2.AsyncClient() as http:
                 answer = await http.post(f"{program.url}/responses", json={"input": "x"})
             assert answer.json()["status"] == "completed"
-        ended = signal.SIGTERM if nohup else signal.SIGHUP
-        assert await program.end(ended) == (0, "")
+        last_signal = signal.SIGTERM if nohup else signal.SIGHUP
+        assert await program.stop(last_signal) == (0, "")

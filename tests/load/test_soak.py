@@ -1,4 +1,4 @@
-"""Turns with tools, cancels and branches leave nothing behind; `make soak` does so for an hour."""
+"""A short soak; `make soak` runs one for an hour."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tests.load.soak import soak
 
 
 @pytest.mark.slow
-async def test_a_while(home: Path) -> None:
+async def test_soak_short_run_no_fault(home: Path) -> None:
     row = await soak(home, seconds=3, warm=2, settled=False)
     assert row.turns and row.tools and row.cancels

@@ -8,25 +8,24 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from agent import bootstrap
-from agent.cli.shared import Shared
-from agent.runtime import runtime as runtime_module
-from agent.runtime.runtime import Runtime
-from agent.server.app import Endpoint
-from agent.server.serve import Face, Server, address, listen
-from agent.turn import loop as turn_module
-from agent.turn.loop import Turn
+from agent.config.launch import LaunchOptions
 
-KEY = "a-key"
+if TYPE_CHECKING:  # most tests load this module's fixtures and start no server
+    from agent.runtime.runtime import Runtime
+    from agent.server.serve import HttpServer
+    from agent.server.service import ResponseService
+    from agent.turn.loop import Turn
+
+API_KEY = "a-key"
 
 
-def plain_http() -> httpx2.AsyncClient:
+def http_client() -> httpx2.AsyncClient:
     """Reading the certificates for a connection without TLS would take most of a test's time."""
     return httpx2.AsyncClient(timeout=60, verify=False)
 
@@ -37,7 +36,7 @@ class Served:
 
     url: str
     runtime: Runtime
-    server: Server
+    server: HttpServer
     serving: asyncio.Task[None]
     turns: list[Turn] = field(default_factory=list)
     """Every turn that came through it, in order."""
@@ -45,14 +44,14 @@ class Served:
     async def end(self) -> None:
         """At once; harmless when called again."""
         if not self.serving.done():
-            self.server.end()
-            self.server.end()
+            self.server.drain()
+            self.server.drain()
             await self.serving
             await self.runtime.close()
 
     @property
-    def endpoint(self) -> Endpoint:
-        return self.server.endpoint
+    def service(self) -> ResponseService:
+        return self.server.service
 
     @property
     def root(self) -> str:
@@ -61,27 +60,29 @@ class Served:
     def client(self, **options: Any) -> AsyncOpenAI:
         return AsyncOpenAI(
             base_url=self.url,
-            api_key=KEY,
+            api_key=API_KEY,
             max_retries=0,
-            http_client=plain_http(),
+            http_client=http_client(),
             _strict_response_validation=True,
             **options,
         )
 
     def sync_client(self) -> OpenAI:
         return OpenAI(
-            base_url=self.url, api_key=KEY, max_retries=0, _strict_response_validation=True
+            base_url=self.url, api_key=API_KEY, max_retries=0, _strict_response_validation=True
         )
 
-    async def post(self, body: Any = None, path: str = "", **options: Any) -> httpx2.Response:
-        """POST /v1/responses, raw; ``path``: under it."""
-        async with plain_http() as http:
+    async def post(
+        self, body: Any = None, path: str = "", url: str | None = None, **options: Any
+    ) -> httpx2.Response:
+        """POST /v1/responses, raw; ``path``: under it; ``url``: another address."""
+        async with http_client() as http:
             if "content" not in options:
                 options["json"] = body
-            return await http.post(f"{self.url}/responses{path}", **options)
+            return await http.post(url or f"{self.url}/responses{path}", **options)
 
     async def get(self, path: str, **options: Any) -> httpx2.Response:
-        async with plain_http() as http:
+        async with http_client() as http:
             return await http.get(f"{self.root}{path}", **options)
 
     async def stream(self, **body: Any) -> list[dict[str, Any]]:
@@ -105,26 +106,71 @@ def events_of(text: str) -> list[dict[str, Any]]:
     return events
 
 
-def plain(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """Without what differs from run to run: ids, times, what the engine had in memory."""
     match value:
         case dict():
             return {
-                key: plain(one)
-                for key, one in value.items()
+                key: comparable(part)
+                for key, part in value.items()
                 if key not in ("id", "call_id", "created_at", "completed_at", "cached_tokens")
             }
         case list():
-            return [plain(one) for one in value]
+            return [comparable(part) for part in value]
         case _:
             return value
+
+
+def api_error(answer: Any, status: int) -> dict[str, Any]:
+    """The error of a refused request, after checks of its shape."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    (key,) = answer.json()
+    error: dict[str, Any] = answer.json()[key]
+    assert key == "error" and set(error) == {"message", "type", "param", "code"}
+    assert error["message"] and "Traceback" not in error["message"]
+    return error
+
+
+async def open_request(
+    served: Served, body: dict[str, object], path: str = "/v1/responses"
+) -> asyncio.StreamWriter:
+    """Send a request and never read the answer; closing the writer disconnects."""
+    host, port = served.root.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    content = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n\r\n"
+    writer.write(head.encode() + content)
+    return writer
+
+
+async def first_turn(served: Served) -> Turn:
+    """The first turn of a server, as soon as its first token is there."""
+    async with asyncio.timeout(60):
+        started = asyncio.get_running_loop().create_future()
+        served.runtime.hub.subscribe(lambda turn: started.done() or started.set_result(turn))
+        turn: Turn = served.turns[0] if served.turns else await started
+        async for batch in turn.log.follow():
+            if any(event.type == "response.reasoning_text.delta" for event in batch):
+                break
+    return turn
+
+
+def engine_markup(served: Served) -> str:
+    """What the model read and wrote last, as markup."""
+    from agent.formats.harmony.format import HarmonyFormat
+
+    format = served.runtime.format
+    assert isinstance(format, HarmonyFormat)
+    engine: Any = served.runtime.loaded.engine
+    return format.encoding.decode(engine.answered_ids)
 
 
 Serve = Callable[..., Awaitable[Served]]
 
 
 @pytest.fixture
-def own_logging() -> Iterator[None]:
+def restored_logging() -> Iterator[None]:
     """The program sends all logging to its file; afterwards it is as it was."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
@@ -135,38 +181,47 @@ def own_logging() -> Iterator[None]:
 
 @pytest.fixture
 async def serve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_logging: None, script: Callable[..., str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    restored_logging: None,
+    script: Callable[..., str],
 ) -> AsyncIterator[Serve]:
     """Start a server: ``await serve("markup of a reply", …, tools="python")``.
 
-    MCP servers are waited for however busy this machine is.
+    ``server``: fields of ServerOptions; other keywords are those of LaunchOptions. MCP servers are
+    waited for however busy this machine is.
     """
+    from agent import bootstrap
+    from agent.server.options import ServerOptions
+    from agent.server.serve import HttpServer, base_url, listen
+
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
-    for module in (runtime_module, turn_module):
-        monkeypatch.setattr(module, "PATIENCE", 60.0)
     started: list[Served] = []
 
     async def start(
         *replies: str | dict[str, Any],
         api_key: str | None = None,
         allow_origins: tuple[str, ...] = (),
-        face: dict[str, Any] | None = None,
+        server: dict[str, Any] | None = None,
         **options: Any,
     ) -> Served:
         engine = script(*replies) if replies else None
-        shared = Shared(**{"engine": engine, "root": tmp_path, **options})
-        runtime = bootstrap.runtime(shared, tools="none")
+        shared = LaunchOptions(**{"engine": engine, "root": tmp_path, **options})
+        runtime = bootstrap.create_runtime(shared, tools="none")
+        runtime.server_wait_seconds = 60.0
         await runtime.start()
         listener = listen("127.0.0.1", 0, api_key)
-        server = Server(
+        http_server = HttpServer(
             runtime,
-            bootstrap.options(shared, runtime.model),
+            bootstrap.turn_options(shared, runtime.model),
             listener,
-            Face(api_key=api_key, allow_origins=allow_origins, expose_tools=True, **(face or {})),
+            ServerOptions(
+                api_key=api_key, allow_origins=allow_origins, expose_tools=True, **(server or {})
+            ),
         )
-        serving = asyncio.create_task(server.run())
-        served = Served(address(listener), runtime, server, serving)
-        runtime.hub.listen(served.turns.append)
+        serving = asyncio.create_task(http_server.run())
+        served = Served(base_url(listener), runtime, http_server, serving)
+        runtime.hub.subscribe(served.turns.append)
         started.append(served)
         return served
 

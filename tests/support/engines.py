@@ -1,16 +1,25 @@
-"""A random model, an engine that has it loaded, and what a generation gave."""
+"""A random model, engines that have models loaded, requests for them, and results of
+generations."""
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
+from agent.engine.grammars import ANY_OBJECT, Grammar, GrammarCompiler
+from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_tuning import Threads
+from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.thread_tuning import ThreadCounts
+from agent.engine.placement.placement import Placement
 from agent.engine.protocol import (
     Finished,
     Generation,
@@ -20,11 +29,11 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from agent.engine.remote.endpoint import Address
+from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
 from agent.formats.harmony import encoding as vocabulary
 from agent.formats.harmony.format import HarmonyFormat
-from agent.formats.harmony.renderer import Renderer
+from agent.formats.harmony.renderer import HarmonyRenderer
 from agent.tiny import vocabulary as tiny
 from tests.support import random_gguf
 from tests.support.fake_vllm import FakeVllm
@@ -40,13 +49,13 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     All of its experts are used, so that rounding never chooses another.
     """
     folder = tmp_path_factory.mktemp("models")
-    return random_gguf.write(folder / "random.gguf", random_gguf.Shape(experts=2))
+    return random_gguf.write_model(folder / "random.gguf", random_gguf.RandomShape(experts=2))
 
 
 @pytest.fixture
 async def engine(gguf: Path) -> AsyncIterator[LlamaEngine]:
     """The random model, loaded."""
-    engine = LlamaEngine(gguf, threads=Threads(1, 1))
+    engine = LlamaEngine(gguf, threads=ThreadCounts(1, 1))
     await engine.load()
     yield engine
     await engine.close()
@@ -55,12 +64,12 @@ async def engine(gguf: Path) -> AsyncIterator[LlamaEngine]:
 @pytest.fixture(scope="session")
 def encoding(tmp_path_factory: pytest.TempPathFactory) -> HarmonyEncoding:
     """The vocabulary of GPT-OSS, once for the whole run."""
-    return vocabulary.encoding(tiny.ranks, tmp_path_factory.mktemp("vocabulary"))
+    return vocabulary.load_encoding(tiny.ranks, tmp_path_factory.mktemp("vocabulary"))
 
 
 @pytest.fixture(scope="session")
-def renderer(encoding: HarmonyEncoding) -> Renderer:
-    return Renderer(encoding)
+def renderer(encoding: HarmonyEncoding) -> HarmonyRenderer:
+    return HarmonyRenderer(encoding)
 
 
 @pytest.fixture(scope="module")
@@ -70,24 +79,86 @@ def form(encoding: HarmonyEncoding) -> HarmonyFormat:
 
 @pytest.fixture
 async def vllm(form: HarmonyFormat) -> AsyncIterator[tuple[FakeVllm, RemoteEngine]]:
-    """What stands in for vLLM, and an engine that has it loaded."""
+    """A fake vLLM server, and an engine that uses it."""
     fake = FakeVllm(form)
     await fake.start()
-    engine = RemoteEngine(Address("vllm", fake.url), form)
+    engine = RemoteEngine(RemoteEndpoint("vllm", fake.url), form)
     await engine.load()
     yield fake, engine
     await engine.close()
     await fake.stop()
 
 
-def asked(form: HarmonyFormat, text: str, **more: Any) -> Request:
-    """What a person's message becomes; greedy unless said otherwise."""
+def user_request(form: HarmonyFormat, text: str, **more: Any) -> Request:
+    """Make the request of a user's message; greedy by default."""
     more.setdefault("sampling", Sampling(temperature=0))
-    return Request([*form.user(text), *form.open_assistant()], stop=form.stop, **more)
+    return Request(
+        [*form.user_message(text), *form.open_assistant()], stop_ids=form.stop_ids, **more
+    )
+
+
+def random_prompt(length: int, seed: int = 0) -> list[int]:
+    """Ids of the random model's vocabulary."""
+    source = random.Random(seed)
+    return [source.randrange(512) for _ in range(length)]
+
+
+def greedy_request(
+    ids: list[int], tokens: int | None = 20, stop_ids: frozenset[int] = frozenset()
+) -> Request:
+    """A greedy request for at most `tokens` tokens."""
+    return Request(ids, max_tokens=tokens, stop_ids=stop_ids, sampling=Sampling(temperature=0))
+
+
+def assert_likely(gguf: Path, prompt: list[int], generated: list[int]) -> None:
+    """Assert that an empty model finds each generated token best, but for the rounding of its
+    logits: the random model's best tokens are close to each other."""
+    model = LlamaModel(gguf, Placement(4096), lambda done: True)
+    model.set_threads(1, 1)
+    for start in range(0, len(prompt), model.ubatch):
+        model.decode([BatchSpan(0, prompt[start : start + model.ubatch], start)])
+    for n, token in enumerate(generated):
+        if n:
+            model.decode([BatchSpan(0, [generated[n - 1]], len(prompt) + n - 1)])
+        assert model.logits()[token] >= model.logits().max() - 0.1
+    model.close()
 
 
 @dataclass
-class Read:
+class DigitsConstraint:
+    """Allows only these tokens, and after `count` of them the stop id."""
+
+    digits: list[int]
+    stop_id: int
+    count: int = 4
+    accepted: list[int] = field(default_factory=list)
+
+    pending: None = None
+
+    def accept(self, token: int) -> bool:
+        if token not in self.allowed():
+            return False
+        self.accepted.append(token)
+        return True
+
+    def allowed(self) -> npt.NDArray[np.intp]:
+        return np.array(self.digits if len(self.accepted) < self.count else [self.stop_id])
+
+
+def block_compiler(compiler: GrammarCompiler) -> threading.Event:
+    """Keep the compiling thread busy until the returned event is set."""
+    gate = threading.Event()
+
+    def wait_for_gate() -> Grammar:
+        gate.wait()
+        return ANY_OBJECT
+
+    compiler.submit_first_usable(wait_for_gate)
+    return gate
+
+
+@dataclass
+class GenerationResult:
     """What a generation yielded."""
 
     prefills: list[Prefill]
@@ -95,11 +166,11 @@ class Read:
     finished: Finished
 
 
-async def read(
+async def read_generation(
     generation: Generation,
-    at: Callable[[Prefill | Waiting | Tokens | Finished], object] = lambda item: None,
-) -> Read:
-    """Read it to its end, calling `at` with every item; the order is checked."""
+    on_item: Callable[[Prefill | Waiting | Tokens | Finished], object] = lambda item: None,
+) -> GenerationResult:
+    """Read a generation to its end, calling `on_item` with every item; asserts the items' order."""
     prefills: list[Prefill] = []
     ids: list[int] = []
     finished = None
@@ -114,7 +185,7 @@ async def read(
                 ids += item.ids
             case Finished():
                 finished = item
-        at(item)
+        on_item(item)
     assert finished and (prefills or finished.reason == "cancelled")
     assert finished.output_tokens == len(ids)
-    return Read(prefills, ids, finished)
+    return GenerationResult(prefills, ids, finished)

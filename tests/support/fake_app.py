@@ -1,33 +1,39 @@
-"""Turns that a test plays by hand, so that the app can be looked at in any moment of one."""
+"""Fakes of session and turn that a test steps by hand, and drivers of the app under test."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from textual.pilot import Pilot
 
 from agent import events as ev
-from agent.cli.shared import Shared
-from agent.conversation.conversation import Conversation, User
+from agent.config.launch import LaunchOptions
+from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.messages import Message, User
 from agent.models.catalog import Model
-from agent.runtime.hub import Hub, Log
-from agent.turn.output import Output, new_id
+from agent.runtime.hub import Hub
+from agent.turn.call_writers import McpCallWriter
+from agent.turn.endings import StopReason
+from agent.turn.log import EventLog
+from agent.turn.options import TurnOptions
+from agent.turn.output import MessageWriter, Output, ReasoningWriter
+from agent.util.ids import new_id
 from tools.types import Prompt, ServerState, Tool
 from tui.app import AgentApp
-from tui.session import Serving, Session
-from tui.widgets.assistant_message import Message
+from tui.session import OpenedSession, Serving, Session
+from tui.widgets.assistant_message import AssistantMessage
 
 TINY = Model("tiny", "embedded demonstration model (a few million parameters)", embedded=True)
 
 
 class Clock:
-    """Time that passes only when a test says so."""
+    """Monotonic time that advances only when a test sets ``now``."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -36,34 +42,45 @@ class Clock:
         return self.now
 
 
-class PlayedTurn:
-    """What the app reads of a turn; the test writes its events."""
+class FakeTurn:
+    """A ``RunningTurn`` whose events the test emits."""
 
     def __init__(
         self, prompt: str, source: str = "app", conversation: Conversation | None = None
     ) -> None:
-        self.prompt, self.source = [User(prompt)], source
+        self.prompt: Sequence[Message] = [User(prompt)]
+        self.source = source
         self.conversation = conversation or Conversation(new_id("conv"))
-        self.log = Log()
+        self.log = EventLog()
         self.output = Output(self.log.append)
+        self.first_entry = 0
+        self.items: list[ev.Item] = []
+        self.has_real_tokens = False
+        """Set by tests that emit ``agent.tokens`` themselves."""
         self.stopped: str | None = None
+        """The reason with which the app has stopped the turn."""
         self.steering: list[str] = []
         self.response = ev.Response(id="resp_1", created_at=0, model="tiny")
-        self.generations: list[Any] = []
-        """Where a test looks at tokens: what the turn has of each generation."""
 
     @property
-    def generated(self) -> list[list[int]]:
-        """Without generations, as many tokens as there were deltas."""
-        if self.generations:
-            return [one.ids for one in self.generations]
-        return [[0 for event in self.log.events if getattr(event, "delta", None)]]
+    def prompt_text(self) -> str:
+        """The text of the prompt's only message."""
+        (message,) = self.prompt
+        assert isinstance(message, User)
+        return message.text
+
+    def emit_tokens(self, count: int) -> None:
+        """Emit ``count`` generated tokens, all of them id 0, unless the test emits real ones."""
+        if not self.has_real_tokens:
+            self.emit(ev.AgentTokens(ids=[0] * count))
 
     def emit(self, *events: ev.Event) -> None:
+        """Append events to the turn's log."""
         for event in events:
             self.log.append(event)
 
-    def start(self) -> PlayedTurn:
+    def start(self) -> FakeTurn:
+        """Emit the events with which a turn begins: start and prefill."""
         servers = [ev.ServerStatus(name="code_interpreter", status="ready", tools=["python"])]
         self.emit(
             ev.AgentStart(
@@ -77,11 +94,26 @@ class PlayedTurn:
     def steer(self, text: str) -> None:
         self.steering.append(text)
 
-    def stop(self, reason: str = "cancelled") -> None:
+    def queued_steering(self) -> list[str]:
+        return list(self.steering)
+
+    def take_back_steering(self) -> str | None:
+        return self.steering.pop() if self.steering else None
+
+    def pending_entries(self) -> list[Entry]:
+        return []
+
+    async def done(self) -> ev.Response:
+        async for _ in self.log.follow():
+            pass
+        return self.response
+
+    def stop(self, reason: StopReason = "cancelled") -> None:
         self.stopped = reason
         self.end("cancelled")
 
     def end(self, status: ev.Status = "completed", error: str | None = None) -> None:
+        """Emit statistics and the terminal event, and close the log."""
         response = self.response.model_copy(
             update={
                 "status": status,
@@ -90,6 +122,7 @@ class PlayedTurn:
                 "usage": ev.Usage(input_tokens=512, output_tokens=96, total_tokens=608),
             }
         )
+        self.response = response
         self.emit(
             ev.AgentStats(
                 prefill_tokens=512, cached_tokens=0, output_tokens=96, tokens_per_second=41.5,
@@ -106,206 +139,239 @@ class PlayedTurn:
         self.log.close()
 
 
-class PlayedHost:
+class FakeHost:
+    """MCP servers with fixed states; ``git`` has one prompt, ``review``."""
+
     def __init__(self, states: list[ServerState]) -> None:
         self.states = states
         self.review = Prompt("review", "Look at a change.", (("file", True), ("how", False)))
 
-    def listen(self, callback: Callable[[str], None]) -> None:
-        self.heard = callback
+    def subscribe(self, callback: Callable[[str], None]) -> None:
+        self.on_change = callback
 
-    def servers(self) -> list[ServerState]:
+    def server_states(self) -> list[ServerState]:
         return self.states
 
     def tools(self) -> list[Tool]:
-        return [Tool(one.name, tool, "", {}) for one in self.states for tool in one.tools]
+        return [Tool(state.name, tool, "", {}) for state in self.states for tool in state.tools]
 
-    def config(self, server: str) -> Any:
-        return SimpleNamespace(hand=None)
+    def server_config(self, server: str) -> Any:
+        return SimpleNamespace(builtin=None)
 
     async def prompts(self, server: str) -> list[Prompt]:
         if server != "git":
             raise ValueError("has no prompts")
         return [self.review]
 
-    async def prompt(self, server: str, name: str, given: dict[str, str]) -> list[tuple[str, str]]:
-        return [("user", f"{server} {name} {given}")]
+    async def get_prompt(
+        self, server: str, name: str, arguments: dict[str, str]
+    ) -> list[tuple[str, str]]:
+        return [("user", f"{server} {name} {arguments}")]
 
 
-class PlayedRuntime:
+class FakeRuntime:
+    """The attributes that the app reads of a runtime."""
+
     script = None
     context_length = 32768
+    format = loaded = None
 
     def __init__(self, states: list[ServerState]) -> None:
-        self.model, self.hub, self.host = TINY, Hub(), PlayedHost(states)
+        self.model, self.hub, self.host = TINY, Hub(), FakeHost(states)
+
+    def restart_idle_timers(self) -> None:
+        """Do nothing: there is no idle work."""
 
 
-class Played(Session):
-    """A session without engine, tools and store."""
+class FakeSession(Session):
+    """A session without engine, tools and store; its turns are ``FakeTurn``s."""
 
     def __init__(
         self,
         *,
         servers: list[ServerState] | None = None,
-        loads: bool = True,
+        model_loaded: bool = True,
         root: Path = Path(),
     ) -> None:
-        """``loads``: the model is there at once; else ``loaded`` is set by the test."""
+        """``model_loaded``: the model is there at once; otherwise the test sets ``loaded``."""
         serving = Serving("127.0.0.1:8080", self._serve)
-        super().__init__(Shared(root=root), serving=serving)
+        super().__init__(LaunchOptions(root=root), serving=serving)
         ready = [
             ServerState("code_interpreter", "ready", ["python"]),
             ServerState("files", "ready", ["read", "write"]),
         ]
-        self.states = ready if servers is None else servers
-        self.turns: list[PlayedTurn] = []
-        self.laid: list[str] = []
+        self.server_states = ready if servers is None else servers
+        self.turns: list[FakeTurn] = []
+        self.prefetched: list[str] = []
+        """The drafts of ``prefetch``."""
         self.approver: Any = None
         self.loaded = asyncio.Event()
         self.progress: Callable[[float], None] = lambda fraction: None
-        if loads:
+        if model_loaded:
             self.loaded.set()
 
     async def _serve(self, runtime: object) -> None:
         await asyncio.Event().wait()
 
     async def begin(self) -> None:
-        self.runtime = cast(Any, PlayedRuntime(self.states))
+        runtime: Any = FakeRuntime(self.server_states)
+        self._opened = OpenedSession(runtime, TurnOptions(), Conversation("conv_fake"))
 
     @property
-    def kept(self) -> bool:
+    def is_stored(self) -> bool:
         return True
 
     async def load(self, progress: Callable[[float], None]) -> None:
         self.progress = progress
         await self.loaded.wait()
 
-    def turn(self, prompt: str, approver: Any, answerer: Any = None) -> Any:
+    def start_turn(self, prompt: str, approver: Any, answerer: Any = None) -> Any:
         self.approver, self.answerer = approver, answerer
-        self.turns.append(PlayedTurn(prompt).start())
+        self.turns.append(FakeTurn(prompt).start())
         return self.turns[-1]
 
     @property
-    def position(self) -> int:
+    def next_entry(self) -> int:
         return len(self.turns)
 
-    def alternatives(self, start: int) -> tuple[int, list[str]]:
+    def branches_at(self, start: int) -> tuple[int, list[str]]:
         return 0, []
 
     def context_used(self) -> int | None:
         return 608
 
-    def lay_ahead(self, draft: str, before: int | None = None) -> None:
-        self.laid.append(draft)
-
-    async def finish(self, turn: Any) -> None:
-        return
+    def prefetch(self, draft: str, before: int | None = None) -> None:
+        self.prefetched.append(draft)
 
     async def close(self) -> None:
         return
 
 
-class Person:
-    """What a person does with the app, and what they see."""
+class ScreenDriver:
+    """Presses keys in an app under test and waits for what its screen shows."""
 
-    def __init__(self, app: AgentApp, session: Played, pilot: Pilot[int]) -> None:
-        self.app, self.session, self.pilot = app, session, pilot
-        self.clock = cast(Clock, app.clock)
+    def __init__(self, app: AgentApp, pilot: Pilot[int]) -> None:
+        self.app, self.pilot = app, pilot
 
-    async def see(self, seen: Callable[[], object], seconds: float = 60.0) -> None:
-        """Wait until it is so; never a fixed time."""
-        await wait_until(self.pilot, seen, seconds)
+    async def wait_for(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
+        """Wait until the condition holds; never for a fixed time."""
+        await wait_until(self.pilot, condition, seconds)
 
-    async def sees(self, *texts: str, gone: str | None = None) -> None:
-        """All of this at once, and no more of what is ``gone``."""
+    async def expect_text(self, *texts: str, gone: str | None = None) -> None:
+        """Wait until the screen shows all the texts at once, and ``gone`` no more."""
 
-        def seen() -> bool:
+        def condition() -> bool:
             screen = screen_text(self.app)
             return all(text in screen for text in texts) and (gone is None or gone not in screen)
 
-        await self.see(seen)
+        await self.wait_for(condition)
 
-    async def resizes(self, columns: int, rows: int) -> None:
-        """They make the window larger or smaller; until all is painted for it."""
+    async def resize(self, columns: int, rows: int) -> None:
+        """Resize the terminal and wait until everything is painted for the new size."""
         await self.pilot.resize_terminal(columns, rows)
-        messages = self.app.query(Message)
-        await self.see(lambda: all(message.settled for message in messages if message.part.settled))
+        messages = self.app.query(AssistantMessage)
+        await self.wait_for(
+            lambda: all(message.is_rendered for message in messages if message.item.settled)
+        )
         await self.pilot.pause()
 
-    async def writes(self, text: str, *keys: str) -> None:
-        """All at once, for the pilot waits after each key; then these keys."""
+    async def type_text(self, text: str, *keys: str) -> None:
+        """Insert the text at once, for the pilot waits after each key; then press these keys."""
         self.app.prompt.insert(text)
         await self.pilot.press(*keys)
 
-    async def ask(self, text: str) -> PlayedTurn:
+
+class AppDriver(ScreenDriver):
+    """Drives an app whose session and clock are fakes."""
+
+    def __init__(self, app: AgentApp, session: FakeSession, pilot: Pilot[int]) -> None:
+        super().__init__(app, pilot)
+        self.session = session
+        self.clock = cast(Clock, app.clock)
+
+    async def ask(self, text: str) -> FakeTurn:
+        """Send a prompt and wait for the turn that it starts."""
         before = len(self.session.turns)
-        await self.writes(text, "enter")
-        await self.see(lambda: len(self.session.turns) > before)
+        await self.type_text(text, "enter")
+        await self.wait_for(lambda: len(self.session.turns) > before)
         return self.session.turns[-1]
 
 
-async def wait_until(pilot: Pilot[int], seen: Callable[[], object], seconds: float = 60.0) -> None:
-    until = time.monotonic() + seconds
-    while not seen():
-        assert time.monotonic() < until, f"never so; the screen:\n{screen_text(pilot.app)}"
+async def wait_until(
+    pilot: Pilot[int], condition: Callable[[], object], seconds: float = 60.0
+) -> None:
+    """Poll the condition until it holds; fail with the screen's text after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out; the screen:\n{screen_text(pilot.app)}"
         await asyncio.sleep(0.005)
     await pilot.pause()
 
 
 def screen_text(app: Any) -> str:
-    """The screen as text, as a person reads it."""
+    """The text of the screen, without styles and trailing blanks."""
     lines = app.screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in lines)
 
 
-def app_of(session: Played) -> AgentApp:
-    app = AgentApp(session)
+def make_app(
+    session: FakeSession, *, save_theme: Callable[[str], None] = lambda name: None
+) -> AgentApp:
+    """Create an app with a clock that stands still."""
+    app = AgentApp(session, save_theme=save_theme)
     app.clock = Clock()
     return app
 
 
 @asynccontextmanager
-async def person(
-    session: Played | None = None, *, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[Person]:
-    """A person in front of the app that has just started."""
-    session = session or Played()
-    app = app_of(session)
+async def drive_app(
+    session: FakeSession | None = None,
+    *,
+    size: tuple[int, int] = (80, 24),
+    save_theme: Callable[[str], None] = lambda name: None,
+) -> AsyncIterator[AppDriver]:
+    """Run the app without a terminal, until the end of the block; yields its driver once the session
+    has begun. ``size``: columns and rows."""
+    session = session or FakeSession()
+    app = make_app(session, save_theme=save_theme)
     async with app.run_test(size=size, notifications=True) as pilot:
-        someone = Person(app, session, pilot)
-        await someone.see(lambda: app.begun)
-        yield someone
+        driver = AppDriver(app, session, pilot)
+        await driver.wait_for(lambda: app.session_ready)
+        yield driver
 
 
-# --- a whole turn, step by step ---
+# --- the items of a turn: each function streams one and returns its writer, to be closed ---
 
 
-def thinks(turn: PlayedTurn, text: str) -> Any:
-    from agent.turn.output import ReasoningWriter
+def emit_reasoning(turn: FakeTurn, text: str) -> ReasoningWriter:
+    """Stream reasoning word by word; closing it counts its words as tokens."""
 
     class Writer(ReasoningWriter):
         def close(self, complete: bool) -> None:
             turn.emit(ev.AgentReasoning(item_id=self.id, tokens=len(text.split())))
             super().close(complete)
 
+    turn.emit_tokens(len(text.split(" ")))
     writer = Writer(turn.output)
     for word in text.split(" "):
         writer.delta(word + " ")
     return writer
 
 
-def calls(turn: PlayedTurn, server: str, tool: str, arguments: str) -> Any:
-    from agent.turn.output import McpCallWriter
-
+def emit_call(turn: FakeTurn, server: str, tool: str, arguments: str) -> McpCallWriter:
+    """Stream the arguments of a call of an MCP tool."""
+    turn.emit_tokens(1 if arguments else 0)
     writer = McpCallWriter(turn.output, server, tool)
     writer.delta(arguments)
     return writer
 
 
-def says(turn: PlayedTurn, text: str, phase: Any = "final_answer") -> Any:
-    from agent.turn.output import MessageWriter
-
+def emit_message(
+    turn: FakeTurn, text: str, phase: Literal["commentary", "final_answer"] = "final_answer"
+) -> MessageWriter:
+    """Stream a message word by word."""
+    turn.emit_tokens(len(text.split(" ")))
     writer = MessageWriter(turn.output, phase)
-    for piece in text.split(" "):
-        writer.delta(piece + " ")
+    for word in text.split(" "):
+        writer.delta(word + " ")
     return writer

@@ -1,4 +1,4 @@
-"""A stand-in for vLLM: it answers as its source says (docs/remote.md), and fails when it is told to."""
+"""A fake vLLM server: it answers as its source does (docs/remote.md), and fails on demand."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from starlette.routing import Route
 
 from agent.formats.harmony.format import HarmonyFormat
 
-LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
-"""What llama-server says meanwhile."""
+LOADING_ERROR = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+"""The body of llama-server's 503 while it loads."""
 
 
 class FakeVllm:
-    """Answers as vLLM's CompletionStreamResponse, TokenizeResponse and ModelCard are published."""
+    """Answers with vLLM's CompletionStreamResponse, TokenizeResponse and ModelCard."""
 
     def __init__(self, form: HarmonyFormat) -> None:
         self.form = form
         self.replies: list[list[Any] | Response] = []
-        """For one request each: chunks of ids, a finish, an error; or a whole answer."""
+        """One for each request: lists of ids, finish reasons, messages; or a full response."""
         self.bodies: list[dict[str, Any]] = []
-        self.key: str | None = None
+        self.api_key: str | None = None
         self.loading = 0
-        """So often it still says that it loads its model; -1: always."""
-        self.looks = 0
-        """Times that it was asked how it is."""
+        """Number of health checks that are still answered with 503; -1: all."""
+        self.health_checks = 0
+        """Number of requests for /health."""
         self.port = 0
         self._running: tuple[uvicorn.Server, asyncio.Task[None]] | None = None
         self.app = Starlette(
@@ -49,7 +49,7 @@ class FakeVllm:
         return f"http://127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        """Listen; at the same port as before."""
+        """Listen, on the same port as before."""
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", self.port))
@@ -59,21 +59,21 @@ class FakeVllm:
         self._running = server, asyncio.create_task(server.serve([listening]))
 
     async def stop(self) -> None:
-        """Nobody listens any more. Harmless when called again."""
+        """Stop listening; may be called again."""
         if self._running is not None:
             (server, task), self._running = self._running, None
             server.should_exit = server.force_exit = True
             await task
 
     async def health(self, request: HttpRequest) -> Response:
-        self.looks += 1
+        self.health_checks += 1
         if self.loading:
             self.loading -= self.loading > 0
-            return JSONResponse(LOADING, 503)
+            return JSONResponse(LOADING_ERROR, 503)
         return Response()
 
     async def models(self, request: HttpRequest) -> Response:
-        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+        if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
             return JSONResponse({"error": "Unauthorized"}, 401)
         card = {"id": "openai/gpt-oss-120b", "object": "model", "max_model_len": 1000}
         return JSONResponse({"object": "list", "data": [card]})
@@ -85,7 +85,7 @@ class FakeVllm:
 
     async def complete(self, request: HttpRequest) -> Response:
         if self.loading:
-            return JSONResponse(LOADING, 503)
+            return JSONResponse(LOADING_ERROR, 503)
         body = await request.json()
         self.bodies.append(body)
         reply = self.replies.pop(0)

@@ -1,4 +1,4 @@
-"""Streams of token ids for the parser's tests: real ones, mutated ones, and what must hold for all."""
+"""Streams of token ids for the parser's tests, real and mutated, and the parser's invariants."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from openai_harmony import HarmonyEncoding
 
 from agent.formats.harmony.parser import HarmonyParser
-from agent.formats.harmony.token_ids import vocabulary
-from agent.formats.protocol import Closed, Delta, Kind, Opened, Piece, Repair, Stop
+from agent.formats.harmony.token_ids import harmony_vocabulary
+from agent.formats.protocol import Closed, Delta, Opened, ParseEvent, Repair, SegmentKind, Stop
 from agent.formats.recipients import Recipients
 
 DATA = json.loads(Path(__file__).with_name("harmony_cases.json").read_text())
@@ -33,7 +33,7 @@ MARKERS = {
     60139: "yellow",
     13332: "football",
 }
-"""Words of one token that no header knows: where they end up can be counted."""
+"""Words of one token that no header contains, so that their occurrences can be counted."""
 
 
 def parse(
@@ -41,30 +41,30 @@ def parse(
     ids: Sequence[int],
     recipients: Recipients | None = RECIPIENTS,
     step: int = 1,
-) -> list[Piece]:
-    """The pieces, ``step`` ids at a time, adjacent deltas merged."""
+) -> list[ParseEvent]:
+    """Parse ``step`` ids at a time; adjacent deltas are merged."""
     parser = HarmonyParser(encoding, recipients)
-    pieces: list[Piece] = []
+    events: list[ParseEvent] = []
     for i in range(0, len(ids), step):
-        pieces += parser.feed(ids[i : i + step])
-    pieces += parser.finish()
+        events += parser.feed(ids[i : i + step])
+    events += parser.finish()
     assert parser.feed([200008, 64]) == parser.finish() == []
-    out: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, Delta) and out and isinstance(out[-1], Delta):
-            out[-1] = Delta(out[-1].text + piece.text)
+    out: list[ParseEvent] = []
+    for event in events:
+        if isinstance(event, Delta) and out and isinstance(out[-1], Delta):
+            out[-1] = Delta(out[-1].text + event.text)
         else:
-            out.append(piece)
+            out.append(event)
     return out
 
 
-def segments(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
-    """As the case file has them: kind, recipient, text."""
+def segments(events: Sequence[ParseEvent]) -> list[dict[str, Any]]:
+    """Kind, recipient and text of each segment, as in the case file."""
     out: list[dict[str, Any]] = []
-    for piece in pieces:
-        match piece:
+    for event in events:
+        match event:
             case Opened(kind, recipient, raw):
-                called = kind in (Kind.TOOL, Kind.TOOL_UNKNOWN)
+                called = kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
                 out.append(
                     {
                         "kind": str(kind),
@@ -80,7 +80,7 @@ def segments(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
 
 
 def mutated(rng: random.Random) -> list[int]:
-    """A real stream after a few deletions, doublings, swaps and insertions, with markers in it."""
+    """A real stream after a few deletions, duplications, swaps and insertions, with markers."""
     ids = list(rng.choice(CASES)["tokens"])
     for _ in range(rng.randint(0, 5)):
         i = rng.randrange(len(ids) + 1)
@@ -101,46 +101,47 @@ def mutated(rng: random.Random) -> list[int]:
 
 
 def check(encoding: HarmonyEncoding, ids: Sequence[int], steps: Sequence[int] = (3, 10**6)) -> None:
-    """What must hold for any ids at all."""
-    vocabulary.cache_clear()  # no token was met before, as in a process that has just begun
-    pieces = parse(encoding, ids)
+    """Check the invariants for any ids."""
+    harmony_vocabulary.cache_clear()  # no token is known, as in a new process
+    events = parse(encoding, ids)
     for step in steps:
-        assert parse(encoding, ids, step=step) == pieces, f"other pieces {step} at a time"
-    check_order(pieces, len(ids))
-    _check_kept(pieces, ids)
+        assert parse(encoding, ids, step=step) == events, f"other events {step} at a time"
+    check_order(events, len(ids))
+    _check_markers(events, ids)
 
 
-def check_order(pieces: Sequence[Piece], length: int) -> None:
-    open_, at = False, 0
-    for i, piece in enumerate(pieces):
-        match piece:
+def check_order(events: Sequence[ParseEvent], length: int) -> None:
+    """Check that segments are contiguous and never nested; ``length``: the number of ids."""
+    is_open, at = False, 0
+    for i, event in enumerate(events):
+        match event:
             case Opened():
-                assert not open_
-                open_ = True
+                assert not is_open
+                is_open = True
             case Delta(text):
-                assert open_ and text
+                assert is_open and text
             case Closed(_, start, end, tokens):
-                assert open_ and start == at and start <= end <= length and tokens <= end - start
-                open_, at = False, end
-            case Repair(at=where):
-                assert not open_ and 0 <= where <= length
+                assert is_open and start == at and start <= end <= length and tokens <= end - start
+                is_open, at = False, end
+            case Repair(at=position):
+                assert not is_open and 0 <= position <= length
             case Stop():
-                assert not open_ and i == len(pieces) - 1
-    assert not open_
+                assert not is_open and i == len(events) - 1
+    assert not is_open
 
 
-def _check_kept(pieces: Sequence[Piece], ids: Sequence[int]) -> None:
-    """Every marker that was written stands in exactly one place."""
-    end = next((piece.at for piece in pieces if isinstance(piece, Stop)), len(ids))
-    places = [""]
-    for piece in pieces:
-        match piece:
+def _check_markers(events: Sequence[ParseEvent], ids: Sequence[int]) -> None:
+    """Check that every marker occurs as often in the events as in the ids."""
+    end = next((event.at for event in events if isinstance(event, Stop)), len(ids))
+    texts = [""]
+    for event in events:
+        match event:
             case Opened(raw_recipient=raw):
-                places += [raw or "", ""]
+                texts += [raw or "", ""]
             case Delta(text):
-                places[-1] += text
+                texts[-1] += text
             case Repair(text=text):
-                places += [text, ""]
-    kept = "\0".join(places)
+                texts += [text, ""]
+    output = "\0".join(texts)
     for token, word in MARKERS.items():
-        assert kept.count(word) == list(ids[:end]).count(token), f"{word} is lost or doubled"
+        assert output.count(word) == list(ids[:end]).count(token), f"{word} is lost or doubled"

@@ -1,4 +1,4 @@
-"""Hosts of MCP servers, the servers that tests start, and waiting for a condition."""
+"""Fixtures and helpers for MCP hosts: commands of the test servers, free ports, waiting."""
 
 from __future__ import annotations
 
@@ -17,35 +17,51 @@ from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
 from tools.types import Tool
 
-SERVERS = Path(__file__).with_name("mcp_servers")
+SERVERS_FOLDER = Path(__file__).with_name("mcp_servers")
+
+
+def server_command(script: str, *args: str) -> list[str]:
+    """Return the command line of a server of the folder ``mcp_servers``."""
+    return [sys.executable, "-I", str(SERVERS_FOLDER / f"{script}.py"), *args]
+
+
+def server_option(script: str, *args: str) -> str:
+    """Return the value of ``--mcp`` for such a server, which is named like its script."""
+    return f"{script}={' '.join(server_command(script, *args))}"
+
+
+def server_entry(script: str, *args: str, **settings: Any) -> dict[str, Any]:
+    """Return the entry of such a server in ``mcp.json``."""
+    command, *rest = server_command(script, *args)
+    return {"command": command, "args": rest, **settings}
 
 
 def server(script: str, *args: str, name: str = "", **settings: Any) -> ServerConfig:
-    """One of the servers of this folder."""
-    path = str(SERVERS / f"{script}.py")
-    return ServerConfig(
-        name or script, command=sys.executable, args=("-I", path, *args), **settings
-    )
+    """Return the configuration of such a server; its name is that of its script by default."""
+    command, *rest = server_command(script, *args)
+    return ServerConfig(name or script, command=command, args=tuple(rest), **settings)
 
 
-async def until(done: Callable[[], object], seconds: float = 60) -> None:
+async def wait_until(done: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until a condition is true; raises TimeoutError."""
     async with asyncio.timeout(seconds):
         while not done():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
 def tool(host: Host, name: str) -> Tool:
-    """By the model's name for it."""
+    """Find a tool by the name that the model uses."""
     return next(tool for tool in host.tools() if tool.model_name == name)
 
 
-def answers(port: int) -> bool:
+def is_listening(port: int) -> bool:
+    """Return whether something accepts connections on a port of this machine."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def alive(pid: int) -> bool:
-    """Whether it runs. Who ended may be there a while longer, for its parent to ask how."""
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie, which waits for its parent, does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -54,7 +70,7 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 def port() -> int:
-    """One that is free, and not among those which systems give to whoever asks for any: it stays free
+    """Return a free port outside of the range from which systems assign ports, so that it stays free
     until a server is started on it, and while that is restarted."""
     while True:
         number = random.randrange(20_000, 32_000)
@@ -66,12 +82,12 @@ def port() -> int:
             return number
 
 
-Hosting = Callable[..., Host]
+MakeHost = Callable[..., Host]
 
 
 @pytest.fixture
-async def hosting() -> AsyncIterator[Hosting]:
-    """Make hosts that are closed at the end."""
+async def make_host() -> AsyncIterator[MakeHost]:
+    """Make hosts that are closed after the test."""
     hosts: list[Host] = []
 
     def make(*servers: ServerConfig, **settings: Any) -> Host:

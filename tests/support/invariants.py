@@ -1,6 +1,6 @@
-"""What must be true of every stream, whoever made it; used wherever a test sees one.
+"""Checks what must be true of every event stream; used wherever a test reads one.
 
-``check(lines)`` takes the parsed JSON events of one turn and returns the final response (a dict).
+``check(events)`` takes the parsed JSON events of one turn and returns the final response (a dict).
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from typing import Any
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
+from agent.events import Event
+from agent.turn.response_builder import ResponseBuilder
+
+OUR_EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 RESPONSE = TypeAdapter(Response)
 TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
 OPENS = {"created": "response.created", "in_progress": "response.in_progress"}
-# What stands between an item's added and done, as a pattern over event names (x* = any number).
+# The events between an item's added and done: x* is any number of x, x|y is either.
 ORDER = {
     "reasoning": [
         "content_part.added",
@@ -59,6 +63,7 @@ ORDER = {
 
 
 def check(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Check all invariants of a turn's events; returns the response of the terminal event."""
     official = [e for e in events if not e["type"].startswith("agent.")]
     for event in official:
         EVENT.validate_python(event, strict=False)
@@ -71,13 +76,22 @@ def check(events: list[dict[str, Any]]) -> dict[str, Any]:
     RESPONSE.validate_python(final)
     assert len({e["response"]["id"] for e in official if "response" in e}) == 1
     assert fold(official) == final
+    builder = ResponseBuilder()
+    for event in events:
+        builder.apply(OUR_EVENT.validate_python(event))
+    assert [item.model_dump(mode="json") for item in builder.items] == final["output"]
     _check_items(official)
     _check_ending(official[-1]["type"], final)
     return final
 
 
+def mcp_calls(response: dict[str, Any]) -> list[dict[str, Any]]:
+    """The calls of MCP tools in a response."""
+    return [item for item in response["output"] if item["type"] == "mcp_call"]
+
+
 def fold(official: list[dict[str, Any]]) -> dict[str, Any]:
-    """The response as a client builds it from the stream; the terminal event adds its end."""
+    """Build the response from the stream as a client does; the terminal event completes it."""
     response = json.loads(json.dumps(official[0]["response"]))
     output: list[Any] = []
     for event in official:
@@ -89,10 +103,11 @@ def fold(official: list[dict[str, Any]]) -> dict[str, Any]:
                 output[event["output_index"]] = event["item"]
     terminal = official[-1]["response"]
     assert None not in output, "every item that was added is done"
-    ends = ("status", "error", "incomplete_details", "completed_at", "usage")
-    told = ("input_messages", "output_messages")
-    ended = {key: terminal[key] for key in (*ends, *told) if key in ends or key in terminal}
-    return {**response, "output": output, **ended}
+    required = ("status", "error", "incomplete_details", "completed_at", "usage")
+    optional = ("input_messages", "output_messages")
+    fields = {key: terminal[key] for key in required}
+    fields |= {key: terminal[key] for key in optional if key in terminal}
+    return {**response, "output": output, **fields}
 
 
 def _check_items(official: list[dict[str, Any]]) -> None:
@@ -142,12 +157,12 @@ def _check_texts(between: list[dict[str, Any]], item: dict[str, Any]) -> None:
             assert done["arguments"] == item["arguments"]
             arguments = json.loads(item["arguments"])
             assert isinstance(arguments, dict)
-            if joined != item["arguments"]:  # mended or cut off: then no longer what was streamed
+            if joined != item["arguments"]:  # repaired or cut off: the item differs from the deltas
                 try:
-                    whole = json.loads(joined)
+                    streamed = json.loads(joined)
                 except ValueError:
-                    whole = None
-                assert not isinstance(whole, dict), "valid JSON stays byte-exact"
+                    streamed = None
+                assert not isinstance(streamed, dict), "valid JSON stays byte-exact"
         case "custom_tool_call":
             done = next(e for e in between if e["type"].endswith("input.done"))
             assert joined == done["input"] == item["input"]
@@ -158,7 +173,7 @@ def _check_texts(between: list[dict[str, Any]], item: dict[str, Any]) -> None:
         completed = [e for e in between if e["type"].endswith("call.completed")]
         assert len(completed) == (item["status"] == "completed")
         running = [e for e in between if e["type"].endswith(("interpreting", "searching"))]
-        assert len(completed) <= len(running) <= 1, "only what is run has begun"
+        assert len(completed) <= len(running) <= 1, "only a call that runs is in progress"
     if item["type"] == "mcp_call":
         ran = item["status"] == "completed"
         assert (item["output"] is not None) == ran and (item["error"] is None) == ran
@@ -168,10 +183,10 @@ def _check_citations(between: list[dict[str, Any]], part: dict[str, Any]) -> Non
     added = [e for e in between if e["type"].endswith("annotation.added")]
     assert [e["annotation_index"] for e in added] == list(range(len(added)))
     assert [e["annotation"] for e in added] == part.get("annotations", [])
-    for one in part.get("annotations", []):
-        assert (
-            part["text"][one["start_index"]] == "【" and part["text"][one["end_index"] - 1] == "】"
-        )
+    text = part["text"]
+    for citation in part.get("annotations", []):
+        start, end = citation["start_index"], citation["end_index"]
+        assert text[start] == "【" and text[end - 1] == "】"
 
 
 def _check_ending(terminal: str, final: dict[str, Any]) -> None:

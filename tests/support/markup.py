@@ -1,4 +1,4 @@
-"""Streams of the families that write markup over text, and what must hold for all of them."""
+"""Random streams of markup in text, and the invariants of its parser."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.formats.markup.dialects import FAMILIES
-from agent.formats.markup.parser import Alphabet, MarkupParser
-from agent.formats.markup.vocabulary import Bytes, Encoder
-from agent.formats.protocol import Delta, Kind, Opened, Piece, Repair, Stop
+from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.parser import MarkupParser, TokenClasses
+from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
+from agent.formats.protocol import Delta, Opened, ParseEvent, Repair, SegmentKind, Stop
 from agent.formats.recipients import Recipients
 from tests.support.harmony_streams import check_order
 
@@ -52,64 +52,68 @@ FRAGMENTS = [
     ),
     *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|endoftext|>"),
 ]
-"""What streams are made of, whole and in halves."""
+"""Complete and partial markup, of which streams are made."""
 
 
-class Reader:
-    """A family over the vocabulary of bytes."""
+class DialectHarness:
+    """A dialect with a vocabulary of bytes."""
 
     def __init__(self, name: str) -> None:
-        self.family = FAMILIES[name]
-        self.vocabulary = Bytes(self.family.specials)
-        self.encoder = Encoder(self.vocabulary)
-        self.alphabet = Alphabet(self.vocabulary, self.family)
+        self.dialect = DIALECTS[name]
+        self.vocabulary = ByteVocabulary(self.dialect.specials)
+        self.encoder = MarkupEncoder(self.vocabulary)
+        self.alphabet = TokenClasses(self.vocabulary, self.dialect)
 
-    def pieces(
+    def events(
         self,
         ids: Sequence[int],
         step: int = 1,
         recipients: Recipients | None = RECIPIENTS,
         *,
         thinking: bool = False,
-    ) -> list[Piece]:
-        """The pieces, ``step`` ids at a time, adjacent deltas merged."""
+    ) -> list[ParseEvent]:
+        """Parse ``step`` ids at a time; adjacent deltas are merged."""
         parser = MarkupParser(self.alphabet, recipients, thinking=thinking)
-        pieces: list[Piece] = []
+        events: list[ParseEvent] = []
         for i in range(0, len(ids), step):
-            pieces += parser.feed(ids[i : i + step])
-        pieces += parser.finish()
+            events += parser.feed(ids[i : i + step])
+        events += parser.finish()
         assert parser.feed([65]) == parser.finish() == []
-        out: list[Piece] = []
-        for piece in pieces:
-            if isinstance(piece, Delta) and out and isinstance(out[-1], Delta):
-                out[-1] = Delta(out[-1].text + piece.text)
+        out: list[ParseEvent] = []
+        for event in events:
+            if isinstance(event, Delta) and out and isinstance(out[-1], Delta):
+                out[-1] = Delta(out[-1].text + event.text)
             else:
-                out.append(piece)
+                out.append(event)
         return out
 
     def read(self, markup: str, **options: Any) -> list[tuple[str, ...]]:
-        """Segments as (kind, text), calls as (kind, name, text); repairs as (rule, text)."""
-        return shape(self.pieces(self.encoder.markup(markup), **options))
+        """Parse markup, and summarise the events."""
+        return summarise(self.events(self.encoder.encode_markup(markup), **options))
 
     def check(self, ids: Sequence[int], markers: Sequence[str] = ()) -> None:
-        """What must hold for any ids at all; ``markers``: words of which each was written once."""
-        pieces = self.pieces(ids)
+        """Check the invariants for any ids; ``markers`` are words that occur once each."""
+        events = self.events(ids)
         for step in (3, 17, 10**6):
-            assert self.pieces(ids, step) == pieces, f"other pieces {step} at a time"
-        check_order(pieces, len(ids))
-        end = next((piece.at for piece in pieces if isinstance(piece, Stop)), len(ids))
-        raws = (self.vocabulary.raw(token) or b"" for token in ids[:end])
+            assert self.events(ids, step) == events, f"other events {step} at a time"
+        check_order(events, len(ids))
+        end = next((event.at for event in events if isinstance(event, Stop)), len(ids))
+        raws = (self.vocabulary.token_bytes(token) or b"" for token in ids[:end])
         written = b"".join(raws).decode("utf-8", "replace")
-        kept = "\0".join("\0".join(texts) for texts in shape(pieces))
+        output = "\0".join("\0".join(texts) for texts in summarise(events))
         for word in markers:
-            assert kept.count(word) == written.count(word), f"{word} is lost or doubled"
+            assert output.count(word) == written.count(word), f"{word} is lost or doubled"
 
 
-def shape(pieces: Sequence[Piece]) -> list[tuple[str, ...]]:
+def summarise(events: Sequence[ParseEvent]) -> list[tuple[str, ...]]:
+    """Segments as (kind, text), calls as (kind, name, text), repairs as (rule, text)."""
     out: list[tuple[str, ...]] = []
-    for piece in pieces:
-        match piece:
-            case Opened(kind, recipient, raw) if kind in (Kind.TOOL, Kind.TOOL_UNKNOWN):
+    for event in events:
+        match event:
+            case Opened(kind, recipient, raw) if kind in (
+                SegmentKind.TOOL,
+                SegmentKind.TOOL_UNKNOWN,
+            ):
                 out.append((str(kind), recipient or raw or "", ""))
             case Opened(kind):
                 out.append((str(kind), ""))
@@ -120,8 +124,8 @@ def shape(pieces: Sequence[Piece]) -> list[tuple[str, ...]]:
     return out
 
 
-def made(rng: random.Random) -> tuple[str, list[str]]:
-    """A stream of fragments, and the markers that are in it, each once."""
+def random_markup(rng: random.Random) -> tuple[str, list[str]]:
+    """A stream of random fragments, and the markers in it, each once."""
     markers = rng.sample(MARKERS, rng.randint(0, 4))
     parts = rng.choices(FRAGMENTS, k=rng.randint(1, 30)) + markers
     rng.shuffle(parts)

@@ -1,4 +1,4 @@
-"""Fixtures that run the program: folders of its own, one expanded embedded model, ``agent(…)``."""
+"""Fixtures that run the program in folders of its own, with the embedded model expanded once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test touches the folders of the person who runs it."""
+def isolated_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Point AGENT_HOME at an empty folder: no test touches the folders of the person who runs it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AGENT_HOME", str(tmp_path_factory.mktemp("nobody")))
         yield
@@ -36,6 +36,7 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_gguf(model_cache: Path) -> Path:
+    """The embedded model's GGUF."""
     return expand.ensure(model_cache)
 
 
@@ -49,28 +50,32 @@ def home(tmp_path: Path, model_cache: Path) -> Path:
 
 
 @dataclass
-class Ran:
+class CommandResult:
+    """What a command left behind."""
+
     code: int
+    """Its exit code."""
     out: str
     err: str
 
     @property
     def events(self) -> list[dict[str, Any]]:
+        """The events of ``--json-events``."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-Agent = Callable[..., Ran]
+RunAgent = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def agent(home: Path, tmp_path: Path) -> Agent:
+def agent(home: Path, tmp_path: Path) -> RunAgent:
     """Run the program in an empty folder: ``agent("run", "hello", stdin="…")``."""
     work = tmp_path / "work"
     work.mkdir()
 
     def run(
         *args: str, stdin: str | None = None, cwd: Path = work, env: dict[str, str] | None = None
-    ) -> Ran:
+    ) -> CommandResult:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "agent", *args],
             cwd=cwd,
@@ -82,7 +87,7 @@ def agent(home: Path, tmp_path: Path) -> Agent:
             timeout=100,
         )
         assert "Traceback" not in done.stderr, done.stderr
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     return run
 

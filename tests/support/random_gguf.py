@@ -1,4 +1,4 @@
-"""Small GPT-OSS GGUFs with random weights, for what needs llama.cpp but no sense in the output."""
+"""Small GGUFs with random weights, for tests that need llama.cpp but no sense in its output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Sizes of a random model; the vocabulary's last ids are nothing special."""
+class RandomShape:
+    """Sizes of a random model; the vocabulary has no special tokens."""
 
     vocabulary: int = 512
     width: int = 64
@@ -26,9 +26,11 @@ class Shape:
     seed: int = 0
 
 
-def write(path: Path, shape: Shape | None = None, architecture: str = "gpt-oss") -> Path:
-    """Write a model of `shape` to `path` and return `path`."""
-    s = shape or Shape()
+def write_model(
+    path: Path, shape: RandomShape | None = None, architecture: str = "gpt-oss"
+) -> Path:
+    """Write a GPT-OSS model of `shape` to `path` and return `path`."""
+    s = shape or RandomShape()
     random = np.random.default_rng(s.seed)
     w = gguf.GGUFWriter(path, architecture)
     w.add_name("random")
@@ -58,17 +60,17 @@ def write(path: Path, shape: Shape | None = None, architecture: str = "gpt-oss")
         values = random.standard_normal(dims, dtype=np.float32) * np.float32(scale)
         w.add_tensor(name, values.astype(dtype))
 
-    def ones(name: str, *dims: int) -> None:
+    def add_unit_weights(name: str, *dims: int) -> None:
         w.add_tensor(name, np.ones(dims, dtype=np.float32))
 
     d, e, h = s.width, s.experts, s.head_width
     add("token_embd.weight", s.vocabulary, d, scale=1.0, dtype=np.float16)
     add("output.weight", s.vocabulary, d, scale=2.0 * d**-0.5, dtype=np.float16)
-    ones("output_norm.weight", d)
+    add_unit_weights("output_norm.weight", d)
     for layer in range(s.layers):
         p = f"blk.{layer}."
-        ones(p + "attn_norm.weight", d)
-        ones(p + "post_attention_norm.weight", d)
+        add_unit_weights(p + "attn_norm.weight", d)
+        add_unit_weights(p + "post_attention_norm.weight", d)
         for name, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
             add(f"{p}attn_{name}.weight", heads * h, d, scale=2.0 * d**-0.5)
             add(f"{p}attn_{name}.bias", heads * h, scale=0.1)
@@ -87,9 +89,9 @@ def write(path: Path, shape: Shape | None = None, architecture: str = "gpt-oss")
     return path
 
 
-def write_plain(path: Path, shape: Shape | None = None) -> Path:
-    """Write a Llama model, whose layers all see everything, to `path` and return `path`."""
-    s = shape or Shape()
+def write_llama_model(path: Path, shape: RandomShape | None = None) -> Path:
+    """Write a Llama model, without sliding layers, to `path` and return `path`."""
+    s = shape or RandomShape()
     random = np.random.default_rng(s.seed)
     w = gguf.GGUFWriter(path, "llama")
     w.add_block_count(s.layers)

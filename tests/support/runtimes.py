@@ -1,4 +1,4 @@
-"""Turns in this process: a runtime on a scripted engine or on the embedded model."""
+"""A fixture for runtimes in this process, on a scripted engine or on the embedded model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from typing import Any
 
 import pytest
 
-from agent.config.settings import Places
-from agent.models import catalog
+from agent.config.paths import Paths
+from agent.models import resolve
 from agent.models.catalog import Model
 from agent.runtime.runtime import Runtime
-from tools.factory import assemble
+from tools.factory import build_toolbox
 
 MakeRuntime = Callable[..., Awaitable[Runtime]]
 
 
 @pytest.fixture
 async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeRuntime]:
-    """``await make_runtime(script=path)``, ready; closed after the test. More is for ``assemble``."""
+    """``await make_runtime(script=path)``, ready; closed after the test.
+
+    Other arguments are passed to ``build_toolbox``.
+    """
     async with AsyncExitStack() as stack:
 
         async def make(
@@ -30,10 +33,12 @@ async def make_runtime(tmp_path: Path, model_cache: Path) -> AsyncIterator[MakeR
             model: Model | None = None,
             **settings: Any,
         ) -> Runtime:
-            where = Places(tmp_path / "config", model_cache, tmp_path / "state")
-            box = assemble(tools=tools, **settings)
-            model = model or catalog.choose("tiny", where)
-            runtime = Runtime(model, box.host, box.policy, where, script=script, context=context)
+            paths = Paths(tmp_path / "config", model_cache, tmp_path / "state")
+            toolbox = build_toolbox(tools=tools, **settings)
+            model = model or resolve.resolve_model("tiny", paths)
+            runtime = Runtime(
+                model, toolbox.host, toolbox.policy, paths, script=script, context=context
+            )
             stack.push_async_callback(runtime.close)
             await runtime.start()
             await runtime.ready()

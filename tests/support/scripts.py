@@ -1,4 +1,4 @@
-"""Replies as gpt-oss writes them."""
+"""Replies of a model in Harmony markup, for scripted engines, and a function that they call."""
 
 from __future__ import annotations
 
@@ -7,28 +7,53 @@ from typing import Any
 
 
 def thought(text: str) -> str:
+    """Reasoning, before another message."""
     return f"<|channel|>analysis<|message|>{text}<|end|><|start|>assistant"
 
 
 def final(text: str) -> str:
+    """The final answer."""
     return f"<|channel|>final<|message|>{text}<|return|>"
 
 
 def preamble(text: str) -> str:
+    """A message before a call or the answer."""
     return f"<|channel|>commentary<|message|>{text}<|end|><|start|>assistant"
 
 
 def call(name: str, **arguments: Any) -> str:
-    body = json.dumps(arguments)
-    return f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{body}<|call|>"
+    """A call of a function, or of an MCP server's tool: ``server__tool``."""
+    return raw_call(f"functions.{name}", json.dumps(arguments))
+
+
+def raw_call(recipient: str, arguments: str) -> str:
+    """A call with any recipient and any text as its arguments, valid or not."""
+    return f"<|channel|>commentary to={recipient} <|constrain|>json<|message|>{arguments}<|call|>"
 
 
 def python(code: str) -> str:
+    """A call of the built-in Python tool."""
     return f"<|channel|>analysis to=python code<|message|>{code}<|call|>"
+
+
+def browser_call(name: str, **arguments: Any) -> str:
+    """A call of a built-in browser tool."""
+    body = json.dumps(arguments)
+    return f"<|channel|>analysis to=browser.{name} code<|message|>{body}<|call|>"
+
+
+REASONING = thought("I think.")
+DONE = final("It is **done**.")
+
+
+def reasoned_call(recipient: str, arguments: str = "{}") -> str:
+    """A reply that reasons and then calls a tool."""
+    return REASONING + raw_call(recipient, arguments)
 
 
 HELLO = thought("They say hello.") + final("Hello there!")
 LONG = {"markup": thought("It is long.") + final("word " * 2000), "delay_ms": 5}
+"""An answer that takes 10 seconds."""
 WEATHER = {
     "type": "function",
     "name": "get_weather",

@@ -1,4 +1,4 @@
-"""The real program in a real terminal: a pty, with pyte reading what is painted."""
+"""Runs the program on a pseudo-terminal, whose output pyte renders to a screen."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from pathlib import Path
 import pyte
 
 ROOT = Path(__file__).parents[2]
-WAIT = 60.0
-"""Seconds that anything may take before a test gives up; machines can be busy."""
-LAST = b"\0"
-"""Terminals ignore it: here it comes behind all that a program has painted."""
+WAIT_SECONDS = 60.0
+"""Seconds before a test gives up waiting."""
+END_MARK = b"\0"
+"""A byte that terminals ignore; written after the program's end, it marks the end of its output."""
 
 
 class Screen(pyte.Screen):
-    """pyte, told of what Textual asks and it does not know."""
+    """A pyte screen that accepts two sequences of Textual that pyte does not know."""
 
     def report_device_status(self, mode: int, **kwargs: object) -> None:
-        return  # nobody reads the answer
+        return  # the answer is not needed
 
     def select_graphic_rendition(self, *attrs: int, **kwargs: object) -> None:
         super().select_graphic_rendition(*attrs)
 
 
 class Terminal:
-    """A program on a pty; keys in, a screen out."""
+    """A program on a pseudo-terminal: press keys, read the screen."""
 
     def __init__(
         self, command: Sequence[str], env: dict[str, str], cwd: Path, columns: int, rows: int
@@ -45,12 +45,12 @@ class Terminal:
         self.screen = Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.painted = b""
-        """All bytes that the program sent."""
+        """All bytes that the program has written."""
         self._master, slave = pty.openpty()
         self.resize(columns, rows)
         self.before = termios.tcgetattr(slave)
         self._slave = slave
-        self._away = False
+        self._window_closed = False
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd,
             start_new_session=True,
@@ -58,6 +58,7 @@ class Terminal:
         self.began = time.monotonic()
 
     def resize(self, columns: int, rows: int) -> None:
+        """Set the size of the terminal and signal it to the program."""
         size = struct.pack("HHHH", rows, columns, 0, 0)
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
         self.screen.resize(rows, columns)
@@ -65,12 +66,13 @@ class Terminal:
             os.killpg(self.process.pid, signal.SIGWINCH)
 
     def press(self, keys: str) -> None:
-        left = keys.encode(errors="surrogateescape")
-        while left:
-            left = left[os.write(self._master, left) :]
+        """Write keys, as the terminal sends them, to the program."""
+        data = keys.encode(errors="surrogateescape")
+        while data:
+            data = data[os.write(self._master, data) :]
 
     def read(self, seconds: float) -> bool:
-        """Take what was painted; false when nothing came within the time."""
+        """Read what the program has written; False if nothing came within so many seconds."""
         if not select.select([self._master], [], [], seconds)[0]:
             return False
         with contextlib.suppress(OSError):
@@ -81,70 +83,72 @@ class Terminal:
 
     @property
     def text(self) -> str:
+        """The text of the screen, without trailing blanks."""
         return "\n".join(line.rstrip() for line in self.screen.display)
 
     @property
-    def everything(self) -> str:
-        """All that was ever painted, without the sequences."""
+    def painted_text(self) -> str:
+        """Everything that was ever written, without escape sequences."""
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.painted.decode(errors="replace"))
 
-    def wait_for(self, what: str | Callable[[str], bool], seconds: float = WAIT) -> str:
-        """Read until the screen shows it; the screen."""
-        seen = (lambda text: what in text) if isinstance(what, str) else what
-        until = time.monotonic() + seconds
-        while not seen(self.text):
-            assert time.monotonic() < until, f"never seen: {what}\n{self.text}"
+    def wait_for(self, expected: str | Callable[[str], bool], seconds: float = WAIT_SECONDS) -> str:
+        """Read until the screen contains the text, or the predicate holds; returns the screen."""
+        matches = (lambda text: expected in text) if isinstance(expected, str) else expected
+        deadline = time.monotonic() + seconds
+        while not matches(self.text):
+            assert time.monotonic() < deadline, f"never seen: {expected}\n{self.text}"
             ended = self.process.poll() is not None
-            assert self.read(0.05) or not ended, f"it ended before: {what}\n{self.text}"
+            assert self.read(0.05) or not ended, f"it ended before: {expected}\n{self.text}"
         return self.text
 
-    def take_away(self) -> None:
-        """The window is closed: nobody hears or reads the program any more."""
+    def close_window(self) -> None:
+        """Close the terminal, as when its window is closed."""
         os.close(self._slave)
         os.close(self._master)
-        self._away = True
+        self._window_closed = True
 
-    def leave(self, seconds: float = WAIT) -> int:
-        """Wait for its end, and for all that it painted; the exit code."""
-        until = time.monotonic() + seconds
+    def wait_exit(self, seconds: float = WAIT_SECONDS) -> int:
+        """Wait until the program has ended, read all of its output, and return the exit code."""
+        deadline = time.monotonic() + seconds
         while self.process.poll() is None:
-            assert time.monotonic() < until, f"it does not end\n{self.text}"
+            assert time.monotonic() < deadline, f"still running\n{self.text}"
             self.read(0.05)
-        while self.read(0.05):  # so that there is room
+        while self.read(0.05):  # makes room for the mark
             pass
-        os.write(self._slave, LAST)
-        while LAST not in self.painted:
+        os.write(self._slave, END_MARK)
+        while END_MARK not in self.painted:
             self.read(0.05)
-        self.painted = self.painted.replace(LAST, b"")
+        self.painted = self.painted.replace(END_MARK, b"")
         return self.process.returncode
 
     @property
-    def restored(self) -> bool:
-        """The line discipline is as before, and every mode that was set was reset."""
+    def is_restored(self) -> bool:
+        """Whether the line discipline is as before, and every terminal mode that was set was reset."""
         pairs = [(b"\x1b[?1049h", b"\x1b[?1049l"), (b"\x1b[?25l", b"\x1b[?25h"),
                  (b"\x1b[?1000h", b"\x1b[?1000l"), (b"\x1b[?2004h", b"\x1b[?2004l")]  # fmt: skip
         return termios.tcgetattr(self._slave) == self.before and all(
             self.painted.rfind(off) > self.painted.rfind(on) for on, off in pairs
         )
 
-    def wait_until_restored(self, seconds: float = WAIT) -> None:
-        """After a death: who gives it back comes after that."""
-        until = time.monotonic() + seconds
-        while not self.restored:
-            assert time.monotonic() < until, "the terminal is not as before"
+    def wait_until_restored(self, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until the terminal is restored, which after a kill another process does."""
+        deadline = time.monotonic() + seconds
+        while not self.is_restored:
+            assert time.monotonic() < deadline, "the terminal is not as before"
             self.read(0.02)
 
     def close(self) -> None:
+        """Kill the program, if it runs, and close the terminal."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        if not self._away:
+        if not self._window_closed:
             os.close(self._master)
             os.close(self._slave)
 
 
 @contextlib.contextmanager
-def program(
+def start_program(
     *args: str,
     home: Path,
     cwd: Path,
@@ -153,11 +157,11 @@ def program(
     env: dict[str, str] | None = None,
     command: Sequence[str] = (sys.executable, "-I", "-m", "agent"),
 ) -> Iterator[Terminal]:
-    """The program, running; it does not outlive the block."""
-    surroundings = {
+    """Run the program for the duration of the block."""
+    environment = {
         **os.environ, "AGENT_HOME": str(home), "TERM": "xterm-256color", **(env or {}),
     }  # fmt: skip
-    terminal = Terminal([*command, *args], surroundings, cwd, columns, rows)
+    terminal = Terminal([*command, *args], environment, cwd, columns, rows)
     try:
         yield terminal
     finally:

@@ -1,10 +1,12 @@
+"""Fixtures for all tests of tools."""
+
 from __future__ import annotations
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that do not end when asked are ended soon."""
-    monkeypatch.setattr("tools.mcp.stdio.GRACE", 0.5)
-    monkeypatch.setattr("tools.mcp.stdio.LAST_WORDS", 0.2)
+def short_exit_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that do not end when they are told to are killed soon."""
+    monkeypatch.setattr("tools.mcp.stdio.EXIT_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("tools.mcp.stdio.DRAIN_SECONDS", 0.2)

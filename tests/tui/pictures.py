@@ -1,6 +1,6 @@
-"""`make pictures`: the pictures of the README, taken of the real app on the embedded model.
+"""`make pictures`: takes the pictures of the README, of the real app on the embedded model.
 
-What that model cannot be made to say, a change to a file, is scripted; the tools are real there too.
+A change to a file, which that model cannot be made to write, is scripted; the tools are real there too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from agent.cli.shared import Shared
-from agent.config.settings import places
-from tests.support.fake_app import screen_text, wait_until
+from agent.config.launch import LaunchOptions
+from agent.config.paths import user_paths
+from tests.support.fake_app import ScreenDriver
 from tui.app import AgentApp
 from tui.session import Session
-from tui.widgets.approval_card import Approval
+from tui.widgets.approval_card import ApprovalCard
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILE = """from pathlib import Path
@@ -40,7 +40,7 @@ PATCH = """*** Begin Patch
 +        return []
      return path.read_text().splitlines()
 *** End Patch"""
-SAID = (
+REPLY = (
     "<|channel|>analysis<|message|>read_text() raises where the file is missing.<|end|>"
     "<|start|>assistant<|channel|>commentary<|message|>`cities()` reads its file whether it is there"
     " or not; let it give an **empty list** instead.<|end|>"
@@ -71,70 +71,71 @@ WEATHER = (
 )
 
 
-class Photographer:
-    """Uses the app, and takes pictures of it."""
+PICTURE_FOLDER = "/home/you/projects/cities"
+"""In place of the folder that the app works in; about as long."""
 
-    def __init__(self, app: AgentApp, pilot: Pilot[int], folder: Path) -> None:
-        self.app, self._pilot, self._folder = app, pilot, folder
 
-    async def press(self, *keys: str) -> None:
-        await self._pilot.press(*keys)
+class Photographer(ScreenDriver):
+    """Drives the app and saves screenshots of it in a folder."""
 
-    async def asks(self, text: str) -> None:
-        self.app.prompt.insert(text)
-        await self.press("enter")
+    def __init__(self, app: AgentApp, pilot: Pilot[int], folder: Path, work: Path) -> None:
+        super().__init__(app, pilot)
+        self._folder, self._work = folder, work
 
-    async def sees(self, *texts: str) -> None:
-        await self.until(lambda: all(text in screen_text(self.app) for text in texts))
-
-    async def until(self, seen: Any) -> None:
-        await wait_until(self._pilot, seen, 60)
-
-    def takes(self, name: str) -> None:
+    def take(self, name: str) -> None:
+        """Save the screen as ``name``.svg."""
         self.app.clear_notifications()
-        picture = self.app.export_screenshot()
+        picture = self.app.export_screenshot().replace(str(self._work), PICTURE_FOLDER)
         assert tempfile.gettempdir() not in picture, f"{name} shows a folder of this machine"
         (self._folder / f"{name}.svg").write_text(picture)
 
 
 @asynccontextmanager
-async def visiting(
-    folder: Path, work: Path, size: tuple[int, int], **given: Any
+async def photographing(
+    folder: Path, work: Path, size: tuple[int, int], **options: Any
 ) -> AsyncIterator[Photographer]:
-    """The app, with its model loaded. ``work``: the folder it was started in."""
-    app = AgentApp(Session(Shared(root=work, **given)))
+    """Run the app with its model loaded. ``work``: the folder that it is started in."""
+    app = AgentApp(Session(LaunchOptions(root=work, **options)))
     async with app.run_test(size=size, notifications=True) as pilot:
-        someone = Photographer(app, pilot, folder)
-        await someone.until(lambda: app.begun and app.session.runtime.loaded)
+        photographer = Photographer(app, pilot, folder, work)
+        await photographer.wait_for(lambda: app.session_ready and app.session.runtime.loaded)
         app.prompt.cursor_blink = False
-        yield someone
+        yield photographer
     await app.shut_down()
 
 
 async def panes_and_tokens(folder: Path, work: Path) -> None:
-    async with visiting(folder, work, (110, 26)) as someone:
-        await someone.asks("Multiply 123*456 using the mcp.code_interpreter tool.")
-        await someone.until(lambda: someone.app.session.position and someone.app.turn is None)
-        someone.takes("app")
-        await someone.press("f8")
-        await someone.sees("<|return|>")
-        someone.takes("raw")
+    async with photographing(folder, work, (110, 26)) as photographer:
+        await photographer.type_text(
+            "Multiply 123*456 using the mcp.code_interpreter tool.", "enter"
+        )
+        await photographer.wait_for(
+            lambda: photographer.app.session.next_entry and photographer.app.turn is None
+        )
+        photographer.take("app")
+        await photographer.pilot.press("f8")
+        await photographer.expect_text("<|return|>")
+        photographer.take("raw")
 
 
 async def approval(folder: Path, work: Path) -> None:
     (work / "cities.py").write_text(FILE)
-    script = work / "said.jsonl"
-    script.write_text(json.dumps({"markup": SAID, "delay_ms": 5}))
-    places().config.mkdir(exist_ok=True)
-    (places().config / "models.toml").write_text('[scripted]\npath = "none"\nformat = "harmony"\n')
-    given = {"engine": f"script:{script}", "model": "scripted", "tools": "all,files"}
-    async with visiting(folder, work, (110, 33), **given) as someone:
-        await someone.press("f2")
-        await someone.asks("cities() fails where its file is missing. Please mend it.")
-        await someone.until(lambda: someone.app.query(Approval))
-        await someone.until(lambda: someone.app.query_one(Approval).has_focus)
-        someone.takes("approval")
-        await someone.press("n")
+    script = work / "script.jsonl"
+    script.write_text(json.dumps({"markup": REPLY, "delay_ms": 5}))
+    user_paths().config.mkdir(exist_ok=True)
+    (user_paths().config / "models.toml").write_text(
+        '[scripted]\npath = "none"\nformat = "harmony"\n'
+    )
+    options = {"engine": f"script:{script}", "model": "scripted", "tools": "all,files"}
+    async with photographing(folder, work, (110, 33), **options) as photographer:
+        await photographer.pilot.press("f2")
+        await photographer.type_text(
+            "cities() fails where its file is missing. Please mend it.", "enter"
+        )
+        await photographer.wait_for(lambda: photographer.app.query(ApprovalCard))
+        await photographer.wait_for(lambda: photographer.app.query_one(ApprovalCard).has_focus)
+        photographer.take("approval")
+        await photographer.pilot.press("n")
 
 
 async def servers(folder: Path, work: Path) -> None:
@@ -145,19 +146,21 @@ async def servers(folder: Path, work: Path) -> None:
         for name in ("cities", "weather")
     }
     (work / "mcp.json").write_text(json.dumps({"mcpServers": configured}))
-    async with visiting(folder, work, (110, 20), mcp_config=(work / "mcp.json",)) as someone:
-        await someone.press("f7", *"weather")
-        await someone.sees("its last words")
-        someone.app.screen.query_one(Input).value = ""
-        someone.app.screen.query_one(Input).cursor_blink = False
-        await someone.sees("distance", "✗ weather")
-        someone.takes("servers")
+    async with photographing(
+        folder, work, (110, 20), mcp_config=(work / "mcp.json",)
+    ) as photographer:
+        await photographer.pilot.press("f7", *"weather")
+        await photographer.expect_text("its last words")
+        photographer.app.screen.query_one(Input).value = ""
+        photographer.app.screen.query_one(Input).cursor_blink = False
+        await photographer.expect_text("distance", "✗ weather")
+        photographer.take("servers")
 
 
 async def take(folder: Path) -> None:
-    """All of them into this folder."""
+    """Take all pictures into this folder."""
     with tempfile.TemporaryDirectory() as home:
-        # The servers are started with the Python that this is.
+        # The servers of the scene are started with the Python that runs this.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         os.environ.update(AGENT_HOME=home, PATH=path)
         welcomed = Path(home, "state/welcomed")

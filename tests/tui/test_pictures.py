@@ -1,4 +1,4 @@
-"""The pictures of the README can be taken again at any time."""
+"""The pictures of the README can be taken again and show what they are to show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.program import ROOT
 
-SEEN = {
+EXPECTED_TEXTS = {
     "app.svg": ["Reasoning", "This is arithmetic.", "56088"],
     "raw.svg": ["<|start|>", "<|return|>"],
     "approval.svg": ["Run files · apply_patch?", "+    if not path.exists():", "scripted"],
@@ -20,16 +20,18 @@ SEEN = {
 }
 
 
-def texts(picture: Path) -> str:
-    found = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
-    return html.unescape("\n".join(found)).replace("\xa0", " ")
+def svg_text(picture: Path) -> str:
+    """All text elements of an SVG, line by line."""
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())
+    return html.unescape("\n".join(texts)).replace("\xa0", " ")
 
 
 @pytest.mark.slow
-def test_they_show_the_real_app(tmp_path: Path) -> None:
+def test_pictures_show_real_app(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.tui.pictures", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True)
     for folder in (tmp_path, ROOT / "docs"):
-        assert {one.name for one in folder.glob("*.svg")} == set(SEEN)
-        for name, seen in SEEN.items():
-            assert [one for one in seen if one not in texts(folder / name)] == [], name
+        assert {picture.name for picture in folder.glob("*.svg")} == set(EXPECTED_TEXTS)
+        for name, texts in EXPECTED_TEXTS.items():
+            picture = svg_text(folder / name)
+            assert [text for text in texts if text not in picture] == [], name

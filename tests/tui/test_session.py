@@ -1,4 +1,4 @@
-"""The app's conversation: compacted when a person asks, and taken up again as it was."""
+"""The app's session on a scripted engine: compaction, prefetch, resuming."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.shared import Shared
+from agent.config.launch import LaunchOptions
 from agent.events import AgentNotice, Response
 from agent.turn.loop import Turn
 from tui.session import Session
@@ -23,13 +23,15 @@ Open = Callable[..., Session]
 def open_session(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    own_logging: None,
+    restored_logging: None,
 ) -> Open:
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
     script = tmp_path / "script.jsonl"
     lines = [OK, OK, OK, OK, SUMMARY, OK]
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return lambda **how: Session(Shared(engine=f"script:{script}", tools="none"), **how)
+    return lambda **options: Session(
+        LaunchOptions(engine=f"script:{script}", tools="none"), **options
+    )
 
 
 async def ask(session: Session, text: str) -> tuple[Response, list[str]]:
@@ -38,17 +40,17 @@ async def ask(session: Session, text: str) -> tuple[Response, list[str]]:
     async def approver(*_: object) -> bool:
         return False
 
-    return await ended(session, session.turn(text, approver))
+    return await ended(session, session.start_turn(text, approver))
 
 
 async def ended(session: Session, turn: Turn) -> tuple[Response, list[str]]:
-    await session.finish(turn)
-    assert session.unkept is None
+    await turn.done()
+    assert session.store_error is None
     notices = [event.message for event in turn.log.events if isinstance(event, AgentNotice)]
     return turn.response, notices
 
 
-async def test_a_person_asks_for_room(open_session: Open) -> None:
+async def test_compact_summarises_and_conversation_resumes_exactly(open_session: Open) -> None:
     session = open_session()
     await session.begin()
     for number in range(4):
@@ -64,60 +66,60 @@ async def test_a_person_asks_for_room(open_session: Open) -> None:
     await session.close()
     again = open_session(resume=session.conversation.id)
     await again.begin()
-    assert [turn.prompt[:15] for turn in again.earlier()] == [
+    assert [turn.prompt[:15] for turn in again.stored_turns()] == [
         f"The number is {n}" for n in range(4)
     ]
     await ask(again, "And now?")
     assert again.conversation.ids()[: len(ids)] == ids
-    assert len(again.conversation.entries) == 10, "everything that was said is still there"
+    assert len(again.conversation.entries) == 10, "no entry is lost"
     await again.close()
 
 
-async def test_what_is_laid_ahead_is_what_the_turn_then_asks(
+async def test_prefetch_ids_are_prefix_of_next_prompt(
     open_session: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = open_session()
     await session.begin()
     await session.load(lambda fraction: None)
-    laid: list[list[int]] = []
-    monkeypatch.setattr(session.runtime, "prepare", laid.append)
+    prefetched: list[list[int]] = []
+    monkeypatch.setattr(session.runtime, "prefetch", prefetched.append)
     for text in ("first", "second"):
-        session.lay_ahead(text)
+        session.prefetch(text)
         await ask(session, text)
-        assert session.conversation.ids()[: len(laid[-1])] == laid[-1]
-    session.lay_ahead("another", before=0)
-    assert len(laid[-1]) == len(laid[0]), "as if nothing had been said"
+        assert session.conversation.ids()[: len(prefetched[-1])] == prefetched[-1]
+    session.prefetch("another", before=0)
+    assert len(prefetched[-1]) == len(prefetched[0]), "as in an empty conversation"
     await session.close()
 
 
-async def test_how_full_it_is_counts_what_the_model_is_told_first(open_session: Open) -> None:
+async def test_context_used_counts_system_message(open_session: Open) -> None:
     session = open_session()
     await session.begin()
     await session.load(lambda fraction: None)
     await ask(session, "first")
     used = session.context_used()
     await session.close()
-    again = open_session(go_on=True)
+    again = open_session(continue_latest=True)
     await again.begin()
-    assert again.context_used() is None, "nothing is loaded yet"
+    assert again.context_used() is None, "no model is loaded yet"
     await again.load(lambda fraction: None)
     assert again.context_used() == used
     await again.close()
 
 
-async def test_a_key_puts_off_what_waits_for_quiet(open_session: Open) -> None:
+async def test_keystroke_restarts_idle_timers(open_session: Open) -> None:
     session = open_session()
     await session.begin()
     session.runtime.keep_alive = 3600.0
     await session.load(lambda fraction: None)
-    before = list(session.runtime._timers)
-    session.written()
-    assert before and all(timer.cancelled() for timer in before)
-    assert len(session.runtime._timers) == len(before)
+    before = session.runtime.idle_timers.due_times
+    session.on_keystroke()
+    after = session.runtime.idle_timers.due_times
+    assert before and all(late > early for early, late in zip(before, after, strict=True))
     await session.close()
 
 
-async def test_there_may_be_nothing_to_compact(open_session: Open) -> None:
+async def test_compact_empty_conversation_fails(open_session: Open) -> None:
     session = open_session()
     await session.begin()
     response, _ = await ended(session, session.compact())
@@ -125,9 +127,7 @@ async def test_there_may_be_nothing_to_compact(open_session: Open) -> None:
     await session.close()
 
 
-async def test_the_app_compacts_by_itself_unless_told_otherwise(
-    open_session: Open, tmp_path: Path
-) -> None:
+async def test_config_can_disable_automatic_compaction(open_session: Open, tmp_path: Path) -> None:
     session = open_session()
     await session.begin()
     assert session.options.compact

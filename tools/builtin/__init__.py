@@ -1,0 +1,1 @@
+"""The built-in tool servers: python, files, shell and browser."""

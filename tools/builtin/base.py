@@ -1,35 +1,36 @@
-"""Built-in tools: what a hand is, and how it becomes an MCP server in this process."""
+"""Built-in servers: the interface they implement, and how one becomes an MCP server.
+
+Implementations: ``PythonServer``, ``FilesServer``, ``ShellServer``, ``BrowserServer``. The host
+connects to them with the same SDK client as to any server, in memory and in this process.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import re
-import shutil
 from collections.abc import Collection, Sequence
 from contextvars import ContextVar
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tools.types import OnOutput, Source, Tool
+from agent.errors import AgentError
+from tools.types import Access, OnOutput, Source, Tool
 
 if TYPE_CHECKING:
     from mcp.server import Server
 
-emit: ContextVar[OnOutput | None] = ContextVar("emit", default=None)
-"""Where a running hand sends partial output. An in-process call runs in its caller's context, so
-this reaches the hand without passing through the protocol, which has no message for it."""
+output_listener: ContextVar[OnOutput | None] = ContextVar("output_listener", default=None)
+"""Where a running call sends partial output. An in-process call runs in its caller's context, so
+this reaches the server without passing through the protocol, which has no message for it."""
 
-conversation: ContextVar[str] = ContextVar("conversation", default="")
-"""Whose call it is, by its id: what a hand remembers, it remembers for one conversation."""
+conversation_id: ContextVar[str] = ContextVar("conversation_id", default="")
+"""The conversation that makes the call: servers store variables, pages and changes by it."""
 
 
-class HandError(Exception):
+class ToolError(AgentError):
     """The tool failed; the model reads the message."""
 
 
-def flat_schema(required: list[str], **properties: Any) -> dict[str, Any]:
-    """Of an object with these properties, by their JSON types."""
+def object_schema(required: list[str], **properties: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a flat object from its properties' JSON types."""
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {key: {"type": kind} for key, kind in properties.items()},
@@ -37,55 +38,89 @@ def flat_schema(required: list[str], **properties: Any) -> dict[str, Any]:
     return schema | ({"required": required} if required else {})
 
 
-class Hand(Protocol):
+@dataclass(frozen=True, slots=True)
+class StructuredText:
+    """The result of a call: text for the model, and data for programs."""
+
+    text: str
+    structured: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraPermission:
+    """What a call may do only if that is allowed by its own name, each time anew."""
+
+    name: str
+    """Rules name it as if it were a tool: ``shell.changes_git``."""
+    reason: str
+    """What the person is asked about."""
+
+
+class BuiltinServer(Protocol):
     """A tool server of our own. Its definitions are plain data: listing them imports nothing."""
 
     name: str
     """The server's name."""
-    short: str
-    """What a person calls it: ``python``."""
+    alias: str
+    """The name that a person uses in options: ``python``."""
     tools: Sequence[Tool]
-    default: Sequence[str]
-    """Names of those that are offered to every model; the others only where they are asked for."""
+    default_tools: Sequence[str]
+    """Names of the tools that are offered unless others are selected."""
 
     async def start(self) -> None:
         """Find out whether it works, and begin what makes the first call fast."""
         ...
 
     def problem(self) -> str | None:
-        """Why no call can work here, as far as is known; never blocks."""
+        """Return why no call can work here, as far as is known; never blocks."""
         ...
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """Run one of ``tools``; raises HandError. A hand bounds its own time."""
+    async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
+        """Run one of ``tools``, bounding its time; raises ToolError."""
         ...
 
-    def contained(self, name: str) -> bool:
-        """Whether calls of this tool can do no harm by construction, and so need no question."""
+    def is_safe(self, name: str) -> bool:
+        """Return whether calls of this tool can do no harm by construction: they run unasked."""
+        ...
+
+    def access(self, offered: Collection[str]) -> Access:
+        """Return what calls of the tools with these names can do; may block."""
         ...
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """What the call would change, for the person who is asked; None: the arguments say it."""
+        """Return what a call would change, for the person who is asked; None: see the arguments."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End what its calls have started."""
+        ...
+
+
+@runtime_checkable
+class Permitting(Protocol):
+    """A built-in server with calls that need more than the permission for their tool."""
+
+    def extra_permission(self, name: str, arguments: dict[str, Any]) -> ExtraPermission | None:
+        """Return what this call needs beyond that."""
+        ...
 
 
 @runtime_checkable
 class Citable(Protocol):
-    """A hand whose results an answer can cite."""
+    """A built-in server whose results an answer can cite."""
 
     def source(self, cursor: int, line: int) -> Source | None:
-        """What this line of a page of the conversation that is under way tells of."""
+        """Return the page that a line of a result of this conversation speaks of."""
         ...
 
 
-def serve(hand: Hand) -> Server[Any]:
-    """The hand as an MCP server."""
+def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
+    """Return a built-in server as an MCP server of the SDK."""
+    # Imported here: takes most of a second, and only processes that call a tool need it.
     import mcp.types as T
     from mcp.server import Server
 
-    known = {tool.name: tool for tool in hand.tools}
+    known = {tool.name: tool for tool in builtin.tools}
 
     async def list_tools(context: Any, params: Any) -> T.ListToolsResult:
         return T.ListToolsResult(
@@ -96,7 +131,7 @@ def serve(hand: Hand) -> Server[Any]:
                     input_schema=tool.parameters,
                     annotations=T.ToolAnnotations(read_only_hint=tool.read_only),
                 )
-                for tool in hand.tools
+                for tool in builtin.tools
             ]
         )
 
@@ -104,20 +139,24 @@ def serve(hand: Hand) -> Server[Any]:
         try:
             tool = known.get(params.name)
             if tool is None:
-                raise HandError(f"Error: no such tool: {params.name}")
+                raise ToolError(f"Error: no such tool: {params.name}")
             arguments = params.arguments or {}
-            check(tool.parameters, arguments)
-            text, failed = await hand.call(params.name, arguments), False
-        except HandError as error:
+            check_arguments(tool.parameters, arguments)
+            result = await builtin.call(params.name, arguments)
+            if isinstance(result, StructuredText):
+                content = T.TextContent(text=result.text)
+                return T.CallToolResult(content=[content], structured_content=result.structured)
+            text, failed = result, False
+        except ToolError as error:
             text, failed = str(error), True
         except OSError as error:  # a full disk, a folder that cannot be written
             text, failed = f"Error: {error.filename}: {error.strerror}", True
         return T.CallToolResult(content=[T.TextContent(text=text)], is_error=failed)
 
-    return Server(hand.name, on_list_tools=list_tools, on_call_tool=call_tool)
+    return Server(builtin.name, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
+_JSON_TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
     "string": (str, "a string"),
     "integer": (int, "an integer"),
     "number": ((int, float), "a number"),
@@ -126,58 +165,29 @@ _TYPES: dict[str, tuple[type | tuple[type, ...], str]] = {
 }
 
 
-def check(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
-    """Raise HandError where the arguments do not fit a hand's (flat) schema."""
+def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Check arguments by the flat schema of a built-in tool; raises ToolError.
+
+    Not ``agent.util.json_schema``: that bounds what the schemas of strangers may cost and imports
+    jsonschema; these few schemas are ours, and the sentences here tell a model how to go on.
+    """
     properties = schema["properties"]
     for name in schema.get("required", ()):
         if name not in arguments:
-            raise HandError(f"Error: missing argument: {name}")
+            raise ToolError(f"Error: missing argument: {name}")
     for name, value in arguments.items():
         if name not in properties:
-            raise HandError(f"Error: unknown argument: {name}; known: {', '.join(properties)}")
+            raise ToolError(f"Error: unknown argument: {name}; known: {', '.join(properties)}")
         kinds = properties[name]["type"]
         kinds = [kinds] if isinstance(kinds, str) else kinds
-        if not any(_fits(kind, value) for kind in kinds):
-            said = " or ".join(_TYPES[kind][1] for kind in kinds)
-            raise HandError(f"Error: {name} must be {said}")
+        if not any(_has_type(kind, value) for kind in kinds):
+            expected = " or ".join(_JSON_TYPES[kind][1] for kind in kinds)
+            raise ToolError(f"Error: {name} must be {expected}")
 
 
-def _fits(kind: str, value: Any) -> bool:
+def _has_type(kind: str, value: Any) -> bool:
     if isinstance(value, bool) or kind == "boolean":
         return kind == "boolean" and isinstance(value, bool)
     if isinstance(value, list):
-        return kind == "array" and all(isinstance(one, str) for one in value)
-    return isinstance(value, _TYPES[kind][0])
-
-
-KEPT = ("python", "pages", "changes")
-"""Folders in which hands keep something for each conversation."""
-
-
-def folder_of(base: Path, key: str) -> Path:
-    """Where a conversation's own is kept."""
-    return base / (re.sub(r"[^\w-]", "_", key)[:100] or "none")
-
-
-def forget(work: Path, key: str) -> None:
-    """The conversation is deleted, and with it what hands keep of it."""
-    for name in KEPT:
-        shutil.rmtree(folder_of(work / name, key), ignore_errors=True)
-
-
-def used(folder: Path) -> None:
-    """A conversation's folder is used now: it is not the oldest one any more."""
-    with contextlib.suppress(OSError):
-        os.utime(folder)
-
-
-def prune(folder: Path, most: int, keep: Collection[Path] = ()) -> None:
-    """Only what was used last of what hands keep by conversation stays, and ``keep``."""
-    try:
-        kept = sorted(folder.iterdir(), key=lambda one: one.stat().st_mtime, reverse=True)
-    except OSError:
-        return
-    names = {one.name for one in keep}
-    for one in kept[most:]:
-        if one.name not in names:
-            shutil.rmtree(one, ignore_errors=True)
+        return kind == "array" and all(isinstance(item, str) for item in value)
+    return isinstance(value, _JSON_TYPES[kind][0])

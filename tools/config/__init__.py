@@ -1,0 +1,1 @@
+"""The settings of MCP servers: reading, editing and importing them."""

@@ -1,4 +1,4 @@
-"""Changing a person's mcp.json: what else is in it stays as it is."""
+"""Edits a person's mcp.json: what else is in it stays as it is."""
 
 from __future__ import annotations
 
@@ -8,29 +8,33 @@ from pathlib import Path
 from typing import Any
 
 from tools import private_files
-from tools.config.entry import given, origin, read_entry
-from tools.config.servers import ConfigError, load, raw_servers
+from tools.config.entry import command_line, env_and_headers, read_entry
+from tools.config.file import load_json, servers_table
+from tools.config.servers import ConfigError
 
 
-def names(path: Path) -> set[str]:
-    """Of the servers in it. Raises ConfigError, as do these all."""
+def server_names(path: Path) -> set[str]:
+    """Return the names of the servers in a file, which need not exist. Raises ConfigError."""
     return set(_servers(_read(path), path))
 
 
-def put(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> None:
-    """Add these; one of a name that is there only where it may be replaced."""
+def add(path: Path, entries: Mapping[str, Any], *, replace: bool = False) -> None:
+    """Add servers' entries by name; ``replace`` allows names that are there already.
+
+    Raises ConfigError.
+    """
     data = _read(path)
     servers = _servers(data, path)
     for name, entry in entries.items():
         if name in servers and not replace:
             raise ConfigError(f"{path} has a server {name!r} already; --force replaces it")
-        read_entry(name, entry, _Anything())
+        read_entry(name, entry, _AllVariablesSet())
         servers[name] = entry
     _write(path, data)
 
 
-def take(path: Path, name: str) -> None:
-    """Remove it."""
+def remove(path: Path, name: str) -> None:
+    """Remove a server's entry. Raises ConfigError."""
     data = _read(path)
     servers = _servers(data, path)
     if servers.pop(name, None) is None:
@@ -38,16 +42,16 @@ def take(path: Path, name: str) -> None:
     _write(path, data)
 
 
-def shown(entry: Any) -> str:
-    """An entry in one line, without the values of its environment and headers."""
+def describe_entry(entry: Any) -> str:
+    """Return an entry in one line, without the values of its environment and headers."""
     if not isinstance(entry, dict):
         return "not an object"
-    kept = sorted(given(entry))
-    return origin(entry) + (f"  [{', '.join(kept)}]" if kept else "")
+    names = sorted(env_and_headers(entry))
+    return command_line(entry) + (f"  [{', '.join(names)}]" if names else "")
 
 
-class _Anything(dict[str, str]):
-    """An environment in which everything is set: what is written is checked, not looked up."""
+class _AllVariablesSet(dict[str, str]):
+    """An environment in which every variable is set: an entry is checked, not looked up."""
 
     def get(self, key: str, default: Any = None) -> Any:
         return "x"
@@ -56,16 +60,16 @@ class _Anything(dict[str, str]):
 def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {"mcpServers": {}}
-    data = load(path)
+    data = load_json(path)
     if not isinstance(data, dict):
         raise ConfigError(f'{path} has no "mcpServers" object')
     return data
 
 
 def _servers(data: dict[str, Any], path: Path) -> dict[str, Any]:
-    if raw_servers(data) is None:
+    if servers_table(data) is None:
         data["mcpServers"] = {}
-    servers = raw_servers(data)
+    servers = servers_table(data)
     if not isinstance(servers, dict):
         raise ConfigError(f'{path} has no "mcpServers" object')
     return servers
@@ -74,6 +78,6 @@ def _servers(data: dict[str, Any], path: Path) -> dict[str, Any]:
 def _write(path: Path, data: dict[str, Any]) -> None:
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
     try:
-        private_files.write(path, text)  # keys of services stand in it
+        private_files.write_text(path, text)  # entries may have API keys in them
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from error

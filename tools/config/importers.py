@@ -1,4 +1,4 @@
-"""The MCP servers that other programs of this person have configured."""
+"""Finds the MCP servers that the person has configured in other programs, and plans their import."""
 
 from __future__ import annotations
 
@@ -10,60 +10,66 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.config.servers import ConfigError, load
+from tools.config import edit
+from tools.config.file import load_json
+from tools.config.servers import ConfigError
+from tools.sanitize import clean_text
 
-KEPT = (
+IMPORTED_KEYS = (
     *("type", "command", "args", "env", "cwd", "url", "headers", "enabled", "required", "disabled"),
     *("timeout", "startup_timeout_sec", "tool_timeout_sec", "enabled_tools", "disabled_tools"),
 )
-"""Of an entry; what another program was allowed to do unasked is not taken over."""
+"""Keys of an entry that are imported; what another program may do without asking is not."""
+DESKTOP_FILE = "claude_desktop_config.json"
 
 
 @dataclass
-class Found:
+class ClientServers:
+    """The servers in one configuration file of another MCP client."""
+
     client: str
     path: Path
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
-    troubles: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
 
-def found(home: Path) -> Iterator[Found]:
-    """What lies below this home folder, client by client."""
-    for client, path in _places(home):
+def find_client_servers(home: Path) -> Iterator[ClientServers]:
+    """Read the configuration files below a home folder, one at a time."""
+    for client, path in _config_paths(home):
         if not path.is_file():
             continue
-        one = Found(client, path)
+        source = ClientServers(client, path)
         try:
-            servers = _codex(path) if path.suffix == ".toml" else _json(path)
+            servers = _read_codex(path) if path.suffix == ".toml" else _read_json(path)
         except ConfigError as error:
-            one.troubles.append(str(error))
+            source.problems.append(str(error))
             servers = {}
         for name, entry in servers.items():
             if isinstance(entry, dict) and (entry.get("command") or entry.get("url")):
-                one.entries[name] = {key: entry[key] for key in KEPT if entry.get(key)}
+                source.entries[name] = {key: entry[key] for key in IMPORTED_KEYS if entry.get(key)}
             else:
-                one.troubles.append(f"{path}: {name!r} has neither a command nor a url")
-        yield one
+                source.problems.append(f"{path}: {name!r} has neither a command nor a url")
+        yield source
 
 
-def _places(home: Path) -> Iterator[tuple[str, Path]]:
+def _config_paths(home: Path) -> Iterator[tuple[str, Path]]:
     if sys.platform == "darwin":
-        yield "Claude Desktop", home / "Library/Application Support/Claude" / DESKTOP
+        yield "Claude Desktop", home / "Library/Application Support/Claude" / DESKTOP_FILE
     elif roaming := os.environ.get("APPDATA"):
-        yield "Claude Desktop", Path(roaming) / "Claude" / DESKTOP
-    yield "Claude Desktop", home / ".config/Claude" / DESKTOP
+        yield "Claude Desktop", Path(roaming) / "Claude" / DESKTOP_FILE
+    yield "Claude Desktop", home / ".config/Claude" / DESKTOP_FILE
     yield "Claude Code", home / ".claude.json"
     yield "Cursor", home / ".cursor/mcp.json"
     yield "LM Studio", home / ".lmstudio/mcp.json"
     yield "Codex", home / ".codex/config.toml"
 
 
-DESKTOP = "claude_desktop_config.json"
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the servers for all folders, and those for single ones (Claude Code).
 
-
-def _json(path: Path) -> dict[str, Any]:
-    """Servers for all folders, and for single ones (Claude Code)."""
-    data = load(path)
+    Raises ConfigError.
+    """
+    data = load_json(path)
     if not isinstance(data, dict):
         raise ConfigError(f"{path} is no JSON object")
     servers: dict[str, Any] = {}
@@ -75,12 +81,14 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _objects(value: Any) -> list[dict[str, Any]]:
     return (
-        [one for one in value.values() if isinstance(one, dict)] if isinstance(value, dict) else []
+        [item for item in value.values() if isinstance(item, dict)]
+        if isinstance(value, dict)
+        else []
     )
 
 
-def _codex(path: Path) -> dict[str, Any]:
-    """Its TOML, in the words of an mcp.json."""
+def _read_codex(path: Path) -> dict[str, Any]:
+    """Return the servers of Codex's TOML as entries of an mcp.json. Raises ConfigError."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -102,3 +110,34 @@ def _from_codex(entry: dict[str, Any]) -> dict[str, Any]:
     # False must not get lost among what is merely not there.
     disabled = {"disabled": True} if entry.get("enabled") is False else {}
     return {**entry, "env": env, "headers": headers, **disabled}
+
+
+@dataclass
+class ImportPlan:
+    """Other programs' servers, compared with those that the person already has."""
+
+    entries: dict[str, Any] = field(default_factory=dict)
+    """The new ones, as ``mcpServers`` entries by name."""
+    lines: list[str] = field(default_factory=list)
+    """One line a server: its command line, or why it is left out."""
+    problems: list[str] = field(default_factory=list)
+    """Entries and files that could not be read."""
+
+
+def plan_import(home: Path, path: Path) -> ImportPlan:
+    """Compare what other programs configured below ``home`` with the mcp.json at ``path``.
+
+    Raises ConfigError where that file cannot be read.
+    """
+    known = edit.server_names(path)
+    plan = ImportPlan()
+    for source in find_client_servers(home):
+        for name, entry in source.entries.items():
+            if name in known or name in plan.entries:
+                about = f"left out, for you have one of that name ({source.client})"
+            else:
+                plan.entries[name] = entry
+                about = f"{clean_text(edit.describe_entry(entry))}  ({source.client})"
+            plan.lines.append(f"{clean_text(name)}: {about}")
+        plan.problems += source.problems
+    return plan

@@ -1,4 +1,4 @@
-"""The servers that a folder brings along: another's words, so nothing of them runs unasked."""
+"""The servers in a project's own mcp.json: untrusted, so none starts before a person agreed."""
 
 from __future__ import annotations
 
@@ -10,93 +10,106 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tools.config.entry import given, origin
-from tools.config.project_files import FILES
-from tools.config.servers import ConfigError, ServerConfig, read_file
-from tools.policy.approval_store import Memory
-from tools.sanitize import visible
+from tools.config.entry import command_line, env_and_headers
+from tools.config.file import read_file
+from tools.config.project_files import PROJECT_FILES
+from tools.config.servers import ConfigError, ServerConfig
+from tools.policy.approval_store import ApprovalStore
+from tools.sanitize import strip_hidden
 
 UNTRUSTED = "is not started, for nobody has agreed to this folder's servers (--trust-project does)"
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ProjectConfig:
+    """A project's file with servers in it."""
+
     path: Path
     servers: list[ServerConfig]
     digest: str
-    """Of all that the file says of its servers."""
+    """SHA-256 of the servers' entries: what a person agrees to."""
     entries: Mapping[str, Any]
 
-    def commands(self) -> list[str]:
-        """What would run, as it is written there, and what of this machine's it would be given: one
-        line a server, with nothing left out. What is wrong is said: once it is not, it would run."""
+    def command_lines(self) -> list[str]:
+        """Return one line for each enabled server: what would run, as it is written, nothing left
+        out, and which values of this machine it would get.
+
+        A server with a problem is listed too: it would run once the problem is gone.
+        """
         lines = []
-        for one in self.servers:
-            entry = self.entries.get(one.name)
-            if not one.enabled or not isinstance(entry, dict):
+        for server in self.servers:
+            entry = self.entries.get(server.name)
+            if not server.enabled or not isinstance(entry, dict):
                 continue
-            more = "".join(f"  [{key}: {value}]" for key, value in given(entry).items())
+            more = "".join(f"  [{key}: {value}]" for key, value in env_and_headers(entry).items())
             where = f"  (in {entry['cwd']})" if entry.get("cwd") else ""
-            wrong = f"  ({one.problem})" if one.problem else ""
-            line = f"{one.name}: {origin(entry)}{where}{more}{wrong}"
-            lines.append(visible(line).replace("\n", "\\n"))
+            problem = f"  ({server.problem})" if server.problem else ""
+            line = f"{server.name}: {command_line(entry)}{where}{more}{problem}"
+            lines.append(strip_hidden(line).replace("\n", "\\n"))
         return lines
 
     @property
-    def possible(self) -> bool:
-        """Some of it could be started now."""
-        return any(one.enabled and not one.problem for one in self.servers)
+    def startable(self) -> bool:
+        """Whether any of its servers could be started now."""
+        return any(server.enabled and not server.problem for server in self.servers)
 
-    def trusted(self, memory: Memory) -> bool:
-        return memory.trusts(self.digest)
+    def is_trusted(self, store: ApprovalStore) -> bool:
+        """Return whether the person has agreed to the servers as they are now."""
+        return store.trusts_servers(self.digest)
 
 
-def find(root: Path, env: Mapping[str, str] = os.environ) -> Project | None:
-    """The folder's file, where it has one with servers in it; one that is broken says so in the
-    place of a server."""
-    for name in FILES:
+def find_project(root: Path, env: Mapping[str, str] = os.environ) -> ProjectConfig | None:
+    """Read the project file of a folder; None if there is none with servers in it.
+
+    A broken file becomes one server with a ``problem``.
+    """
+    for name in PROJECT_FILES:
         path = root / name
         if not path.is_file():
             continue
         try:
             file = read_file(path, env)
         except ConfigError as error:
-            if name != FILES[0] and "mcpServers" in str(error):
+            if name != PROJECT_FILES[0] and "mcpServers" in str(error):
                 continue  # only the name with the dot is MCP's own; the other may be anything
-            return Project(path, [ServerConfig(name, project=True, problem=str(error))], "", {})
+            broken = ServerConfig(name, from_project=True, problem=str(error))
+            return ProjectConfig(path, [broken], "", {})
         entries = file.entries()
         text = json.dumps(entries, sort_keys=True)
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-        return Project(path, [_brought(one, path) for one in file.servers], digest, entries)
+        servers = [_project_server(server, path) for server in file.servers]
+        return ProjectConfig(path, servers, digest, entries)
     return None
 
 
-def _brought(one: ServerConfig, path: Path) -> ServerConfig:
-    problem = one.problem
-    if "." in one.name:  # it would read like a tool of another server's in a rule
-        problem = f"{path}: server {one.name!r}: a folder's server may have no dot in its name"
-    return replace(one, project=True, problem=problem)
+def _project_server(server: ServerConfig, path: Path) -> ServerConfig:
+    problem = server.problem
+    if "." in server.name:  # it would read like a tool of another server's in a rule
+        problem = f"{path}: server {server.name!r}: a folder's server may have no dot in its name"
+    return replace(server, from_project=True, problem=problem)
 
 
-def admitted(project: Project | None, memory: Memory, *, trust: bool | str) -> list[ServerConfig]:
-    """Its servers; where nobody has agreed to start them, each says so instead of starting.
+def approved_servers(
+    project: ProjectConfig | None, store: ApprovalStore, *, trust: bool | str
+) -> list[ServerConfig]:
+    """Return a project's servers; if nobody has agreed to start them, each with that problem.
 
-    ``trust``: the person has just said so; a text: of the servers with this digest, which need not
-    be those that are there by now.
+    ``trust``: the person has just agreed, and the store remembers it; a text: to the servers with
+    this digest, which need not be those in the file by now. Raises ConfigError.
     """
     if project is None:
         return []
     trust = trust is True or (bool(trust) and trust == project.digest)
-    if trust and not project.trusted(memory):
+    if trust and not project.is_trusted(store):
         try:
-            memory.trust(project.digest)
+            store.trust_servers(project.digest)
         except OSError as error:
-            raise ConfigError(f"{memory.path} cannot be written: {error.strerror}") from error
-    if trust or project.trusted(memory):
+            raise ConfigError(f"{store.path} cannot be written: {error.strerror}") from error
+    if trust or project.is_trusted(store):
         return project.servers
     return [
-        replace(one, problem=f"{UNTRUSTED}: {one.origin} ({project.path})")
-        if one.enabled and not one.problem
-        else one
-        for one in project.servers
+        replace(server, problem=f"{UNTRUSTED}: {server.command_line} ({project.path})")
+        if server.enabled and not server.problem
+        else server
+        for server in project.servers
     ]

@@ -1,0 +1,1 @@
+"""The MCP client: the host, its servers, their connections, and logins."""

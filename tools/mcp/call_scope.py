@@ -1,4 +1,4 @@
-"""One call while it runs: what the server says meanwhile, what it asks, and the time it may take."""
+"""One running call: its progress and output, the server's requests, and its timeout."""
 
 from __future__ import annotations
 
@@ -7,121 +7,145 @@ import contextlib
 from collections.abc import Awaitable, Iterator
 from typing import TypeVar
 
-from tools.builtin.base import conversation
-from tools.mcp.client_requests import Caller, Elicitation, Elicited, Sampled, Sampling
-from tools.results import encodable
+from agent.errors import AgentError
+from tools.builtin.base import conversation_id
+from tools.mcp.client_requests import (
+    CallHandlers,
+    ElicitationRequest,
+    ElicitationResult,
+    SamplingRequest,
+    SamplingResult,
+)
+from tools.results import replace_surrogates
 
 T = TypeVar("T")
 
-FREE_REPORTS, PAUSE = 100, 0.1
-"""Reports of progress that are passed on as they come; after these, at most one in so many seconds."""
-MAX_OUTPUT = 256_000
+FREE_PROGRESS_REPORTS, PROGRESS_INTERVAL_SECONDS = 100, 0.1
+"""The first reports of progress are passed on at once; after them, at most one an interval."""
+MAX_OUTPUT_CHARS = 256_000
 """Characters of partial output that are passed on."""
-MAX_QUESTIONS = 5
-"""To the person, in one call; more are declined unseen."""
+MAX_ELICITATIONS = 5
+"""Questions to the person in one call; more are declined without being shown."""
 
 
-class Running:
-    """``async with running:`` around the request; raises TimeoutError there."""
+class SessionLostError(AgentError):
+    """The server has forgotten the session and has not run the call: it can be made again."""
 
-    def __init__(self, caller: Caller, timeout: float | None) -> None:
-        """``timeout``: seconds, in which time that a person takes to answer is not counted."""
-        self._caller = caller
-        self.conversation = conversation.get()
+
+class CallScope:
+    """Surrounds one request: ``async with scope:`` applies the timeout and raises TimeoutError.
+
+    The time in which a person answers does not count: while at least one request of the server's
+    waits for its answer, the timeout is suspended, and then goes on with what was left of it.
+    """
+
+    def __init__(self, handlers: CallHandlers, timeout: float | None) -> None:
+        """``timeout``: seconds; None: no limit."""
+        self._handlers = handlers
+        self.conversation_id = conversation_id.get()
         self._timeout = asyncio.timeout(timeout)
-        self._waits = 0
-        self._left: float | None = None
-        self._over = False
-        self._asking: set[asyncio.Task[object]] = set()
+        self._suspensions = 0
+        self._remaining: float | None = None
+        self._closed = False
+        self._pending: set[asyncio.Task[object]] = set()
         self._reports = 0
-        self._reported = 0.0
-        self._room = MAX_OUTPUT
-        self._questions = 0
+        self._last_report = 0.0
+        self._output_room = MAX_OUTPUT_CHARS
+        self._elicitations = 0
         self.notes: list[str] = []
-        """What the model should know beside the result."""
+        """Sentences for the model, to be appended to the result."""
 
-    async def __aenter__(self) -> Running:
+    async def __aenter__(self) -> CallScope:
         await self._timeout.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._over = True
-        for task in self._asking:
+        self._closed = True
+        for task in self._pending:
             task.cancel()
         await self._timeout.__aexit__(*error)  # type: ignore[arg-type]
 
-    # --- what it says ---
+    # --- notifications of the server ---
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        if self._caller.on_progress is None:
+        """Pass on a progress notification, unless they come too often."""
+        if self._handlers.on_progress is None:
             return
         now = asyncio.get_running_loop().time()
         self._reports += 1
-        if self._reports <= FREE_REPORTS or now - self._reported >= PAUSE or progress == total:
-            self._reported = now
-            self._caller.on_progress(progress, total, message and encodable(message))
+        if (
+            self._reports <= FREE_PROGRESS_REPORTS
+            or now - self._last_report >= PROGRESS_INTERVAL_SECONDS
+            or progress == total
+        ):
+            self._last_report = now
+            self._handlers.on_progress(progress, total, message and replace_surrogates(message))
 
     def output(self, stream: str, text: str) -> None:
-        if self._caller.on_output is None or self._room <= 0:
+        """Pass on partial output, up to MAX_OUTPUT_CHARS in all."""
+        if self._handlers.on_output is None or self._output_room <= 0:
             return
-        text = text[: self._room]
-        self._room -= len(text)
-        if self._room <= 0:
+        text = text[: self._output_room]
+        self._output_room -= len(text)
+        if self._output_room <= 0:
             text += "\n[more output is not shown]\n"
-        self._caller.on_output(stream, encodable(text))
+        self._handlers.on_output(stream, replace_surrogates(text))
 
-    # --- what it asks ---
+    # --- requests of the server ---
 
-    async def elicit(self, question: Elicitation) -> Elicited:
-        """The person's answer; declined where nobody is there, cancelled where the call ended."""
-        self._questions += 1
-        if self._questions > MAX_QUESTIONS:
-            return Elicited("decline")
-        ask = self._caller.on_elicitation
+    async def elicit(self, request: ElicitationRequest) -> ElicitationResult:
+        """Ask the person; declined if nobody is there, cancelled if the call ends meanwhile."""
+        self._elicitations += 1
+        if self._elicitations > MAX_ELICITATIONS:
+            return ElicitationResult("decline")
+        ask = self._handlers.on_elicitation
         if ask is None:
-            return self._declined(question, "nobody is there to answer it")
-        answer = await self._asked(ask(question)) or Elicited("cancel")
-        if answer.action != "accept":
-            return self._declined(question, "it was not answered", answer)
-        return answer
+            return self._note_declined(
+                request, "nobody is there to answer it", ElicitationResult("decline")
+            )
+        result = await self._wait_for(ask(request)) or ElicitationResult("cancel")
+        if result.action != "accept":
+            return self._note_declined(request, "it was not answered", result)
+        return result
 
-    async def sample(self, wanted: Sampling) -> Sampled | None:
-        """What the model wrote; None where that is refused."""
-        write = self._caller.on_sampling
-        return await self._asked(write(wanted)) if write else None
+    async def sample(self, request: SamplingRequest) -> SamplingResult | None:
+        """Let the model generate a text; None if that is refused."""
+        generate = self._handlers.on_sampling
+        return await self._wait_for(generate(request)) if generate else None
 
-    def _declined(
-        self, question: Elicitation, why: str, answer: Elicited = Elicited("decline")
-    ) -> Elicited:
-        asked = question.message[:500]
-        self.notes.append(f"[The server asked the user: {asked!r}; {why}, so it was declined.]")
-        return answer
+    def _note_declined(
+        self, request: ElicitationRequest, why: str, result: ElicitationResult
+    ) -> ElicitationResult:
+        message = request.message[:500]
+        self.notes.append(f"[The server asked the user: {message!r}; {why}, so it was declined.]")
+        return result
 
-    async def _asked(self, work: Awaitable[T]) -> T | None:
-        """None where the call ends first, or asking fails."""
+    async def _wait_for(self, work: Awaitable[T]) -> T | None:
+        """Await a handler with the timeout suspended; None if the call ends first or it fails."""
         task = asyncio.ensure_future(work)
-        if self._over:
+        if self._closed:
             task.cancel()
-        self._asking.add(task)
+        self._pending.add(task)
         try:
-            with self._clock_stopped():
+            with self._timeout_suspended():
                 await asyncio.wait([task])
             return None if task.cancelled() or task.exception() else task.result()
         finally:
             task.cancel()
-            self._asking.discard(task)
+            self._pending.discard(task)
 
     @contextlib.contextmanager
-    def _clock_stopped(self) -> Iterator[None]:
+    def _timeout_suspended(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        self._waits += 1
-        if self._waits == 1 and not self._over and (when := self._timeout.when()) is not None:
-            self._left = max(when - loop.time(), 0)
+        self._suspensions += 1
+        first = self._suspensions == 1 and not self._closed
+        if first and (when := self._timeout.when()) is not None:
+            self._remaining = max(when - loop.time(), 0)
             self._timeout.reschedule(None)
         try:
             yield
         finally:
-            self._waits -= 1
-            if not self._waits and not self._over and self._left is not None:
-                self._timeout.reschedule(loop.time() + self._left)
-                self._left = None
+            self._suspensions -= 1
+            if not self._suspensions and not self._closed and self._remaining is not None:
+                self._timeout.reschedule(loop.time() + self._remaining)
+                self._remaining = None

@@ -1,4 +1,9 @@
-"""What a server asks of its client, answered through the call that it asks for."""
+"""Translates a server's requests between the MCP SDK's types and ours.
+
+A request passes three layers: ``ClientCallbacks`` (one for a connection) finds out which call it
+belongs to and translates it, that call's ``CallScope`` bounds it and stops the call's clock, and
+the caller's ``CallHandlers`` ask the person or the model.
+"""
 
 from __future__ import annotations
 
@@ -9,54 +14,62 @@ from typing import Any
 import mcp.types as T
 from pydantic import FileUrl
 
-from tools.mcp.call_scope import Running
-from tools.mcp.client_requests import Elicitation, Sampling
-from tools.sanitize import clean, clean_schema
+from tools.mcp.call_scope import CallScope
+from tools.mcp.client_requests import ElicitationRequest, SamplingRequest
+from tools.sanitize import clean_schema, clean_text
 
 
-class Answers:
-    """The callbacks of one connection."""
+class ClientCallbacks:
+    """The callbacks of one connection, as ``mcp.Client`` takes them."""
 
     def __init__(
-        self, server: str, roots: Sequence[Path], asked_by: Callable[[], Running | None]
+        self, server: str, roots: Sequence[Path], find_scope: Callable[[], CallScope | None]
     ) -> None:
-        """``asked_by``: the call under way that a request belongs to; without one all is declined."""
-        self._server, self._roots, self._asked_by = server, roots, asked_by
+        """``find_scope`` returns the running call that the current request belongs to; without
+        one, requests are declined."""
+        self._server, self._roots, self._find_scope = server, roots, find_scope
 
     async def elicit(
         self, context: Any, params: T.ElicitRequestParams
     ) -> T.ElicitResult | T.ErrorData:
-        if (running := self._asked_by()) is None:
+        """Answer ``elicitation/create``."""
+        if (scope := self._find_scope()) is None:
             return T.ElicitResult(action="decline")
         schema = url = None
         if isinstance(params, T.ElicitRequestURLParams):
             url = params.url
         else:
             schema = clean_schema(params.requested_schema)
-        answer = await running.elicit(Elicitation(self._server, clean(params.message), schema, url))
-        return T.ElicitResult(action=answer.action, content=answer.content)
+        request = ElicitationRequest(self._server, clean_text(params.message), schema, url)
+        result = await scope.elicit(request)
+        return T.ElicitResult(action=result.action, content=result.content)
 
     async def sample(
         self, context: Any, params: T.CreateMessageRequestParams
     ) -> T.CreateMessageResult | T.ErrorData:
+        """Answer ``sampling/createMessage``."""
         messages = tuple(
-            (message.role, "\n".join(getattr(one, "text", "") for one in message.content_as_list))
+            (
+                message.role,
+                "\n".join(getattr(block, "text", "") for block in message.content_as_list),
+            )
             for message in params.messages
         )
-        wanted = Sampling(
+        request = SamplingRequest(
             self._server, messages, params.max_tokens, params.system_prompt, params.temperature
         )
-        running = self._asked_by()
-        wrote = await running.sample(wanted) if running else None
-        if wrote is None:
+        scope = self._find_scope()
+        result = await scope.sample(request) if scope else None
+        if result is None:
             return T.ErrorData(code=T.INVALID_REQUEST, message="The user refused this request.")
         return T.CreateMessageResult(
             role="assistant",
-            content=T.TextContent(text=wrote.text),
-            model=wrote.model,
-            stop_reason="maxTokens" if wrote.cut else "endTurn",
+            content=T.TextContent(text=result.text),
+            model=result.model,
+            stop_reason="maxTokens" if result.truncated else "endTurn",
         )
 
     async def list_roots(self, context: Any) -> T.ListRootsResult:
+        """Answer ``roots/list``."""
         roots = [T.Root(uri=FileUrl(root.as_uri()), name=root.name) for root in self._roots]
         return T.ListRootsResult(roots=roots)

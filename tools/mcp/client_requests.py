@@ -1,4 +1,4 @@
-"""What a server may ask back while one of its tools runs, and what it is answered."""
+"""The requests that an MCP server may make while one of its tools runs, and their results."""
 
 from __future__ import annotations
 
@@ -10,51 +10,55 @@ from tools.types import OnOutput, OnProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Elicitation:
-    """A question to the person: a form to fill in, or a page to visit."""
+class ElicitationRequest:
+    """A question to the person: a form to fill in, or a page to visit (``elicitation/create``)."""
 
     server: str
     message: str
     schema: dict[str, Any] | None = None
-    """JSON Schema of the form's flat object; None where it is a page."""
+    """JSON Schema of the form's flat object; None where the question is a page to visit."""
     url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Elicited:
+class ElicitationResult:
+    """The person's answer to an elicitation."""
+
     action: Literal["accept", "decline", "cancel"]
     content: dict[str, Any] | None = None
-    """What was filled in."""
+    """The values of the form."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """A server wants this process's model to write something."""
+class SamplingRequest:
+    """A server's request for a text from this program's model (``sampling/createMessage``)."""
 
     server: str
     messages: tuple[tuple[Literal["user", "assistant"], str], ...]
     max_tokens: int
-    system: str | None = None
+    system_prompt: str | None = None
     temperature: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SamplingResult:
+    """The text that the model generated for a server."""
+
     text: str
     model: str
-    cut: bool = False
-    """It would have gone on."""
+    truncated: bool = False
+    """Whether it ended at ``max_tokens``."""
 
 
-OnElicitation = Callable[[Elicitation], Awaitable[Elicited]]
-"""Asks whoever is there."""
-OnSampling = Callable[[Sampling], Awaitable[Sampled | None]]
-"""None: refused."""
+OnElicitation = Callable[[ElicitationRequest], Awaitable[ElicitationResult]]
+"""Asks the person who made the call."""
+OnSampling = Callable[[SamplingRequest], Awaitable[SamplingResult | None]]
+"""Generates the text; returns None to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Who made a call: told of its progress, asked what the server asks. What is None is not."""
+class CallHandlers:
+    """The caller's callbacks for what a server sends during a call; None where it has none."""
 
     on_progress: OnProgress | None = None
     on_output: OnOutput | None = None

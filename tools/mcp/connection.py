@@ -1,5 +1,22 @@
-"""One MCP server while it is connected. Imports the SDK, which takes most of a second: the host
-imports this module in a thread."""
+"""One MCP server while it is connected.
+
+Imports the MCP SDK, which takes most of a second, so ``McpServer`` imports this module in a thread.
+
+Two tasks meet here. The server's supervisor task is inside ``run`` from the start of the server to
+its end, because the SDK's cancel scopes must be entered and left in one task. Turns call ``call``
+and ``fetch`` from tasks of their own::
+
+    supervisor  run(): connect ─▶ list tools ─▶ on_ready() ─▶ wait for the end ─▶ return why
+                                                   ▲ _relist(): when the lists have changed
+    a turn      call() ─▶ _request(): CallScope ─▶ SDK ─▶ ToolResult
+                              ▲ _scope_of_request(): requests and log messages of the server
+
+**Which call does a server's request belong to?** From version LISTEN_VERSION of the protocol on, the
+SDK answers a request of the server's inside the call that it belongs to, so ``_current_scope`` says
+which one that is. With older versions a server sends ``elicitation/create`` at any time and names
+no call: then the newest one is taken, if all running calls belong to one conversation. If they do
+not, the request is declined: a guess could show one conversation's question in another.
+"""
 
 from __future__ import annotations
 
@@ -18,174 +35,191 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import UrlElicitationRequiredError
 from pydantic import ValidationError
 
-from tools.builtin.base import emit, serve
+from tools.builtin.base import as_mcp_server, output_listener
 from tools.config.servers import ServerConfig
 from tools.mcp import listing
-from tools.mcp.call_scope import Running
-from tools.mcp.client_callbacks import Answers
-from tools.mcp.client_requests import Caller
-from tools.mcp.context import Around
-from tools.mcp.diagnostics import explain, reason
-from tools.mcp.http import Remote
+from tools.mcp.call_scope import CallScope, SessionLostError
+from tools.mcp.client_callbacks import ClientCallbacks
+from tools.mcp.client_requests import CallHandlers
+from tools.mcp.context import HostContext
+from tools.mcp.diagnostics import describe_error, describe_exit, innermost
+from tools.mcp.http import HttpTransport
 from tools.mcp.oauth import stored_auth
-from tools.mcp.stdio import Child
-from tools.results import failure
+from tools.mcp.stdio import StdioTransport
+from tools.results import protocol_failure
 from tools.types import Tool, ToolResult
-from tools.version import version
+from tools.version import program_version
 
-RELIST_PAUSE = 0.5
-"""Seconds between two readings of lists that a server keeps changing."""
-MODERN = "2026-07-28"
-"""From this version on, changes are heard of by listening only."""
+RELIST_PAUSE_SECONDS = 0.5
+"""Pause between two readings of lists that a server keeps changing."""
+LISTEN_VERSION = "2026-07-28"
+"""From this version of MCP on, changes of lists are sent to subscribers only."""
 
 V = TypeVar("V")
-Way = Literal["", "legacy", "sse"]
-"""legacy: initialize at once, for a server that the probe of newer versions upsets."""
-_running: ContextVar[Running | None] = ContextVar("running", default=None)
-
-
-class SessionLost(Exception):
-    """The server has forgotten us, and has not run the call."""
+ConnectMode = Literal["", "legacy", "sse"]
+"""legacy: initialize at once, for a server that the SDK's probe of newer versions upsets."""
+_current_scope: ContextVar[CallScope | None] = ContextVar("current_scope", default=None)
 
 
 class Connection:
-    """From the start of a server to its end; a restart is a new one."""
+    """One connection, from the start of a server to its end; a restart makes a new one."""
 
-    Lost = SessionLost
-
-    def __init__(self, config: ServerConfig, around: Around, way: Way = "") -> None:
+    def __init__(self, config: ServerConfig, context: HostContext, mode: ConnectMode = "") -> None:
         self.config = config
         self.protocol = ""
-        self._around, self._results, self._way = around, around.results, way
+        self._context, self._results, self._mode = context, context.results, mode
         self._client: Client | None = None
-        self._scope: anyio.CancelScope | None = None
+        self._cancel_scope: anyio.CancelScope | None = None
         self._stopped = False
-        self._child = Child(config) if config.command else None
-        self._remote: Remote | None = None
-        self._lost = asyncio.Event()
-        self._changed = asyncio.Event()
-        self._running: list[Running] = []
-        self._own: frozenset[str] = frozenset()
-        """Tools that stand for something else of the server's: its resources."""
+        self._process = StdioTransport(config) if config.command else None
+        self._http: HttpTransport | None = None
+        self._session_lost = asyncio.Event()
+        self._lists_changed = asyncio.Event()
+        self._scopes: list[CallScope] = []
+        """The running calls, the newest at the end."""
+        self._resource_tools: frozenset[str] = frozenset()
+        """Names of the tools that we add for the server's resources."""
 
-    async def run(self, ready: Callable[[list[Tool]], None]) -> str:
-        """Connect, call ``ready`` with the tools (again when they change), stay until the server
-        ends or ``stop``.
+    async def run(self, on_ready: Callable[[list[Tool]], None]) -> str:
+        """Connect, call ``on_ready`` with the tools (again when they change), and stay until the
+        server ends or ``stop`` is called.
 
-        Answers with a sentence that says why it ended. Everything is entered and left in this one
-        task: the SDK's cancel scopes allow nothing else. Calls come from other tasks.
+        Returns the predicate of a sentence that says why it ended.
         """
         timeout = self.config.startup_timeout_sec
-        watching: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         try:
-            with anyio.CancelScope(deadline=anyio.current_time() + timeout) as self._scope:
+            deadline = anyio.current_time() + timeout
+            with anyio.CancelScope(deadline=deadline) as self._cancel_scope:
                 if self._stopped:
                     return "was stopped"
-                async with await self._connected() as client:
-                    tools = await self._list(client)
-                    self._scope.deadline = math.inf
+                async with await self._make_client() as client:
+                    tools = await self._list_tools(client)
+                    self._cancel_scope.deadline = math.inf
                     self._client, self.protocol = client, client.protocol_version
-                    ready(tools)
-                    watching += self._watch(client, ready)
-                    await (self._child.ended if self._child else self._lost).wait()
+                    on_ready(tools)
+                    tasks += self._watch_lists(client, on_ready)
+                    await self._ended.wait()
             if self._stopped:
                 return "was stopped"
-            if self._client is None and self._scope.cancelled_caught:
-                return self._explain(f"did not answer within {timeout:g} s of its start")
-            return self._explain("ended")
+            if self._client is None and self._cancel_scope.cancelled_caught:
+                return self._describe_exit(f"did not answer within {timeout:g} s of its start")
+            return self._describe_exit("ended")
         except Exception as error:
-            return self._explain(reason(error, self.config, self._refusal))
+            reason = describe_error(error, self.config, self._error_status)
+            return self._describe_exit(self._cutoff_sentence(error) or reason)
         finally:
             self._client = None
-            for task in watching:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*watching, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def _ended(self) -> asyncio.Event:
+        return self._process.ended if self._process else self._session_lost
 
     @property
     def alive(self) -> bool:
-        ended = self._child.ended if self._child else self._lost
-        return self._client is not None and not ended.is_set()
+        """Whether it is connected and the server has not ended."""
+        return self._client is not None and not self._ended.is_set()
+
+    @property
+    def cutoff_reason(self) -> str | None:
+        """Why what the server sent was cut off, if it was."""
+        transport = self._process or self._http
+        return transport.cutoff_reason if transport else None
 
     @property
     def transport(self) -> str:
-        """Of a server over HTTP: ``http`` or ``sse``."""
-        return self._remote.transport if self._remote else ""
+        """``http`` or ``sse`` if the server is reached by a URL, else empty."""
+        return self._http.kind if self._http else ""
 
     @property
     def stderr(self) -> str:
-        return self._child.stderr() if self._child else ""
+        """The end of the stderr of a child process."""
+        return self._process.stderr() if self._process else ""
 
     def stop(self) -> None:
         """Make ``run`` return, also while it is still connecting."""
         self._stopped = True
-        if self._scope is not None:
-            self._scope.cancel()
+        if self._cancel_scope is not None:
+            self._cancel_scope.cancel()
 
     # --- calls ---
 
-    async def call(self, name: str, arguments: dict[str, Any], caller: Caller) -> ToolResult:
-        """Run a tool. Raises SessionLost; else only being cancelled is an exception."""
-        if name == listing.LIST_RESOURCES and name in self._own:
-            return await self._request(caller, self._listed)
-        if name == listing.READ_RESOURCE and name in self._own:
+    async def call(
+        self, name: str, arguments: dict[str, Any], handlers: CallHandlers
+    ) -> ToolResult:
+        """Run a tool. Raises SessionLostError and CancelledError; all else becomes a result."""
+        if name == listing.LIST_RESOURCES and name in self._resource_tools:
+            return await self._request(handlers, self._list_resources)
+        if name == listing.READ_RESOURCE and name in self._resource_tools:
             uri = str(arguments.get("uri", ""))
-            return await self._request(caller, lambda _: self._read(uri), name)
-        return await self._request(caller, lambda run: self._call(name, arguments, run), name)
+            return await self._request(handlers, lambda _: self._read_resource(uri), name)
+        return await self._request(
+            handlers, lambda scope: self._call_tool(name, arguments, scope), name
+        )
 
     async def fetch(self, work: Callable[[Client], Awaitable[V]]) -> V:
-        """Ask the server for something that is no call; raises ValueError with a sentence."""
-        found: list[V] = []
+        """Make a request that is no tool call; raises ValueError with a sentence."""
+        values: list[V] = []
 
-        async def fetched(running: Running) -> ToolResult:
-            found.append(await work(self._ready_client()))
+        async def request(scope: CallScope) -> ToolResult:
+            values.append(await work(self._connected_client()))
             return ToolResult("")
 
         try:
-            result = await self._request(Caller(), fetched)
-        except SessionLost:
+            result = await self._request(CallHandlers(), request)
+        except SessionLostError:
             result = self._failure("lost the session", T.CONNECTION_CLOSED)
-        if not found:
+        if not values:
             raise ValueError(result.text)
-        return found[0]
+        return values[0]
 
-    def _ready_client(self) -> Client:
+    def _connected_client(self) -> Client:
         if self._client is None:
             raise MCPError(T.CONNECTION_CLOSED, "not connected")
         return self._client
 
     async def _request(
-        self, caller: Caller, work: Callable[[Running], Awaitable[ToolResult]], name: str = ""
+        self,
+        handlers: CallHandlers,
+        work: Callable[[CallScope], Awaitable[ToolResult]],
+        name: str = "",
     ) -> ToolResult:
+        """Run one request within a CallScope and turn exceptions into results."""
         config = self.config
-        # A hand bounds its own time, more gently than by being cancelled.
-        timeout = None if config.hand else config.timeout(name)
-        running = Running(caller, timeout)
-        output, current = emit.set(running.output), _running.set(running)
-        self._running.append(running)
+        # A built-in server bounds its own time, more gently than by being cancelled.
+        timeout = None if config.builtin else config.timeout(name)
+        scope = CallScope(handlers, timeout)
+        listener_token, scope_token = output_listener.set(scope.output), _current_scope.set(scope)
+        self._scopes.append(scope)
         try:
-            async with running:
-                result = await work(running)
-            return self._results.noted(result, running.notes)
+            async with scope:
+                result = await work(scope)
+            return self._results.with_notes(result, scope.notes)
         except TimeoutError:
             return self._failure(f"did not answer within {timeout:g} s", T.REQUEST_TIMEOUT)
         except MCPError as error:
-            return await self._refused(name, error)
+            return await self._error_result(name, error)
         except ValidationError:
             return self._failure("gave a result that is not valid MCP", T.INTERNAL_ERROR)
         except RuntimeError as error:
             return self._failure(f"gave a wrong result: {str(error)[:2000]}", T.INTERNAL_ERROR)
-        except SessionLost:
+        except SessionLostError:
             raise
         except Exception as error:
             return self._failure(f"could not be called: {error}", T.INTERNAL_ERROR)
         finally:
-            emit.reset(output)
-            _running.reset(current)
-            self._running.remove(running)
+            output_listener.reset(listener_token)
+            _current_scope.reset(scope_token)
+            self._scopes.remove(scope)
 
-    async def _call(self, name: str, arguments: dict[str, Any], running: Running) -> ToolResult:
-        result = await self._ready_client().call_tool(
-            name, arguments, progress_callback=running.progress
+    async def _call_tool(
+        self, name: str, arguments: dict[str, Any], scope: CallScope
+    ) -> ToolResult:
+        result = await self._connected_client().call_tool(
+            name, arguments, progress_callback=scope.progress
         )
         content = [
             block.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -193,142 +227,155 @@ class Connection:
         ]
         # Megabytes to join and write; not on the event loop.
         return await asyncio.to_thread(
-            self._results.of, content, result.structured_content, failed=bool(result.is_error)
+            self._results.build, content, result.structured_content, failed=bool(result.is_error)
         )
 
-    async def _listed(self, running: Running) -> ToolResult:
-        text = listing.listing(await listing.list_resources(self._ready_client()))
-        return await asyncio.to_thread(self._results.of, [{"type": "text", "text": text}])
+    async def _list_resources(self, scope: CallScope) -> ToolResult:
+        resources = await listing.list_resources(self._connected_client())
+        text = listing.format_resources(resources)
+        return await asyncio.to_thread(self._results.build, [{"type": "text", "text": text}])
 
-    async def _read(self, uri: str) -> ToolResult:
-        blocks = await listing.read_resource(self._ready_client(), uri)
-        return await asyncio.to_thread(self._results.of, blocks)
+    async def _read_resource(self, uri: str) -> ToolResult:
+        blocks = await listing.read_resource(self._connected_client(), uri)
+        return await asyncio.to_thread(self._results.build, blocks)
 
-    async def _refused(self, name: str, error: MCPError) -> ToolResult:
+    async def _error_result(self, name: str, error: MCPError) -> ToolResult:
+        """Turn a JSON-RPC error into a result; raises SessionLostError."""
+        if reason := self._cutoff_sentence(error):
+            return self._failure(reason, error.code)
         match error.code:
             case T.REQUEST_TIMEOUT:
-                what = "did not answer in time"
+                reason = "did not answer in time"
             case T.CONNECTION_CLOSED:
-                if self._child:
+                if self._process:
                     # How it ended is known a moment later.
                     with anyio.move_on_after(1):
-                        await self._child.gone()
-                self._lost.set()
-                what = self._explain("ended before it answered")
-            case T.INVALID_REQUEST if self._refusal == 404:
-                self._lost.set()
-                raise SessionLost
+                        await self._process.wait_exited()
+                self._session_lost.set()
+                reason = self._describe_exit("ended before it answered")
+            case T.INVALID_REQUEST if self._error_status == 404:
+                self._session_lost.set()
+                raise SessionLostError
             case T.METHOD_NOT_FOUND | T.INVALID_PARAMS:
-                what = f"refused the call of {name}: {error.message}"
+                reason = f"refused the call of {name}: {error.message}"
             case T.URL_ELICITATION_REQUIRED:
                 pages = UrlElicitationRequiredError.from_error(error.error).elicitations
                 where = "; ".join(f"{page.message} {page.url}" for page in pages)
-                what = f"wants the user to visit a page first: {where}"
+                reason = f"wants the user to visit a page first: {where}"
             case _:
-                what = f"answered with an error: {error.message}"
-                if self._refusal in (401, 403):
-                    what = reason(error, self.config, self._refusal)
-        return self._failure(what, error.code)
+                reason = f"answered with an error: {error.message}"
+                if self._error_status in (401, 403):
+                    reason = describe_error(error, self.config, self._error_status)
+        return self._failure(reason, error.code)
 
-    def _failure(self, what: str, code: int) -> ToolResult:
-        return failure(f"the server {self.config.name} {what}", code)
+    def _failure(self, reason: str, code: int) -> ToolResult:
+        return protocol_failure(f"the server {self.config.name} {reason}", code)
 
     @property
-    def _refusal(self) -> int | None:
-        return self._remote.refusal if self._remote else None
+    def _error_status(self) -> int | None:
+        return self._http.error_status if self._http else None
 
-    def _explain(self, what: str) -> str:
-        return explain(what, self._child) if self._child else what
+    def _cutoff_sentence(self, error: BaseException) -> str | None:
+        """Return what is wrong, if the error is about an HTTP response that was cut off."""
+        reason = self._http.cutoff_reason if self._http else None
+        return f"was cut off: {reason}" if reason and reason in str(innermost(error)) else None
+
+    def _describe_exit(self, reason: str) -> str:
+        return describe_exit(reason, self._process) if self._process else reason
 
     # --- the connection ---
 
-    async def _connected(self) -> Client:
+    async def _make_client(self) -> Client:
+        """Make the SDK's client on the transport of the settings; entering it connects."""
         target: Any
-        if self.config.hand:
-            target = serve(self.config.hand)
-        elif self._child:
-            target = self._child.connect()
+        if self.config.builtin:
+            target = as_mcp_server(self.config.builtin)
+        elif self._process:
+            target = self._process.connect()
         else:
-            guest = self.config.guest
-            auth = None if guest else await stored_auth(self.config, self._around.tokens)
-            sse = "sse" in (self._way, self.config.transport)
-            self._remote = Remote(self.config, "sse" if sse else "http", auth)
-            target = self._remote.connect()
-        answers = Answers(self.config.name, self._around.roots, self._asked_by)
+            auth = None
+            if not self.config.client_network:
+                auth = await stored_auth(self.config, self._context.credentials)
+            sse = "sse" in (self._mode, self.config.transport)
+            self._http = HttpTransport(self.config, "sse" if sse else "http", auth)
+            target = self._http.connect()
+        callbacks = ClientCallbacks(self.config.name, self._context.roots, self._scope_of_request)
         return Client(
             target,
-            mode="legacy" if self._way == "legacy" else "auto",
+            mode="legacy" if self._mode == "legacy" else "auto",
             cache=None,  # what has changed is read again when the server says so
-            logging_callback=self._logged,
+            logging_callback=self._on_log,
             log_level="info",
-            message_handler=self._heard,
-            elicitation_callback=answers.elicit,
-            sampling_callback=answers.sample,
-            list_roots_callback=answers.list_roots,
-            client_info=T.Implementation(name="agent", version=version()),
+            message_handler=self._on_message,
+            elicitation_callback=callbacks.elicit,
+            sampling_callback=callbacks.sample,
+            list_roots_callback=callbacks.list_roots,
+            client_info=T.Implementation(name="agent", version=program_version()),
         )
 
-    async def _list(self, client: Client) -> list[Tool]:
-        tools, self._own = await listing.list_tools(client, self.config.name)
+    async def _list_tools(self, client: Client) -> list[Tool]:
+        tools, self._resource_tools = await listing.list_tools(client, self.config.name)
         return [replace(tool, constrained=self.config.constrain) for tool in tools]
 
-    def _watch(
-        self, client: Client, ready: Callable[[list[Tool]], None]
+    def _watch_lists(
+        self, client: Client, on_ready: Callable[[list[Tool]], None]
     ) -> list[asyncio.Task[None]]:
-        """Tasks that hear of changes and read the lists again."""
-        if self.config.hand:
+        """Start the tasks that hear of changes and read the lists again."""
+        if self.config.builtin:
             return []
-        tasks = [self._relist(client, ready)]
+        tasks = [self._relist(client, on_ready)]
         offers = client.server_capabilities
-        changing = (offers.tools, offers.prompts, offers.resources)
-        if client.protocol_version >= MODERN and any(one and one.list_changed for one in changing):
+        lists = (offers.tools, offers.prompts, offers.resources)
+        if client.protocol_version >= LISTEN_VERSION and any(
+            capability and capability.list_changed for capability in lists
+        ):
             tasks.append(self._listen(client))
         return [asyncio.create_task(task) for task in tasks]
 
-    async def _relist(self, client: Client, ready: Callable[[list[Tool]], None]) -> None:
+    async def _relist(self, client: Client, on_ready: Callable[[list[Tool]], None]) -> None:
         while True:
-            await self._changed.wait()
-            self._changed.clear()
+            await self._lists_changed.wait()
+            self._lists_changed.clear()
             with contextlib.suppress(MCPError, ValueError):
-                ready(await self._list(client))
-            await asyncio.sleep(RELIST_PAUSE)
+                on_ready(await self._list_tools(client))
+            await asyncio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _listen(self, client: Client) -> None:
+        """Subscribe to changes of the lists, and again when the subscription is lost."""
         while True:
             try:
                 async with client.listen(
                     tools_list_changed=True,
                     prompts_list_changed=True,
                     resources_list_changed=True,
-                ) as on:
-                    async for _ in on:
-                        self._changed.set()
+                ) as notifications:
+                    async for _ in notifications:
+                        self._lists_changed.set()
             except SubscriptionLost:
-                self._changed.set()  # what was missed meanwhile
+                self._lists_changed.set()  # what was missed meanwhile
             except (MCPError, RuntimeError, TimeoutError):
                 return  # it does not have it
-            await asyncio.sleep(RELIST_PAUSE)
+            await asyncio.sleep(RELIST_PAUSE_SECONDS)
 
-    def _asked_by(self) -> Running | None:
-        """The call that a request of the server's belongs to: older versions do not say."""
-        if (running := _running.get()) in self._running:
-            return running
-        # A guess must not show one conversation's question in another.
-        if len({running.conversation for running in self._running}) != 1:
+    def _scope_of_request(self) -> CallScope | None:
+        """Return the call that the server's current request belongs to (see the module's text)."""
+        if (scope := _current_scope.get()) in self._scopes:
+            return scope
+        if len({scope.conversation_id for scope in self._scopes}) != 1:
             return None
-        return self._running[-1]
+        return self._scopes[-1]
 
-    async def _heard(self, message: Any) -> None:
+    async def _on_message(self, message: Any) -> None:
         match message:
             case (
                 T.ToolListChangedNotification()
                 | T.PromptListChangedNotification()
                 | T.ResourceListChangedNotification()
             ):
-                self._changed.set()
+                self._lists_changed.set()
 
-    async def _logged(self, params: T.LoggingMessageNotificationParams) -> None:
+    async def _on_log(self, params: T.LoggingMessageNotificationParams) -> None:
         # A log message names no request; with several calls under way, all of them show it.
         text = params.data if isinstance(params.data, str) else str(params.data)
-        for running in list(self._running):
-            running.output("log", f"{text}\n")
+        for scope in list(self._scopes):
+            scope.output("log", f"{text}\n")

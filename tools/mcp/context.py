@@ -1,4 +1,4 @@
-"""What all connections of a host share."""
+"""What all connections of one host share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.mcp.credentials import Tokens
-from tools.results import Results
+from tools.mcp.credentials import CredentialStore
+from tools.results import ResultBuilder
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    results: Results
+class HostContext:
+    """Collaborators that a host hands to each of its servers."""
+
+    results: ResultBuilder
     roots: tuple[Path, ...]
-    """Folders that servers are told they may work in."""
-    tokens: Tokens
-    """Earlier logins."""
+    """Folders that servers are told they may work in (MCP ``roots/list``)."""
+    credentials: CredentialStore
     listeners: list[Callable[[str], None]] = field(default_factory=list)
-    """Told of a server that is ready, or ready again, or offers something else."""
+    """Called with the name of a server that becomes ready or changes what it offers."""

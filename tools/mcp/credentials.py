@@ -1,4 +1,4 @@
-"""Where logins are kept: the system's keyring where one works, else a file of ours (0600)."""
+"""Stores logins to MCP servers: in the system's keyring if one works, else in a file (mode 0600)."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ from tools import private_files
 
 log = logging.getLogger(__name__)
 
-SERVICE = "agent-local mcp"
-"""What the keyring calls them."""
+KEYRING_SERVICE = "agent-local mcp"
 
 
-class Tokens:
-    """One JSON object for each server's URL. May block: not for the event loop."""
+class CredentialStore:
+    """Stores one JSON object for each server's URL. All methods may block."""
 
     def __init__(self, path: Path | None) -> None:
-        """``path``: the file where there is no keyring; None keeps nothing."""
+        """``path``: the file that is used without a keyring; None stores nothing at all."""
         self._path = path
 
     @cached_property
     def _keyring(self) -> Any:
-        """The ``keyring`` package, if it is there and has found a place to keep things in."""
+        """The ``keyring`` package if it is installed and has a backend, else None."""
         if self._path is None:
             return None
         try:
+            # An optional dependency.
             keyring = importlib.import_module("keyring")
             return keyring if keyring.get_keyring().priority > 0 else None
         except Exception:
             return None
 
     def load(self, url: str) -> dict[str, Any]:
-        """Empty where there is none."""
+        """Return the credentials for a URL; empty if there are none."""
         text = None
         if self._keyring is not None:
             with contextlib.suppress(Exception):
-                text = self._keyring.get_password(SERVICE, url)
+                text = self._keyring.get_password(KEYRING_SERVICE, url)
         try:
-            found = json.loads(text) if text else self._file().get(url)
+            credentials = json.loads(text) if text else self._read_file().get(url)
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return credentials if isinstance(credentials, dict) else {}
 
-    def save(self, url: str, kept: dict[str, Any]) -> None:
-        """An empty one forgets it; raises OSError."""
-        if self._keyring is not None and self._put(url, kept):
-            kept = {}  # and no older one stays behind in the file
-        data = self._file()
-        if data.pop(url, None) is None and not kept:
+    def save(self, url: str, credentials: dict[str, Any]) -> None:
+        """Store the credentials for a URL; empty ones delete them. Raises OSError."""
+        if self._keyring is not None and self._save_in_keyring(url, credentials):
+            credentials = {}  # and no older one stays behind in the file
+        data = self._read_file()
+        if data.pop(url, None) is None and not credentials:
             return
-        if kept:
-            data[url] = kept
+        if credentials:
+            data[url] = credentials
         if self._path is not None:
-            private_files.write(self._path, json.dumps(data, indent=1))
+            private_files.write_text(self._path, json.dumps(data, indent=1))
 
-    def _put(self, url: str, kept: dict[str, Any]) -> bool:
+    def _save_in_keyring(self, url: str, credentials: dict[str, Any]) -> bool:
         try:
-            if kept:
-                self._keyring.set_password(SERVICE, url, json.dumps(kept))
-            elif self._keyring.get_password(SERVICE, url) is not None:
-                self._keyring.delete_password(SERVICE, url)
-        except Exception as error:  # each system has its own ways to refuse
+            if credentials:
+                self._keyring.set_password(KEYRING_SERVICE, url, json.dumps(credentials))
+            elif self._keyring.get_password(KEYRING_SERVICE, url) is not None:
+                self._keyring.delete_password(KEYRING_SERVICE, url)
+        except Exception as error:  # each backend raises exceptions of its own
             log.warning("the keyring does not work: %s", error)
             return False
         return True
 
-    def _file(self) -> dict[str, Any]:
+    def _read_file(self) -> dict[str, Any]:
         try:
             data = json.loads(self._path.read_text(encoding="utf-8")) if self._path else {}
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Why a server cannot be used, in the words of whoever has to mend it."""
+"""Explains why a server cannot be used, in words for the person who has to fix it."""
 
 from __future__ import annotations
 
@@ -10,51 +10,60 @@ from pydantic import ValidationError
 
 from tools import private_files
 from tools.config.servers import ServerConfig
-from tools.mcp.stdio import Child
+from tools.mcp.stdio import StdioTransport
 
-SHOWN = 1500
-"""Characters of stderr that go with the sentence."""
+STDERR_EXCERPT_CHARS = 1500
+"""Characters of the end of stderr that are quoted."""
 
 
-def explain(what: str, child: Child) -> str:
-    """With what the child said last, and what may be done about it."""
-    if child.complaint:
-        what = f"was cut off: {child.complaint}"
-    elif (code := child.returncode) is not None and what.startswith("ended"):
-        how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-        what = how + what.removeprefix("ended")
-    stderr = child.stderr()
+def describe_exit(reason: str, process: StdioTransport) -> str:
+    """Complete the reason why a child process cannot be used: its exit code and its stderr."""
+    if process.cutoff_reason:
+        reason = f"was cut off: {process.cutoff_reason}"
+    elif (code := process.returncode) is not None and reason.startswith("ended"):
+        ending = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+        reason = ending + reason.removeprefix("ended")
+    stderr = process.stderr()
     if "ImportError" in stderr and "mcp" in stderr:
-        what += " (an older server; try: uvx --with 'mcp<2' ...)"
-    return f"{what}; its last words: {stderr[-SHOWN:]}" if stderr else what
+        reason += " (an older server; try: uvx --with 'mcp<2' ...)"
+    return f"{reason}; its last words: {stderr[-STDERR_EXCERPT_CHARS:]}" if stderr else reason
 
 
-def reason(error: BaseException, config: ServerConfig, refusal: int | None) -> str:
-    """``refusal``: the last HTTP status that was an error."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if refusal in (401, 403) or isinstance(error, OAuthFlowError):
+def describe_error(error: BaseException, config: ServerConfig, http_status: int | None) -> str:
+    """Turn an exception of connecting into the predicate of a sentence about the server.
+
+    ``http_status``: the last HTTP status that was an error.
+    """
+    error = innermost(error)
+    if http_status in (401, 403) or isinstance(error, OAuthFlowError):
         if any(name.lower() == "authorization" for name in config.headers):
-            return f"does not take the Authorization that its settings give it (HTTP {refusal})"
-        return f"wants a login (HTTP {refusal or 401}): agent mcp login {config.name}"
+            return f"does not take the Authorization that its settings give it (HTTP {http_status})"
+        return f"wants a login (HTTP {http_status or 401}): agent mcp login {config.name}"
     match error:
         case FileNotFoundError() if config.cwd and error.filename == config.cwd:
             return f"cannot be started: no such folder: {config.cwd}"
         case FileNotFoundError():
             return f"cannot be started: no such command: {config.command}"
         case httpx2.HTTPError() | OSError() if config.url:
-            status = f"HTTP {refusal}" if refusal else str(error) or type(error).__name__
-            return f"cannot be reached at {private_files.address(config.url)}: {status}"
+            status = f"HTTP {http_status}" if http_status else str(error) or type(error).__name__
+            return f"cannot be reached at {private_files.redact_url(config.url)}: {status}"
         case OSError():
             return f"cannot be started: {config.command}: {error.strerror or error}"
         case MCPError(code=T.CONNECTION_CLOSED):
             return "ended"
-        case MCPError() if refusal:
-            url = private_files.address(config.url or "")
-            return f"answered its start with HTTP {refusal} at {url}"
+        case MCPError() if http_status:
+            url = private_files.redact_url(config.url or "")
+            return f"answered its start with HTTP {http_status} at {url}"
         case MCPError():
             return f"answered its start with an error: {error.message}"
         case ValidationError():
             return "gave a list of tools that is not valid MCP"
         case _:
             return f"failed: {error or type(error).__name__}"
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Return the first exception of nested groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,4 +1,4 @@
-"""Everything that can be called, behind one door: MCP servers and the built-in hands."""
+"""The host: one object behind which all tools are called, of MCP servers and built-in ones."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tools.builtin.base import Citable
+from tools.builtin.base import Citable, ToolError, check_arguments
 from tools.config.servers import ServerConfig
-from tools.mcp.client_requests import Caller, OnElicitation, OnSampling
-from tools.mcp.context import Around
-from tools.mcp.credentials import Tokens
-from tools.mcp.server import Server
-from tools.results import Results, encodable, failure
+from tools.mcp.call_scope import SessionLostError
+from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
+from tools.mcp.context import HostContext
+from tools.mcp.credentials import CredentialStore
+from tools.mcp.server import McpServer
+from tools.results import ResultBuilder, protocol_failure, replace_surrogates
 from tools.sanitize import model_names
 from tools.types import (
     OnOutput,
@@ -37,94 +38,111 @@ INVALID_PARAMS, CONNECTION_CLOSED = -32602, -32000
 
 
 class Host:
-    """Servers by name. One task per server owns its connection and restarts it; see Connection."""
+    """All servers by name. Each has a task that connects and restarts it (see McpServer)."""
 
     def __init__(
         self,
         servers: Sequence[ServerConfig] = (),
         *,
-        limit: int = 32_000,
-        results: Path | None = None,
+        max_result_chars: int = 32_000,
+        results_folder: Path | None = None,
         roots: Sequence[Path] = (),
-        tokens: Path | None = None,
+        credentials_file: Path | None = None,
     ) -> None:
-        """``limit``: characters of a result for the model. ``results``: the folder for whole
-        results where they had to be cut (None: a temporary one). ``roots``: the folders that
-        servers are told they may work in. ``tokens``: the file of logins where there is no keyring."""
-        self._results = Results(limit, results)
-        self._tokens = Tokens(tokens)
-        self._around = around = Around(self._results, tuple(roots), self._tokens)
-        self._servers = {config.name: Server(config, around) for config in servers}
-        self.left_out: frozenset[str] = frozenset()
-        self._others: Collection[str] = ()
+        """``max_result_chars``: characters of a result for the model. ``results_folder``: where the
+        full text of shortened results is saved (None: a temporary folder). ``roots``: the folders
+        that servers are told they may work in. ``credentials_file``: where logins are stored if
+        there is no keyring."""
+        self._results = ResultBuilder(max_result_chars, results_folder)
+        self._credentials = CredentialStore(credentials_file)
+        self._context = context = HostContext(self._results, tuple(roots), self._credentials)
+        self._servers = {config.name: McpServer(config, context) for config in servers}
+        self.unselected: frozenset[str] = frozenset()
+        """Names that the model may know but that were not selected (see ``unselected_names``)."""
+        self._borrowed: Collection[str] = ()
+        """Servers of another host, which this one does not close."""
         self._named: tuple[Tool, ...] = ()
         self._named_from: list[Tool] | None = None
-        self._off: set[tuple[str, str]] = set()
+        self._disabled_tools: set[tuple[str, str]] = set()
 
-    def joined(self, guests: Sequence[ServerConfig]) -> Host:
-        """These servers and some more, which end when what this returns is closed."""
+    def with_client_servers(self, client_servers: Sequence[ServerConfig]) -> Host:
+        """Return a host with these servers and some that an API client brought for one request.
+
+        Closing it ends the client's servers only. They get no roots of the person's.
+        """
         host = Host()
-        host.left_out = self.left_out
-        host._results, host._others = self._results, frozenset(self._servers)
-        around = Around(self._results, (), self._tokens)
-        host._servers = self._servers | {one.name: Server(one, around) for one in guests}
+        host.unselected = self.unselected
+        host._results, host._borrowed = self._results, frozenset(self._servers)
+        context = HostContext(self._results, (), self._credentials)
+        host._servers = self._servers | {
+            config.name: McpServer(config, context) for config in client_servers
+        }
         return host
 
-    def config(self, server: str) -> ServerConfig | None:
-        """The settings of a server, as the policy needs them."""
-        found = self._servers.get(server)
-        return found.config if found else None
+    def server_config(self, name: str) -> ServerConfig | None:
+        """Return the settings of a server; None if there is no such server."""
+        server = self._servers.get(name)
+        return server.config if server else None
 
-    def add(self, servers: Sequence[ServerConfig]) -> None:
-        """Further ones, which begin to connect."""
+    def add_servers(self, servers: Sequence[ServerConfig]) -> None:
+        """Add servers and begin to connect them."""
         for config in servers:
-            self._servers[config.name] = Server(config, self._around)
+            self._servers[config.name] = McpServer(config, self._context)
             self._servers[config.name].start()
 
-    def listen(self, callback: Callable[[str], None]) -> None:
-        """Call back with the name of every server that gets ready, or offers something else than
-        before."""
-        self._around.listeners.append(callback)
+    def subscribe(self, callback: Callable[[str], None]) -> None:
+        """Call back with the name of a server whenever it becomes ready or changes its offers."""
+        self._context.listeners.append(callback)
 
     async def start(self) -> None:
-        """Begin connecting, all at once, in the background; returns at once. The hands' connections
-        wait for a call: what can be called is known without them."""
+        """Begin to connect all servers in the background.
+
+        Built-in servers connect when they are called: their tools are known without that.
+        """
         for server in self._servers.values():
             server.start()
 
-    def begin(self, name: str) -> None:
-        """Begin connecting to this one, which is needed soon; returns at once."""
+    def connect(self, name: str) -> None:
+        """Begin to connect a server that is about to be called."""
         if name in self._servers:
-            self._servers[name].want()
+            self._servers[name].connect_soon()
 
-    def begin_hands(self) -> None:
-        """So that their first call need not wait; returns at once."""
+    def connect_builtins(self) -> None:
+        """Begin to connect the built-in servers, so that their first call need not wait."""
         for server in self._servers.values():
-            if server.config.hand is not None:
-                server.want()
+            if server.config.builtin is not None:
+                server.connect_soon()
 
-    async def settled(
-        self, names: Collection[str] | None = None, *, patience: float | None = None
+    async def wait_settled(
+        self, names: Collection[str] | None = None, *, optional_timeout: float | None = None
     ) -> None:
-        """Until none of these servers (None: of all), nor a required one, is starting any more; each
-        is bounded by its own startup timeout. ``patience``: seconds for those not required."""
+        """Wait until none of these servers (None: of all), nor a required one, is starting.
+
+        Each is bounded by its own startup timeout, those not required by ``optional_timeout``
+        (seconds) as well.
+        """
         async with asyncio.TaskGroup() as group:
             for name, server in self._servers.items():
                 required = server.config.required
                 if names is None or name in names or required:
-                    group.create_task(server.wait(None if required else patience))
+                    group.create_task(server.wait_settled(None if required else optional_timeout))
 
-    def servers(self) -> list[ServerState]:
+    def server_states(self) -> list[ServerState]:
+        """Return the state of each server, in the order of the settings."""
         return [server.state() for server in self._servers.values()]
 
     def tools(self) -> Sequence[Tool]:
-        """Of all servers that have been ready, also while one restarts: a conversation's tools do
-        not come and go. In the order of the settings, ``model_name`` set and unique."""
-        return [tool for tool in self.all_tools() if not self.is_off(tool.server, tool.name)]
+        """Return the enabled tools, with unique ``model_name``s, in the order of the settings.
+
+        A server's tools stay while it restarts, so that a conversation's tools do not come and go.
+        """
+        return [
+            tool for tool in self.all_tools() if not self.is_tool_disabled(tool.server, tool.name)
+        ]
 
     def all_tools(self) -> Sequence[Tool]:
-        """Those that are switched off too."""
-        tools = [tool for server in self._servers.values() for tool in server.offered()]
+        """Return the tools including those that ``set_tool_enabled`` has disabled."""
+        tools = [tool for server in self._servers.values() for tool in server.offered_tools()]
         if tools != self._named_from:
             names = model_names((tool.server, tool.name) for tool in tools)
             self._named_from = tools
@@ -134,38 +152,53 @@ class Host:
             )
         return self._named
 
-    def is_off(self, server: str, tool: str) -> bool:
-        return (server, tool) in self._off
+    def is_tool_disabled(self, server: str, tool: str) -> bool:
+        """Return whether ``set_tool_enabled`` has disabled the tool."""
+        return (server, tool) in self._disabled_tools
 
-    def switch(self, server: str, tool: str, *, on: bool) -> None:
-        """For this process: whether the turns that begin from now on have the tool."""
-        (self._off.discard if on else self._off.add)((server, tool))
+    def set_tool_enabled(self, server: str, tool: str, *, enabled: bool) -> None:
+        """Decide for this process whether turns that begin from now on have the tool."""
+        disabled = self._disabled_tools
+        (disabled.discard if enabled else disabled.add)((server, tool))
 
     def reconnect(self, name: str) -> None:
-        """End the connection, if there is one, and begin anew; also where settings disable it."""
+        """End a server's connection, if there is one, and connect anew; enables it if disabled."""
         self._servers[name].restart()
 
-    async def log_in(self, name: str, show: Callable[[str], None]) -> None:
-        """To a server over HTTP, with the person's browser; ``show`` gets the page's address. Raises
-        LoginFailed."""
+    async def log_in(self, name: str, show_url: Callable[[str], None]) -> None:
+        """Log in to a server over HTTP with the person's browser, and reconnect it.
+
+        ``show_url`` gets the address of the login page. Raises LoginError.
+        """
+        # Imports the MCP SDK.
         from tools.mcp.oauth import log_in
 
         server = self._servers[name]
-        await log_in(server.config, self._tokens, browser=True, show=show)
+        await log_in(server.config, self._credentials, browser=True, show_url=show_url)
         server.restart()
 
-    def tool(self, name: str) -> Tool | None:
-        """By ``server.tool``."""
-        found = (tool for tool in self.tools() if name == f"{tool.server}.{tool.name}")
-        return next(found, None)
+    def find_tool(self, name: str) -> Tool | None:
+        """Return the enabled tool called ``server.tool``."""
+        matches = (tool for tool in self.tools() if name == f"{tool.server}.{tool.name}")
+        return next(matches, None)
 
-    async def current(self, tool: Tool) -> Tool:
-        """The tool as its server defines it now; one that restarts is waited for."""
+    async def refresh_definition(self, tool: Tool) -> Tool:
+        """Return the tool as its server defines it now; waits for a server that restarts."""
         server = self._servers.get(tool.server)
-        if server is not None and server.config.hand is None:
-            await server.connection()
-        same = (one for one in self.tools() if (one.server, one.name) == (tool.server, tool.name))
-        return next(same, tool)
+        if server is not None and server.config.builtin is None:
+            await server.live_connection()
+        key = (tool.server, tool.name)
+        return next((now for now in self.tools() if (now.server, now.name) == key), tool)
+
+    def argument_problem(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
+        """Return why a built-in server would not take these arguments; None for any other server."""
+        config = self.server_config(tool.server)
+        if config is not None and config.builtin is not None:
+            try:
+                check_arguments(tool.parameters, arguments)
+            except ToolError as error:
+                return str(error).removeprefix("Error: ")
+        return None
 
     async def call(
         self,
@@ -177,90 +210,102 @@ class Host:
         on_elicitation: OnElicitation | None = None,
         on_sampling: OnSampling | None = None,
     ) -> ToolResult:
-        """Run it. Cancelling the awaiting task cancels the tool. Never raises but CancelledError.
+        """Run a tool if its definition is still ``tool``. Raises nothing but CancelledError.
 
-        What the server asks meanwhile is declined where nobody is given to answer it.
+        Cancelling the awaiting task cancels the tool. Requests of the server are declined where
+        there is no handler for them.
         """
         server = self._servers.get(tool.server)
         if server is None:
-            return failure(f"no such server: {tool.server}", INVALID_PARAMS)
-        caller = Caller(on_progress, on_output, on_elicitation, on_sampling)
+            return protocol_failure(f"no such server: {tool.server}", INVALID_PARAMS)
+        handlers = CallHandlers(on_progress, on_output, on_elicitation, on_sampling)
         for _ in range(2):
-            connection = await server.connection()
+            connection = await server.live_connection()
             if connection is None:
-                return failure(f"the server {tool.server} {server.problem()}", CONNECTION_CLOSED)
-            offered = next((one for one in server.offered() if one.name == tool.name), None)
-            if offered is None:
-                return failure(f"the server {tool.server} has no tool {tool.name}", INVALID_PARAMS)
-            if replace(offered, model_name=tool.model_name) != tool:
+                reason = f"the server {tool.server} {server.problem()}"
+                return protocol_failure(reason, CONNECTION_CLOSED)
+            offered = (offer for offer in server.offered_tools() if offer.name == tool.name)
+            current = next(offered, None)
+            if current is None:
+                reason = f"the server {tool.server} has no tool {tool.name}"
+                return protocol_failure(reason, INVALID_PARAMS)
+            if replace(current, model_name=tool.model_name) != tool:
                 # What was approved is not what would run.
-                what = f"the server {tool.server} has just changed {tool.name}; call it again"
-                return failure(what, INVALID_PARAMS)
+                reason = f"the server {tool.server} has just changed {tool.name}; call it again"
+                return protocol_failure(reason, INVALID_PARAMS)
             try:
-                return await connection.call(tool.name, arguments, caller)
-            except connection.Lost:
+                return await connection.call(tool.name, arguments, handlers)
+            except SessionLostError:
                 # It was restarted and has not run the call: the only one that may be made again.
                 continue
-        return failure(f"the server {tool.server} lost the session again", CONNECTION_CLOSED)
+        reason = f"the server {tool.server} lost the session again"
+        return protocol_failure(reason, CONNECTION_CLOSED)
 
-    # --- what servers have beside tools ---
+    # --- what servers have beside tools; the module ``listing`` imports the MCP SDK ---
 
     async def resources(self, server: str) -> list[Resource]:
-        """Those with an address, and templates. Raises ValueError with a sentence, as do these all."""
+        """Return a server's resources and templates; raises ValueError with a sentence."""
         from tools.mcp import listing
 
         return await self._fetch(server, listing.list_resources)
 
     async def read_resource(self, server: str, uri: str) -> ToolResult:
-        """As a tool's result: what is no text lies in files."""
+        """Return a resource like a tool's result: binary data is saved in files.
+
+        Raises ValueError with a sentence.
+        """
         from tools.mcp import listing
 
         blocks = await self._fetch(server, lambda client: listing.read_resource(client, uri))
-        return await asyncio.to_thread(self._results.of, blocks)
+        return await asyncio.to_thread(self._results.build, blocks)
 
     async def prompts(self, server: str) -> list[Prompt]:
+        """Return a server's prompts; raises ValueError with a sentence."""
         from tools.mcp import listing
 
         return await self._fetch(server, listing.list_prompts)
 
-    async def prompt(
+    async def get_prompt(
         self, server: str, name: str, arguments: dict[str, str]
     ) -> list[tuple[str, str]]:
-        """A prompt's messages: role and text."""
+        """Return a prompt's messages: role and text; raises ValueError with a sentence."""
         from tools.mcp import listing
 
         messages = await self._fetch(
             server, lambda client: listing.get_prompt(client, name, arguments)
         )
-        return [(role, self._results.of([block]).text) for role, block in messages]
+        return [(role, self._results.build([block]).text) for role, block in messages]
 
     async def _fetch(self, name: str, work: Callable[[Client], Awaitable[V]]) -> V:
         server = self._servers.get(name)
-        connection = await server.connection() if server else None
+        connection = await server.live_connection() if server else None
         if server is None or connection is None:
             raise ValueError(f"the server {name} {server.problem() if server else 'is not known'}")
         return await connection.fetch(work)
 
     async def preview(self, tool: Tool, arguments: dict[str, Any]) -> str | None:
-        """What a hand's call would change, for the person who is asked. Never raises."""
-        config = self.config(tool.server)
-        if config is None or config.hand is None:
+        """Return what a built-in server's call would change, for the person who is asked about it.
+
+        Never raises: an error becomes the preview.
+        """
+        config = self.server_config(tool.server)
+        if config is None or config.builtin is None:
             return None
         try:
-            shown = await asyncio.to_thread(config.hand.preview, tool.name, arguments)
-            return shown and encodable(shown)
+            preview = await asyncio.to_thread(config.builtin.preview, tool.name, arguments)
+            return preview and replace_surrogates(preview)
         except Exception as error:
-            return encodable(str(error))
+            return replace_surrogates(str(error))
 
     def source(self, cursor: int, line: int) -> Source | None:
-        """What an answer cites by a page's cursor and a line of it."""
+        """Return the page that a citation names by the number of a page and a line of it."""
         for server in self._servers.values():
-            hand = server.config.hand
-            if isinstance(hand, Citable) and (found := hand.source(cursor, line)) is not None:
-                return found
+            builtin = server.config.builtin
+            if isinstance(builtin, Citable) and (source := builtin.source(cursor, line)):
+                return source
         return None
 
     async def close(self) -> None:
-        """End every server; nothing is left running."""
-        own = (server for name, server in self._servers.items() if name not in self._others)
+        """End all servers; no process of theirs is left running."""
+        own = (server for name, server in self._servers.items() if name not in self._borrowed)
         await asyncio.gather(*(server.close() for server in own))

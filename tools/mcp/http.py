@@ -1,37 +1,44 @@
-"""How a server is reached: a child process, or HTTP."""
+"""The connection to an MCP server over HTTP: streamable HTTP, or the older SSE transport."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+import anyio
 import httpx2
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
 
-from tools.builtin.browser.safe_fetch import ANYWHERE, Guard
+from tools.builtin.browser.safe_fetch import ALL_NETWORKS, GuardedTransport
 from tools.config.servers import ServerConfig
-from tools.mcp.stdio import MAX_MESSAGE
+from tools.mcp.http_bodies import BoundedBody, LargeMessages, content_type
+from tools.mcp.limits import bound_message
 
 CONNECT_SECONDS = 30.0
-"""For the network's part of a request; how long a tool may take is the call's own affair."""
-
-Way = Literal["http", "sse"]
+"""Timeout of the network's part of a request; a call's own timeout is CallScope's affair."""
 
 
-class Remote:
+class HttpTransport:
     """One connection to a server's URL."""
 
-    def __init__(self, config: ServerConfig, way: Way, auth: httpx2.Auth | None) -> None:
-        self._config, self.transport, self._auth = config, way, auth
-        self.refusal: int | None = None
+    def __init__(
+        self, config: ServerConfig, kind: Literal["http", "sse"], auth: httpx2.Auth | None
+    ) -> None:
+        self._config, self.kind, self._auth = config, kind, auth
+        self.error_status: int | None = None
         """The last HTTP status that was an error."""
+        self.cutoff_reason: str | None = None
+        """Why the last answer that was cut off was cut off."""
+        self._large_messages = LargeMessages()
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
+        """Connect and yield the SDK's streams of messages."""
         assert self._config.url is not None
-        if self.transport == "sse":
+        if self.kind == "sse":
             async with sse_client(
                 self._config.url,
                 headers=dict(self._config.headers),
@@ -39,8 +46,8 @@ class Remote:
                 sse_read_timeout=None,  # type: ignore[arg-type]  # httpx's word for: no limit
                 httpx_client_factory=self._client,
                 auth=self._auth,
-            ) as streams:
-                yield streams
+            ) as (incoming, outgoing):
+                yield _BoundedReceiver(incoming, self._large_messages), outgoing
         else:
             client = self._client(
                 dict(self._config.headers), httpx2.Timeout(CONNECT_SECONDS, read=None), self._auth
@@ -48,10 +55,10 @@ class Remote:
             async with (
                 client,
                 streamable_http_client(
-                    self._config.url, http_client=client, max_sse_event_size=MAX_MESSAGE
-                ) as streams,
+                    self._config.url, http_client=client, max_sse_event_size=None
+                ) as (incoming, outgoing),
             ):
-                yield streams
+                yield _BoundedReceiver(incoming, self._large_messages), outgoing
 
     def _client(
         self,
@@ -59,16 +66,64 @@ class Remote:
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        guest = self._config.guest
+        """Make the HTTP client; one for a client's server checks each address it connects to."""
+        network = self._config.client_network
+        allowed = () if network == "public" else ALL_NETWORKS
         return httpx2.AsyncClient(
-            transport=Guard(() if guest == "public" else ANYWHERE) if guest else None,
-            trust_env=not guest,
+            transport=GuardedTransport(allowed) if network else None,
+            trust_env=not network,
             headers=headers,
             timeout=timeout or httpx2.Timeout(CONNECT_SECONDS),
             auth=auth,
-            event_hooks={"response": [self._seen]},
+            event_hooks={"response": [self._bound_response]},
         )
 
-    async def _seen(self, response: httpx2.Response) -> None:
+    async def _bound_response(self, response: httpx2.Response) -> None:
+        """Remember an error's status, and bound the body, which has not been read yet."""
         if response.status_code >= 400:
-            self.refusal = response.status_code
+            self.error_status = response.status_code
+        timeouts = (self._config.tool_timeout_sec, *self._config.tool_timeouts.values())
+        seconds = max(self._config.startup_timeout_sec, *timeouts)
+        response.stream = BoundedBody(response, seconds, self._large_messages, self._cut_off)
+        # The body is decoded there, and MCP's text is UTF-8.
+        for name in ("Content-Encoding", "Content-Length"):
+            response.headers.pop(name, None)
+        if "Content-Type" in response.headers:
+            response.headers["Content-Type"] = content_type(response)
+
+    def _cut_off(self, reason: str) -> None:
+        self.cutoff_reason = reason
+
+
+class _BoundedReceiver:
+    """The SDK's stream of messages: large ones put back, each shortened by ``bound_message``."""
+
+    def __init__(self, stream: Any, large_messages: LargeMessages) -> None:
+        self._stream, self._large_messages = stream, large_messages
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def receive(self) -> SessionMessage | Exception:
+        while True:
+            item = await self._stream.receive()
+            if not isinstance(item, SessionMessage):
+                return cast(Exception, item)
+            self._large_messages.restore(item.message)
+            if message := bound_message(item):
+                return message
+
+    def __aiter__(self) -> _BoundedReceiver:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> _BoundedReceiver:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stream.aclose()

@@ -1,38 +1,43 @@
-"""What a server offers: its tools, resources and prompts, read from its lists."""
+"""Reads a server's lists: its tools, resources and prompts."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import mcp.types as T
 from mcp import Client, MCPError
 
-from tools.sanitize import clean, clean_schema
-from tools.types import Prompt, Resource, Tool
+from tools.sanitize import clean_line, clean_schema, clean_text, is_single_line
+from tools.types import UNKNOWN_LABELS, Label, Prompt, Resource, Tool
 
 MAX_PAGES = 100
-"""Of one list: a paginator that never ends must not hang the start."""
+"""Pages of one list: a paginator that never ends must not hang the start."""
 MAX_TOOLS = 5000
-"""No prompt has room for more, and each takes memory."""
+"""Tools of one server: no prompt has room for more, and each takes memory."""
 LIST_RESOURCES, READ_RESOURCE = "list_resources", "read_resource"
+"""Names of the tools through which the model reads a server's resources."""
 
-Page = TypeVar("Page", bound=T.PaginatedResult)
-NOT_THERE = (MCPError, ValueError)
-"""What a list that a server does not have ends with."""
+V = TypeVar("V")
+PageT = TypeVar("PageT", bound=T.PaginatedResult)
+log = logging.getLogger(__name__)
+
+UNSUPPORTED_LIST_ERRORS = (MCPError, ValueError)
+"""What the request for a list raises if the server does not have that list."""
 
 
 async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset[str]]:
-    """All of them, and the names of those that are ours, for its resources.
+    """Return all tools, and the names of those that we add for the server's resources.
 
-    Raises MCPError or ValueError (ValidationError is one).
+    Raises MCPError or ValueError (pydantic's ValidationError is one).
     """
-    found: dict[str, T.Tool] = {}
+    definitions: dict[str, T.Tool] = {}
     try:
         async for page in _pages(lambda cursor: client.list_tools(cursor=cursor)):
-            for tool in page.tools:
-                found.setdefault(tool.name, tool)
-            if len(found) > MAX_TOOLS:
+            for tool in _with_proper_names(page.tools, lambda tool: [tool.name]):
+                definitions.setdefault(tool.name, tool)
+            if len(definitions) > MAX_TOOLS:
                 raise ValueError(f"it lists more than {MAX_TOOLS:,} tools")
     except MCPError as error:
         if client.server_capabilities.tools is not None or error.code != T.METHOD_NOT_FOUND:
@@ -41,26 +46,41 @@ async def list_tools(client: Client, server: str) -> tuple[list[Tool], frozenset
         Tool(
             server=server,
             name=tool.name,
-            description=clean(tool.description or tool.title or ""),
+            description=clean_text(tool.description or tool.title or ""),
             parameters=clean_schema(tool.input_schema),
             read_only=bool(tool.annotations and tool.annotations.read_only_hint),
+            labels=_labels(tool.annotations),
         )
-        for tool in found.values()
+        for tool in definitions.values()
         # Such a tool can only be run as a task, which the protocol no longer has.
         if not (tool.execution and tool.execution.task_support == "required")
     ]
-    ours = []
+    added: list[Tool] = []
     if await _has_resources(client):
-        ours = [tool for tool in _resource_tools(server) if tool.name not in found]
-    return tools + ours, frozenset(tool.name for tool in ours)
+        added = [tool for tool in _resource_tools(server) if tool.name not in definitions]
+    return tools + added, frozenset(tool.name for tool in added)
+
+
+def _labels(annotations: T.ToolAnnotations | None) -> frozenset[Label]:
+    """Return the labels that a tool's ``openWorldHint`` gives it.
+
+    The specification's default is true; here only a server that says so is taken to send things off,
+    for most servers say nothing.
+    """
+    match annotations and annotations.open_world_hint:
+        case True:
+            return UNKNOWN_LABELS | {"sends"}
+        case False:
+            return UNKNOWN_LABELS - {"untrusted"}
+    return UNKNOWN_LABELS
 
 
 def _resource_tools(server: str) -> Iterable[Tool]:
-    """How the model gets at resources; short, for each server that has some pays for them."""
+    """Yield the tools that read resources; short, since every prompt pays for them."""
     nothing: dict[str, Any] = {"type": "object", "properties": {}}
-    one = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}
-    yield Tool(server, LIST_RESOURCES, f"List {clean(server)}'s resources.", nothing, "", True)
-    yield Tool(server, READ_RESOURCE, "Read one of them.", one, "", True)
+    uri = {"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}
+    yield Tool(server, LIST_RESOURCES, f"List {clean_text(server)}'s resources.", nothing, "", True)
+    yield Tool(server, READ_RESOURCE, "Read one of them.", uri, "", True)
 
 
 async def _has_resources(client: Client) -> bool:
@@ -70,83 +90,106 @@ async def _has_resources(client: Client) -> bool:
         if (await client.list_resources()).resources:
             return True
         return bool((await client.list_resource_templates()).resource_templates)
-    except NOT_THERE:
+    except UNSUPPORTED_LIST_ERRORS:
         return False
 
 
 async def list_resources(client: Client) -> list[Resource]:
-    """Those with an address, then the templates; of a server without any, none."""
+    """Return the resources and after them the templates of resources; empty without any."""
     if client.server_capabilities.resources is None:
         return []
-    found = [
-        Resource(str(one.uri), clean(one.name), clean(one.description or ""), one.mime_type or "")
+    resources = [
+        Resource(
+            str(resource.uri),
+            clean_line(resource.name),
+            clean_line(resource.description or ""),
+            clean_line(resource.mime_type or ""),
+        )
         async for page in _pages(lambda cursor: client.list_resources(cursor=cursor))
-        for one in page.resources
+        for resource in _with_proper_names(page.resources, lambda resource: [str(resource.uri)])
     ]
     try:
         templates = _pages(lambda cursor: client.list_resource_templates(cursor=cursor))
         pages = [page async for page in templates]
-    except NOT_THERE:
-        return found
-    return found + [
+    except UNSUPPORTED_LIST_ERRORS:
+        return resources
+    return resources + [
         Resource(
-            one.uri_template,
-            clean(one.name),
-            clean(one.description or ""),
-            one.mime_type or "",
+            template.uri_template,
+            clean_line(template.name),
+            clean_line(template.description or ""),
+            clean_line(template.mime_type or ""),
             True,
         )
         for page in pages
-        for one in page.resource_templates
+        for template in _with_proper_names(
+            page.resource_templates, lambda template: [template.uri_template]
+        )
     ]
 
 
 async def read_resource(client: Client, uri: str) -> list[dict[str, Any]]:
-    """Its contents, as MCP blocks."""
+    """Return the contents of a resource as MCP blocks."""
     contents = (await client.read_resource(uri)).contents
     return [
-        {"type": "resource", "resource": one.model_dump(mode="json", by_alias=True)}
-        for one in contents
+        {"type": "resource", "resource": content.model_dump(mode="json", by_alias=True)}
+        for content in contents
     ]
 
 
 async def list_prompts(client: Client) -> list[Prompt]:
+    """Return the prompts; empty if the server has none."""
     if client.server_capabilities.prompts is None:
         return []
     return [
         Prompt(
-            one.name,
-            clean(one.description or ""),
-            tuple((a.name, bool(a.required)) for a in one.arguments or ()),
+            prompt.name,
+            clean_line(prompt.description or ""),
+            tuple((a.name, bool(a.required)) for a in prompt.arguments or ()),
         )
         async for page in _pages(lambda cursor: client.list_prompts(cursor=cursor))
-        for one in page.prompts
+        for prompt in _with_proper_names(
+            page.prompts,
+            lambda prompt: [prompt.name, *(argument.name for argument in prompt.arguments or ())],
+        )
     ]
 
 
 async def get_prompt(
     client: Client, name: str, arguments: dict[str, str]
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Its messages: the role, and the MCP block."""
+    """Return the messages of a prompt: pairs of a role and an MCP block."""
     return [
         (message.role, message.content.model_dump(mode="json", by_alias=True, exclude_none=True))
         for message in (await client.get_prompt(name, arguments)).messages
     ]
 
 
-def listing(resources: Iterable[Resource]) -> str:
-    """As the model reads it: one a line."""
+def format_resources(resources: Iterable[Resource]) -> str:
+    """Write a list of resources for the model, one a line."""
     lines = []
-    for one in resources:
-        about = ", ".join(filter(None, (one.name, one.mime, one.description)))
-        lines.append(f"{one.uri}  ({about})" if about else one.uri)
+    for resource in resources:
+        about = ", ".join(filter(None, (resource.name, resource.mime, resource.description)))
+        lines.append(f"{resource.uri}  ({about})" if about else resource.uri)
     return "\n".join(lines) or "There are none."
 
 
-async def _pages(fetch: Callable[[str | None], Awaitable[Page]]) -> AsyncIterator[Page]:
+async def _pages(fetch: Callable[[str | None], Awaitable[PageT]]) -> AsyncIterator[PageT]:
+    """Yield the pages of a list, at most MAX_PAGES."""
     cursor = None
     for _ in range(MAX_PAGES):
         page = await fetch(cursor)
         yield page
         if not (cursor := page.next_cursor):
             return
+
+
+def _with_proper_names(items: Iterable[V], names: Callable[[V], list[str]]) -> list[V]:
+    """Leave out what could forge lines where it is listed; no ordinary server has such names."""
+    proper = []
+    for item in items:
+        if all(map(is_single_line, names(item))):
+            proper.append(item)
+        else:
+            log.warning("left out for its name: %.100r", names(item))
+    return proper

@@ -1,4 +1,8 @@
-"""Logging in to servers over HTTP, with the browser; the tokens are kept for later runs."""
+"""Logs in to MCP servers over HTTP (OAuth 2.1 with a browser) and stores the tokens.
+
+The SDK's ``OAuthClientProvider`` does the protocol; here are the local page that the browser is
+redirected to, and the storage of tokens.
+"""
 
 from __future__ import annotations
 
@@ -26,75 +30,85 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
+from agent.errors import AgentError
 from tools.config.servers import ServerConfig
-from tools.mcp.credentials import Tokens
-from tools.version import version
+from tools.mcp.credentials import CredentialStore
+from tools.version import program_version
 
-PATIENCE = 300.0
-"""Seconds that the person has in the browser."""
-EARLY = 30.0
-"""Seconds before its end at which a token is renewed."""
-
-
-class LoginFailed(Exception):
-    """In one sentence."""
+LOGIN_TIMEOUT_SECONDS = 300.0
+"""Time that the person has in the browser."""
+RENEWAL_MARGIN_SECONDS = 30.0
+"""How long before its expiry a token is renewed."""
 
 
-async def stored_auth(config: ServerConfig, tokens: Tokens) -> httpx2.Auth | None:
-    """What an earlier login left; None where there was none, or the settings carry their own."""
+class LoginError(AgentError):
+    """The login failed; the message is one sentence for the person."""
+
+
+async def stored_auth(config: ServerConfig, credentials: CredentialStore) -> httpx2.Auth | None:
+    """Return the authentication of an earlier login; None if there was none, or if the settings
+    have an Authorization header of their own."""
     if config.url is None or any(name.lower() == "authorization" for name in config.headers):
         return None
-    kept = await asyncio.to_thread(tokens.load, config.url)
-    return _provider(config.url, _Storage(config.url, tokens, kept), "") if kept else None
+    stored = await asyncio.to_thread(credentials.load, config.url)
+    return (
+        _provider(config.url, _TokenStorage(config.url, credentials, stored), "")
+        if stored
+        else None
+    )
 
 
-def _on_stderr(page: str) -> None:
-    print(f"Log in here: {page}", file=sys.stderr, flush=True)
+def _print_url(url: str) -> None:
+    print(f"Log in here: {url}", file=sys.stderr, flush=True)
 
 
 async def log_in(
     config: ServerConfig,
-    tokens: Tokens,
+    credentials: CredentialStore,
     *,
     browser: bool,
-    show: Callable[[str], None] = _on_stderr,
+    show_url: Callable[[str], None] = _print_url,
 ) -> None:
-    """Through the browser, or the page whose address ``show`` gets. Raises LoginFailed."""
-    assert config.url is not None
-    storage = _Storage(config.url, tokens, {})
-    async with _redirects() as (address, result):
+    """Log in through a page whose address ``show_url`` gets; ``browser`` opens it too.
 
-        async def visit(page: str) -> None:
-            show(page)
+    Raises LoginError.
+    """
+    assert config.url is not None
+    storage = _TokenStorage(config.url, credentials, {})
+    async with _callback_server() as (redirect_url, wait_result):
+
+        async def open_page(url: str) -> None:
+            show_url(url)
             if browser:
-                await asyncio.to_thread(webbrowser.open, page)
+                await asyncio.to_thread(webbrowser.open, url)
 
-        auth = _provider(config.url, storage, address, visit, result)
+        auth = _provider(config.url, storage, redirect_url, open_page, wait_result)
         try:
-            status = await _knock(config, auth)
+            status = await _probe_auth(config, auth)
         except (OAuthFlowError, httpx2.HTTPError, OSError, ValueError) as error:
-            raise LoginFailed(f"the login to {config.name} failed: {error}") from error
+            raise LoginError(f"the login to {config.name} failed: {error}") from error
         except TimeoutError:
-            raise LoginFailed("nobody logged in in time; try again") from None
-    if not storage.kept:
-        what = f"answers with HTTP {status}" if status >= 400 else "wants no login"
-        raise LoginFailed(f"the server {config.name} {what}")
+            raise LoginError("nobody logged in in time; try again") from None
+    if not storage.stored:
+        outcome = f"answers with HTTP {status}" if status >= 400 else "wants no login"
+        raise LoginError(f"the server {config.name} {outcome}")
 
 
-def forget(config: ServerConfig, tokens: Tokens) -> None:
-    """A later run has to log in again."""
+def log_out(config: ServerConfig, credentials: CredentialStore) -> None:
+    """Delete the stored tokens, so that a later run has to log in again."""
     if config.url is not None:
-        tokens.save(config.url, {})
+        credentials.save(config.url, {})
 
 
-async def _knock(config: ServerConfig, auth: httpx2.Auth) -> int:
-    """A first request, which the login comes before; its HTTP status."""
+async def _probe_auth(config: ServerConfig, auth: httpx2.Auth) -> int:
+    """Send an ``initialize`` request, which makes the server ask for a login; return the HTTP
+    status of its final answer."""
     assert config.url is not None
-    hello = T.InitializeRequest(
+    initialize = T.InitializeRequest(
         params=T.InitializeRequestParams(
             protocol_version="2025-11-25",
             capabilities=T.ClientCapabilities(),
-            client_info=T.Implementation(name="agent", version=version()),
+            client_info=T.Implementation(name="agent", version=program_version()),
         )
     ).model_dump(mode="json", by_alias=True, exclude_none=True)
     sse = config.transport == "sse"
@@ -105,7 +119,7 @@ async def _knock(config: ServerConfig, auth: httpx2.Auth) -> int:
             "GET" if sse else "POST",
             config.url,
             headers={"Accept": accept},
-            json=None if sse else {"jsonrpc": "2.0", "id": 1, **hello},
+            json=None if sse else {"jsonrpc": "2.0", "id": 1, **initialize},
         ) as response,
     ):
         return response.status_code
@@ -113,82 +127,86 @@ async def _knock(config: ServerConfig, auth: httpx2.Auth) -> int:
 
 def _provider(
     url: str,
-    storage: _Storage,
-    redirect: str,
-    visit: Callable[[str], Awaitable[None]] | None = None,
-    result: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
+    storage: _TokenStorage,
+    redirect_url: str,
+    open_page: Callable[[str], Awaitable[None]] | None = None,
+    wait_result: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
 ) -> OAuthClientProvider:
     metadata = OAuthClientMetadata(
         client_name="agent",
-        redirect_uris=[AnyUrl(redirect or "http://127.0.0.1/callback")],
+        redirect_uris=[AnyUrl(redirect_url or "http://127.0.0.1/callback")],
         grant_types=["authorization_code", "refresh_token"],
         response_types=["code"],
     )
-    provider = OAuthClientProvider(url, metadata, storage, visit, result)
+    provider = OAuthClientProvider(url, metadata, storage, open_page, wait_result)
     storage.attach(provider)
     return provider
 
 
-class _Storage:
-    """What the SDK keeps, and beside it what a later process needs to renew a token: when it ends
-    and whom to ask."""
+class _TokenStorage:
+    """The SDK's ``TokenStorage``, which also stores what a later process needs to renew a token
+    and the SDK keeps in memory only: when the token expires, and the server's OAuth metadata."""
 
-    def __init__(self, url: str, tokens: Tokens, kept: dict[str, Any]) -> None:
-        self._url, self._tokens, self.kept = url, tokens, kept
+    def __init__(self, url: str, credentials: CredentialStore, stored: dict[str, Any]) -> None:
+        self._url, self._credentials, self.stored = url, credentials, stored
         self._provider: OAuthClientProvider | None = None
 
     def attach(self, provider: OAuthClientProvider) -> None:
+        """Restore the provider's memory from the store."""
         self._provider, context = provider, provider.context
-        if not self.kept:
+        if not self.stored:
             return
         with contextlib.suppress(ValueError):
-            context.token_expiry_time = self.kept.get("expires_at")
-            if (found := self.kept.get("metadata")) is not None:
-                context.oauth_metadata = OAuthMetadata.model_validate(found)
-            if (found := self.kept.get("resource")) is not None:
+            context.token_expiry_time = self.stored.get("expires_at")
+            if (metadata := self.stored.get("metadata")) is not None:
+                context.oauth_metadata = OAuthMetadata.model_validate(metadata)
+            if (resource := self.stored.get("resource")) is not None:
                 context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                    found
+                    resource
                 )
 
     async def get_tokens(self) -> OAuthToken | None:
-        found = self.kept.get("tokens")
-        return OAuthToken.model_validate(found) if found else None
+        tokens = self.stored.get("tokens")
+        return OAuthToken.model_validate(tokens) if tokens else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.kept["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
-        ends = tokens.expires_in
-        self.kept["expires_at"] = None if ends is None else time.time() + max(ends - EARLY, 0)
+        self.stored["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
+        lifetime = tokens.expires_in
+        self.stored["expires_at"] = (
+            None if lifetime is None else time.time() + max(lifetime - RENEWAL_MARGIN_SECONDS, 0)
+        )
         if self._provider is not None:
             context = self._provider.context
             for key, value in (
                 ("metadata", context.oauth_metadata),
                 ("resource", context.protected_resource_metadata),
             ):
-                self.kept[key] = value and value.model_dump(mode="json", exclude_none=True)
-        await asyncio.to_thread(self._tokens.save, self._url, self.kept)
+                self.stored[key] = value and value.model_dump(mode="json", exclude_none=True)
+        await asyncio.to_thread(self._credentials.save, self._url, self.stored)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        found = self.kept.get("client")
-        return OAuthClientInformationFull.model_validate(found) if found else None
+        client = self.stored.get("client")
+        return OAuthClientInformationFull.model_validate(client) if client else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        # Kept with the first token: without one it is of no use.
-        self.kept["client"] = client_info.model_dump(mode="json", exclude_none=True)
+        # Written with the first token: without one it is of no use.
+        self.stored["client"] = client_info.model_dump(mode="json", exclude_none=True)
 
 
 @asynccontextmanager
-async def _redirects() -> AsyncIterator[
+async def _callback_server() -> AsyncIterator[
     tuple[str, Callable[[], Awaitable[AuthorizationCodeResult]]]
 ]:
-    """A page on this machine that the browser is sent back to: its address, and what it brought."""
-    came: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+    """Serve the page that the browser is redirected to; yield its address, and a function that
+    waits for the authorization code. That raises TimeoutError and OAuthFlowError."""
+    future: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError):
             line = (await asyncio.wait_for(reader.readline(), 10)).decode("latin-1").split(" ")
             page = urlsplit(line[1] if len(line) > 1 else "")
-            given = {key: values[0] for key, values in parse_qs(page.query).items()}
-            good = page.path == "/callback" and ("code" in given or "error" in given)
+            query = {key: values[0] for key, values in parse_qs(page.query).items()}
+            good = page.path == "/callback" and ("code" in query or "error" in query)
             text = "You can close this page." if good else "There is nothing here."
             head = (
                 f"HTTP/1.1 {'200 OK' if good else '404 Not Found'}\r\nContent-Type: text/plain\r\n"
@@ -197,29 +215,30 @@ async def _redirects() -> AsyncIterator[
                 f"{head}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()
             )
             await writer.drain()
-            if good and not came.done():
-                _take(came, given)
+            if good and not future.done():
+                _resolve(future, query)
         writer.close()
 
-    async def result() -> AuthorizationCodeResult:
-        return await asyncio.wait_for(asyncio.shield(came), PATIENCE)
+    async def wait_result() -> AuthorizationCodeResult:
+        return await asyncio.wait_for(asyncio.shield(future), LOGIN_TIMEOUT_SECONDS)
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}/callback", result
+        yield f"http://127.0.0.1:{port}/callback", wait_result
     finally:
         server.close()
-        came.cancel()
+        future.cancel()
 
 
-def _take(came: asyncio.Future[AuthorizationCodeResult], given: dict[str, str]) -> None:
-    if "error" in given:
-        why = given.get("error_description") or given["error"]
-        came.set_exception(OAuthFlowError(f"it was refused: {why[:300]}"))
+def _resolve(future: asyncio.Future[AuthorizationCodeResult], query: dict[str, str]) -> None:
+    """Complete the login with the query parameters of the redirect."""
+    if "error" in query:
+        reason = query.get("error_description") or query["error"]
+        future.set_exception(OAuthFlowError(f"it was refused: {reason[:300]}"))
     else:
-        came.set_result(
+        future.set_result(
             AuthorizationCodeResult(
-                code=given["code"], state=given.get("state"), iss=given.get("iss")
+                code=query["code"], state=query.get("state"), iss=query.get("iss")
             )
         )

@@ -1,4 +1,32 @@
-"""One server: its settings, its state, and the task that keeps it running."""
+"""One MCP server of a host: its settings, its state, and the task that keeps it connected.
+
+``_supervise`` runs as a task from ``start`` to ``close`` and makes one ``Connection`` after the
+other::
+
+                      _on_ready(tools)
+      ┌▶ connecting ───────────────────▶ ready ◀┐ _on_ready(tools): its tools have changed
+      │    │   │ the server has ended     │   └─┘
+      │    │   ▼                          │ the server has ended
+      │    │  failed ◀────────────────────┘
+      │    │   │
+      └────┼───┘ after the backoff, or at once by connect_soon()
+           └▶ connecting, in another mode
+
+    restart()  from every state: connecting, at once
+    close()    from every state: closed, for good
+
+A built-in server waits before its first ``connecting`` until ``connect_soon``: its tools are known
+without a connection, so a process that never calls them never imports the SDK.
+
+**Modes.** Until a server has been ready once, each attempt takes the next of ``connect_modes``. A
+URL whose transport is not configured is tried as streamable HTTP and then, at once and without
+counting as failed, as SSE. Other servers are tried with the SDK's probe of newer protocol versions,
+and after the backoff without it ("legacy"), for some servers end when they are probed.
+
+**Events.** ``settled``: the start is decided, well or badly (stays set until ``restart``).
+``_state_changed``: pulsed for those who wait in ``live_connection``. ``_wake``: ends the wait for
+the first need of a built-in server, and the backoff.
+"""
 
 from __future__ import annotations
 
@@ -11,38 +39,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 from tools.config.servers import ServerConfig
-from tools.mcp.context import Around
-from tools.results import encodable
-from tools.sanitize import clean
+from tools.mcp.context import HostContext
+from tools.results import replace_surrogates
+from tools.sanitize import clean_text
 from tools.types import ServerState, Tool
 
 if TYPE_CHECKING:
-    from tools.mcp.connection import Connection, Way
+    from tools.mcp.connection import Connection, ConnectMode
 
 log = logging.getLogger(__name__)
 
-BACKOFF = (0.5, 60.0)
-"""Seconds before the first restart, and at most: it doubles each time."""
-HEALTHY = 30.0
-"""A server that ran for so many seconds starts again at the first step."""
+MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 60.0
+"""Pause before the first restart, and the longest one: it doubles each time."""
+HEALTHY_SECONDS = 30.0
+"""After a connection that lasted so long the backoff starts at its minimum again."""
 
 
-class Server:
-    """``start()`` it; it is connected again and again until ``close()``."""
+class McpServer:
+    """Keeps one server connected from ``start`` to ``close``."""
 
-    def __init__(self, config: ServerConfig, around: Around) -> None:
-        self.config, self._around = config, around
-        self._tools: list[Tool] = list(config.hand.tools) if config.hand else []
+    def __init__(self, config: ServerConfig, context: HostContext) -> None:
+        self.config, self._context = config, context
+        self._tools: list[Tool] = list(config.builtin.tools) if config.builtin else []
         self._connection: Connection | None = None
         self._ready = False
-        self._reached = False
-        """It was ready once, this way."""
+        self._was_ready = False
+        """Whether the current mode has ever worked."""
         self._task: asyncio.Task[None] | None = None
         self._closing = False
-        self._again = False
-        """Somebody wants another connection at once."""
-        self._changed = asyncio.Event()
-        self._wanted = asyncio.Event()
+        self._restarting = False
+        self._state_changed = asyncio.Event()
+        self._wake = asyncio.Event()
         self.settled = asyncio.Event()
         self.error: str | None = config.problem
         self._stderr = ""
@@ -50,41 +77,43 @@ class Server:
             self.settled.set()
 
     def problem(self) -> str | None:
-        """Why nothing of it can be called; a hand's connection is made when it is needed."""
+        """Return why nothing of the server can be called; None if it can, or is starting."""
         if not self.config.enabled:
             return "is disabled"
-        if self.config.hand is not None and not self._closing:
-            return self.config.hand.problem()
+        if self.config.builtin is not None and not self._closing:
+            return self.config.builtin.problem()
         return None if self._ready else self.error
 
-    def offered(self) -> list[Tool]:
-        if not self.config.enabled or (self.config.hand and self.config.hand.problem()):
+    def offered_tools(self) -> list[Tool]:
+        """Return the tools that the settings let the model see, as the server last listed them."""
+        if not self.config.enabled or (self.config.builtin and self.config.builtin.problem()):
             return []
         return [tool for tool in self._tools if self.config.offers(tool.name)]
 
     def state(self) -> ServerState:
+        """Return the state for a person."""
         config, error = self.config, self.problem()
         status: Literal["starting", "ready", "failed", "disabled"]
         if not config.enabled:
             status, error = "disabled", None
         elif error is not None:
             status = "failed"
-        elif config.hand is None and not self._ready:
+        elif config.builtin is None and not self._ready:
             status = "starting"
         else:
             status = "ready"
             if absent := set(config.enabled_tools or ()) - {tool.name for tool in self._tools}:
                 error = f"has no tool {', '.join(sorted(absent))}"
-        tools = [clean(tool.name) for tool in self.offered()]
+        tools = [clean_text(tool.name) for tool in self.offered_tools()]
         connection = self._connection
         return ServerState(
             config.name,
             status,
             tools,
-            error and encodable(error),
+            error and replace_surrogates(error),
             config.required,
             protocol=connection.protocol if connection and self._ready else "",
-            stderr=encodable((connection and connection.stderr) or self._stderr),
+            stderr=replace_surrogates((connection and connection.stderr) or self._stderr),
             transport=self._transport,
         )
 
@@ -93,25 +122,27 @@ class Server:
         config = self.config
         if config.url is not None:
             return (self._connection and self._connection.transport) or config.transport or "http"
-        return "built in" if config.hand is not None else "stdio"
+        return "built in" if config.builtin is not None else "stdio"
 
-    async def wait(self, seconds: float | None) -> None:
+    async def wait_settled(self, seconds: float | None) -> None:
+        """Wait until its start has succeeded or failed, at most so long (None: no limit)."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.settled.wait(), seconds)
 
     def start(self) -> None:
+        """Start the supervisor task, unless it runs already or the server is not usable."""
         possible = self.config.enabled and not self.config.problem
         if self._task is None and not self._closing and possible:
-            self._task = asyncio.create_task(self._own(), name=f"mcp {self.config.name}")
+            self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.config.name}")
 
-    def want(self) -> None:
-        """Start it; its connection is needed soon."""
+    def connect_soon(self) -> None:
+        """Connect without waiting for the first call or for the backoff."""
         self.start()
-        self._wanted.set()
+        self._wake.set()
 
     def restart(self) -> None:
-        """Connect anew, whatever became of the connection before."""
-        if self.config.problem or self._closing or self.config.hand is not None:
+        """Connect anew, whatever became of the connection before; enables a disabled server."""
+        if self.config.problem or self._closing or self.config.builtin is not None:
             return
         self.config = replace(self.config, enabled=True)
         self._ready, self.error = False, None
@@ -119,114 +150,116 @@ class Server:
         if self._task is None:
             self.start()
             return
-        self._again = True
-        self._wanted.set()
+        self._restarting = True
+        self._wake.set()
         if self._connection is not None:
             self._connection.stop()
 
-    async def connection(self) -> Connection | None:
-        """The live connection; while it starts, once it has; None where that fails."""
+    async def live_connection(self) -> Connection | None:
+        """Return the connection, waiting while it is being made; None if that fails."""
         self.start()
         if self._task is None or self._closing:
             return None
         if self._ready and not self._alive():
-            await self._outcome()  # it has just ended, and its owner is about to say so
+            await self._wait_state_change()  # it has just ended; the supervisor is about to see
         if not self._ready:
-            self.want()  # also cuts a wait between two attempts short
-            await self._outcome()
+            self.connect_soon()
+            await self._wait_state_change()
         return None if self.problem() else self._connection
 
     def _alive(self) -> bool:
         return self._connection is not None and self._connection.alive
 
-    async def _outcome(self) -> None:
+    async def _wait_state_change(self) -> None:
         if not self._closing:
-            self._changed.clear()
-            await self._changed.wait()
+            self._state_changed.clear()
+            await self._state_changed.wait()
 
     async def close(self) -> None:
+        """End the connection for good, and with it the server's process."""
         self._closing = True
-        self._wanted.set()
+        self._wake.set()
         if self._connection is not None:
             self._connection.stop()
         if self._task is not None:
             await asyncio.wait([self._task])
         self.error = self.error or "is closed"
         self.settled.set()
-        if self.config.hand is not None:
-            await self.config.hand.close()
+        if self.config.builtin is not None:
+            await self.config.builtin.close()
 
-    async def _own(self) -> None:
+    async def _supervise(self) -> None:
         """Connect, again and again, until closed."""
         try:
-            if self.config.hand is not None:
-                await self.config.hand.start()
+            if self.config.builtin is not None:
+                await self.config.builtin.start()
                 self.settled.set()  # its definitions were known from the beginning
-                await self._wanted.wait()
+                await self._wake.wait()
                 if self._closing:
                     return
             # The SDK's import takes half a second; the first to be connected pays in a thread.
             module = await asyncio.to_thread(import_module, "tools.mcp.connection")
-            delay = BACKOFF[0]
-            ways = itertools.cycle(_ways(self.config))
-            way = next(ways)
+            delay = MIN_BACKOFF_SECONDS
+            modes = itertools.cycle(connect_modes(self.config))
+            mode = next(modes)
             while not self._closing:
-                self._again = False
-                self._connection = module.Connection(self.config, self._around, way)
+                self._restarting = False
+                self._connection = module.Connection(self.config, self._context, mode)
                 began = asyncio.get_running_loop().time()
-                reason = await self._connection.run(self._publish)
+                reason = await self._connection.run(self._on_ready)
                 self._stderr = self._connection.stderr or self._stderr
-                if self._again:
-                    delay = BACKOFF[0]
+                if self._restarting:
+                    delay = MIN_BACKOFF_SECONDS
                     continue
-                if not self._reached and way == "" and self.config.tries_sse:
-                    way = next(ways)  # at once: it is still the same start
+                tries_sse = self.config.tries_sse and not self._connection.cutoff_reason
+                if not self._was_ready and mode == "" and tries_sse:
+                    mode = next(modes)  # at once: it is still the same start
                     continue
-                if not self._reached:
-                    way = next(ways)
-                self._fail(reason)
-                if asyncio.get_running_loop().time() - began > HEALTHY:
-                    delay = BACKOFF[0]
-                await self._pause(delay)
-                delay = min(delay * 2, BACKOFF[1])
+                if not self._was_ready:
+                    mode = next(modes)
+                self._on_failed(reason)
+                if asyncio.get_running_loop().time() - began > HEALTHY_SECONDS:
+                    delay = MIN_BACKOFF_SECONDS
+                await self._back_off(delay)
+                delay = min(delay * 2, MAX_BACKOFF_SECONDS)
         except Exception as error:
             log.exception("%s", self.config.name)
-            self._fail(f"failed: {error}")
+            self._on_failed(f"failed: {error}")
         finally:
             self._closing = True
             self._connection = None
-            self._settle()
+            self._mark_settled()
 
-    def _publish(self, tools: list[Tool]) -> None:
-        # A hand's definitions are its own, with the names that the model was trained on.
-        if self.config.hand is None:
+    def _on_ready(self, tools: list[Tool]) -> None:
+        # A built-in server's definitions are its own, with the names the model was trained on.
+        if self.config.builtin is None:
             self._tools = tools
-        self._ready = self._reached = True
+        self._ready = self._was_ready = True
         self.error = None
-        self._settle()
-        for tell in self._around.listeners:
-            tell(self.config.name)
+        self._mark_settled()
+        for listener in self._context.listeners:
+            listener(self.config.name)
 
-    def _fail(self, reason: str) -> None:
+    def _on_failed(self, reason: str) -> None:
         if not self._closing:
             log.warning("MCP server %s %s", self.config.name, reason)
         self._ready, self.error = False, reason
-        self._settle()
+        self._mark_settled()
 
-    def _settle(self) -> None:
+    def _mark_settled(self) -> None:
         self.settled.set()
-        self._changed.set()
+        self._state_changed.set()
 
-    async def _pause(self, seconds: float) -> None:
+    async def _back_off(self, seconds: float) -> None:
         if self._closing:
             return
-        self._wanted.clear()
+        self._wake.clear()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wanted.wait(), seconds)
+            await asyncio.wait_for(self._wake.wait(), seconds)
 
 
-def _ways(config: ServerConfig) -> tuple[Way, ...]:
-    """How to connect: where one way has never worked, the next attempt takes another."""
-    if config.hand:
+def connect_modes(config: ServerConfig) -> tuple[ConnectMode, ...]:
+    """Return the modes to try in turn; "" is the SDK's probe, over streamable HTTP if by URL."""
+    if config.builtin:
         return ("",)
     return ("", "sse") if config.tries_sse else ("", "legacy")

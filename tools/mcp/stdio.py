@@ -1,7 +1,9 @@
 """An MCP server as a child process: JSON lines over its stdin and stdout.
 
-The SDK's own stdio transport tells nobody that the child has died, sends its stderr elsewhere, and
-leaves grandchildren behind when the child exits first; hence this one.
+Written by hand because the SDK's own stdio transport does not report the death of the child, does
+not let us read its stderr, and leaves grandchildren behind when the child exits first. It uses
+private parts of asyncio in two places: ``asyncio.subprocess.Process`` is constructed directly, with
+a protocol of ours (``_ProcessProtocol``), and its ``_transport`` is closed at the end.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -21,18 +23,24 @@ from mcp.shared.message import SessionMessage
 
 from tools import process_groups
 from tools.config.servers import ServerConfig
+from tools.mcp.limits import (
+    STEP_BYTES,
+    MessageLimitError,
+    Throttle,
+    bound_message,
+    check_json,
+    check_size,
+)
 
 log = logging.getLogger(__name__)
 
-GRACE = 2.0
-"""Seconds to exit after stdin closed, and again after SIGTERM."""
-LAST_WORDS = 1.0
-"""Seconds in which the output of a server that has exited is still read."""
-MAX_MESSAGE = 128 * 1024 * 1024
-"""Bytes; a server that sends a longer line is cut off."""
-_TAIL = 4000
-"""Bytes of stderr that are kept."""
-_INHERITED = (
+EXIT_GRACE_SECONDS = 2.0
+"""Time to exit after stdin was closed, and again after SIGTERM."""
+DRAIN_SECONDS = 1.0
+"""How long the output of a server that has exited is still read."""
+STDERR_TAIL_BYTES = 4000
+"""How much of the end of stderr is remembered."""
+_INHERITED_VARIABLES = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
@@ -44,40 +52,40 @@ Streams = tuple[
 ]
 
 
-class Child:
+class StdioTransport:
     """One run of a server's command."""
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._stderr = bytearray()
         self.ended = asyncio.Event()
-        """Its stdout is at its end, or it cannot be used any more."""
-        self.complaint: str | None = None
-        """Why we cut it off, where it was us."""
+        """Set when its stdout is at its end, or when it cannot be used any more."""
+        self.cutoff_reason: str | None = None
+        """Why we cut the server off, if we did."""
         self._process: asyncio.subprocess.Process | None = None
 
     @property
     def returncode(self) -> int | None:
-        """How it exited; negative: by which signal."""
+        """The exit code; negative: the signal that ended it; None while it runs."""
         return self._process.returncode if self._process else None
 
-    async def gone(self) -> None:
-        """Wait until it has exited; a server that only closed its stdout is ended soon."""
+    async def wait_exited(self) -> None:
+        """Wait until the process has exited; one that only closed its stdout is ended soon."""
         await self.ended.wait()
         if self._process is not None:
             await self._process.wait()
 
     def stderr(self) -> str:
-        """The last lines that it wrote to stderr."""
+        """Return the end of what the process wrote to stderr."""
         return bytes(self._stderr).decode(errors="replace").strip()
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Streams]:
-        """Start it and exchange messages; on leaving, nothing of its process group is left."""
+        """Start the process and exchange messages; on leaving, its process group is ended."""
         loop = asyncio.get_running_loop()
         process = asyncio.subprocess.Process(
             *await loop.subprocess_exec(
-                _Protocol,
+                _ProcessProtocol,
                 self._config.command,
                 *self._config.args,
                 env=environment(self._config),
@@ -88,7 +96,7 @@ class Child:
             loop,
         )
         self._process = process
-        process_groups.groups.add(process.pid)
+        process_groups.active_groups.add(process.pid)
         to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_us = anyio.create_memory_object_stream[SessionMessage](0)
         try:
@@ -100,12 +108,12 @@ class Child:
                     yield incoming, outgoing
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await _end(process)
+                        await _terminate(process)
                     group.cancel_scope.cancel()
         finally:
             if process.returncode is None:  # our own task was cancelled out of the orderly end
-                _signal(process.pid, signal.SIGKILL)
-            process_groups.groups.discard(process.pid)
+                _signal_group(process.pid, signal.SIGKILL)
+            process_groups.active_groups.discard(process.pid)
             for stream in (to_us, incoming, outgoing, from_us):
                 stream.close()
 
@@ -115,23 +123,21 @@ class Child:
         to_us: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
         assert process.stdout is not None
-        pending: list[bytes] = []
-        size = 0
+        throttle, line = Throttle(), bytearray()
         try:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                while chunk := await process.stdout.read(1 << 16):
-                    *lines, rest = chunk.split(b"\n")
-                    if lines:
-                        lines[0] = b"".join([*pending, lines[0]])
-                        pending, size = [], 0
-                    pending.append(rest)
-                    size += len(rest)
-                    if size > MAX_MESSAGE:
-                        self.complaint = f"it sent a message of more than {MAX_MESSAGE >> 20} MB"
-                        return
-                    for line in lines:
-                        if message := _message(line, self._config.name):
+                while chunk := await process.stdout.read(STEP_BYTES):
+                    await throttle.wait(chunk)
+                    *ends, rest = chunk.split(b"\n")
+                    for end in ends:
+                        line += end
+                        if message := await _parse_message(line, self._config.name):
                             await to_us.send(message)
+                        line = bytearray()
+                    line += rest
+                    check_size(len(line))
+        except MessageLimitError as error:
+            self.cutoff_reason = str(error)
         finally:
             self.ended.set()
             to_us.close()
@@ -153,12 +159,12 @@ class Child:
         assert process.stderr is not None
         while chunk := await process.stderr.read(1 << 16):
             self._stderr += chunk
-            del self._stderr[:-_TAIL]
+            del self._stderr[:-STDERR_TAIL_BYTES]
             log.debug("%s: %s", self._config.name, chunk.decode(errors="replace").rstrip())
 
 
-class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
-    """Ends the streams with the process, also where a child of its own holds the pipes open."""
+class _ProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):
+    """Ends the streams with the process, also while a child of its own holds the pipes open."""
 
     _server: asyncio.SubprocessTransport
 
@@ -173,7 +179,7 @@ class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
     def process_exited(self) -> None:
         super().process_exited()
         # What it wrote last is still on its way.
-        asyncio.get_running_loop().call_later(LAST_WORDS, self._close)
+        asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._close)
 
     def _close(self) -> None:
         for fd in (1, 2):
@@ -182,50 +188,58 @@ class _Protocol(asyncio.subprocess.SubprocessStreamProtocol):
 
 
 def environment(config: ServerConfig) -> dict[str, str]:
-    """What a server is given: enough to run and to reach the net, no secrets of the operator's."""
+    """Return a server's environment: what it needs to run and to reach the network, the variables
+    of its settings, and no other secrets of the person's."""
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name in _INHERITED or name.startswith(("LC_", "XDG_"))
+        if name in _INHERITED_VARIABLES or name.startswith(("LC_", "XDG_"))
     }
     return inherited | dict(config.env)
 
 
-def _message(line: bytes, server: str) -> SessionMessage | None:
+async def _parse_message(line: bytearray, server: str) -> SessionMessage | None:
+    """Return the message of a line; None if it has none. Raises MessageLimitError."""
     if not line.strip():
         return None
     try:
-        return SessionMessage(T.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        if not line.lstrip().startswith(b"{"):
+            raise ValueError
+        await check_json(line)
+        return bound_message(
+            SessionMessage(T.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        )
     except ValueError:
-        log.warning("%s: not a message on its stdout: %.200r", server, line)
+        log.warning("%s: not a message on its stdout: %.200r", server, bytes(line[:200]))
         return None
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close stdin, wait, SIGTERM, wait, SIGKILL: the order that MCP asks for."""
+async def _terminate(process: asyncio.subprocess.Process) -> None:
+    """Close stdin, wait, SIGTERM, wait, SIGKILL: the order that the MCP specification asks for
+    (https://modelcontextprotocol.io/specification/2025-06-18/basic/lifecycle#stdio)."""
     assert process.stdin is not None
     process.stdin.close()
-    await _until(lambda: process.returncode is not None, GRACE)
+    await _wait_until(lambda: process.returncode is not None, EXIT_GRACE_SECONDS)
     # The group's number stays its own while a member lives, also after the leader is reaped.
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if not _signal(process.pid, number):
+        if not _signal_group(process.pid, number):
             break
-        await _until(lambda: not _signal(process.pid, 0), GRACE)
-    await _until(lambda: process.returncode is not None, GRACE)
+        await _wait_until(lambda: not _signal_group(process.pid, 0), EXIT_GRACE_SECONDS)
+    await _wait_until(lambda: process.returncode is not None, EXIT_GRACE_SECONDS)
     # A process that left the group may hold the pipes open; do not wait for it.
     transport: Any = getattr(process, "_transport", None)
     if transport is not None:
         transport.close()
 
 
-async def _until(done: Any, seconds: float) -> None:
+async def _wait_until(done: Callable[[], bool], seconds: float) -> None:
     with anyio.move_on_after(seconds):
         while not done():  # noqa: ASYNC110 - the death of a process group is no event
             await anyio.sleep(0.005)
 
 
-def _signal(group: int, number: int) -> bool:
-    """Whether there was somebody to signal."""
+def _signal_group(group: int, number: int) -> bool:
+    """Send a signal to a process group; return whether the group has a member."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

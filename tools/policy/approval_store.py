@@ -1,80 +1,170 @@
-"""What a person has allowed for good: tools as they were defined then, and folders' own servers."""
+"""Remembers what a person has approved for good: tools as they were then, and projects' servers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tools import private_files
 from tools.config.servers import ServerConfig
+from tools.policy.rules import explain_rule
 from tools.types import Tool
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
-    """A tool as it is offered now: what an approval is given to."""
+class ToolDefinition:
+    """A tool as it is offered now, as text: an approval holds for exactly this text."""
 
     text: str
-    """For people, and for the difference to a later one."""
+    """Lines for a person to read, and to compare with those of a later definition."""
 
     @property
     def digest(self) -> str:
+        """SHA-256 of the text."""
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def define(tool: Tool, config: ServerConfig) -> Definition:
-    """Everything that decides what a call does: what runs it, and what it says of itself."""
+def tool_definition(tool: Tool, config: ServerConfig) -> ToolDefinition:
+    """Describe everything that decides what a call does: what runs it, and the tool's own words."""
+    runs = config.command_line or ("built in" if config.builtin else config.url or config.command)
     lines = [
         f"server: {tool.server}",
-        f"runs: {config.origin or ('built in' if config.hand else config.url or config.command)}",
+        f"runs: {runs}",
         f"environment: {', '.join(sorted(config.env)) or '-'}",
         f"headers: {', '.join(sorted(config.headers)) or '-'}",
-        f"their values, digested: {config.given or '-'}",
+        f"their values, digested: {config.secrets_digest or '-'}",
         f"folder: {config.cwd or '-'}",
         f"tool: {tool.name}",
         f"only reads: {'yes' if tool.read_only else 'no'}",
         f"description: {tool.description}",
         "arguments: " + json.dumps(tool.parameters, indent=1, sort_keys=True, ensure_ascii=False),
     ]
-    return Definition("\n".join(lines))
+    return ToolDefinition("\n".join(lines))
 
 
-class Memory:
-    """A file of ours that only its owner can read; what is in it counts for one folder."""
+@dataclass(frozen=True, slots=True)
+class StoredApproval:
+    """An approval as it is listed and revoked."""
+
+    folder: str
+    """The folder in which it counts."""
+    kind: Literal["rule", "tool", "servers"]
+    subject: str
+    """The rule as it is stored; ``server · tool``; or the digest of a folder's mcp.json."""
+
+    @property
+    def id(self) -> str:
+        """Eight characters that name it."""
+        text = json.dumps([self.folder, self.kind, self.subject])
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def title(self) -> str:
+        """What is allowed, in one line."""
+        return "the servers of its mcp.json" if self.kind == "servers" else self.subject
+
+    @property
+    def explanation(self) -> str:
+        """What that means, in words."""
+        match self.kind:
+            case "rule":
+                return explain_rule(self.subject)
+            case "servers":
+                return "they start; a changed mcp.json asks again"
+        if self.subject == "shell · exec":
+            return "of a version without rules: it allows nothing any more"
+        return "with any arguments, as long as the tool's definition stays the same"
+
+
+def _subjects(table: dict[str, Any]) -> Iterator[tuple[Literal["rule", "tool", "servers"], str]]:
+    """Yield the kinds and subjects of a folder's approvals; what is none is left out."""
+    rules, servers = table.get("rules"), table.get("tools")
+    for rule in rules if isinstance(rules, list) else ():
+        if isinstance(rule, str):
+            yield "rule", rule
+    for server, tools in servers.items() if isinstance(servers, dict) else ():
+        for tool in tools if isinstance(tools, dict) else ():
+            yield "tool", f"{server} · {tool}"
+    if "servers" in table:
+        yield "servers", str(table["servers"])
+
+
+class ApprovalStore:
+    """A private JSON file of approvals by folder; an approval counts in its folder only."""
 
     def __init__(self, path: Path | None, root: Path) -> None:
-        """``path``: None remembers nothing beyond this process. ``root``: the folder worked in."""
+        """``path``: None remembers approvals in this process only. ``root``: the working folder."""
         self.path, self._root = path, str(root)
         self._session: dict[str, Any] = {}
 
-    def definition(self, server: str, tool: str) -> Definition | None:
-        """The tool as it was when the person allowed it for good."""
+    def approved_definition(self, server: str, tool: str) -> ToolDefinition | None:
+        """Return the tool as it was when the person approved it for good."""
         text = self._folder(self._read()).get("tools", {}).get(server, {}).get(tool)
-        return Definition(text) if isinstance(text, str) else None
+        return ToolDefinition(text) if isinstance(text, str) else None
 
-    def allow(self, server: str, tool: str, definition: Definition) -> None:
-        """From now on; raises OSError where that cannot be written."""
+    def approve(self, server: str, tool: str, definition: ToolDefinition) -> None:
+        """Approve a tool for good; raises OSError."""
         data = self._read()
         tools = self._folder(data).setdefault("tools", {})
         tools.setdefault(server, {})[tool] = definition.text
         self._write(data)
 
-    def trusts(self, digest: str) -> bool:
-        """Whether the folder's own servers, as they are now, may be started."""
+    def rules(self) -> frozenset[str]:
+        """Return the rules that the person gave for good in this folder."""
+        subjects = _subjects(self._folder(self._read()))
+        return frozenset(subject for kind, subject in subjects if kind == "rule")
+
+    def add_rules(self, rules: Sequence[str]) -> None:
+        """Give rules for good; raises OSError."""
+        data = self._read()
+        stored = self._folder(data).setdefault("rules", [])
+        stored += [rule for rule in rules if rule not in stored]
+        self._write(data)
+
+    def trusts_servers(self, digest: str) -> bool:
+        """Return whether the project's servers with this digest may be started."""
         return self._folder(self._read()).get("servers") == digest
 
-    def trust(self, digest: str) -> None:
-        """They may; raises OSError where that cannot be written."""
+    def trust_servers(self, digest: str) -> None:
+        """Allow the project's servers with this digest to be started; raises OSError."""
         data = self._read()
         self._folder(data)["servers"] = digest
         self._write(data)
 
+    # --- all that is stored, of every folder ---
+
+    def approvals(self) -> list[StoredApproval]:
+        """Return all stored approvals, those of this store's folder first."""
+        folders = self._read().get("folders", {})
+        listed = [
+            StoredApproval(folder, kind, subject)
+            for folder, table in folders.items()
+            if isinstance(table, dict)
+            for kind, subject in _subjects(table)
+        ]
+        return sorted(listed, key=lambda approval: (approval.folder != self._root, approval.folder))
+
+    def revoke(self, approval: StoredApproval) -> None:
+        """Remove an approval; raises OSError."""
+        data = self._read()
+        table = data.get("folders", {}).get(approval.folder, {})
+        match approval.kind:
+            case "rule":
+                table["rules"] = [rule for rule in table["rules"] if rule != approval.subject]
+            case "tool":
+                server, _, tool = approval.subject.partition(" · ")
+                table["tools"].get(server, {}).pop(tool, None)
+            case "servers":
+                table.pop("servers", None)
+        self._write(data)
+
     def _folder(self, data: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = data.setdefault("folders", {}).setdefault(self._root, {})
-        return found
+        table: dict[str, Any] = data.setdefault("folders", {}).setdefault(self._root, {})
+        return table
 
     def _read(self) -> dict[str, Any]:
         if self.path is None:
@@ -88,4 +178,4 @@ class Memory:
     def _write(self, data: dict[str, Any]) -> None:
         if self.path is None:
             return
-        private_files.write(self.path, json.dumps(data, indent=1))
+        private_files.write_text(self.path, json.dumps(data, indent=1))

@@ -1,42 +1,64 @@
-"""May this call run without asking? And what was answered where it may not."""
+"""Decides whether a call may run without asking, and remembers the answers of those that ask."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from tools.builtin.base import ToolError
 from tools.config.servers import ConfigError, Rule, ServerConfig
-from tools.policy.approval_store import Definition, Memory, define
-from tools.policy.audit import Audit
+from tools.policy.approval_store import (
+    ApprovalStore,
+    StoredApproval,
+    ToolDefinition,
+    tool_definition,
+)
+from tools.policy.audit import AuditLog
+from tools.policy.rules import MAX_RULES_CHARS, OnceOnlyError, Requirement, Scoped
+from tools.policy.taint import Destined, Exposure, find_leak
 from tools.types import Answer, Decision, Tool
 
 if TYPE_CHECKING:
     from tools.sandbox.isolation import Isolation
 
-ASKS = "the policy asks before this tool runs"
-CHANGED = "this tool is not what you allowed: its definition has changed"
+ASK_REASON = "the policy asks before this tool runs"
+ONCE_REASON = "it can be allowed once only"
+CHANGED_REASON = "this tool is not what you allowed: its definition has changed"
+OLD_APPROVAL_REASON = "you allowed all commands once; now each command is allowed by itself"
+NO_EXPOSURE = Exposure()
+SESSION_FOLDER = "this session"
+"""In place of a folder: an approval that counts until this process ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """The policy's decision about one call."""
+
     decision: Decision
-    why: str = ""
+    reason: str = ""
     diff: str | None = None
-    """Where a tool that was allowed has changed: from then to now."""
+    """If an approved tool has changed: the unified diff from its approved definition."""
+    rules: tuple[str, ...] | None = None
+    """What an answer for longer than once allows, as it is stored; empty: the call can be allowed
+    once only; None: the tool, with any arguments."""
+    implied: bool = False
+    """Whether it is allowed though nobody decided about this tool by its name."""
 
 
 @runtime_checkable
 class Isolating(Protocol):
-    """A hand whose calls are harmless where there is isolation."""
+    """A built-in server whose calls can do no harm if an isolation works on this machine."""
 
-    def isolation(self) -> Isolation: ...
+    def isolation(self) -> Isolation:
+        """Return the isolation that its calls run in."""
+        ...
 
 
-def _bare(config: ServerConfig) -> bool:
-    """Its calls may do anything, each another thing: an answer counts for one of them."""
-    return isinstance(config.hand, Isolating) and not config.hand.isolation().ok
+def _runs_unconfined(config: ServerConfig) -> bool:
+    """Return whether calls may do anything, each something else: then an answer counts once."""
+    return isinstance(config.builtin, Isolating) and not config.builtin.isolation().ok
 
 
 class Policy:
@@ -47,15 +69,18 @@ class Policy:
         rules: Sequence[str] = (),
         *,
         settings: Mapping[str, Rule] | None = None,
-        memory: Memory | None = None,
-        audit: Audit | None = None,
+        store: ApprovalStore | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
-        """``rules``: ``server``, ``server.tool``, a hand's short name, or ``all``, of the command
-        line. ``settings``: rules by such names, of the person's own file."""
+        """``rules``: from the command line: ``server``, ``server.tool``, a built-in server's alias,
+        or ``all``. ``settings``: rules by such names, from the person's own mcp.json."""
         self.rules = frozenset(rules)
         self._settings = dict(settings or {})
-        self._memory, self._audit = memory, audit or Audit(None)
-        self._session: dict[tuple[str, str], Definition] = {}
+        self._store, self._audit = store, audit or AuditLog(None)
+        self._session: dict[tuple[str, str], ToolDefinition] = {}
+        """Tools that are approved for this process, by (server, tool)."""
+        self._session_rules: set[str] = set()
+        """Rules that count for this process."""
 
     @classmethod
     def parse(
@@ -64,93 +89,228 @@ class Policy:
         servers: Sequence[ServerConfig],
         *,
         settings: Mapping[str, Rule] | None = None,
-        memory: Memory | None = None,
-        audit: Audit | None = None,
+        store: ApprovalStore | None = None,
+        audit: AuditLog | None = None,
     ) -> Policy:
-        """Read ``--approve RULE,…|all``; a rule must name a server (or a tool of it)."""
+        """Read ``--approve RULE,…|all``. Raises ConfigError for a rule that names no server."""
         rules = [rule.strip() for rule in option.split(",") if rule.strip()]
-        known = {"all"} | {s.name for s in servers} | {s.hand.short for s in servers if s.hand}
+        known = (
+            {"all"} | {s.name for s in servers} | {s.builtin.alias for s in servers if s.builtin}
+        )
         for rule in rules:
             if not any(rule == name or rule.startswith(f"{name}.") for name in known):
                 names = ", ".join(sorted(known))
                 raise ConfigError(f"--approve: no server is called {rule!r}; known: {names}")
-        return cls(rules, settings=settings, memory=memory, audit=audit)
+        return cls(rules, settings=settings, store=store, audit=audit)
 
     # --- deciding ---
 
-    def decide(self, tool: Tool, config: ServerConfig, *, named: bool = False) -> Verdict:
-        """Who answers a question, and what silence means, is the caller's affair. ``named``: no rule
-        for the whole server allows it, only one for this very tool."""
-        names = [config.name, *([config.hand.short] if config.hand else [])]
-        rule = self._rule(tool, config, names, named)
+    def decide(
+        self,
+        tool: Tool,
+        config: ServerConfig,
+        arguments: dict[str, Any] | None = None,
+        *,
+        by_name_only: bool = False,
+        exposure: Exposure = NO_EXPOSURE,
+    ) -> Verdict:
+        """Decide about a call. Who is asked, and what no answer means, is the caller's affair.
+
+        ``arguments``: None where no call is made, only the tool is looked at. ``by_name_only``: no
+        rule for the whole server allows it, only one for this very tool. ``exposure``: what the
+        call's conversation has read. May read files.
+        """
+        verdict = self._decide(tool, config, arguments, by_name_only)
+        if verdict.decision == "deny" or arguments is None or by_name_only:
+            return verdict
+        leak = find_leak(tool, config, arguments, exposure)
+        if leak is None or (verdict.decision == "allow" and not verdict.implied):
+            return verdict
+        if leak.rules and self.granted_rules().issuperset(leak.rules):
+            return verdict
+        if verdict.decision == "ask":
+            return replace(verdict, reason=f"{verdict.reason}; {leak.reason}")
+        return Verdict("ask", leak.reason, rules=leak.rules)
+
+    def _decide(
+        self,
+        tool: Tool,
+        config: ServerConfig,
+        arguments: dict[str, Any] | None,
+        by_name_only: bool,
+    ) -> Verdict:
+        names = [config.name, *([config.builtin.alias] if config.builtin else [])]
+        rule = self._rule(tool, config, names, by_name_only)
         if rule == "deny":
             return Verdict("deny", "the settings deny it")
-        allowing = [f"{name}.{tool.name}" for name in names] + ([] if named else names)
+        allowing = [f"{name}.{tool.name}" for name in names] + ([] if by_name_only else names)
         if not self.rules.isdisjoint(allowing):
             return Verdict("allow", "--approve")
         if rule == "allow" or (rule == "auto" and tool.read_only):
-            return Verdict("allow", "the settings allow it")
-        if rule is None and not named:
+            return Verdict("allow", "the settings allow it", implied=rule == "auto")
+        if rule is None and not by_name_only:
             # What runs here with nothing around it is never covered by a sweeping "all".
-            if "all" in self.rules and not _bare(config):
+            if "all" in self.rules and not _runs_unconfined(config):
                 return Verdict("allow", "--approve all")
-            if config.hand is not None and config.hand.contained(tool.name):
-                return Verdict("allow", "it can do no harm")
+            earlier = self._earlier_answer(tool, config, arguments)
+            if earlier.decision == "allow":
+                return earlier
+            if config.builtin is not None and config.builtin.is_safe(tool.name):
+                return Verdict("allow", "it can do no harm", implied=True)
             if config.trusted:
-                return Verdict("allow", "it was named to run")
-        return self._remembered(tool, config)
+                return Verdict("allow", "it was named to run", implied=True)
+            return earlier
+        return self._earlier_answer(tool, config, arguments)
 
     def _rule(
-        self, tool: Tool, config: ServerConfig, names: Sequence[str], named: bool
+        self, tool: Tool, config: ServerConfig, names: Sequence[str], by_name_only: bool
     ) -> Rule | None:
-        """Of the settings; the one for the tool itself comes first."""
+        """Return the rule of the settings; the one for the tool itself comes first."""
         exact = [f"{name}.{tool.name}" for name in names]
-        found = [self._settings[key] for key in (*exact, *names) if key in self._settings]
-        if (own := config.rule(tool.name)) is not None:
-            found.append(own)
-        if "deny" in found:
+        rules = [self._settings[key] for key in (*exact, *names) if key in self._settings]
+        if (entry_rule := config.rule(tool.name)) is not None:
+            rules.append(entry_rule)
+        if "deny" in rules:
             return "deny"
-        if named:
-            found = [self._settings[key] for key in exact if key in self._settings]
-            found += [config.rules[tool.name]] if tool.name in config.rules else []
-        if config.project:
-            # A folder cannot allow itself anything, nor take what was allowed to another's name.
-            return "ask" if found else None
-        return found[0] if found else None
+        if by_name_only:
+            rules = [self._settings[key] for key in exact if key in self._settings]
+            rules += [config.rules[tool.name]] if tool.name in config.rules else []
+        if config.from_project:
+            # A project cannot allow itself anything, nor take what was allowed to another's name.
+            return "ask" if rules else None
+        return rules[0] if rules else None
 
-    def _remembered(self, tool: Tool, config: ServerConfig) -> Verdict:
-        if _bare(config):
-            return Verdict("ask", ASKS)
-        now = define(tool, config)
-        allowed = self._session.get((tool.server, tool.name))
-        if allowed is None and self._memory is not None:
-            allowed = self._memory.definition(tool.server, tool.name)
-        if allowed is None:
-            return Verdict("ask", ASKS)
-        if allowed == now:
+    def _earlier_answer(
+        self, tool: Tool, config: ServerConfig, arguments: dict[str, Any] | None
+    ) -> Verdict:
+        """Decide by what the person answered before; ask if the tool has changed since."""
+        if _runs_unconfined(config):
+            return Verdict("ask", ASK_REASON, rules=())
+        builtin = config.builtin if isinstance(config.builtin, Scoped) else None
+        ask = Verdict("ask", ASK_REASON)
+        if builtin is not None and arguments is not None:
+            try:
+                requirements = builtin.requirements(tool.name, arguments)
+            except OnceOnlyError as error:
+                ask = Verdict("ask", f"{ONCE_REASON}: {error}", rules=())
+            except (ToolError, OSError):
+                ask = Verdict("ask", ASK_REASON, rules=())  # the call fails, or shows why
+            else:
+                if requirements is not None:
+                    ask = self._decide_by_rules(requirements)
+        if ask.decision == "allow":
+            return ask
+        approved = self._session.get((tool.server, tool.name))
+        if approved is None and self._store is not None:
+            approved = self._store.approved_definition(tool.server, tool.name)
+        if approved is None:
+            return ask
+        if builtin is not None and not builtin.keeps_tool_approvals:
+            return replace(ask, reason=f"{ask.reason}; {OLD_APPROVAL_REASON}")
+        current = tool_definition(tool, config)
+        if approved == current:
             return Verdict("allow", "the person allowed it before")
         lines = difflib.unified_diff(
-            allowed.text.splitlines(), now.text.splitlines(), "allowed", "now", lineterm=""
+            approved.text.splitlines(), current.text.splitlines(), "allowed", "now", lineterm=""
         )
-        return Verdict("ask", CHANGED, "\n".join(lines))
+        return replace(ask, reason=CHANGED_REASON, diff="\n".join(lines))
 
-    # --- what became of it ---
+    def _decide_by_rules(self, requirements: Sequence[Requirement]) -> Verdict:
+        granted = self.granted_rules()
+        missing = dict.fromkeys(r.rule for r in requirements if not r.is_met(granted))
+        if not missing:
+            return Verdict("allow", "the person's rules allow it")
+        if sum(map(len, missing)) > MAX_RULES_CHARS:
+            return Verdict("ask", f"{ONCE_REASON}: its rules are too long", rules=())
+        return Verdict("ask", ASK_REASON, rules=tuple(missing))
 
-    def answered(
-        self, tool: Tool, config: ServerConfig, answer: Answer, arguments: str, by: str
+    def granted_rules(self) -> frozenset[str]:
+        """Return the rules that count here and now."""
+        stored = self._store.rules() if self._store is not None else frozenset[str]()
+        return stored | self._session_rules
+
+    def tool_rules(self, tool: Tool, config: ServerConfig) -> list[str]:
+        """Return the rules that count here and now for calls of a tool, sorted."""
+        verbs: tuple[str, ...] = ()
+        if isinstance(config.builtin, Destined):
+            verbs = ("open",)
+        elif isinstance(config.builtin, Scoped) and not tool.read_only:
+            verbs = ("write",) if config.builtin.keeps_tool_approvals else ("run", "write")
+        return sorted(r for r in self.granted_rules() if r.partition(" ")[0] in verbs)
+
+    # --- recording ---
+
+    def record_answer(
+        self,
+        tool: Tool,
+        config: ServerConfig,
+        answer: Answer,
+        arguments: str,
+        by: str,
+        *,
+        rules: Sequence[str] | None = None,
     ) -> None:
-        """Keep what was answered, as long as it is meant to count; raises OSError where an answer
-        for good cannot be written (it counts for this process then)."""
-        if answer and _bare(config):
+        """Log an answer and remember it as long as it is meant to count.
+
+        ``rules``: those of the verdict that the person answered. Raises OSError if an answer for good
+        cannot be written; it counts for this process then.
+        """
+        if answer and (_runs_unconfined(config) or (rules is not None and not rules)):
             answer = Answer("once")
         decision = "allowed" if answer else "refused"
-        self.note(tool, arguments, decision, by, choice=answer.choice, reason=answer.reason)
-        if answer.choice in ("session", "always"):
-            self._session[tool.server, tool.name] = define(tool, config)
-        if answer.choice == "always" and self._memory is not None:
-            self._memory.allow(tool.server, tool.name, define(tool, config))
+        granted = " · ".join(rules or ()) if answer.choice in ("session", "always") else ""
+        self.log_decision(
+            tool, arguments, decision, by,
+            choice=answer.choice, reason=answer.reason, rules=granted,
+        )  # fmt: skip
+        if answer.choice not in ("session", "always"):
+            return
+        store = self._store if answer.choice == "always" else None
+        if store is not None and store.path is not None:
+            try:
+                if rules is None:
+                    store.approve(tool.server, tool.name, tool_definition(tool, config))
+                else:
+                    store.add_rules(rules)
+                self._session.pop((tool.server, tool.name), None)
+                return  # not here too: it ends when it is revoked
+            except OSError:
+                self._remember_for_session(tool, config, rules)
+                raise
+        self._remember_for_session(tool, config, rules)
 
-    def note(self, tool: Tool, arguments: str, decision: str, by: str, **said: str) -> None:
-        """Every decision goes into the log."""
-        said = {key: value for key, value in said.items() if value}
-        self._audit.note(tool.server, tool.name, arguments, decision=decision, by=by, **said)
+    def _remember_for_session(
+        self, tool: Tool, config: ServerConfig, rules: Sequence[str] | None
+    ) -> None:
+        if rules is None:
+            self._session[tool.server, tool.name] = tool_definition(tool, config)
+        else:
+            self._session_rules.update(rules)
+
+    # --- looking at it, and taking it back ---
+
+    def approvals(self) -> list[StoredApproval]:
+        """Return what the person approved: for this process, then what is stored."""
+        session = [StoredApproval(SESSION_FOLDER, "rule", r) for r in sorted(self._session_rules)]
+        session += [
+            StoredApproval(SESSION_FOLDER, "tool", f"{server} · {tool}")
+            for server, tool in self._session
+        ]
+        return session + (self._store.approvals() if self._store is not None else [])
+
+    def revoke(self, approval: StoredApproval) -> None:
+        """Take an approval back; raises OSError."""
+        if approval.folder != SESSION_FOLDER:
+            assert self._store is not None
+            self._store.revoke(approval)
+            return
+        self._session_rules.discard(approval.subject)
+        server, _, tool = approval.subject.partition(" · ")
+        self._session.pop((server, tool), None)
+
+    def log_decision(
+        self, tool: Tool, arguments: str, decision: str, by: str, **details: str
+    ) -> None:
+        """Write a decision into the audit log; ``details`` become keys of its entry."""
+        details = {key: value for key, value in details.items() if value}
+        self._audit.record(tool.server, tool.name, arguments, decision=decision, by=by, **details)

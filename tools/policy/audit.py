@@ -1,4 +1,4 @@
-"""The log of what was allowed and refused: one JSON object a line, readable by its owner only."""
+"""The audit log of calls that were allowed and refused: one JSON object a line, mode 0600."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from tools import private_files
 
 log = logging.getLogger(__name__)
 
-MAX_ARGUMENTS = 2000
-"""Characters of a call's arguments that are kept."""
-MAX_BYTES = 10_000_000
-"""From this size on the log is put aside as ``….1``, in place of the one before."""
+MAX_ARGUMENTS_CHARS = 2000
+"""Characters of a call's arguments that are logged."""
+MAX_LOG_BYTES = 10_000_000
+"""From this size on the log is renamed to ``….1``, which replaces the one before."""
 
 
-class Audit:
+class AuditLog:
+    """Appends decisions to a file."""
+
     def __init__(self, path: Path | None) -> None:
-        """``path``: None keeps nothing."""
+        """``path``: None logs nothing."""
         self.path = path
 
-    def note(self, server: str, tool: str, arguments: str, **said: Any) -> None:
-        """One decision; a log that cannot be written is told in the program's own."""
+    def record(self, server: str, tool: str, arguments: str, **details: Any) -> None:
+        """Append one decision; if that fails, the program's own log says so."""
         if self.path is None:
             return
         entry = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "server": server,
             "tool": tool,
-            "arguments": arguments[:MAX_ARGUMENTS],
-            **said,
+            "arguments": arguments[:MAX_ARGUMENTS_CHARS],
+            **details,
         }
         line = json.dumps(entry, ensure_ascii=True) + "\n"
         try:
-            private_files.folder(self.path.parent)
+            private_files.make_folder(self.path.parent)
             number = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 os.write(number, line.encode())
-                full = os.fstat(number).st_size > MAX_BYTES
+                full = os.fstat(number).st_size > MAX_LOG_BYTES
             finally:
                 os.close(number)
             if full:

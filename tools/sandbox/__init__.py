@@ -1,0 +1,1 @@
+"""Confines scripts and commands with what the operating system offers."""

@@ -1,10 +1,12 @@
-"""Give up every power that is not needed, for good, then run a script in this same process, or become
-a program that may start others.
+"""Gives up every power that is not needed, for good, and then runs a script in this same process, or
+executes a program that may start others.
 
-Started as ``python -I confine.py SPEC SCRIPT`` or ``… SPEC PROGRAM ARGUMENT…``; stands alone, imports
-nothing of ours. SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds,
+Run as a script, ``python -I confine.py SPEC SCRIPT`` or ``… SPEC PROGRAM ARGUMENT…``; imports nothing
+of ours. By hand, with ctypes, because there is no maintained Python package for Landlock or seccomp.
+SPEC is JSON: ``{"memory": bytes, "file_size": bytes, "cpu": seconds,
 "seccomp": "" | "alone" | "namespace" | "landlock", "processes": 0 (a script) or how many,
-"landlock": null | {"read": [paths], "write": [paths]}}``.
+"landlock": null | {"read": [paths], "write": [paths], "partly": {folder: [names not to write]}},
+"identities": {path: [device, inode]}}``. It ends if a path of ``identities`` is another file by now.
 """
 
 from __future__ import annotations
@@ -14,14 +16,24 @@ import json
 import os
 import platform
 import resource
+import stat
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 # What the filter refuses, with the numbers of x86_64 and aarch64 (None: does not exist there).
 # Capabilities are dropped as well, so what needs one (mount, reboot, ...) is not repeated here.
-DENIED: dict[str, tuple[int | None, int | None]] = {
+DENIED_CALLS: dict[str, tuple[int | None, int | None]] = {
     # other machines, and other programs on this one
     "socket": (41, 198),
+    "connect": (42, 203),
+    "bind": (49, 200),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
     # other processes: none are started, none are touched
     "fork": (57, None),
     "vfork": (58, None),
@@ -80,7 +92,7 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     "file_setattr": (469, 469),
 }
 # The same, but answered "done": shutil.copy and archives set modes and times, and care little.
-IGNORED: dict[str, tuple[int | None, int | None]] = {
+IGNORED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
@@ -96,48 +108,65 @@ IGNORED: dict[str, tuple[int | None, int | None]] = {
 }
 # A program that starts others needs these. Which files and processes they reach is bounded by its
 # namespace, or (signals) by Landlock.
-STARTING = {"fork", "vfork", "execve", "execveat"}
-SIGNALS = {"tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"}
-ATTRIBUTES = {"truncate", "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr"}
-ATTRIBUTES |= {"lremovexattr", "fremovexattr", "removexattrat"}
+START_CALLS = {"fork", "vfork", "execve", "execveat"}
+SIGNAL_CALLS = {"tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"}
+ATTRIBUTE_CALLS = {"truncate", "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr"}
+ATTRIBUTE_CALLS |= {"lremovexattr", "fremovexattr", "removexattrat"}
+WATCH_CALLS = {"inotify_init", "inotify_init1"}
 # Only on oneself: the first argument must be 0 or our own process id.
-OWN: dict[str, tuple[int | None, int | None]] = {
+SELF_ONLY_CALLS: dict[str, tuple[int | None, int | None]] = {
     "kill": (62, 129),
     "tgkill": (234, 131),
     "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
 }
+# Refused with one of these values as their second argument: numbers of the call, then the values.
+DENIED_REQUESTS: dict[str, tuple[int, int, tuple[int, ...]]] = {
+    # F_SETOWN, F_SETSIG, F_SETOWN_EX: the kernel would send any signal to any process for us
+    "fcntl": (72, 25, (8, 10, 15)),
+    # FIOSETOWN, SIOCSPGRP: the same for sockets; TIOCSTI, TIOCLINUX: typing into a terminal
+    "ioctl": (16, 29, (0x8901, 0x8902, 0x5412, 0x541C)),
+}
+# Only pairs of streams (asyncio needs them): one of datagrams can be sent to any socket of the machine.
+SOCKETPAIR, AF_UNIX, SOCK_STREAM, OTHER_SOCKET_TYPES = (53, 199), 1, 1, 0xE
 CLONE, CLONE3, CAPSET = (56, 220), (435, 435), (126, 91)
 AUDIT_ARCH = (0xC000003E, 0xC00000B7)
 MACHINES = {"x86_64": 0, "aarch64": 1}
-EPERM, ENOSYS = 1, 38
+EPERM_ERRNO, ENOSYS_ERRNO = 1, 38
 CLONE_THREAD = 0x10000
 CLONE_NAMESPACES = 0x7E020000
-SCOPED = 6
-"""The Landlock that keeps signals and abstract sockets within what it confines."""
+SCOPED_LANDLOCK_ABI = 6
+"""The first version of Landlock that keeps signals and abstract sockets within the sandbox."""
 
 LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
-READ = 1 << 0 | 1 << 2 | 1 << 3  # execute (shared libraries are mapped so), read file, read folder
-FILE_ONLY = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
+READ_ACCESS = (
+    1 << 0 | 1 << 2 | 1 << 3
+)  # execute (shared libraries are mapped so), read file, read folder
+FILE_ACCESS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
+    """Apply the limits and restrictions of SPEC and run the script or the program."""
     spec, script = json.loads(sys.argv[1]), sys.argv[2]
     code = None
     if not spec["processes"]:
         with open(script, "rb") as file:  # noqa: PTH123 - pathlib costs milliseconds here
             code = compile(file.read(), script, "exec")
-    limit(spec)
+    set_limits(spec)
+    for path, identity in spec["identities"].items():
+        status = os.lstat(path)
+        if [status.st_dev, status.st_ino] != identity:
+            sys.exit(f"{path} was replaced; try again")
     if sys.platform == "linux":
         # PR_SET_NO_NEW_PRIVS: Landlock and seccomp ask for it, and no setuid program helps any more.
-        done(libc.prctl(38, 1, 0, 0, 0), "no_new_privs")
+        check(libc.prctl(38, 1, 0, 0, 0), "no_new_privs")
         if spec["landlock"]:
-            landlock(**spec["landlock"])
+            restrict_paths(**spec["landlock"])
         if spec["seccomp"]:
             drop_capabilities()
-            seccomp(spec["seccomp"])
+            install_filter(spec["seccomp"])
     if code is None:
         try:
             os.execvp(script, sys.argv[2:])
@@ -147,8 +176,8 @@ def main() -> None:
     exec(code, {"__name__": "__main__", "__file__": script, "__builtins__": __builtins__})
 
 
-def limit(spec: dict[str, Any]) -> None:
-    """Resource limits; without capabilities they cannot be raised again."""
+def set_limits(spec: dict[str, Any]) -> None:
+    """Set resource limits; without capabilities they cannot be raised again."""
     for name, value in (
         # Programs of other kinds reserve far more address space than they ever use.
         ("RLIMIT_DATA" if spec["processes"] else "RLIMIT_AS", spec["memory"]),
@@ -168,12 +197,20 @@ def limit(spec: dict[str, Any]) -> None:
 
 
 def landlock_abi() -> int:
-    """Which Landlock the kernel has; 0: none."""
+    """Return the kernel's version of Landlock; 0: none.
+
+    https://docs.kernel.org/userspace-api/landlock.html
+    """
     return max(int(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)), 0)
 
 
-def landlock(read: list[str], write: list[str]) -> None:
-    """From here on only these paths can be opened, and no TCP port."""
+def restrict_paths(read: list[str], write: list[str], partly: dict[str, list[str]]) -> None:
+    """Apply Landlock: from now on only these paths can be opened, and no TCP port.
+
+    ``partly``: folders whose entries can be written except those of these names; parents first.
+    Landlock cannot take back a part of what it grants, so each other entry is granted by itself, and
+    in the folder itself nothing can be created.
+    """
     abi = landlock_abi()
     if abi < 1:
         raise OSError("this kernel has no Landlock")
@@ -181,31 +218,61 @@ def landlock(read: list[str], write: list[str]) -> None:
     handled = (1 << bits) - 1
     attributes = (ctypes.c_uint64 * 3)(handled, 3 if abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 24 if abi >= 6 else 16 if abi >= 4 else 8
-    ruleset = done(
+    ruleset = check(
         libc.syscall(LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), 0), "landlock ruleset"
     )
-    for paths, access in ((read, READ), (write, handled)):
+    for paths, access in (([*read, *list(partly)[:1]], READ_ACCESS), (write, handled)):
         for path in paths:
             try:
                 fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
             except OSError:
                 continue
-            allowed = access if os.path.isdir(path) else access & FILE_ONLY  # noqa: PTH112
-            # struct landlock_path_beneath_attr is packed: u64 access, s32 fd
-            rule = (allowed & handled).to_bytes(8, sys.byteorder) + fd.to_bytes(4, sys.byteorder)
-            done(libc.syscall(LANDLOCK_ADD, ruleset, 1, rule, 0), f"landlock rule for {path}")
-            os.close(fd)
-    done(libc.syscall(LANDLOCK_RESTRICT, ruleset, 0), "landlock")
+            grant(ruleset, fd, access & handled)
+    for fd in writable_entries(partly):
+        grant(ruleset, fd, handled)
+    check(libc.syscall(LANDLOCK_RESTRICT, ruleset, 0), "landlock")
     os.close(ruleset)
 
 
+def grant(ruleset: int, fd: int, access: int) -> None:
+    """Add a rule for what ``fd`` is, and below it, and close it."""
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
+        access &= FILE_ACCESS
+    # struct landlock_path_beneath_attr is packed: u64 access, s32 fd
+    rule = access.to_bytes(8, sys.byteorder) + fd.to_bytes(4, sys.byteorder)
+    check(libc.syscall(LANDLOCK_ADD, ruleset, 1, rule, 0), "landlock rule")
+    os.close(fd)
+
+
+def writable_entries(partly: dict[str, list[str]]) -> Iterator[int]:
+    """Open the entries of folders but those named; no link is followed, whoever puts one there now."""
+    folders: dict[str, int] = {}
+    for path, names in partly.items():
+        parent, _, name = path.rpartition("/")
+        near = folders.get(parent)
+        mode = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        folders[path] = folder = os.open(path if near is None else name, mode, dir_fd=near)
+        for entry in set(os.listdir(folder)) - set(names):  # noqa: PTH208
+            try:
+                fd = os.open(entry, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            except OSError:
+                continue
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                os.close(fd)
+            else:
+                yield fd
+    for folder in folders.values():
+        os.close(folder)
+
+
 def drop_capabilities() -> None:
+    """Give up all capabilities, which makes root an ordinary user."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    done(libc.syscall(CAPSET[machine()], header, (ctypes.c_uint32 * 6)()), "capset")
+    check(libc.syscall(CAPSET[machine()], header, (ctypes.c_uint32 * 6)()), "capset")
 
 
-def seccomp(mode: str) -> None:
-    """Refuse the system calls above, in this thread and all that it starts."""
+def install_filter(mode: str) -> None:
+    """Install the seccomp filter in this thread, and so in all that it starts."""
 
     class Instruction(ctypes.Structure):
         _fields_ = [
@@ -218,73 +285,100 @@ def seccomp(mode: str) -> None:
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_uint16), ("filter", ctypes.c_void_p)]
 
-    rules = program(machine(), os.getpid(), mode, landlock_abi())
+    rules = filter_program(machine(), os.getpid(), mode, landlock_abi())
     filters = (Instruction * len(rules))(*(Instruction(*rule) for rule in rules))
-    wanted = Program(len(rules), ctypes.cast(filters, ctypes.c_void_p))
-    done(libc.prctl(22, 2, ctypes.byref(wanted), 0, 0), "seccomp")
+    prog = Program(len(rules), ctypes.cast(filters, ctypes.c_void_p))
+    check(libc.prctl(22, 2, ctypes.byref(prog), 0, 0), "seccomp")
 
 
-def program(
-    arch: int, pid: int, mode: str = "alone", abi: int = SCOPED
+def filter_program(
+    arch: int, pid: int, mode: str = "alone", abi: int = SCOPED_LANDLOCK_ABI
 ) -> list[tuple[int, int, int, int]]:
-    """The filter, in classic BPF: (code, jump if true, jump if false, k).
+    """Return the seccomp filter in classic BPF: (code, jump if true, jump if false, k).
+
+    It is a list of tests, each of which skips the rules after it if it does not apply::
+
+        architecture is ours?          else kill
+        number is of the x32 ABI?      then ENOSYS
+        number is a denied call?       then EPERM       (one test for each)
+        number is an ignored call?     then 0, "done"   (one test for each)
+        clone3?                        then ENOSYS: the C library falls back to clone
+        clone?                         then by its flags: threads only, or no new namespaces
+        socketpair?                    then only of connected streams
+        fcntl, ioctl?                  then EPERM for some of their requests
+        a call only on oneself?        then allowed if its first argument is 0 or ``pid``
+        all others                     allowed
 
     ``mode``: alone (one process), or processes within a namespace or under Landlock (``abi``).
     """
-    load, equal, at_least, bits, give = 0x20, 0x15, 0x35, 0x45, 0x06
-    allow, kill, refuse = (give, 0, 0, 0x7FFF0000), (give, 0, 0, 0x80000000), 0x00050000
-    number, architecture, argument = 0, 4, 16
+    load, equal, at_least, bits, ret = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, kill, refuse = (ret, 0, 0, 0x7FFF0000), (ret, 0, 0, 0x80000000), 0x00050000
+    number, architecture, argument, second = 0, 4, 16, 24
     rules = [(load, 0, 0, architecture), (equal, 1, 0, AUDIT_ARCH[arch]), kill]
     # 0x40000000: the x32 numbers of x86_64, a second door to every call.
-    rules += [(load, 0, 0, number), (at_least, 0, 1, 0x40000000), (give, 0, 0, refuse | ENOSYS)]
-    free, own = allowed(mode, abi)
-    for calls, error in ((DENIED, EPERM), (IGNORED, 0)):
-        if calls is IGNORED and mode == "namespace":
+    rules += [
+        (load, 0, 0, number),
+        (at_least, 0, 1, 0x40000000),
+        (ret, 0, 0, refuse | ENOSYS_ERRNO),
+    ]
+    permitted, self_only = exceptions(mode, abi)
+    for calls, error in ((DENIED_CALLS, EPERM_ERRNO), (IGNORED_CALLS, 0)):
+        if calls is IGNORED_CALLS and mode == "namespace":
             continue
         for name, numbers in calls.items():
-            if name not in free and (found := numbers[arch]) is not None:
-                rules += [(equal, 0, 1, found), (give, 0, 0, refuse | error)]
+            if name not in permitted and (value := numbers[arch]) is not None:
+                rules += [(equal, 0, 1, value), (ret, 0, 0, refuse | error)]
     # Answered so, the C library falls back to clone, whose flags can be seen.
-    rules += [(equal, 0, 1, CLONE3[arch]), (give, 0, 0, refuse | ENOSYS)]
-    no = (give, 0, 0, refuse | EPERM)
+    rules += [(equal, 0, 1, CLONE3[arch]), (ret, 0, 0, refuse | ENOSYS_ERRNO)]
+    no = (ret, 0, 0, refuse | EPERM_ERRNO)
     rules += [(equal, 0, 4, CLONE[arch]), (load, 0, 0, argument)]
     if mode == "alone":
         rules += [(bits, 0, 1, CLONE_THREAD), allow, no]
     else:
         rules += [(bits, 0, 1, CLONE_NAMESPACES), no, allow]
-    for name, numbers in OWN.items():
-        if name in own and (found := numbers[arch]) is not None:
-            rules += [(equal, 0, 5, found), (load, 0, 0, argument), (equal, 1, 0, 0)]
-            rules += [(equal, 0, 1, pid), allow, (give, 0, 0, refuse | EPERM)]
+    rules += [(equal, 0, 7, SOCKETPAIR[arch]), (load, 0, 0, argument), (equal, 0, 4, AF_UNIX)]
+    rules += [(load, 0, 0, second), (bits, 2, 0, OTHER_SOCKET_TYPES), (bits, 0, 1, SOCK_STREAM)]
+    rules += [allow, no]
+    for *request, values in DENIED_REQUESTS.values():
+        count = len(values)
+        rules += [(equal, 0, count + 3, request[arch]), (load, 0, 0, second)]
+        rules += [(equal, count - index, 0, value) for index, value in enumerate(values)]
+        rules += [allow, no]
+    for name, numbers in SELF_ONLY_CALLS.items():
+        if name in self_only and (value := numbers[arch]) is not None:
+            rules += [(equal, 0, 5, value), (load, 0, 0, argument), (equal, 1, 0, 0)]
+            rules += [(equal, 0, 1, pid), allow, no]
     return [*rules, allow]
 
 
-def allowed(mode: str, abi: int) -> tuple[set[str], set[str]]:
-    """Of the calls above: those that may be made, and those that may be made on oneself."""
+def exceptions(mode: str, abi: int) -> tuple[set[str], set[str]]:
+    """Return which of the calls above may be made in a mode, and which on oneself only."""
     match mode:
         case "namespace":
-            return STARTING | SIGNALS | ATTRIBUTES, set()
+            return START_CALLS | SIGNAL_CALLS | ATTRIBUTE_CALLS | WATCH_CALLS, set()
         case "landlock":
-            # Older ones do not look at truncate, or at who is signalled.
-            free = STARTING | ({"truncate"} if abi >= 3 else set())
-            signals = {"kill", "tgkill"} if abi >= SCOPED else set()
-            return free, set(OWN) - signals
+            # Older versions check neither truncate nor who is signalled.
+            permitted = START_CALLS | ({"truncate"} if abi >= 3 else set())
+            signals = {"kill", "tgkill"} if abi >= SCOPED_LANDLOCK_ABI else set()
+            return permitted, set(SELF_ONLY_CALLS) - signals
         case _:
-            return set(), set(OWN)
+            return set(), set(SELF_ONLY_CALLS)
 
 
 def machine() -> int:
-    found = MACHINES.get(platform.machine())
-    if found is None:
+    """Return the index of this machine's numbers; raises OSError if we have none for it."""
+    index = MACHINES.get(platform.machine())
+    if index is None:
         raise OSError(f"no filter for {platform.machine()}")
-    return found
+    return index
 
 
-def done(result: int, what: str) -> int:
-    """Anything that cannot be confined is not run."""
+def check(result: int, action: str) -> int:
+    """Return the result of a system call; raises OSError if it failed, so that nothing runs that
+    could not be confined."""
     if result < 0:
         error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
+        raise OSError(error, f"{action}: {os.strerror(error)}")
     return result
 
 

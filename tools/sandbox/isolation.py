@@ -1,4 +1,11 @@
-"""Running scripts and commands where they can do no harm: which ways this machine has, by trying."""
+"""Runs scripts and commands where they can do no harm, with the best isolation that works here.
+
+Each isolation is tried out once with a script that attempts to break out (``check.py``). The command
+lines that are built here nest as follows (``supervise`` for shell commands only; bubblewrap and
+sandbox-exec only if they are the isolation)::
+
+    supervise.py ─▶ bwrap | sandbox-exec ─▶ confine.py (limits, Landlock, seccomp) ─▶ script | command
+"""
 
 from __future__ import annotations
 
@@ -14,13 +21,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-PROBE_SECONDS = 15.0
+from tools.sandbox.protection import Protection
+
+SANDBOX_FOLDER = Path(__file__).parent
+PROBE_TIMEOUT_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What stands between the script and this machine."""
+    """What separates a script or command from this machine."""
 
     name: str
     """bubblewrap, landlock, sandbox-exec, or none."""
@@ -30,20 +39,23 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Of one worker."""
+class ResourceLimits:
+    """Limits of one script, or of one shell command with all of its processes."""
 
     memory: int = 4 << 30
-    """Bytes of address space; of a command: what all of its processes hold."""
+    """Bytes of address space; of a command: of the memory that all its processes use."""
     file_size: int = 256 << 20
     """Bytes of one file."""
     cpu: int = 3600
-    """Seconds of processor time in all (of a command: of each process)."""
+    """Seconds of processor time; of a command: of each process."""
     processes: int = 256
-    """That a command may have at a time; a script has none but itself."""
+    """How many processes a command may have at a time; a script has none but itself."""
+    descriptors: int = 4096
+    """How many files, pipes and sockets all processes of a command may have open at a time: the
+    kernel's buffers of a socket take up to some 200 KB, which belong to no process."""
 
 
-_PROMISES = {
+_GUARANTEES = {
     "bubblewrap": "sees the system and Python read-only and its own folder, no home, no network, "
     "no other processes; starts none; memory, file size and CPU are limited",
     "landlock": "opens only the system and Python read-only and its own folder, no sockets, "
@@ -55,179 +67,209 @@ _PROMISES = {
 
 
 def candidates() -> Sequence[str]:
-    """The ways of this platform, the best first."""
+    """Return the names of this platform's isolations, the best first."""
     return {"linux": ("bubblewrap", "landlock"), "darwin": ("sandbox-exec",)}.get(sys.platform, ())
 
 
 @functools.cache
-def isolation() -> Isolation:
-    """The best way that works here. Tries them once per process, each some 100 ms; blocks."""
+def best_isolation() -> Isolation:
+    """Return the best isolation that works here.
+
+    Tries them once in each process, each for some 100 ms, and blocks meanwhile.
+    """
     reasons: list[str] = []
     for name in candidates():
         reason = probe(name)
         if reason is None:
             passed_over = f" (not {'; '.join(reasons)})" if reasons else ""
-            return Isolation(name, _PROMISES[name] + passed_over, True)
+            return Isolation(name, _GUARANTEES[name] + passed_over, True)
         reasons.append(f"{name}: {reason}")
     why = "; ".join(reasons) or f"none is known for {sys.platform}"
     return Isolation("none", f"no isolation works here ({why})", False)
 
 
 def probe(name: str) -> str | None:
-    """Run a script that tries to break out. None: it could not; else what is wrong."""
+    """Run a script that tries to break out; return what is wrong, None if it could not."""
     with tempfile.TemporaryDirectory(prefix="agent-probe-") as folder:
-        work, secret = Path(folder, "work"), Path(folder, "secret")
-        work.mkdir()
+        work_folder, secret = Path(folder, "work"), Path(folder, "secret")
+        work_folder.mkdir()
         secret.write_text("x")
         try:
-            done = subprocess.run(
-                command(name, HERE / "check.py", work),
+            process = subprocess.run(
+                script_command(name, SANDBOX_FOLDER / "check.py", work_folder),
                 input=json.dumps([str(secret), os.getpid()]) + "\n",
-                env=environment(work),
-                cwd=work,
+                env=environment(work_folder),
+                cwd=work_folder,
                 capture_output=True,
                 text=True,
-                timeout=PROBE_SECONDS,
+                timeout=PROBE_TIMEOUT_SECONDS,
                 start_new_session=True,
             )
         except FileNotFoundError:
             return "not installed"
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        return lines[-1] if lines else f"exit code {done.returncode}"
+    if process.returncode != 0:
+        lines = process.stderr.strip().splitlines()
+        return lines[-1] if lines else f"exit code {process.returncode}"
     try:
-        escaped = json.loads(done.stdout)
+        escaped = json.loads(process.stdout)
     except ValueError:
         return "it gave no answer"
     return f"a script could {', '.join(escaped)}" if escaped else None
 
 
-def environment(work: Path, *, programs: bool = False) -> dict[str, str]:
-    """All that the script is told about this machine; ``programs``: it may start some."""
+def environment(work_folder: Path, *, programs: bool = False) -> dict[str, str]:
+    """Return all environment variables that a script gets; ``programs``: it may start some."""
     threads = str(min(os.cpu_count() or 1, 4))
     own = f":{Path(sys.executable).parent}" if programs else ""
     return {
         "PATH": f"/usr/local/bin:/usr/bin:/bin{own}",
-        "HOME": str(work),
-        "TMPDIR": str(work),
+        "HOME": str(work_folder),
+        "TMPDIR": str(work_folder),
         "LANG": "C.UTF-8",
         "MPLBACKEND": "Agg",
-        "MPLCONFIGDIR": str(work / ".matplotlib"),
+        "MPLCONFIGDIR": str(work_folder / ".matplotlib"),
         # Each thread of these reserves address space, which is limited.
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
     }
 
 
-def command(name: str, script: Path, work: Path, limits: Limits | None = None) -> list[str]:
-    """The command that runs a script (absolute path) with ``work`` as its only writable folder.
+def script_command(
+    name: str, script: Path, work_folder: Path, limits: ResourceLimits | None = None
+) -> list[str]:
+    """Return the command line that runs a Python script (absolute path) in the isolation ``name``.
 
-    ``none`` runs it with resource limits and nothing else.
+    ``work_folder`` is the only folder that it may write. ``none`` applies resource limits only.
     """
-    spec = {**asdict(limits or Limits()), "processes": 0, "landlock": None, "seccomp": ""}
-    around: list[str] = []
+    spec = _spec(limits or ResourceLimits()) | {"processes": 0}
+    wrapper: list[str] = []
     match name:
         case "bubblewrap":
-            # gpt-oss was told in training that its files lie in /mnt/data.
-            linked = ["--symlink", str(work), "/mnt/data"]
-            around = _bubblewrap([*_readable(), str(script)], [work], work, linked)
+            # gpt-oss knows from its training that its files are in /mnt/data.
+            link = ["--symlink", str(work_folder), "/mnt/data"]
+            wrapper = _bubblewrap([*_readable(), str(script)], [work_folder], work_folder, link)
             spec["seccomp"] = "alone"
         case "landlock":
-            spec |= _landlock(_readable(), [work])
+            spec |= _landlock(_readable(), [work_folder])
             spec["seccomp"] = "alone"
         case "sandbox-exec":
-            around = _sandbox_exec([work], [script])
+            wrapper = _sandbox_exec([work_folder], [script])
         case "none":
             pass
         case _:
             raise ValueError(name)
-    return [*around, *_confined(spec, str(script))]
+    return [*wrapper, *_confined(spec, str(script))]
 
 
-def shell(
+def shell_command(
     name: str,
     argv: Sequence[str],
     *,
     root: Path,
     start: Path,
-    work: Path,
-    limits: Limits | None = None,
+    work_folder: Path,
+    limits: ResourceLimits | None = None,
+    protection: Protection | None = None,
 ) -> list[str]:
-    """The command line that runs ``argv`` in the folder ``start``, and all that it starts, with no
-    network and with ``root`` and ``work`` (also its home) as the only folders that it may write.
+    """Return the command line that runs ``argv`` in the folder ``start`` in the isolation ``name``.
 
-    Nothing of it lives on when it ends, or when the stdin of what is started here does.
+    It and all that it starts have no network and may write to ``root``, except for ``protection``,
+    and ``work_folder`` (its home) only. Its processes are killed when it ends, or when the stdin of
+    the command line ends.
     """
-    limits = limits or Limits()
-    spec = {**asdict(limits), "landlock": None, "seccomp": ""}
-    around: list[str] = []
+    limits, protection = limits or ResourceLimits(), protection or Protection()
+    spec = _spec(limits)
+    readable = [*_readable(), *_COMMAND_READABLE]
+    wrapper: list[str] = []
     match name:
         case "bubblewrap":
-            kept = [part for path in guarded(root) for part in ("--ro-bind", path, path)]
-            around = _bubblewrap([*_readable(), *_SETTINGS], [work, root], start, kept)
-            spec["seccomp"] = "namespace"
+            wrapper = _bubblewrap(readable, [work_folder, root], start, protection.bind_options())
+            spec |= {"seccomp": "namespace", "identities": protection.identities}
         case "landlock":
-            spec |= _landlock([*_readable(), *_SETTINGS], [work, root])
+            partly = protection.partly_writable(root)
+            spec |= _landlock(readable, [work_folder] if partly else [work_folder, root], partly)
             spec["seccomp"] = "landlock"
         case "sandbox-exec":
-            around = _sandbox_exec(
-                [work, root],
+            wrapper = _sandbox_exec(
+                [work_folder, root],
                 [],
                 "(allow process-fork) (allow signal (target same-sandbox))",
-                guarded(root),
+                protection,
             )
         case "none":
             pass
         case _:
             raise ValueError(name)
-    bounds = json.dumps({"processes": limits.processes, "memory": limits.memory})
-    return [*_python("supervise.py"), bounds, *around, *_confined(spec, *argv)]
+    bounds = {key: spec[key] for key in ("processes", "memory", "descriptors")}
+    return [*_python("supervise.py"), json.dumps(bounds), *wrapper, *_confined(spec, *argv)]
 
 
-def guarded(root: Path) -> list[str]:
-    """What commands must not change though it lies below ``root``: what git of the person runs later,
-    outside of any sandbox, and this program and its Python."""
-    git = [root / ".git" / name for name in ("hooks", "config", "config.worktree", "info")]
-    own = {HERE.parent.parent.resolve() / name for name in ("tools", "agent")}
-    own |= {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
-    own = {path for path in own if path != root and path.is_relative_to(root)}
-    return sorted(str(path) for path in (*git, *own) if path.exists())
+def own_paths() -> set[Path]:
+    """Return the folders of this program and its Python."""
+    own = {SANDBOX_FOLDER.parent.parent.resolve() / name for name in ("tools", "agent")}
+    return own | {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
 
 
-def unguarded(name: str, root: Path) -> str | None:
-    """Why this isolation cannot keep commands below ``root`` from changing this program."""
-    if Path(sys.prefix).resolve().is_relative_to(root) and name == "landlock":
-        return f"cannot protect the Python that runs this program, which lies in {root}"
-    return None
-
-
-_SETTINGS = ("/etc/alternatives", "/etc/group", "/etc/nsswitch.conf", "/etc/gitconfig", "/opt")
-"""What commands read besides what Python does."""
+_COMMAND_READABLE = (
+    "/etc/alternatives",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/gitconfig",
+    "/opt",
+)
+"""Files that commands may read besides those that Python scripts may read."""
 
 
 def _python(script: str) -> list[str]:
-    # -I: no PYTHON* variables, no user site, nothing imported from where we happen to stand.
-    return [sys.executable, "-I", "-B", str(HERE / script)]
+    # -I: no PYTHON* variables, no user site, nothing imported from the current folder.
+    return [sys.executable, "-I", "-B", str(SANDBOX_FOLDER / script)]
 
 
-def _confined(spec: dict[str, Any], *what: str) -> list[str]:
-    return [*_python("confine.py"), json.dumps(spec), *what]
+def _spec(limits: ResourceLimits) -> dict[str, Any]:
+    return {**asdict(limits), "landlock": None, "seccomp": "", "identities": {}}
 
 
-def _landlock(readable: Sequence[str], writable: Sequence[Path]) -> dict[str, Any]:
+def _confined(spec: dict[str, Any], *argv: str) -> list[str]:
+    return [*_python("confine.py"), json.dumps(spec), *argv]
+
+
+def _landlock(
+    readable: Sequence[str],
+    writable: Sequence[Path],
+    partly: dict[str, list[str]] | None = None,
+) -> dict[str, Any]:
     devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
-    read = [*readable, "/proc/self", "/proc/cpuinfo", "/proc/meminfo"]
-    return {"landlock": {"read": read, "write": [*map(str, writable), *devices]}}
+    # Not all of /proc/self: its folders "net" show the machine's connections.
+    read = [*readable, *(f"/proc/self/{name}" for name in _PROCESS_FILES)]
+    read += ["/proc/cpuinfo", "/proc/meminfo"]
+    write = [*map(str, writable), *devices]
+    return {"landlock": {"read": read, "write": write, "partly": partly or {}}}
+
+
+_PROCESS_FILES = (
+    "auxv",
+    "cgroup",
+    "cmdline",
+    "comm",
+    "environ",
+    "fd",
+    "fdinfo",
+    "io",
+    "limits",
+) + (
+    ("maps", "mountinfo", "mounts", "oom_score", "smaps", "smaps_rollup", "stat", "statm", "status")
+)
 
 
 def _bubblewrap(
     readable: Sequence[str], writable: Sequence[Path], start: Path, more: Sequence[str] = ()
 ) -> list[str]:
     options = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent"]
+    options += ["--new-session"]  # bubblewrap itself is out of reach of signals to the group
     options += ["--proc", "/proc", "--dev", "/dev"]
-    for path in [*readable, str(HERE / "confine.py")]:
+    for path in [*readable, str(SANDBOX_FOLDER / "confine.py")]:
         if Path(path).is_symlink():  # /lib -> usr/lib
             options += ["--symlink", str(Path(path).readlink()), path]
         else:
@@ -240,24 +282,27 @@ def _bubblewrap(
 
 
 def _readable() -> list[str]:
-    """The system's programs and libraries and this Python; nothing of the person's."""
+    """Return the paths of the system's programs and libraries and of this Python, no home folder."""
     system = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache"]
     system += ["/etc/localtime", "/etc/passwd", "/etc/mime.types", "/etc/fonts", "/nix/store"]
     prefixes = {sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent.parent)}
-    # Both the names that links lead by and what they lead to.
+    # Both the names of links and what they lead to.
     prefixes |= {os.path.realpath(prefix) for prefix in prefixes}
-    mine = [
+    python = [
         f"{prefix}/{part}"
         for prefix in sorted(prefixes)
         # A prefix that has the home in it would give it away.
         if not prefix.startswith("/usr") and not Path.home().is_relative_to(prefix)
         for part in ("bin", "lib", "lib64", "share", "etc", "pyvenv.cfg")
     ]
-    return [path for path in [*system, *mine] if os.path.lexists(path)]
+    return [path for path in [*system, *python] if os.path.lexists(path)]
 
 
 def _sandbox_exec(
-    writable: Sequence[Path], scripts: Sequence[Path], more: str = "", kept: Sequence[str] = ()
+    writable: Sequence[Path],
+    scripts: Sequence[Path],
+    more: str = "",
+    protection: Protection | None = None,
 ) -> list[str]:
     def quoted(path: str) -> str:
         return json.dumps(os.path.realpath(path), ensure_ascii=False)
@@ -266,10 +311,12 @@ def _sandbox_exec(
     system += ["/opt/homebrew", "/dev", *_readable()]
     own = " ".join(f"(subpath {quoted(str(path))})" for path in writable)
     readable = " ".join([*(f"(subpath {quoted(path)})" for path in system), own])
-    literal = [str(HERE / "confine.py"), "/", *map(str, scripts)]
+    literal = [str(SANDBOX_FOLDER / "confine.py"), "/", *map(str, scripts)]
     files = " ".join(f"(literal {quoted(path)})" for path in literal)
-    if kept:
-        more += f"\n(deny file-write* {' '.join(f'(subpath {quoted(path)})' for path in kept)})"
+    if protection is not None:
+        filters = [f"(subpath {quoted(path)})" for path in protection.read_only]
+        filters += [f"(literal {quoted(path)})" for path in protection.pinned]
+        more += f"\n(deny file-write* {' '.join(filters)})" if filters else ""
     profile = f"""(version 1)
 (deny default)
 (allow process-exec* {readable})

@@ -1,55 +1,61 @@
-"""Commands on what was said."""
+"""Commands on the conversation: new, retry, edit, branch, copy, export."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tui.commands.registry import Choice, Command
+from tools import private_files
+from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
-    from tui.app import AgentApp
-    from tui.state.turn_view import Said
+    from tui.commands.context import CommandContext
+    from tui.state.turn_view import TurnView
 
 
-async def new(app: AgentApp, _: str) -> None:
-    app.session.new()
+async def new_conversation(app: CommandContext, _: str) -> None:
+    """Start an empty conversation."""
+    app.session.start_new()
     await app.show_conversation()
-    app.chat.say("A new conversation; /resume leads back to the others.")
+    app.transcript.add_notice("A new conversation; /resume leads back to the others.")
 
 
-async def compact(app: AgentApp, _: str) -> None:
-    await app.talk.follow("/compact", app.session.compact())
+async def compact(app: CommandContext, _: str) -> None:
+    """Run a turn that only compacts the conversation."""
+    await app.chat.show_turn("/compact", app.session.compact())
 
 
-async def retry(app: AgentApp, number: str) -> None:
-    said = _message(app, number)
-    await app.talk.again(said, said.sent)
+async def retry(app: CommandContext, number: str) -> None:
+    """Answer a message once more, in a branch."""
+    message = _message(app, number)
+    await app.chat.resubmit(message, message.raw_prompt)
 
 
-async def edit(app: AgentApp, number: str) -> None:
-    app.talk.edit(_message(app, number))
+async def edit(app: CommandContext, number: str) -> None:
+    """Put a message back into the prompt; sending it replaces the message in a branch."""
+    app.chat.edit(_message(app, number))
 
 
-async def branch(app: AgentApp, number: str) -> None:
-    """From here on, or from before a message: what is said now is said in another conversation."""
+async def branch(app: CommandContext, number: str) -> None:
+    """Continue in a copy of the conversation: all of it, or only what precedes a message."""
     if number:
-        said = _message(app, number)
-        assert said.start is not None
-        app.session.branch(said.start)
-        await app.chat.cut(said)
+        message = _message(app, number)
+        assert message.start is not None
+        app.session.branch(message.start)
+        await app.transcript.remove_from(message)
     else:
-        app.session.branch(app.session.position)
+        app.session.branch(app.session.next_entry)
     app.notify("You are in a branch now; the conversation that it came from is kept.")
 
 
-def _message(app: AgentApp, number: str) -> Said:
-    """By its number; without one the last. Raises UserError."""
+def _message(app: CommandContext, number: str) -> TurnView:
+    """The message with this number, counted from 1, or the last. Raises UserError."""
     from agent.errors import UserError
 
-    messages = app.chat.messages
+    messages = app.transcript.own_turns
     if not messages:
         raise UserError("Nothing was said yet.")
     if not number:
@@ -61,24 +67,29 @@ def _message(app: AgentApp, number: str) -> Said:
     return messages[int(number) - 1]
 
 
-def messages(app: AgentApp, written: str) -> Iterable[Choice]:
-    every = list(enumerate(app.chat.messages, 1))
-    return (Choice(str(n), " ".join(said.prompt.split())[:50]) for n, said in reversed(every))
+def message_numbers(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    """Complete the number of a message, the latest first."""
+    numbered = list(enumerate(app.transcript.own_turns, 1))
+    return (
+        CompletionItem(str(number), " ".join(message.prompt.split())[:50])
+        for number, message in reversed(numbered)
+    )
 
 
-# --- taking it elsewhere ---
+# --- copy and export ---
 
 
-async def copy(app: AgentApp, what: str) -> None:
+async def copy(app: CommandContext, selection: str) -> None:
+    """Copy an answer by its message's number, the last ``code`` block, or ``all`` as Markdown."""
     from agent.errors import UserError
 
-    match what:
+    match selection:
         case "code":
-            text, name = _code(app), "The last code block"
+            text, name = _last_code_block(app), "The last code block"
         case "all":
             text, name = _exported(app, "md"), "The conversation"
         case _:
-            text, name = _message(app, what).answer, "The answer"
+            text, name = _message(app, selection).answer, "The answer"
     if not text.strip():
         raise UserError("There is nothing of it to copy yet.")
     app.copy_to_clipboard(text)
@@ -91,70 +102,120 @@ _FENCE = re.compile(
 )
 
 
-def _code(app: AgentApp) -> str:
-    """The last block of code in the answers."""
-    for said in reversed(app.chat.messages):
-        if blocks := list(_FENCE.finditer(f"{said.answer}\n")):
+def _last_code_block(app: CommandContext) -> str:
+    """The content of the last fenced code block in the answers; empty if there is none."""
+    for message in reversed(app.transcript.own_turns):
+        if blocks := list(_FENCE.finditer(f"{message.answer}\n")):
             return str(blocks[-1]["code"])
     return ""
 
 
-def copies(app: AgentApp, written: str) -> Iterable[Choice]:
-    yield Choice("code", "the last code block")
-    yield Choice("all", "the whole conversation as Markdown")
-    yield from messages(app, written)
+def copy_arguments(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    """Complete the argument of ``/copy``."""
+    yield CompletionItem("code", "the last code block")
+    yield CompletionItem("all", "the whole conversation as Markdown")
+    yield from message_numbers(app, written)
 
 
 FORMATS = {"md": "to read", "html": "to read, in one file", "json": "turns", "tokens": "ids"}
+"""Export formats, also the files' endings, and what each is for."""
 
 
-async def export(app: AgentApp, given: str) -> None:
-    """``FORMAT [FILE]``; the file's ending says the format too."""
+async def export(app: CommandContext, argument: str) -> None:
+    """Write the conversation to a file. ``argument``: ``FORMAT [FILE]``, or ``FILE`` whose ending
+    is a format; Markdown otherwise. Raises UserError, also where the file exists."""
     from agent.errors import UserError
 
-    first, _, rest = given.partition(" ")
-    form, name = (first, rest.strip()) if first in FORMATS else (Path(given).suffix[1:], given)
-    form = form if form in FORMATS else "md"
-    text = _exported(app, form)
-    file = app.session.shared.root / Path(name or _free(app, form)).expanduser()
+    first, _, rest = argument.partition(" ")
+    suffix = Path(argument).suffix[1:]
+    file_format, name = (first, rest.strip()) if first in FORMATS else (suffix, argument)
+    file_format = file_format if file_format in FORMATS else "md"
+    text = _exported(app, file_format)
+    path = Path(name or _unused_file_name(app, file_format)).expanduser()
+    file = app.session.launch.root / path
     if file.exists():
         raise UserError(f"{file} is there already: name another file.")
     try:
-        file.write_text(text, encoding="utf-8")
+        private_files.overwrite_text(file, text)
     except OSError as error:
         raise UserError(f"Cannot write {file}: {error.strerror}.") from error
-    app.chat.say(f"The conversation is in {file}.")
+    app.transcript.add_notice(f"The conversation is in {file}.")
 
 
-def _free(app: AgentApp, form: str) -> str:
-    """A name for it that no file has yet."""
-    title = re.sub(r"\W+", "-", app.chat.messages[0].prompt[:40]).strip("-").lower() or "talk"
-    names = (f"{title}{f'-{n}' if n > 1 else ''}.{form}" for n in range(1, 1000))
-    return next(name for name in names if not (app.session.shared.root / name).exists())
+def _unused_file_name(app: CommandContext, file_format: str) -> str:
+    """A file name from the first prompt that does not exist in the app's folder yet."""
+    title = (
+        re.sub(r"\W+", "-", app.transcript.own_turns[0].prompt[:40]).strip("-").lower() or "talk"
+    )
+    names = (f"{title}{f'-{n}' if n > 1 else ''}.{file_format}" for n in range(1, 1000))
+    return next(name for name in names if not (app.session.launch.root / name).exists())
 
 
-def _exported(app: AgentApp, form: str) -> str:
+def _exported(app: CommandContext, file_format: str) -> str:
+    """The stored conversation in an export format. Raises UserError where nothing is stored."""
     from agent.errors import UserError
     from agent.store.export import FORMATS as WRITERS
-    from agent.store.export import Record
+    from agent.store.export import ExportRecord
 
-    store, name = app.session.store, app.session.conversation.id
-    summary = next((one for one in store.summaries() if one.id == name), None)
+    store, conversation_id = app.session.store, app.session.conversation.id
+    summary = next((s for s in store.summaries() if s.id == conversation_id), None)
     if summary is None:
         raise UserError("Nothing was said yet.")
-    return WRITERS[form](Record(summary, app.session.conversation, store.turns(name)))
+    turns = store.turns(conversation_id)
+    return WRITERS[file_format](ExportRecord(summary, app.session.conversation, turns))
 
 
-def formats(app: AgentApp, written: str) -> Iterable[Choice]:
-    return (Choice(name, about) for name, about in FORMATS.items())
+def export_formats(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    """Complete the export format."""
+    return (CompletionItem(name, purpose) for name, purpose in FORMATS.items())
 
 
-COMMANDS = (
-    Command("new", "begin another conversation; this one is kept", new, idle=True),
-    Command("compact", "a summary takes the place of earlier turns", compact, idle=True),
-    Command("retry", "answer a message once more", retry, "[N]", messages, idle=True),
-    Command("edit", "write a message anew", edit, "[N]", messages, idle=True),
-    Command("branch", "go on apart, from here or before a message", branch, "[N]", idle=True),
-    Command("copy", "an answer, by default the last", copy, "[N|code|all]", copies),
-    Command("export", "write the conversation to a file", export, "[FORMAT] [FILE]", formats),
-)
+def commands(app: CommandContext) -> tuple[Command, ...]:
+    """List the commands of this module, bound to ``app``."""
+    numbers = partial(message_numbers, app)
+    return (
+        Command(
+            "new",
+            "begin another conversation; this one is kept",
+            partial(new_conversation, app),
+            waits_for_turn=True,
+        ),
+        Command(
+            "compact",
+            "a summary takes the place of earlier turns",
+            partial(compact, app),
+            waits_for_turn=True,
+        ),
+        Command(
+            "retry",
+            "answer a message once more",
+            partial(retry, app),
+            "[N]",
+            numbers,
+            waits_for_turn=True,
+        ),
+        Command(
+            "edit", "write a message anew", partial(edit, app), "[N]", numbers, waits_for_turn=True
+        ),
+        Command(
+            "branch",
+            "go on apart, from here or before a message",
+            partial(branch, app),
+            "[N]",
+            waits_for_turn=True,
+        ),
+        Command(
+            "copy",
+            "an answer, by default the last",
+            partial(copy, app),
+            "[N|code|all]",
+            partial(copy_arguments, app),
+        ),
+        Command(
+            "export",
+            "write the conversation to a file",
+            partial(export, app),
+            "[FORMAT] [FILE]",
+            partial(export_formats, app),
+        ),
+    )

@@ -1,75 +1,135 @@
-"""Commands that lead to other conversations, models and servers."""
+"""Commands that open the lists of conversations, models and MCP servers, or switch to one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tui.commands.registry import Choice, Command
+from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
-    from tui.app import AgentApp
+    from tui.commands.context import CommandContext
 
-SHORT = 8
-"""Characters of an id, as lists show it."""
-
-
-async def sessions(app: AgentApp, _: str) -> None:
-    await app.rooms.sessions()
+SHORT_ID_CHARACTERS = 8
+"""Characters of a conversation id, as lists show it."""
 
 
-async def resume(app: AgentApp, wanted: str) -> None:
-    if not wanted:
-        await app.rooms.sessions()
+async def mcp_servers(app: CommandContext, _: str) -> None:
+    """Open the list of MCP servers."""
+    await app.navigator.servers()
+
+
+async def approvals(app: CommandContext, _: str) -> None:
+    """Open the list of approvals."""
+    await app.navigator.approvals()
+
+
+async def import_servers(app: CommandContext, _: str) -> None:
+    """Offer to import the MCP servers of other programs."""
+    await app.navigator.import_servers()
+
+
+async def safety(app: CommandContext, _: str) -> None:
+    """Show what the model can do in this conversation, and what it has done."""
+    await app.navigator.safety()
+
+
+async def models(app: CommandContext, _: str) -> None:
+    """Open the list of models."""
+    await app.navigator.models()
+
+
+async def sessions(app: CommandContext, _: str) -> None:
+    """Open the list of conversations."""
+    await app.navigator.sessions()
+
+
+async def resume(app: CommandContext, conversation_id: str) -> None:
+    """Continue a stored conversation, by its id or the beginning of it; without one, list them."""
+    if not conversation_id:
+        await app.navigator.sessions()
         return
-    app.session.open(wanted)
+    app.session.open(conversation_id)
     await app.show_conversation()
 
 
-def conversations(app: AgentApp, _: str) -> Iterable[Choice]:
-    for one in app.session.store.summaries():
-        yield Choice(one.id.removeprefix("conv_")[:SHORT], one.title)
+def conversations(app: CommandContext, _: str) -> Iterable[CompletionItem]:
+    """Complete the id of a stored conversation."""
+    for summary in app.session.store.summaries():
+        short_id = summary.id.removeprefix("conv_")[:SHORT_ID_CHARACTERS]
+        yield CompletionItem(short_id, summary.title)
 
 
-async def model(app: AgentApp, name: str) -> None:
+async def model(app: CommandContext, name: str) -> None:
+    """Switch to a model by its name or path; without one, list the models."""
     if name:
-        await app.rooms.switch(name)
+        await app.navigator.switch_model(name)
     else:
-        await app.rooms.models()
+        await app.navigator.models()
 
 
-def usable(app: AgentApp, _: str) -> Iterable[Choice]:
-    from agent.cli.models import listed
+def runnable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]:
+    """Complete the name of a model that is on this machine."""
+    from agent.models.listing import list_models
 
-    for row in listed(app.session.runtime.where):
-        if row.usable:
-            yield Choice(row.name, row.description)
-
-
-async def pull(app: AgentApp, name: str) -> None:
-    from agent.models.download import find
-
-    app.rooms.pull(find(name).name)
+    for row in list_models(app.session.runtime.paths):
+        if row.runnable:
+            yield CompletionItem(row.name, row.description)
 
 
-def pullable(app: AgentApp, _: str) -> Iterable[Choice]:
-    from agent.cli.models import listed
+async def pull(app: CommandContext, name: str) -> None:
+    """Download a model in the background."""
+    from agent.models.download import find_pullable
 
-    for row in listed(app.session.runtime.where):
+    app.navigator.pull(find_pullable(name).name)
+
+
+def downloadable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]:
+    """Complete the name of a model that can be downloaded."""
+    from agent.models.listing import list_models
+
+    for row in list_models(app.session.runtime.paths):
         if row.source == "hub":
-            yield Choice(row.name, row.description)
+            yield CompletionItem(row.name, row.description)
 
 
-COMMANDS = (
-    Command("mcp", "the MCP servers: state, tools, costs", lambda app, _: app.rooms.servers()),
-    Command(
-        "mcp-import",
-        "take over other programs' MCP servers",
-        lambda app, _: app.rooms.imported(),
-    ),
-    Command("models", "known, found and downloadable models", lambda app, _: app.rooms.models()),
-    Command("model", "another model answers from now on", model, "[NAME|PATH]", usable, idle=True),
-    Command("pull", "download a model in the background", pull, "NAME", pullable),
-    Command("sessions", "all conversations: search, open, rename, fork, delete", sessions),
-    Command("resume", "go on with another conversation", resume, "[ID]", conversations, idle=True),
-)
+def commands(app: CommandContext) -> tuple[Command, ...]:
+    """List the commands of this module, bound to ``app``."""
+    return (
+        Command("mcp", "the MCP servers: state, tools, costs", partial(mcp_servers, app)),
+        Command("approvals", "what you allowed: list and revoke it", partial(approvals, app)),
+        Command(
+            "mcp-import", "take over other programs' MCP servers", partial(import_servers, app)
+        ),
+        Command("safety", "show what the model can do here, and has done", partial(safety, app)),
+        Command("models", "known, found and downloadable models", partial(models, app)),
+        Command(
+            "model",
+            "another model answers from now on",
+            partial(model, app),
+            "[NAME|PATH]",
+            partial(runnable_models, app),
+            waits_for_turn=True,
+        ),
+        Command(
+            "pull",
+            "download a model in the background",
+            partial(pull, app),
+            "NAME",
+            partial(downloadable_models, app),
+        ),
+        Command(
+            "sessions",
+            "all conversations: search, open, rename, fork, delete",
+            partial(sessions, app),
+        ),
+        Command(
+            "resume",
+            "go on with another conversation",
+            partial(resume, app),
+            "[ID]",
+            partial(conversations, app),
+            waits_for_turn=True,
+        ),
+    )

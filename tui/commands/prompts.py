@@ -1,4 +1,7 @@
-"""The prompts that MCP servers have ready, as commands: ``/server:prompt argument …``."""
+"""The prompts of MCP servers as slash commands: ``/server:prompt argument …``.
+
+See https://modelcontextprotocol.io/specification/2025-06-18/server/prompts.
+"""
 
 from __future__ import annotations
 
@@ -12,77 +15,83 @@ from tui.commands.registry import Command
 
 if TYPE_CHECKING:
     from tools.types import Prompt
-    from tui.app import AgentApp
+    from tui.controllers.chat import ChatController
+    from tui.controllers.context import AppContext
 
 log = logging.getLogger(__name__)
 
 
-def learn(app: AgentApp) -> None:
-    """Ask the servers that are ready, and from now on each that gets ready or has others."""
+def add_prompt_commands(app: AppContext, chat: ChatController) -> None:
+    """Fetch the prompts of the servers that are ready, and again when a server becomes ready or
+    announces that its lists have changed."""
     host = app.session.runtime.host
-    host.listen(lambda server: _ask(app, server))
-    for state in host.servers():
+    host.subscribe(lambda server: _refresh(app, chat, server))
+    for state in host.server_states():
         if state.status == "ready":
-            _ask(app, state.name)
+            _refresh(app, chat, state.name)
 
 
-def _ask(app: AgentApp, server: str) -> None:
-    config = app.session.runtime.host.config(server)
-    if config is not None and config.hand is None:
-        app.run_worker(_learn(app, server), group=f"prompts of {server}", exclusive=True)
+def _refresh(app: AppContext, chat: ChatController, server: str) -> None:
+    config = app.session.runtime.host.server_config(server)
+    if config is not None and config.builtin is None:
+        work = _fetch_prompts(app, chat, server)
+        app.run_worker(work, group=f"prompts of {server}", exclusive=True)
 
 
-async def _learn(app: AgentApp, server: str) -> None:
+async def _fetch_prompts(app: AppContext, chat: ChatController, server: str) -> None:
     try:
-        found = await app.session.runtime.host.prompts(server)
+        prompts = await app.session.runtime.host.prompts(server)
     except ValueError as error:
         log.info("%s has no prompts: %s", server, error)
-        found = []
-    app.talk.commands.replace(server, (_command(server, prompt) for prompt in found))
+        prompts = []
+    app.commands.replace(server, (_command(app, chat, server, prompt) for prompt in prompts))
 
 
-def _command(server: str, prompt: Prompt) -> Command:
+def _command(app: AppContext, chat: ChatController, server: str, prompt: Prompt) -> Command:
     arguments = (name if required else f"[{name}]" for name, required in prompt.arguments)
     name = ":".join(re.sub(r"[^\w.-]", "_", part) for part in (server, prompt.name))
     summary = prompt.description or f"a prompt of {server}"
-    run = partial(_send, server, prompt)
-    return Command(name, summary.splitlines()[0], run, " ".join(arguments), idle=True)
+    run = partial(_send_prompt, app, chat, server, prompt)
+    return Command(name, summary.splitlines()[0], run, " ".join(arguments), waits_for_turn=True)
 
 
-async def _send(server: str, prompt: Prompt, app: AgentApp, written: str) -> None:
+async def _send_prompt(
+    app: AppContext, chat: ChatController, server: str, prompt: Prompt, argument: str
+) -> None:
+    """Ask the server for the prompt's messages and send their text to the model."""
     from agent.errors import UserError
 
     try:
-        messages = await app.session.runtime.host.prompt(
-            server, prompt.name, _arguments(prompt, written)
-        )
+        host = app.session.runtime.host
+        messages = await host.get_prompt(server, prompt.name, _arguments(prompt, argument))
     except ValueError as error:
         raise UserError(f"The prompt cannot be had: {error}.") from error
-    await app.talk.ask("\n\n".join(text for _, text in messages))
+    await chat.ask("\n\n".join(text for _, text in messages))
 
 
-def _arguments(prompt: Prompt, written: str) -> dict[str, str]:
-    """``name=value``, or values in the order of the prompt's own list; the last takes what is left."""
+def _arguments(prompt: Prompt, text: str) -> dict[str, str]:
+    """Parse a prompt's arguments: ``name=value``, or values in the order in which the prompt lists
+    its arguments; the last one takes the rest of the line. Raises UserError."""
     from agent.errors import UserError
 
     names = [name for name, _ in prompt.arguments]
     try:
-        words = shlex.split(written)
+        words = shlex.split(text)
     except ValueError:
-        words = written.split()
-    given = {}
+        words = text.split()
+    values: dict[str, str] = {}
     while words:
         name, equals, value = words[0].partition("=")
         if equals and name in names:
-            given[name] = value
+            values[name] = value
             del words[0]
             continue
-        free = [name for name in names if name not in given]
-        if not free:
+        unset = [name for name in names if name not in values]
+        if not unset:
             raise UserError(f"It takes {', '.join(names) or 'no arguments'}, not also {words[0]}.")
-        given[free[0]] = " ".join(words) if len(free) == 1 else words[0]
-        words = [] if len(free) == 1 else words[1:]
-    missing = [name for name, required in prompt.arguments if required and name not in given]
+        values[unset[0]] = " ".join(words) if len(unset) == 1 else words[0]
+        words = [] if len(unset) == 1 else words[1:]
+    missing = [name for name, required in prompt.arguments if required and name not in values]
     if missing:
         raise UserError(f"It needs {', '.join(missing)} behind its name.")
-    return given
+    return values

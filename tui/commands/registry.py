@@ -1,6 +1,8 @@
-"""What a person asks of the app by its name: a line that begins with a slash.
+"""The slash commands by name, and how a line of the prompt is parsed into one.
 
-A module that has commands ends with ``COMMANDS``, a tuple of them, and is named in ``known``.
+To add a command: write an ``async def`` that takes the ``CommandContext`` and the argument, and list
+it in ``commands()`` of its module. ``AgentApp.commands`` fills the registry from these modules; MCP
+servers' prompts are added while the app runs (``tui/commands/prompts.py``).
 """
 
 from __future__ import annotations
@@ -9,94 +11,85 @@ import difflib
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tui.app import AgentApp
 
 _LINE = re.compile(r"/(?P<name>[\w.-]+(?::[\w.-]+)?)(?:\s+(?P<argument>.*))?\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What a completion offers."""
+class CompletionItem:
+    """One entry of the completion menu."""
 
     text: str
-    """What is written where it is taken."""
-    about: str = ""
-    """Shown beside it."""
+    """The text that choosing it inserts."""
+    description: str = ""
+    """Shown beside the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``/name argument``."""
+    """A slash command: ``/name argument``."""
 
     name: str
     summary: str
-    """One line, for the popup and F1."""
-    run: Callable[[AgentApp, str], Awaitable[None]]
-    """With what stands behind the name. Raises UserError with a sentence."""
+    """One line, for the completion menu and F1."""
+    run: Callable[[str], Awaitable[None]]
+    """Executes the command with the text behind its name. Raises UserError."""
     arguments: str = ""
-    """How they are written: ``low|medium|high``, ``[FILE]``; empty: there are none."""
-    choices: Callable[[AgentApp, str], Iterable[Choice]] | None = None
-    """What the arguments may be, as far as they are written; matched and sorted by the popup."""
-    idle: bool = False
-    """It waits, like a prompt, until no turn runs."""
-    looks: bool = False
-    """It is for the tab that is looked at; any other brings the person's own conversation back."""
+    """The usage of the argument, as ``low|medium|high`` or ``[FILE]``; empty if it takes none."""
+    choices: Callable[[str], Iterable[CompletionItem]] | None = None
+    """Lists values for the argument typed so far; the completion filters and sorts them."""
+    waits_for_turn: bool = False
+    """Whether it is queued, like a prompt, until no turn runs."""
+    for_visible_tab: bool = False
+    """Whether it acts on the visible tab; any other command first shows the own conversation."""
 
 
 class Commands:
-    """By their names."""
+    """The registry of slash commands, by name."""
 
     def __init__(self, commands: Iterable[Command]) -> None:
         self._commands: dict[str, Command] = {}
-        self._theirs: dict[str, list[Command]] = {}
+        self._server_commands: dict[str, list[Command]] = {}
         self._commands |= {command.name: command for command in commands}
 
     def replace(self, server: str, commands: Iterable[Command]) -> None:
-        """These are a server's now, and no others."""
-        for command in self._theirs.get(server, ()):
+        """Set the commands of an MCP server in place of those that it had."""
+        for command in self._server_commands.get(server, ()):
             self._commands.pop(command.name, None)
-        self._theirs[server] = list(commands)
-        self._commands |= {command.name: command for command in self._theirs[server]}
+        self._server_commands[server] = list(commands)
+        self._commands |= {command.name: command for command in self._server_commands[server]}
 
     def all(self) -> list[Command]:
+        """List the commands sorted by name."""
         return sorted(self._commands.values(), key=lambda command: command.name)
 
     def find(self, name: str) -> Command | None:
+        """Look a command up by its exact name."""
         return self._commands.get(name)
 
-    def looks(self, text: str) -> bool:
-        """What is written is a command for the tab that is looked at."""
-        command = self.find(asked[0]) if (asked := parse(text)) else None
-        return command is not None and command.looks
+    def is_for_visible_tab(self, text: str) -> bool:
+        """Whether ``text`` is a command that acts on the visible tab."""
+        command = self.find(parsed[0]) if (parsed := parse_command(text)) else None
+        return command is not None and command.for_visible_tab
 
     def nearest(self, name: str) -> str | None:
-        """The command that was probably meant."""
-        begins = [known for known in sorted(self._commands) if known.startswith(name)]
+        """The most similar command name: one that starts with ``name``, else a close spelling."""
+        begins = [command for command in sorted(self._commands) if command.startswith(name)]
         close = difflib.get_close_matches(name, self._commands, 1, cutoff=0.5)
         return next(iter(begins or close), None)
 
-    def unknown(self, name: str) -> str:
-        """A sentence for who wrote it."""
+    def unknown_message(self, name: str) -> str:
+        """The sentence for a name that is no command, with a suggestion."""
         nearest = self.nearest(name)
         hint = f"did you mean /{nearest}?" if nearest else "/help lists all."
         return f"There is no command /{name}; {hint}"
 
 
-def known() -> Commands:
-    """All commands of the app."""
-    from tui.commands import app, conversation, navigation, settings
-    from tui.commands import view as looks
+def parse_command(text: str) -> tuple[str, str] | None:
+    """Split a command line into name and argument; None if ``text`` is none.
 
-    modules = (conversation, settings, navigation, looks, app)
-    return Commands(command for module in modules for command in module.COMMANDS)
-
-
-def parse(text: str) -> tuple[str, str] | None:
-    """Name and argument of a line that is a command; a path (``/usr/bin``) is none, nor is a text
-    with a blank before the slash."""
-    if (found := _LINE.match(text)) is None:
+    A path (``/usr/bin``) is no command, nor is text with a blank before the slash.
+    """
+    if (match := _LINE.match(text)) is None:
         return None
-    return found["name"], (found["argument"] or "").strip()
+    return match["name"], (match["argument"] or "").strip()

@@ -1,20 +1,23 @@
-"""Commands that change what the turns from now on are told."""
+"""Commands that change the options of later turns: reasoning effort, tools, instructions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
 
-from tui.commands.registry import Choice, Command
+from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
-    from tui.app import AgentApp
+    from tui.commands.context import CommandContext
 
 EFFORTS = {"low": "answers soon", "medium": "the default", "high": "thinks long"}
+"""The levels of reasoning effort and what each means."""
 
 
-async def effort(app: AgentApp, level: str) -> None:
+async def effort(app: CommandContext, level: str) -> None:
+    """Set the reasoning effort; without a level, show it."""
     from agent.errors import UserError
 
     session = app.session
@@ -26,45 +29,64 @@ async def effort(app: AgentApp, level: str) -> None:
     app.notify(f"Effort: {session.options.effort}", markup=False)
 
 
-def efforts(app: AgentApp, written: str) -> Iterable[Choice]:
-    return (Choice(level, about) for level, about in EFFORTS.items())
+def efforts(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    """Complete the level of effort."""
+    return (CompletionItem(level, meaning) for level, meaning in EFFORTS.items())
 
 
-async def system(app: AgentApp, text: str) -> None:
-    from agent.bootstrap import text_of
+async def system(app: CommandContext, text: str) -> None:
+    """Set the instructions: a text, ``@FILE`` or ``off``; without one, show them."""
+    from agent.bootstrap import read_text_option
 
     session = app.session
     if text:
-        told = None if text == "off" else text_of(text, "/system")
-        session.options = replace(session.options, instructions=told)
-    now = session.options.instructions
-    app.chat.say(f"The model is told: {now}" if now else "The model is told no instructions.")
+        instructions = None if text == "off" else read_text_option(text, "/system")
+        session.options = replace(session.options, instructions=instructions)
+    current = session.options.instructions
+    app.transcript.add_notice(
+        f"The model is told: {current}" if current else "The model is told no instructions."
+    )
 
 
-async def tools(app: AgentApp, said: str) -> None:
-    known, chosen = app.session.runtime.host.tools(), app.session.toolset
-    if said:
-        chosen.choose(said, known)
-    names = [f"{one.server}.{one.name}" for one in known]
-    used = [name for name, one in zip(names, known, strict=True) if chosen.offers(one)]
-    unused = [name for name in names if name not in used]
+async def tools(app: CommandContext, names: str) -> None:
+    """Select the tools that the model may use, by names with commas; list the result."""
+    available, selection = app.session.runtime.host.tools(), app.session.tool_selection
+    if names:
+        selection.select(names, available)
+    used = [f"{tool.server}.{tool.name}" for tool in available if selection.includes(tool)]
+    every = [f"{tool.server}.{tool.name}" for tool in available]
+    unused = [name for name in every if name not in used]
     lines = [f"The model has: {', '.join(used) or 'no tools'}."]
     if unused:
         lines.append(f"Not offered: {', '.join(unused)}.")
-    app.chat.say("\n".join(lines))
+    app.transcript.add_notice("\n".join(lines))
 
 
-def toolsets(app: AgentApp, written: str) -> Iterable[Choice]:
-    """The last name of a list that is being written."""
+def tool_names(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    """Complete the last name of the list that is being typed."""
     before = written.rpartition(",")[0]
-    yield Choice("all", "everything there is")
-    yield Choice("none", "the model answers by itself")
+    yield CompletionItem("all", "everything there is")
+    yield CompletionItem("none", "the model answers by itself")
     for server in dict.fromkeys(tool.server for tool in app.session.runtime.host.tools()):
-        yield Choice(f"{before},{server}" if before else server)
+        yield CompletionItem(f"{before},{server}" if before else server)
 
 
-COMMANDS = (
-    Command("effort", "how long the model thinks", effort, "low|medium|high", efforts),
-    Command("tools", "what the model may use", tools, "[all|none|NAME,…]", toolsets),
-    Command("system", "instructions for the model", system, "[TEXT|@FILE|off]"),
-)
+def commands(app: CommandContext) -> tuple[Command, ...]:
+    """List the commands of this module, bound to ``app``."""
+    return (
+        Command(
+            "effort",
+            "how long the model thinks",
+            partial(effort, app),
+            "low|medium|high",
+            partial(efforts, app),
+        ),
+        Command(
+            "tools",
+            "what the model may use",
+            partial(tools, app),
+            "[all|none|NAME,…]",
+            partial(tool_names, app),
+        ),
+        Command("system", "instructions for the model", partial(system, app), "[TEXT|@FILE|off]"),
+    )

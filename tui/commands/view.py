@@ -1,17 +1,19 @@
-"""Commands on what the screen shows."""
+"""Commands on the screen: theme, views, tabs of other programs, stopping the visible turn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tui.commands.registry import Choice, Command
+from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
-    from tui.app import AgentApp
+    from tui.commands.context import CommandContext
 
 
-async def theme(app: AgentApp, name: str) -> None:
+async def theme(app: CommandContext, name: str) -> None:
+    """Set and save the theme; without a name, take the next of the app's own."""
     from agent.errors import UserError
 
     if not name:
@@ -22,71 +24,113 @@ async def theme(app: AgentApp, name: str) -> None:
         app.choose_theme(name)
 
 
-def themes(app: AgentApp, _: str) -> Iterable[Choice]:
-    from tui import theme
+def themes(app: CommandContext, _: str) -> Iterable[CompletionItem]:
+    """Complete the name of a theme, the app's own first."""
+    from tui.theme import THEMES
 
-    ours = [one.name for one in theme.ALL]
-    for name in [*ours, *sorted(app.available_themes.keys() - ours)]:
-        yield Choice(name, "the one that is shown" if name == app.theme else "")
+    own = [theme.name for theme in THEMES]
+    for name in [*own, *sorted(app.available_themes.keys() - own)]:
+        yield CompletionItem(name, "the one that is shown" if name == app.theme else "")
 
 
-async def view(app: AgentApp, _: str) -> None:
+async def view(app: CommandContext, _: str) -> None:
+    """Switch between the live panes and the conversation."""
     await app.action_view()
 
 
-async def fold(app: AgentApp, _: str) -> None:
+async def fold(app: CommandContext, _: str) -> None:
+    """Open or fold all reasoning and results."""
     app.action_fold()
 
 
-async def raw(app: AgentApp, _: str) -> None:
+async def raw(app: CommandContext, _: str) -> None:
+    """Open or close the view of the model's tokens."""
     await app.action_raw()
 
 
-async def served(app: AgentApp, number: str) -> None:
+async def served(app: CommandContext, number: str) -> None:
+    """Show the tab with this number, or the next one."""
     from agent.errors import UserError
 
     if not number:
         await app.action_served(1)
-    elif number in map(str, range(len(app.watching.tabs) + 1)):
-        await app.watching.pick(int(number))
+    elif number in map(str, range(len(app.served_tabs.tabs) + 1)):
+        await app.served_tabs.show_number(int(number))
     else:
         raise UserError(f"There is no tab {number}; /served and a blank lists them.")
 
 
-def tabs(app: AgentApp, _: str) -> Iterable[Choice]:
-    for number, tab in enumerate(app.watching.tabs, 1):
-        yield Choice(str(number), f"{tab.state} · {tab.title}")
-    yield Choice("0", "your own conversation")
+def tabs(app: CommandContext, _: str) -> Iterable[CompletionItem]:
+    """Complete the number of a tab."""
+    for number, tab in enumerate(app.served_tabs.tabs, 1):
+        yield CompletionItem(str(number), f"{tab.state} · {tab.title}")
+    yield CompletionItem("0", "your own conversation")
 
 
-async def close(app: AgentApp, _: str) -> None:
-    await app.watching.close()
+async def close(app: CommandContext, _: str) -> None:
+    """Close the visible tab of another program."""
+    await app.served_tabs.close()
 
 
-async def stop(app: AgentApp, _: str) -> None:
-    looked = app.watching.looked
-    turn = app.turn if looked is None else looked.turn
+async def stop(app: CommandContext, _: str) -> None:
+    """Stop the visible turn, another program's too."""
+    tab = app.served_tabs.visible
+    turn = app.turn if tab is None else tab.turn
     if turn is None:
         app.notify("Nothing runs here.")
-    elif looked is None:
-        app.talk.stop()
+    elif tab is None:
+        app.chat.stop()
     else:
         turn.stop()
 
 
-COMMANDS = (
-    Command("theme", "other colours, from now on", theme, "[NAME]", themes, looks=True),
-    Command("view", "four live panes, or the conversation", view, looks=True),
-    Command("fold", "open or fold all reasoning and results", fold, looks=True),
-    Command("raw", "the tokens that the model reads and writes", raw, looks=True),
-    Command(
-        "served",
-        "the turns of other programs, live: the next tab, or this",
-        served,
-        "[N]",
-        tabs,
-        looks=True,
-    ),
-    Command("close", "the tab of another program that is looked at", close, looks=True),
-    Command("stop", "the turn that is looked at, another program's too", stop, looks=True),
-)
+def commands(app: CommandContext) -> tuple[Command, ...]:
+    """List the commands of this module, bound to ``app``."""
+    return (
+        Command(
+            "theme",
+            "other colours, from now on",
+            partial(theme, app),
+            "[NAME]",
+            partial(themes, app),
+            for_visible_tab=True,
+        ),
+        Command(
+            "view",
+            "four live panes, or the conversation",
+            partial(view, app),
+            for_visible_tab=True,
+        ),
+        Command(
+            "fold",
+            "open or fold all reasoning and results",
+            partial(fold, app),
+            for_visible_tab=True,
+        ),
+        Command(
+            "raw",
+            "the tokens that the model reads and writes",
+            partial(raw, app),
+            for_visible_tab=True,
+        ),
+        Command(
+            "served",
+            "the turns of other programs, live: the next tab, or this",
+            partial(served, app),
+            "[N]",
+            partial(tabs, app),
+            for_visible_tab=True,
+        ),
+        Command(
+            "close",
+            "the tab of another program that is looked at",
+            partial(close, app),
+            for_visible_tab=True,
+        ),
+        Command(
+            "stop",
+            "the turn that is looked at, another program's too",
+            partial(stop, app),
+            for_visible_tab=True,
+        ),
+    )

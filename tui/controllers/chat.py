@@ -1,197 +1,201 @@
-"""What the person sends, when its turn comes, and the turn that answers it."""
+"""Takes what the person sends: runs commands, starts turns one at a time, queues the rest."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tui.commands.registry import Choice, Commands, known, parse
-from tui.terminal.notifications import call
+from tui.commands.registry import CompletionItem, parse_command
+from tui.terminal.notifications import notify_unfocused
 
 if TYPE_CHECKING:
-    from agent.turn.loop import Turn
-    from tui.app import AgentApp
-    from tui.state.turn_view import Said
-    from tui.util.completion import Completion
+    from agent.turn.context import RunningTurn
+    from tui.controllers.context import AppContext
+    from tui.controllers.prompts import PromptCards
+    from tui.state.turn_view import TurnView
+    from tui.util.completion import PromptCompleter
 
 
-class Talk:
-    """One turn at a time; what is sent meanwhile waits above the prompt."""
+class ChatController:
+    """Runs the person's own turns, one at a time; what is sent meanwhile waits in the queue bar."""
 
-    def __init__(self, app: AgentApp) -> None:
-        self._app = app
-        self.turn: Turn | None = None
-        """The person's own turn that runs."""
-        self.said: Said | None = None
-        """The exchange that runs, or that ran last."""
-        self.latest: Turn | None = None
-        """Its turn."""
-        self.editing: Said | None = None
-        """What is sent next takes the place of this exchange, in a branch."""
+    def __init__(self, app: AppContext, cards: PromptCards) -> None:
+        """``cards``: asks the person for approvals and elicitations of a turn's tools."""
+        self._app, self._cards = app, cards
+        self.turn: RunningTurn | None = None
+        """The person's own turn that is running."""
+        self.turn_view: TurnView | None = None
+        """The view of the turn that is running, or that ran last."""
+        self.latest_turn: RunningTurn | None = None
+        """The turn of ``turn_view``."""
+        self.editing: TurnView | None = None
+        """The turn that the next prompt replaces, in a branch."""
 
-    @cached_property
-    def commands(self) -> Commands:
-        return known()
+    def make_completion(self) -> PromptCompleter:
+        """Create the completion of the prompt: commands, their arguments, files."""
+        from tui.util.completion import PromptCompleter
+        from tui.util.file_index import FileIndex
 
-    def completion(self) -> Completion:
-        """What the prompt may go on with."""
-        from tui.util.completion import Completion
-        from tui.util.file_index import Files
+        def arguments(name: str, written: str) -> Iterable[CompletionItem]:
+            command = self._app.commands.find(name)
+            return command.choices(written) if command and command.choices else ()
 
-        def arguments(name: str, written: str) -> Iterable[Choice]:
-            command = self.commands.find(name)
-            return command.choices(self._app, written) if command and command.choices else ()
-
-        return Completion(self.commands, Files(self._app.session.shared.root), arguments)
+        root = self._app.session.launch.root
+        return PromptCompleter(self._app.commands, FileIndex(root), arguments)
 
     @property
-    def free(self) -> bool:
-        """What is sent now is answered now."""
-        return self._app.begun and self.turn is None
+    def idle(self) -> bool:
+        """Whether a prompt sent now would start a turn at once."""
+        return self._app.session_ready and self.turn is None
 
-    async def take(self, text: str) -> None:
-        """The person sent it."""
+    async def submit(self, text: str) -> None:
+        """Run, ask or queue what the person sent; an unknown command goes back to the prompt."""
         waits = True
-        if asked := parse(text):
-            if (command := self.commands.find(asked[0])) is None:
-                self._back(text, self.commands.unknown(asked[0]))
+        if parsed := parse_command(text):
+            if (command := self._app.commands.find(parsed[0])) is None:
+                self._reject(text, self._app.commands.unknown_message(parsed[0]))
                 return
-            waits = command.idle
-        elif (whole := await self._attached(text)) is None:
+            waits = command.waits_for_turn
+        elif (prompt := await self._with_attachments(text)) is None:
             return
         else:
-            text = whole
-        if asked is None and self.editing is not None:
-            await self._edited(self.editing, text)
-        elif self.free or (self._app.begun and not waits):
-            await self._begin(text)
+            text = prompt
+        if parsed is None and self.editing is not None:
+            await self._submit_edit(self.editing, text)
+        elif self.idle or (self._app.session_ready and not waits):
+            await self._run_or_ask(text)
         else:
-            self._app.queued.add(text)
+            self._app.queue_bar.add(text)
 
-    def edit(self, said: Said | None) -> None:
-        """Write it anew; None: leave it as it is."""
-        self.editing = said
+    def edit(self, turn: TurnView | None) -> None:
+        """Put a turn's prompt into the prompt to be edited; None ends the editing."""
+        self.editing = turn
         prompt = self._app.prompt
-        if said is not None:
-            prompt.replace_with(said.sent)
-        prompt.border_title = Content("editing · Esc leaves it as it is" if said else "")
+        if turn is not None:
+            prompt.replace_with(turn.raw_prompt)
+        prompt.border_title = Content("editing · Esc leaves it as it is" if turn else "")
 
-    async def _edited(self, said: Said, text: str) -> None:
+    async def _submit_edit(self, turn: TurnView, text: str) -> None:
         if self.turn is not None:
-            self._back(text, "A turn runs: stop it, or wait for it, and send this then.")
+            self._reject(text, "A turn runs: stop it, or wait for it, and send this then.")
             return
         self.edit(None)
-        await self.again(said, text)
+        await self.resubmit(turn, text)
 
-    async def again(self, said: Said, text: str) -> None:
-        """Ask this instead of what was asked there, in a branch."""
+    async def resubmit(self, turn: TurnView, text: str) -> None:
+        """Ask ``text`` in place of a turn's prompt, in a branch that ends before that turn."""
         app = self._app
-        if said in app.chat.messages and said.start is not None:
-            app.session.branch(said.start)
-            await app.chat.cut(said)
+        if turn in app.transcript.own_turns and turn.start is not None:
+            app.session.branch(turn.start)
+            await app.transcript.remove_from(turn)
         await self.ask(text)
 
-    async def _attached(self, text: str) -> str | None:
-        """With the files that it mentions; None where it went back to the person."""
+    async def _with_attachments(self, text: str) -> str | None:
+        """The text with the files that it mentions; None if it went back to the prompt."""
         from agent.errors import UserError
-        from tui.util.attachments import attach
+        from tui.util.attachments import attach_files
 
         try:
-            return await asyncio.to_thread(attach, text, self._app.session.shared.root)
+            return await asyncio.to_thread(attach_files, text, self._app.session.launch.root)
         except UserError as error:
-            self._back(text, str(error))
+            self._reject(text, str(error))
             return None
 
-    def _back(self, text: str, why: str) -> None:
-        """It is not sent as it is."""
+    def _reject(self, text: str, reason: str) -> None:
+        """Put the text back into the prompt and notify the person of the reason."""
         self._app.prompt.replace_with(text)
-        self._app.notify(why, severity="warning", markup=False)
+        self._app.notify(reason, severity="warning", markup=False)
 
     async def steer(self, text: str) -> None:
-        """To the turn that runs: it reads it before it goes on. Nothing written: what waits longest."""
-        text = text or self._app.queued.first() or ""
+        """Give the running turn a message for its next generation; without text, the queue's first."""
+        text = text or self._app.queue_bar.take_first() or ""
         if not text:
             return
-        if self.turn is None or parse(text):
-            await self.take(text)
-        elif (whole := await self._attached(text)) is not None:
-            self.turn.steer(whole)
-            self._app.queued.show()
+        if self.turn is None or parse_command(text):
+            await self.submit(text)
+        elif (message := await self._with_attachments(text)) is not None:
+            self.turn.steer(message)
+            self._app.update_queue()
 
     def recall(self) -> str | None:
-        """Take back what was sent last and still waits."""
-        text = self._app.queued.latest()
-        if text is None and self.turn is not None and self.turn.steering:
-            text = self.turn.steering.pop()
-            self._app.queued.show()
+        """Remove and return the newest queued prompt or steering message; None if none waits."""
+        text = self._app.queue_bar.take_latest()
+        if text is None and self.turn is not None:
+            text = self.turn.take_back_steering()
+            self._app.update_queue()
         return text
 
-    async def next(self) -> None:
-        """What waits longest, where nothing runs; commands as many as there are."""
-        while self.free and (text := self._app.queued.first()) is not None:
-            await self._begin(text)
+    async def send_queued(self) -> None:
+        """Run what is queued, the oldest first, until a prompt has started a turn."""
+        while self.idle and (text := self._app.queue_bar.take_first()) is not None:
+            await self._run_or_ask(text)
 
-    async def _begin(self, text: str) -> None:
+    async def _run_or_ask(self, text: str) -> None:
         from agent.errors import UserError
 
         app = self._app
-        asked = parse(text)
-        command = self.commands.find(asked[0]) if asked else None
-        if asked is None or command is None:
+        parsed = parse_command(text)
+        command = app.commands.find(parsed[0]) if parsed else None
+        if parsed is None or command is None:
             await self.ask(text)
             return
         try:
-            await command.run(app, asked[1])
+            await command.run(parsed[1])
         except UserError as error:
-            app.looking_at.say(str(error), error=True)
+            app.visible_transcript.add_notice(str(error), error=True)
 
     async def ask(self, text: str) -> None:
-        """The model, now."""
+        """Start a turn with this prompt; no other may be running."""
+        session = self._app.session
+        start = session.next_entry
+        turn = session.start_turn(text, self._cards.approve, self._cards.elicit)
+        await self.show_turn(text, turn, start)
+
+    async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> None:
+        """Make a started turn the running one and show it until it ends.
+
+        ``start``: index of its first entry in the conversation; None if it adds none.
+        """
+        from tui.state.turn_view import TurnView
+
         app = self._app
-        start = app.session.position
-        await self.follow(text, app.session.turn(text, app.asking.approve, app.asking.ask), start)
+        self.turn = self.latest_turn = turn
+        view = app.with_branch_position(TurnView(prompt, clock=app.clock, start=start))
+        self.turn_view = view
+        await app.transcript.add_turn(view)
+        app.update_clock_timer()
 
-    async def follow(self, prompt: str, turn: Turn, start: int | None = None) -> None:
-        """Show the turn that was begun, and let it be the one that runs. ``start``: the entry that it
-        begins with; None: nothing is said in it."""
-        from tui.state.turn_view import Said
+        async def follow() -> None:
+            await app.follow_turn(turn, view, lambda: app.transcript.follow(view))
+            await self._finish(turn, view)
 
+        app.run_worker(follow())
+
+    async def _finish(self, turn: RunningTurn, view: TurnView) -> None:
         app = self._app
-        self.turn = self.latest = turn
-        app.queued.steering = turn.steering
-        self.said = app.placed(Said(prompt, clock=app.clock, start=start))
-        await app.chat.begin(self.said)
-        app.pace()
-
-        async def answer() -> None:
-            await app.follow(turn, said, lambda: app.chat.follow(said))
-            await self._finish(turn, said)
-
-        said = self.said
-        app.run_worker(answer())
-
-    async def _finish(self, turn: Turn, said: Said) -> None:
-        app = self._app
-        await app.session.finish(turn)
-        said.context_used = app.session.context_used() or said.context_used
+        await turn.done()
+        view.context_used = app.session.context_used() or view.context_used
         self.turn = None
-        # It ended before it read them.
-        app.queued.prompts[:0], app.queued.steering = turn.steering, ()
-        if app.session.unkept:
-            app.chat.say(app.session.unkept, error=True)
-            app.session.unkept = None
-        app.pace()
-        call(app, said.ending or said.answer or "It has answered.")
-        app.show_status()
-        await self.next()
+        # Steering messages that the turn has not read are sent as prompts.
+        app.queue_bar.prompts[:0] = turn.queued_steering()
+        app.update_queue()
+        if app.session.store_error:
+            app.transcript.add_notice(app.session.store_error, error=True)
+            app.session.store_error = None
+        app.update_clock_timer()
+        notify_unfocused(app, view.end_message or view.answer or "It has answered.")
+        app.update_status()
+        await self.send_queued()
 
     def stop(self) -> None:
-        """Whoever stops has something else in mind than what they queued before; what they send
-        after that, while the turn still ends, is meant."""
+        """End the editing, or stop the running turn and move what is queued back into the prompt.
+
+        Who stops a turn has something else in mind than what they queued; what they send from now
+        on, while the turn still ends, is queued as usual.
+        """
         if self.editing is not None:
             self.edit(None)
             self._app.prompt.clear()
@@ -199,7 +203,10 @@ class Talk:
         if self.turn is None:
             return
         self.turn.stop()
-        prompt, waiting = self._app.prompt, [*self.turn.steering, *self._app.queued.all()]
-        self.turn.steering.clear()
+        steering = []
+        while (text := self.turn.take_back_steering()) is not None:
+            steering.append(text)
+        self._app.update_queue()
+        prompt, waiting = self._app.prompt, [*reversed(steering), *self._app.queue_bar.take_all()]
         if waiting:
             prompt.replace_with("\n\n".join(filter(None, [*waiting, prompt.text])))

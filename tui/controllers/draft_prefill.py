@@ -1,5 +1,5 @@
-"""While the person pauses at writing: what is written goes into the engine's memory, so that what is
-sent costs only what came after."""
+"""Prefills the prompt while the person pauses in typing it, so that the turn only has to prefill what
+was typed after that."""
 
 from __future__ import annotations
 
@@ -7,30 +7,32 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tui.app import AgentApp
+    from tui.controllers.chat import ChatController
+    from tui.controllers.context import AppContext
 
-PAUSE = 0.4
-"""Seconds without a key."""
-LONGEST = 20_000
-"""Characters; of more only what stands before it is laid ahead."""
+IDLE_SECONDS = 0.4
+"""Seconds without a keystroke before the draft is prefilled."""
+MAX_DRAFT_CHARACTERS = 20_000
+"""Length of a draft up to which it is prefilled too; of longer ones only what precedes them."""
 
 
-class Drafting:
-    def __init__(self, app: AgentApp) -> None:
-        self._app = app
+class DraftPrefill:
+    """Waits for a pause in typing and prefills the conversation with the draft."""
+
+    def __init__(self, app: AppContext, chat: ChatController) -> None:
+        self._app, self._chat = app, chat
         self._timer: asyncio.TimerHandle | None = None
 
-    def written(self) -> None:
-        """The prompt has changed."""
-        self._app.session.written()
+    def restart_timer(self) -> None:
+        """Wait for the next pause: the prompt has changed."""
+        self._app.session.on_keystroke()
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(PAUSE, self._lay)
+        self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._prefetch)
 
-    def _lay(self) -> None:
-        app = self._app
-        text = app.prompt.whole
-        if app.talk.free and text.strip() and not text.startswith("/"):
-            editing = app.talk.editing
-            before = editing.start if editing is not None else None
-            app.session.lay_ahead(text if len(text) <= LONGEST else "", before)
+    def _prefetch(self) -> None:
+        app, chat = self._app, self._chat
+        text = app.prompt.full_text
+        if chat.idle and text.strip() and not text.startswith("/"):
+            before = chat.editing.start if chat.editing is not None else None
+            app.session.prefetch(text if len(text) <= MAX_DRAFT_CHARACTERS else "", before)

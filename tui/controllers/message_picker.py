@@ -1,4 +1,8 @@
-"""Going through what was said: one exchange is picked, and the next key says what to do with it."""
+"""Picks a message of the conversation, and runs what the next key means for it.
+
+``tui.widgets.user_message``, which names the keys, is imported where it is used: it brings the event
+types, which the first paint does without.
+"""
 
 from __future__ import annotations
 
@@ -7,70 +11,68 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from tui.app import AgentApp
-    from tui.state.turn_view import Said
-
-COMMANDS = {"e": "edit", "r": "retry", "b": "branch", "c": "copy"}
-"""Keys, and the commands that are run with the exchange's number."""
-STEPS = {
-    "up": -1, "ctrl+up": -1, "alt+up": -1, "down": 1, "ctrl+down": 1, "alt+down": 1,
-}  # fmt: skip
-TURNS = {"left": -1, "right": 1}
-KEYS = {*COMMANDS, *STEPS, *TURNS, "escape", "enter"}
-"""What is meant for an exchange; any other key goes where it would go otherwise."""
+    from tui.controllers.chat import ChatController
+    from tui.controllers.context import AppContext
+    from tui.state.turn_view import TurnView
 
 
-class Picking:
-    def __init__(self, app: AgentApp) -> None:
-        self._app = app
+class MessagePicker:
+    """Moves the focus from message to message; keys act on the picked one."""
 
-    async def latest(self) -> None:
-        """Begin with what was asked last."""
-        if messages := self._app.chat.messages:
-            await self._pick(messages[-1])
+    def __init__(self, app: AppContext, chat: ChatController) -> None:
+        self._app, self._chat = app, chat
 
-    async def keep(self, change: Awaitable[None]) -> None:
-        """What is picked is picked after it, too."""
-        from tui.widgets.user_message import Asked
+    async def pick_latest(self) -> None:
+        """Pick the latest message."""
+        if turns := self._app.transcript.own_turns:
+            await self._pick(turns[-1])
+
+    async def keep_picked(self, change: Awaitable[None]) -> None:
+        """Await a change of the transcript, and pick the picked message again after it."""
+        from tui.widgets.user_message import UserMessage
 
         focused = self._app.focused
         await change
-        if isinstance(focused, Asked) and focused.said in self._app.chat.messages:
-            await self._pick(focused.said)
+        if isinstance(focused, UserMessage) and focused.turn in self._app.transcript.own_turns:
+            await self._pick(focused.turn)
 
-    async def press(self, said: Said, key: str) -> None:
-        """A key for the exchange that is picked."""
-        app, messages = self._app, self._app.chat.messages
-        if said not in messages:
+    async def handle_key(self, turn: TurnView, key: str) -> None:
+        """Handle a key that was pressed on the picked message: one of ``PICK_KEYS``."""
+        from tui.widgets.user_message import BRANCH_KEYS, COMMAND_KEYS, STEP_KEYS
+
+        app, turns = self._app, self._app.transcript.own_turns
+        if turn not in turns:
             return
-        at = messages.index(said)
-        if key in TURNS:
-            await self._switch(said, TURNS[key])
-        elif key in STEPS and at + STEPS[key] < len(messages):
-            await self._pick(messages[max(0, at + STEPS[key])])
+        index = turns.index(turn)
+        if key in BRANCH_KEYS:
+            await self._switch_branch(turn, BRANCH_KEYS[key])
+        elif key in STEP_KEYS and index + STEP_KEYS[key] < len(turns):
+            await self._pick(turns[max(0, index + STEP_KEYS[key])])
         else:
             app.prompt.focus()
-            if key in COMMANDS:
-                await app.talk.take(f"/{COMMANDS[key]} {at + 1}")
+            if key in COMMAND_KEYS:
+                await self._chat.submit(f"/{COMMAND_KEYS[key]} {index + 1}")
 
-    async def _pick(self, said: Said) -> None:
-        messages = self._app.chat.messages
-        await self._app.chat.pick(said)
-        number = f"message {messages.index(said) + 1} of {len(messages)}"
-        place = f"← → {said.place[0]}/{said.place[1]}" if said.place else ""
-        words = [number, *(f"{key} {name}" for key, name in COMMANDS.items()), place, "Esc"]
-        self._app.prompt.hint(" · ".join(filter(None, words)))
+    async def _pick(self, turn: TurnView) -> None:
+        from tui.widgets.user_message import COMMAND_KEYS
 
-    async def _switch(self, said: Said, by: int) -> None:
-        """To what else was said here."""
+        turns = self._app.transcript.own_turns
+        await self._app.transcript.pick(turn)
+        number = f"message {turns.index(turn) + 1} of {len(turns)}"
+        branch = "← → {}/{}".format(*turn.branch_position) if turn.branch_position else ""
+        keys = [f"{key} {name}" for key, name in COMMAND_KEYS.items()]
+        self._app.prompt.show_hint(" · ".join(filter(None, [number, *keys, branch, "Esc"])))
+
+    async def _switch_branch(self, turn: TurnView, by: int) -> None:
+        """Open the next (1) or previous (-1) branch that starts at this message."""
         app = self._app
-        if said.place is None or said.start is None:
+        if turn.branch_position is None or turn.start is None:
             return
-        if not app.talk.free:
+        if not self._chat.idle:
             app.notify("A turn runs: the other branches are there when it has ended.")
             return
-        at, others = app.session.alternatives(said.start)
-        app.session.open(others[(at - 1 + by) % len(others)])
+        position, branches = app.session.branches_at(turn.start)
+        app.session.open(branches[(position - 1 + by) % len(branches)])
         await app.show_conversation()
-        if same := [one for one in app.chat.messages if one.start == said.start]:
+        if same := [other for other in app.transcript.own_turns if other.start == turn.start]:
             await self._pick(same[0])

@@ -1,4 +1,4 @@
-"""The rooms beside the conversation, and what comes of a visit."""
+"""Opens the screens over the conversation, and carries out what the person chose there."""
 
 from __future__ import annotations
 
@@ -7,132 +7,168 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from agent.models.download_process import Download
-    from tui.app import AgentApp
-    from tui.screens.models import Wish
+    from tui.controllers.chat import ChatController
+    from tui.controllers.context import AppContext, ScreenName
+    from tui.controllers.startup import Startup
+    from tui.screens.models import ModelAction
 
 
-class Rooms:
-    """Opens them; each is imported when it is first entered."""
+class Navigator:
+    """Opens screens; each is imported when it is first opened, not before the first paint."""
 
-    def __init__(self, app: AgentApp) -> None:
-        self._app = app
+    def __init__(self, app: AppContext, chat: ChatController, startup: Startup) -> None:
+        self._app, self._chat, self._startup = app, chat, startup
         self.downloads: dict[str, Download] = {}
-        """Of this run of the app, by their models' names."""
+        """The downloads of this run of the app, by model name."""
+        self._screens: dict[ScreenName, Callable[[], Awaitable[None]]] = {
+            "sessions": self.sessions,
+            "models": self.models,
+            "servers": self.servers,
+            "approvals": self.approvals,
+            "import": self.import_servers,
+            "welcome": self.welcome,
+        }
 
-    async def enter(self, name: str) -> None:
-        """By a key: what cannot be is said where one is."""
+    async def open(self, name: ScreenName) -> None:
+        """Open a screen by name, where none is open yet; show an error as a notification."""
         from agent.errors import UserError
 
         app = self._app
-        if not app.begun or app.screen is not app.default_screen:
+        if not app.session_ready or app.screen is not app.default_screen:
             return
         try:
-            await getattr(self, name)()
+            await self._screens[name]()
         except UserError as error:
             app.notify(str(error), severity="warning", markup=False)
 
     async def sessions(self) -> None:
-        """Raises UserError where nothing is kept."""
-        from tui.screens.sessions import Sessions
+        """Open the list of conversations. Raises UserError if the store cannot be used."""
+        from tui.screens.sessions import SessionsScreen
 
         app = self._app
         session = app.session
         store, current = session.store, session.conversation.id
-        kept = current in {one.id for one in store.summaries()}
+        was_stored = current in {summary.id for summary in store.summaries()}
 
-        async def left(chosen: str | None) -> None:
-            if chosen is not None and chosen != current:
-                await app.talk.take(f"/resume {chosen}")
-            elif kept and current not in {one.id for one in store.summaries()}:
-                session.new()
+        async def on_close(selected: str | None) -> None:
+            if selected is not None and selected != current:
+                await self._chat.submit(f"/resume {selected}")
+            elif was_stored and current not in {summary.id for summary in store.summaries()}:
+                session.start_new()
                 await app.show_conversation()
 
-        await app.push_screen(Sessions(store, current, running=app.turn is not None), left)
+        screen = SessionsScreen(store, current, running=app.turn is not None)
+        await app.push_screen(screen, on_close)
 
-    async def first(self) -> None:
-        """What a new person is offered."""
+    async def welcome(self) -> None:
+        """Open the welcome screen of the first start."""
         from pathlib import Path
 
-        from agent.cli.models import listed
-        from tools.config.importers import found
-        from tui.screens.welcome import First, offers
+        from agent.models.listing import list_models
+        from tools.config.importers import find_client_servers
+        from tui.screens.welcome import WelcomeScreen, welcome_offers
 
         app = self._app
         runtime = app.session.runtime
-        rows = await asyncio.to_thread(listed, runtime.where)
-        servers = await asyncio.to_thread(lambda: list(found(Path.home())))
+        rows = await asyncio.to_thread(list_models, runtime.paths)
+        servers = await asyncio.to_thread(lambda: list(find_client_servers(Path.home())))
 
-        async def left(wish: str | None) -> None:
-            match (wish or "").split(" ", 1):
+        async def on_close(offer_id: str | None) -> None:
+            match (offer_id or "").split(" ", 1):
                 case "run", name:
-                    self._act(("default", name))
-                    await app.talk.take(f"/model {name}")
+                    self._apply_model_action(("default", name))
+                    await self._chat.submit(f"/model {name}")
                 case "pull", name:
                     self.pull(name)
-                    app.chat.say(
+                    app.transcript.add_notice(
                         f"{name} is being downloaded: F6 shows how far it is, and stops it."
                     )
                 case ["models"]:
-                    await self.enter("models")
+                    await self.open("models")
                 case ["import"]:
-                    await self.enter("imported")
+                    await self.open("import")
 
-        await app.push_screen(First(runtime.model.name, offers(rows, servers)), left)
+        screen = WelcomeScreen(runtime.model.name, welcome_offers(rows, servers))
+        await app.push_screen(screen, on_close)
 
-    async def imported(self) -> None:
-        """Other programs' MCP servers become the person's own."""
-        from tui.controllers.server_import import take_over
+    async def import_servers(self) -> None:
+        """Offer to import the MCP servers of other programs. Raises UserError."""
+        from tui.controllers.server_import import offer_import
 
-        await take_over(self._app)
+        await offer_import(self._app)
 
     async def servers(self) -> None:
-        from tui.screens.servers import Servers
+        """Open the list of MCP servers and their tools."""
+        from tui.screens.servers import ServersScreen
 
         app = self._app
-        room = Servers(app.session.runtime, app.session.options)
-        await app.push_screen(room, lambda _: app.show_status())
+        screen = ServersScreen(app.session.runtime, app.session.options)
+        await app.push_screen(screen, lambda _: app.update_status())
+
+    async def approvals(self) -> None:
+        """Open the list of what the person allowed."""
+        from tui.screens.approvals import ApprovalsScreen
+
+        await self._app.push_screen(ApprovalsScreen(self._app.session.runtime.policy))
+
+    async def safety(self) -> None:
+        """Show what the model can do in this conversation, and what it has done."""
+        from tools.policy.safety import safety_report
+        from tui.screens.safety import SafetyScreen, calls_report
+
+        session = self._app.session
+        runtime = session.runtime
+        access = await asyncio.to_thread(safety_report, runtime.host, runtime.policy)
+        items = [item for turn in session.stored_turns() for item in turn.response.output]
+        await self._app.push_screen(SafetyScreen({**access, **calls_report(items)}))
 
     # --- models ---
 
     async def models(self) -> None:
-        from agent.cli.models import listed
-        from tui.screens.models import Models
+        """Open the list of models: known, on this machine, downloadable."""
+        from agent.models.listing import list_models
+        from tui.screens.models import ModelsScreen
 
         app = self._app
         runtime = app.session.runtime
-        look = partial(listed, runtime.where)
-        rows = await asyncio.to_thread(look)
+        list_rows = partial(list_models, runtime.paths)
+        rows = await asyncio.to_thread(list_rows)
 
-        async def left(wish: Wish | None) -> None:
-            if wish is not None:
-                await app.talk.take(f"/model {wish[1]}")
+        async def on_close(action: ModelAction | None) -> None:
+            if action is not None:
+                await self._chat.submit(f"/model {action[1]}")
 
-        room = Models(rows, look, self.downloads, runtime.model.name, self._act)
-        await app.push_screen(room, left)
+        apply = self._apply_model_action
+        screen = ModelsScreen(rows, list_rows, self.downloads, runtime.model.name, apply)
+        await app.push_screen(screen, on_close)
 
-    def _act(self, wish: Wish) -> None:
-        """What is asked of the models' room without leaving it."""
-        match wish:
+    def _apply_model_action(self, action: ModelAction) -> None:
+        """Carry out what the person does on the list of models without leaving it."""
+        match action:
             case "pull", name:
                 self.pull(name)
             case "cancel", name if name in self.downloads:
                 self.downloads[name].cancel()
             case "default", name:
-                from agent.config.settings import keep
+                from agent.config.settings import save_setting
 
-                keep(self._app.session.runtime.where, "model", name)
+                save_setting(self._app.session.runtime.paths, "model", name)
 
-    async def switch(self, name: str) -> None:
-        """Another model answers from now on. Raises UserError."""
+    async def switch_model(self, name: str) -> None:
+        """Load another model and answer with it from now on. Raises UserError."""
         app = self._app
-        told = await app.starting.load(lambda progress: app.session.switch(name, progress))
-        app.chat.say(f"{app.session.runtime.model.name} answers from now on.")
-        if told:
-            app.chat.say(told)
+        notice = await self._startup.with_progress(
+            lambda progress: app.session.switch_model(name, progress)
+        )
+        app.transcript.add_notice(f"{app.session.runtime.model.name} answers from now on.")
+        if notice:
+            app.transcript.add_notice(notice)
 
     def pull(self, name: str) -> None:
-        """Download a model while the conversation goes on."""
+        """Download a model in the background; once at a time."""
         from agent.models.download_process import Download
 
         before = self.downloads.get(name)
@@ -146,15 +182,16 @@ class Rooms:
         self._show_downloads()
         match download.state:
             case "done":
-                app.chat.say(f"{name} is here: /model {name} lets it answer.")
+                app.transcript.add_notice(f"{name} is here: /model {name} lets it answer.")
                 app.notify(f"{name} is here.", markup=False)
             case "failed":
-                app.chat.say(download.error, error=True)
+                app.transcript.add_notice(download.error, error=True)
 
     def _show_downloads(self) -> None:
-        from tui.screens.models import progress
+        from tui.screens.models import format_progress
 
-        running = [one for one in self.downloads.values() if one.state == "running"]
-        words = [f"{one.name} {progress(one).split(' · ')[0]}" for one in running]
-        self._app.status.pulling = " · ".join(words)
-        self._app.show_status()
+        running = [download for download in self.downloads.values() if download.state == "running"]
+        self._app.status.download = " · ".join(
+            f"{download.name} {format_progress(download).split(' · ')[0]}" for download in running
+        )
+        self._app.update_status()

@@ -1,60 +1,57 @@
-"""A conversation played again in the app; afterwards it can go on."""
+"""Replays a stored conversation in the app, which can be continued afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from agent.store.replay import Replay
-from tui.state.turn_view import Said
+from agent.store.replay import TurnReplay
+from tui.state.turn_view import TurnView
 
 if TYPE_CHECKING:
-    from agent.store.recorder import Timed
-    from agent.store.records import KeptTurn
-    from agent.turn.loop import Turn
-    from tui.app import AgentApp
+    from agent.store.event_codec import TimedEvent
+    from agent.store.records import StoredTurn
+    from tui.controllers.chat import ChatController
+    from tui.controllers.context import AppContext
 
-OVER = "The replay is over; what you send goes on with the conversation."
+REPLAY_OVER = "The replay is over; what you send goes on with the conversation."
+"""The notice after the last turn."""
 
 
-class Played(Replay):
-    """What the app takes for a turn."""
+class AppReplay(TurnReplay):
+    """A replayed turn of the app's conversation."""
 
     def __init__(
-        self, app: AgentApp, kept: KeptTurn, events: Sequence[Timed], speed: float
+        self, app: AppContext, stored: StoredTurn, events: Sequence[TimedEvent], speed: float
     ) -> None:
-        super().__init__(kept, events, speed)
+        super().__init__(stored, app.session.conversation, events, speed)
         self._app = app
-        self.generated: list[list[int]] = []
-        self.steering: list[str] = []
 
     def steer(self, text: str) -> None:
-        """Nobody reads it now: it is sent when the replay is over."""
-        self._app.queued.add(text)
+        """Queue the message: it is sent when the replay is over."""
+        self._app.queue_bar.add(text)
 
 
-async def play(app: AgentApp, speed: float) -> None:
-    """All turns of the session's conversation; what is sent meanwhile waits."""
+async def play_conversation(app: AppContext, chat: ChatController, speed: float) -> None:
+    """Replay all turns of the session's conversation; what is sent meanwhile is queued."""
     began = app.clock()
 
     def clock() -> float:
-        """As fast as what is shown, so that it takes as long as it took."""
+        """Time at the replay's speed, so that the elapsed times shown are those of the original."""
         return began + (app.clock() - began) * speed
 
     store = app.session.store
-    for kept in app.session.earlier():
-        played = Played(app, kept, store.events(kept.response.id), speed)
-        turn = cast("Turn", played)  # all that the app reads of one is there
-        said = Said(kept.prompt, clock=clock)
-        said.start = kept.start
-        app.talk.turn, app.talk.said = turn, app.placed(said)
-        await app.chat.begin(said)
-        app.pulse.resume()
-        played.start()
-        await app.follow(turn, said, partial(app.chat.follow, said))
-        app.pulse.pause()
-    app.talk.turn = None
-    app.chat.say(OVER)
-    app.show_status()
-    await app.talk.next()
+    for stored in app.session.stored_turns():
+        turn = AppReplay(app, stored, store.events(stored.response.id), speed)
+        view = TurnView(stored.prompt, clock=clock, start=stored.start)
+        chat.turn, chat.turn_view = turn, app.with_branch_position(view)
+        await app.transcript.add_turn(view)
+        app.clock_timer.resume()
+        turn.start()
+        await app.follow_turn(turn, view, partial(app.transcript.follow, view))
+        app.clock_timer.pause()
+    chat.turn = None
+    app.transcript.add_notice(REPLAY_OVER)
+    app.update_status()
+    await chat.send_queued()

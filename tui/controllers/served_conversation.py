@@ -1,107 +1,113 @@
-"""A conversation that another program has with the model, as far as it is seen from here."""
+"""One conversation of another program over HTTP, as its tab displays it."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from tui.widgets.tabs import State
+from tui.widgets.tabs import TabState
 from tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from agent.conversation.conversation import Conversation
-    from agent.turn.loop import Turn
-    from tui.state.turn_view import Said
+    from agent.turn.context import RunningTurn
+    from tui.state.turn_view import TurnView
 
-LOOKED = 500
-"""Characters of a prompt in which its first words are looked for."""
+TITLE_SOURCE_CHARACTERS = 500
+"""Characters of the first prompt that the tab's title is taken from."""
 
 
-class Watched:
-    """Has widgets only once it was looked at; while it is not, nothing is laid out or painted."""
+class ServedConversation:
+    """The turns of one tab and their transcript.
 
-    def __init__(self, turn: Turn) -> None:
+    Nothing is laid out or painted while the tab is hidden: ``show`` mounts what began meanwhile.
+    """
+
+    def __init__(self, turn: RunningTurn) -> None:
         self.conversation = turn.conversation
-        self.turn: Turn | None = turn
-        """The one that began last; None: it has ended, and its events would take too much memory."""
-        self.said: list[Said] = []
+        self.turn: RunningTurn | None = turn
+        """The latest turn; None after it has ended and was dropped to free its events' memory."""
+        self.turn_views: list[TurnView] = []
         self.transcript = Transcript()
-        self.seen = asyncio.Event()
-        """Somebody looks at it."""
+        self.in_view = asyncio.Event()
+        """Set while the tab is visible."""
         self.title = ""
-        """What was asked first, on one line."""
-        self._live: list[Said] = []
-        """Of these not all is shown yet."""
-        self._shown = 0
-        self._turned = False
-        """What is shown is of the page before."""
-        self._showing = asyncio.Lock()
+        """The first prompt, on one line."""
+        self._streaming: list[TurnView] = []
+        """Turns whose widgets are not up to date yet."""
+        self._mounted_count = 0
+        """How many of ``turn_views`` have widgets."""
+        self._restarted = False
+        """Whether the widgets are of turns that were dropped by ``add_turn(restart=True)``."""
+        self._mount_lock = asyncio.Lock()
 
     @property
-    def state(self) -> State:
-        if any(said.running for said in self.said):
+    def state(self) -> TabState:
+        """Whether a turn is running, or else how the latest one ended."""
+        if any(view.running for view in self.turn_views):
             return "running"
-        return "done" if self.said[-1].status == "completed" else "failed"
+        return "done" if self.turn_views[-1].status == "completed" else "failed"
 
     @property
     def idle(self) -> bool:
-        """The latest turn has ended, even if not all of it was read yet."""
+        """Whether the latest turn has ended, even if not all of its events were read yet."""
         return self.turn is None or self.turn.log.closed
 
     @property
-    def events(self) -> int:
-        """Of the turn that is held."""
+    def event_count(self) -> int:
+        """Number of events that ``turn`` keeps in memory."""
         return len(self.turn.log.events) if self.turn is not None else 0
 
     @property
-    def ended(self) -> float:
-        """When the last of its turns did."""
-        return max(said.ended or said.clock() for said in self.said)
+    def ended_at(self) -> float:
+        """When its last turn ended, in the clock's seconds; now, if one is running."""
+        return max(view.ended or view.clock() for view in self.turn_views)
 
-    def is_of(self, turn: Turn) -> bool:
-        """The turn goes on with it: by its id, or because the client sent all of it again."""
+    def continues_with(self, turn: RunningTurn) -> bool:
+        """Whether the turn continues this conversation: it has its id, or its client has sent all of
+        the conversation again."""
         return turn.conversation.id == self.conversation.id or (
-            self.idle and _goes_on(turn.conversation, self.conversation)
+            self.idle and _continues(turn.conversation, self.conversation)
         )
 
-    def begin(self, turn: Turn, said: Said, *, anew: bool = False) -> None:
-        """``anew``: on a new page."""
+    def add_turn(self, turn: RunningTurn, view: TurnView, *, restart: bool = False) -> None:
+        """Add a turn that begins. ``restart``: drop the turns before it."""
         self.turn, self.conversation = turn, turn.conversation
-        if anew:
-            self.said, self._live, self._shown = [], [], 0
-            self._turned = True
-        self.said.append(said)
-        self._live.append(said)
-        words = " ".join(said.prompt[:LOOKED].split())
-        self.title = self.title or (words if said.source == "http" else f"{said.source}: {words}")
+        if restart:
+            self.turn_views, self._streaming, self._mounted_count = [], [], 0
+            self._restarted = True
+        self.turn_views.append(view)
+        self._streaming.append(view)
+        words = " ".join(view.prompt[:TITLE_SOURCE_CHARACTERS].split())
+        self.title = self.title or (words if view.source == "http" else f"{view.source}: {words}")
 
     async def show(self) -> None:
-        """What began while nobody looked at it; only the newest exchange has panes."""
-        async with self._showing:
-            if not self.seen.is_set():
+        """Mount the turns that began while the tab was hidden; only the newest one has panes."""
+        async with self._mount_lock:
+            if not self.in_view.is_set():
                 return
-            # Taken at once: more may begin while this waits.
-            said, turned = self.said[:], self._turned
-            new = said[self._shown :]
-            self._shown, self._turned = len(said), False
-            if turned or len(new) > 1:
+            # Copied before the first await: more turns may begin meanwhile.
+            views, restarted = self.turn_views[:], self._restarted
+            new = views[self._mounted_count :]
+            self._mounted_count, self._restarted = len(views), False
+            if restarted or len(new) > 1:
                 await self.transcript.clear()
             if len(new) > 1:
-                await self.transcript.recall(said[:-1])
+                await self.transcript.add_stored_turns(views[:-1])
             if new:
-                await self.transcript.begin(new[-1])
-        self.follow()
+                await self.transcript.add_turn(new[-1])
+        self.update()
 
-    def follow(self) -> None:
-        """Show what came."""
-        for said in self._live:
-            self.transcript.follow(said)
-        self._live = [said for said in self._live if said.running]
+    def update(self) -> None:
+        """Bring the widgets of running turns up to date."""
+        for view in self._streaming:
+            self.transcript.follow(view)
+        self._streaming = [view for view in self._streaming if view.running]
 
 
-def _goes_on(new: Conversation, old: Conversation) -> bool:
-    """All that was said in the old one is the beginning of the new one; reasoning does not count,
-    for clients may leave it out."""
-    said = [entry.ids for entry in old.entries if not entry.reasoning]
-    begins = [entry.ids for entry in new.entries if not entry.reasoning][: len(said)]
-    return begins == said and any(entry.item for entry in old.entries if not entry.reasoning)
+def _continues(new: Conversation, old: Conversation) -> bool:
+    """Whether the old conversation is a prefix of the new one; reasoning is left out of both, for
+    clients may leave it out."""
+    messages = [entry.ids for entry in old.entries if not entry.reasoning]
+    prefix = [entry.ids for entry in new.entries if not entry.reasoning][: len(messages)]
+    return prefix == messages and any(entry.item for entry in old.entries if not entry.reasoning)

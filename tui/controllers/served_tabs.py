@@ -1,4 +1,4 @@
-"""Turns that came another way, over HTTP: each conversation on a tab of its own, to be read only."""
+"""Tabs with the conversations that other programs have over HTTP; the person can only read them."""
 
 from __future__ import annotations
 
@@ -6,162 +6,182 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tui.widgets.tabs import Tabs
+from tui.widgets.tabs import TabBar
 
 if TYPE_CHECKING:
-    from agent.turn.loop import Turn
-    from tui.app import AgentApp
-    from tui.controllers.served_conversation import Watched
-    from tui.state.turn_view import Said
+    from agent.turn.context import RunningTurn
+    from tui.controllers.context import AppContext
+    from tui.controllers.served_conversation import ServedConversation
+    from tui.state.turn_view import TurnView
 
-MOST = 20
-"""So many conversations stay, and those that run; the one that ended first goes first."""
-KEPT = 100
-"""So many exchanges stay, of all of them together."""
-EVENTS = 50_000
-"""So many events of ended turns are held for the raw view, about 40 MB."""
-TICK = 0.04
-"""Seconds between two paints of what streams on the tab that is looked at."""
-UNSEEN = 0.5
-"""Seconds between two looks at what comes on the others."""
-HINTS = "read only · what you send goes to Chat · Ctrl-W closes"
+MAX_TABS = 20
+"""Tabs that stay, besides those with a running turn; the one that ended first is closed first."""
+MAX_TURN_VIEWS = 100
+"""Turns that all tabs together keep; the tab that ended first is closed first."""
+MAX_ENDED_EVENTS = 50_000
+"""Events of ended turns that are kept in memory for the token view, about 40 MB."""
+REPAINT_SECONDS = 0.04
+"""Seconds between two repaints of the visible tab."""
+HIDDEN_POLL_SECONDS = 0.5
+"""Seconds between two looks at the events of a hidden tab's turn."""
+PROMPT_HINT = "read only · what you send goes to Chat · Ctrl-W closes"
+"""The hint beside the prompt while such a tab is visible."""
 
 
-class Watching:
-    """``listen`` once; whatever begins from then on is shown on a tab."""
+class ServedTabs:
+    """Opens, fills, evicts and closes the tabs; from ``subscribe()`` on, one per conversation."""
 
-    def __init__(self, app: AgentApp) -> None:
+    def __init__(
+        self,
+        app: AppContext,
+        *,
+        max_tabs: int = MAX_TABS,
+        max_turn_views: int = MAX_TURN_VIEWS,
+        max_ended_events: int = MAX_ENDED_EVENTS,
+    ) -> None:
         self._app = app
-        self.tabs: list[Watched] = []
-        self.looked: Watched | None = None
-        """The tab that is looked at; None: the person's own conversation."""
-        self.running = 0
-        """Turns, right now."""
+        self.max_tabs, self.max_turn_views = max_tabs, max_turn_views
+        self.max_ended_events = max_ended_events
+        self.tabs: list[ServedConversation] = []
+        self.visible: ServedConversation | None = None
+        """The tab on the screen; None while the person's own conversation is."""
+        self.running_turns = 0
+        """Turns of other programs that are running, on closed tabs too."""
 
-    def listen(self) -> None:
-        self._app.session.runtime.hub.listen(self._began)
+    def subscribe(self) -> None:
+        """Show every turn of another program that begins from now on."""
+        self._app.session.runtime.hub.subscribe(self._on_turn)
 
-    def _began(self, turn: Turn) -> None:
+    def _on_turn(self, turn: RunningTurn) -> None:
         if turn.source != "app":
-            # Called from the server's task, which knows nothing of this app.
-            self._app.call_later(self._watch, turn)
+            # Called in the server's task, where Textual's context variables are not set.
+            self._app.call_later(self._add_turn, turn)
 
-    async def _watch(self, turn: Turn) -> None:
-        from tui.controllers.served_conversation import Watched
-        from tui.state.turn_view import Said
+    async def _add_turn(self, turn: RunningTurn) -> None:
+        from tui.controllers.served_conversation import ServedConversation
+        from tui.state.turn_view import TurnView
 
-        said = Said(_asked(turn), source=turn.source, clock=self._app.clock)
-        tab = next((tab for tab in reversed(self.tabs) if tab.is_of(turn)), None)
+        view = TurnView(_prompt_text(turn), source=turn.source, clock=self._app.clock)
+        tab = next((tab for tab in reversed(self.tabs) if tab.continues_with(turn)), None)
         if tab is None:
-            self.tabs.append(tab := Watched(turn))
-        tab.begin(turn, said, anew=tab.idle and len(tab.said) >= KEPT)
-        self.running += 1
-        self._app.run_worker(self._follow(tab, turn, said))
-        if tab is self.looked:
+            self.tabs.append(tab := ServedConversation(turn))
+        restart = tab.idle and len(tab.turn_views) >= self.max_turn_views
+        tab.add_turn(turn, view, restart=restart)
+        self.running_turns += 1
+        self._app.run_worker(self._follow(tab, turn, view))
+        if tab is self.visible:
             await tab.show()
-        await self._trim()
+        await self._evict()
 
-    async def _follow(self, tab: Watched, turn: Turn, said: Said) -> None:
+    async def _follow(self, tab: ServedConversation, turn: RunningTurn, view: TurnView) -> None:
         async for batch in turn.log.follow():
             for event in batch:
-                said.take(event)
-            said.count(sum(map(len, turn.generated)))
-            if tab is self.looked:
+                view.apply(event)
+            if tab is self.visible:
                 with self._app.batch_update():
-                    tab.follow()
-                    self._app.follow_raw()
-                await asyncio.sleep(TICK)
+                    tab.update()
+                    self._app.update_token_view()
+                await asyncio.sleep(REPAINT_SECONDS)
             else:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(tab.seen.wait(), UNSEEN)
-        self.running -= 1
-        await self._trim()
+                    await asyncio.wait_for(tab.in_view.wait(), HIDDEN_POLL_SECONDS)
+        self.running_turns -= 1
+        await self._evict()
 
-    async def _trim(self) -> None:
-        """What ended longest ago makes room; then all is shown as it is."""
-        while (len(self.tabs) > MOST or sum(len(t.said) for t in self.tabs) > KEPT) and (
-            ended := self._ended()
-        )[1:]:
+    async def _evict(self) -> None:
+        """Close tabs and drop turns beyond the limits, the ones that ended first before others."""
+        while self._exceeds_limits() and len(ended := self._evictable()) > 1:
             await self.close(ended[0])
-        room = EVENTS
-        for tab in reversed(self._ended()):
-            room -= tab.events
-            if room < 0:
+        remaining = self.max_ended_events
+        for tab in reversed(self._evictable()):
+            remaining -= tab.event_count
+            if remaining < 0:
                 tab.turn = None
-        self.show()
+        self.update_bar()
 
-    def _ended(self) -> list[Watched]:
-        """Those that nobody looks at, the one that ended first before the others."""
-        ended = [t for t in self.tabs if t.state != "running" and t is not self.looked]
-        return sorted(ended, key=lambda tab: tab.ended)
+    def _exceeds_limits(self) -> bool:
+        turn_views = sum(len(tab.turn_views) for tab in self.tabs)
+        return len(self.tabs) > self.max_tabs or turn_views > self.max_turn_views
 
-    # --- what is looked at ---
+    def _evictable(self) -> list[ServedConversation]:
+        """The hidden tabs without a running turn, the one that ended first before others."""
+        ended = [tab for tab in self.tabs if tab.state != "running" and tab is not self.visible]
+        return sorted(ended, key=lambda tab: tab.ended_at)
 
-    async def look(self, tab: Watched | None) -> None:
-        """At this one; None: at the person's own conversation."""
-        app, before = self._app, self.looked
+    # --- the visible tab ---
+
+    async def show_tab(self, tab: ServedConversation | None) -> None:
+        """Show this tab; None shows the person's own conversation."""
+        app, before = self._app, self.visible
         if tab is before:
             return
-        self.looked = tab  # before anything is waited for: turns begin and end meanwhile
+        self.visible = tab  # before the first await: turns begin and end meanwhile
         if before is not None:
-            before.seen.clear()
+            before.in_view.clear()
             before.transcript.display = False
-        app.chat.display = tab is None
+        app.transcript.display = tab is None
         if tab is not None:
-            app.prompt.hint_usually(HINTS)
+            app.prompt.set_default_hint(PROMPT_HINT)
         else:
-            app.prompt.hint_usually()
-        app.follow_raw()
-        self.show()
+            app.prompt.set_default_hint()
+        app.update_token_view()
+        self.update_bar()
         if tab is not None:
-            tab.seen.set()
+            tab.in_view.set()
             tab.transcript.display = True
             if not tab.transcript.is_attached:
-                await app.body.mount(tab.transcript, after=app.chat)
+                await app.body.mount(tab.transcript, after=app.transcript)
             app.call_after_refresh(tab.show)  # once it has its size
-        await app.default_screen.query("Search").remove()  # it searched the one before
+        await app.default_screen.query("SearchBar").remove()  # it searched the one before
 
-    async def step(self, by: int) -> None:
-        """To the next one, or, by -1, to the one before; the person's own is one of them."""
+    async def show_next(self, by: int) -> None:
+        """Show the next (1) or previous (-1) tab, counting the person's own conversation as one."""
         order = [None, *self.tabs]
-        await self.look(order[(order.index(self.looked) + by) % len(order)])
+        await self.show_tab(order[(order.index(self.visible) + by) % len(order)])
 
-    async def pick(self, number: int) -> None:
-        """As they are numbered on the screen; 0 is the person's own."""
+    async def show_number(self, number: int) -> None:
+        """Show a tab by its number on the screen; 0 is the person's own conversation."""
         if 0 <= number <= len(self.tabs):
-            await self.look(self.tabs[number - 1] if number else None)
+            await self.show_tab(self.tabs[number - 1] if number else None)
 
-    async def close(self, tab: Watched | None = None) -> None:
-        """By itself, the one that is looked at. A turn that runs there goes on; the next one of the
-        conversation opens a new tab."""
-        if (tab := tab or self.looked) not in self.tabs:
+    async def close(self, tab: ServedConversation | None = None) -> None:
+        """Close a tab, by default the visible one, and show the one beside it.
+
+        A running turn goes on; the conversation's next turn opens a new tab.
+        """
+        if (tab := tab or self.visible) not in self.tabs:
             return
-        at = self.tabs.index(tab)
+        index = self.tabs.index(tab)
         self.tabs.remove(tab)
-        if tab is self.looked:
-            await self.look(next(iter(self.tabs[at : at + 1] or self.tabs[-1:]), None))
+        if tab is self.visible:
+            await self.show_tab(next(iter(self.tabs[index : index + 1] or self.tabs[-1:]), None))
         if tab.transcript.is_attached:
             await tab.transcript.remove()
-        self.show()
+        self.update_bar()
 
-    def beat(self) -> None:
-        """Time has passed: what runs shows for how long."""
-        if self.looked is not None:
-            self.looked.follow()
+    def tick(self) -> None:
+        """Repaint the elapsed times of the visible tab."""
+        if self.visible is not None:
+            self.visible.update()
 
-    def show(self) -> None:
-        for line in self._app.query(Tabs):  # none any more while the app leaves
-            looked = self.tabs.index(self.looked) + 1 if self.looked is not None else 0
-            line.tell([(tab.state, tab.title) for tab in self.tabs], looked)
-        self._app.pace()
-        self._app.show_status()
+    def update_bar(self) -> None:
+        """Repaint the tab bar and the status line."""
+        for bar in self._app.query(TabBar):  # none once the app is closing
+            number = self.tabs.index(self.visible) + 1 if self.visible is not None else 0
+            bar.show_tabs([(tab.state, tab.title) for tab in self.tabs], number)
+        self._app.update_clock_timer()
+        self._app.update_status()
 
 
-def _asked(turn: Turn) -> str:
-    """The newest message; where its client only ran what was called, what that gave."""
-    from agent.conversation.conversation import Returned, User
+def _prompt_text(turn: RunningTurn) -> str:
+    """The turn's newest user message; without one, the tool results that its client sent."""
+    from agent.conversation.messages import ToolResultMessage, User
 
-    if said := [message.text for message in turn.prompt if isinstance(message, User)]:
-        return said[-1]
-    gave = [f"{one.tool} → {one.text}" for one in turn.prompt if isinstance(one, Returned)]
-    return "\n".join(gave) or "(no new message)"
+    if texts := [message.text for message in turn.prompt if isinstance(message, User)]:
+        return texts[-1]
+    results = [
+        f"{message.tool} → {message.text}"
+        for message in turn.prompt
+        if isinstance(message, ToolResultMessage)
+    ]
+    return "\n".join(results) or "(no new message)"

@@ -1,47 +1,54 @@
-"""Other programs' MCP servers, taken over without leaving the app."""
+"""Imports the MCP servers of other programs without leaving the app."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tui.util.format import shown
+from tui.util.format import display_text
 
 if TYPE_CHECKING:
-    from tui.app import AgentApp
+    from tui.controllers.context import AppContext
 
 
-async def take_over(app: AgentApp) -> None:
-    """Show what would be added, ask, add it, connect. Raises UserError."""
+async def offer_import(app: AppContext) -> None:
+    """Show which servers would be added, ask, add and connect them. Raises UserError."""
     from pathlib import Path
 
-    from agent.cli.mcp_servers import news
-    from tui.screens.confirm import Confirm
+    from agent.errors import UserError
+    from tools.config.importers import plan_import
+    from tools.config.servers import ConfigError
+    from tui.screens.confirm import ConfirmDialog
 
-    path = app.session.runtime.where.servers
-    found = news(Path.home(), path)
-    if not found.entries:
+    path = app.session.runtime.paths.mcp_json
+    try:
+        plan = plan_import(Path.home(), path)
+    except ConfigError as error:
+        raise UserError(f"{error}.") from error
+    if not plan.entries:
         app.notify("No other MCP servers were found.")
         return
 
-    def answered(yes: bool | None) -> None:
-        if yes:
-            add(app, found.entries)
+    def on_close(confirmed: bool | None) -> None:
+        if confirmed:
+            add_servers(app, plan.entries)
 
-    listed = "\n".join([*found.lines, *found.troubles])
-    question = f"Add these MCP servers to yours? Their calls ask before they run.\n\n{listed}"
-    await app.push_screen(Confirm(shown(question), "add them"), answered)
+    lines = "\n".join([*plan.lines, *plan.problems])
+    question = f"Add these MCP servers to yours? Their calls ask before they run.\n\n{lines}"
+    await app.push_screen(ConfirmDialog(display_text(question), "add them"), on_close)
 
 
-def add(app: AgentApp, entries: dict[str, Any]) -> None:
-    """Into the person's file, and to those that run."""
+def add_servers(app: AppContext, entries: dict[str, Any]) -> None:
+    """Add servers to the person's configuration file and connect them."""
     from tools.config import edit
-    from tools.config.servers import ConfigError, read_file
+    from tools.config.file import read_file
+    from tools.config.servers import ConfigError
 
-    path = app.session.runtime.where.servers
+    path = app.session.runtime.paths.mcp_json
     try:
-        edit.put(path, entries)
-        app.session.runtime.host.add([s for s in read_file(path).servers if s.name in entries])
+        edit.add(path, entries)
+        servers = [server for server in read_file(path).servers if server.name in entries]
+        app.session.runtime.host.add_servers(servers)
     except ConfigError as error:
         app.notify(f"{error}.", severity="error", markup=False)
         return
-    app.chat.say(f"Added to {path}: {', '.join(entries)}. F7 shows how they are.")
+    app.transcript.add_notice(f"Added to {path}: {', '.join(entries)}. F7 shows how they are.")

@@ -1,4 +1,4 @@
-"""From the first paint to a conversation with a model: what is shown on the way."""
+"""Starts the session after the first paint: stored conversation, model, tools, HTTP server."""
 
 from __future__ import annotations
 
@@ -7,145 +7,158 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from agent.util import gc_tuning
-from tui.widgets.welcome import Welcome
+from tui.widgets.welcome import WelcomeBanner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tui.app import AgentApp
+    from tui.controllers.chat import ChatController
+    from tui.controllers.context import AppContext
+    from tui.controllers.served_tabs import ServedTabs
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Starting:
-    """``begin()`` once; ``load()`` whenever a model comes."""
+class Startup:
+    """``begin()`` starts everything once; ``with_progress()`` loads a model whenever one changes."""
 
-    def __init__(self, app: AgentApp) -> None:
-        self._app = app
+    def __init__(self, app: AppContext, chat: ChatController, served_tabs: ServedTabs) -> None:
+        self._app, self._chat, self._served_tabs = app, chat, served_tabs
         self.loading = "starting"
-        """What is being waited for; empty: nothing."""
+        """What the status line says the app is loading; empty if nothing is."""
 
     async def begin(self) -> None:
+        """Begin the session, show its conversation, and load the model in the background.
+
+        Ends the app with exit code 2 if the session cannot begin.
+        """
         from agent.errors import UserError
 
         app = self._app
-        gc_tuning.started()
+        gc_tuning.resume()
         try:
             await app.session.begin()
         except UserError as error:
-            app.trouble = str(error)
+            app.exit_message = str(error)
             app.exit(2, return_code=2)
             return
-        playing = app.session.replay is not None
-        await self.recall()
-        app.watching.listen()
-        self._introduce()
+        replays = app.session.replay_speed is not None
+        await self.show_stored_turns()
+        self._served_tabs.subscribe()
+        self._show_model_notice()
         if app.session.serving is not None:
             app.run_worker(self._serve())
-        if playing:  # which needs no model
+        if replays:  # which needs no model
             self.loading = ""
         else:
-            app.run_worker(self._load())
-        app.begun = True
-        app.prompt.completion = app.talk.completion()
-        if app.session.picks:
-            await app.rooms.enter("sessions")
-        if app.session.first and not (app.prompt.text or app.queued.prompts):
-            await app.rooms.enter("first")
-        await app.talk.next()
+            app.run_worker(self._load_model())
+        app.session_ready = True
+        app.prompt.completer = self._chat.make_completion()
+        if app.session.choose_conversation:
+            await app.action_open_screen("sessions")
+        if app.session.first_start and not (app.prompt.text or app.queue_bar.prompts):
+            await app.action_open_screen("welcome")
+        await self._chat.send_queued()
 
-    async def recall(self) -> None:
-        from tui.state.turn_view import Said
+    async def show_stored_turns(self) -> None:
+        """Show the session's conversation as it was stored, or replay it."""
+        from tui.state.turn_view import TurnView
 
         app = self._app
-        if (speed := app.session.replay) is not None:
-            from tui.controllers.replay import play
+        if (speed := app.session.replay_speed) is not None:
+            from tui.controllers.replay import play_conversation
 
-            app.session.replay = None
-            app.run_worker(play(app, speed))
-        elif earlier := app.session.earlier():
-            exchanges = (Said.from_turn(turn, clock=app.clock) for turn in earlier)
-            await app.chat.recall([app.placed(said) for said in exchanges])
+            app.session.replay_speed = None
+            app.run_worker(play_conversation(app, self._chat, speed))
+        elif turns := app.session.stored_turns():
+            views = (TurnView.from_stored(turn, clock=app.clock) for turn in turns)
+            await app.transcript.add_stored_turns([app.with_branch_position(v) for v in views])
+        for sentence in app.session.damage():
+            app.transcript.add_notice(sentence, error=True)
 
-    def _introduce(self) -> None:
+    def _show_model_notice(self) -> None:
         app = self._app
         runtime = app.session.runtime
         model = runtime.model
         lines = [f"{model.name}: {model.description}" if model.description else model.name]
-        if app.session.notice:
-            lines.append(app.session.notice)
-        if not app.session.kept:
+        if app.session.model_notice:
+            lines.append(app.session.model_notice)
+        if not app.session.is_stored:
             lines.append("The store cannot be written: this conversation is not kept.")
-        app.query_one(Welcome).tell(*lines)
+        app.query_one(WelcomeBanner).show_lines(*lines)
         if app.session.serving is not None:
             app.status.address = app.session.serving.address
         self.show_model()
 
     def show_model(self) -> None:
-        """On what it runs, and how full that is before the first turn."""
+        """Show the model, and how full its context is before the first turn, in the status line."""
         app = self._app
         runtime = app.session.runtime
-        if app.talk.said is None:
-            app.status.speed = 0.0
-            goes_on = app.session.position > 0
-            app.status.context_used = app.session.context_used() if goes_on else None
+        if self._chat.turn_view is None:
+            app.status.tokens_per_second = 0.0
+            continues = app.session.next_entry > 0
+            app.status.context_used = app.session.context_used() if continues else None
         app.status.model = runtime.model.name
         app.status.context_length = runtime.context_length
-        app.show_status()
+        app.update_status()
 
-    async def _load(self) -> None:
-        """The model into memory, while the person already writes."""
+    async def _load_model(self) -> None:
+        """Load the model while the person already types; then report on the MCP servers."""
         from agent.engine.protocol import EngineError
 
         app = self._app
         try:
-            await self.load(app.session.load)
+            await self.with_progress(app.session.load)
         except EngineError as error:
-            app.chat.say(str(error), error=True)
-        gc.freeze()  # what is there now stays; at another model conversations have come and gone
-        self._tell_servers()
-        self._learn_prompts()
+            app.transcript.add_notice(str(error), error=True)
+        # What exists now stays for good. Not at a switch of models: by then there are conversations.
+        gc.freeze()
+        self._report_failed_servers()
+        self._add_prompt_commands()
 
-    async def load(self, work: Callable[[Callable[[float], None]], Awaitable[T]]) -> T:
-        """Show how far it is; what it gives."""
+    async def with_progress(self, work: Callable[[Callable[[float], None]], Awaitable[T]]) -> T:
+        """Await ``work``, which loads a model, and show the fraction that it reports as progress."""
         app = self._app
 
         def progress(fraction: float) -> None:
             self.loading = f"loading the model {fraction:.0%}"
-            app.show_status()
+            app.update_status()
 
         self.loading = "loading the model"
-        app.show_status()
+        app.update_status()
         try:
             return await work(progress)
         finally:
-            # How long the context is depends on the memory: now it is known.
+            # The context length depends on the free memory and is known only now.
             self.loading = ""
             self.show_model()
 
-    def _learn_prompts(self) -> None:
-        from tui.commands.prompts import learn
+    def _add_prompt_commands(self) -> None:
+        from tui.commands.prompts import add_prompt_commands
 
-        learn(self._app)
+        add_prompt_commands(self._app, self._chat)
 
-    def _tell_servers(self) -> None:
-        """A server that is not there is never silent."""
+    def _report_failed_servers(self) -> None:
+        """Add a notice for each MCP server that is not available."""
         app = self._app
-        for server in app.session.runtime.host.servers():
+        for server in app.session.runtime.host.server_states():
             if server.status == "failed":
-                why = f": {server.error}" if server.error else "."
-                app.chat.say(f"The MCP server {server.name} is not available{why}", error=True)
+                reason = f": {server.error}" if server.error else "."
+                text = f"The MCP server {server.name} is not available{reason}"
+                app.transcript.add_notice(text, error=True)
 
     async def _serve(self) -> None:
+        """Serve HTTP until the app ends; add a notice if that is not possible."""
         app = self._app
-        assert app.session.serving is not None
+        serving = app.session.serving
+        assert serving is not None
         try:
-            await app.session.serving.run(app.session.runtime)
+            await serving.run(app.session.runtime)
         except (OSError, SystemExit) as error:
-            # Servers end the process where they cannot listen; this one is not theirs to end.
-            log.exception("the HTTP face ended")
-            why = str(error) if isinstance(error, OSError) else "the address is in use"
-            app.chat.say(f"Not serving on {app.session.serving.address}: {why}", error=True)
+            # uvicorn exits the process if it cannot listen; here the app goes on without it.
+            log.exception("the HTTP server ended")
+            reason = str(error) if isinstance(error, OSError) else "the address is in use"
+            app.transcript.add_notice(f"Not serving on {serving.address}: {reason}", error=True)
             app.status.address = "not serving"
-            app.show_status()
+            app.update_status()

@@ -1,4 +1,4 @@
-"""What an answer cites: its marks as numbers, and a list of the sources below it."""
+"""Shows what an answer cites: each citation as a numbered link, and a list of the sources below."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from typing import Any
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|~!&])")
 
 
-def cited(text: str, annotations: Sequence[dict[str, Any]]) -> str:
-    """Markdown with each citation as a link to what it cites; the same text where there is none."""
-    found = [one for one in annotations if one.get("type") == "url_citation" and one.get("url")]
-    if not found:
+def link_citations(text: str, annotations: Sequence[dict[str, Any]]) -> str:
+    """Return Markdown in which each citation mark is a link to its source, followed by the sources.
+
+    ``annotations``: those of the Responses API's ``output_text``; only ``url_citation`` counts. Without
+    any, the text is returned as it is.
+    """
+    citations = [a for a in annotations if a.get("type") == "url_citation" and a.get("url")]
+    if not citations:
         return text
-    titles = {str(one["url"]): str(one.get("title") or one["url"]) for one in found}
+    titles = {str(a["url"]): str(a.get("title") or a["url"]) for a in citations}
     numbers = {url: number for number, url in enumerate(titles, 1)}
-    for one in sorted(found, key=lambda one: one["start_index"], reverse=True):
-        url = str(one["url"])
-        link = f"[\\[{numbers[url]}\\]]({_address(url)})"
-        text = text[: one["start_index"]] + link + text[one["end_index"] :]
+    for citation in sorted(citations, key=lambda a: a["start_index"], reverse=True):
+        url = str(citation["url"])
+        link = f"[\\[{numbers[url]}\\]]({_link_target(url)})"
+        text = text[: citation["start_index"]] + link + text[citation["end_index"] :]
     sources = "\n".join(
-        f"{number}. [{_plain(titles[url])}]({_address(url)})" for url, number in numbers.items()
+        f"{number}. [{_escape(titles[url])}]({_link_target(url)})"
+        for url, number in numbers.items()
     )
     return f"{text.rstrip()}\n\n{sources}"
 
 
-def _address(url: str) -> str:
+def _link_target(url: str) -> str:
     return "<" + "".join(c for c in url if c not in "<>\n\r") + ">"
 
 
-def _plain(title: str) -> str:
-    """Text in which nothing is Markdown."""
+def _escape(title: str) -> str:
+    """Escape a title, so that nothing in it is Markdown."""
     return _MARKUP.sub(r"\\\1", " ".join(title.split()))

@@ -1,4 +1,4 @@
-"""Arguments and changes for reading: laid out, and coloured by what each piece is."""
+"""Formats tool-call arguments and diffs for reading: laid out, with a style for each token."""
 
 from __future__ import annotations
 
@@ -8,30 +8,32 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tui.util.format import shown
-from tui.widgets.text_stream import INSET
+from tui.util.format import INSET, StyledRun, display_text
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer  # type: ignore[import-untyped]
 
-Run = tuple[str, str]
-"""A text and its style: one of `stream.STYLES`, or none."""
-LARGEST = 50_000
-"""Characters; colouring more of them would be felt."""
-WIDTH = 60
-"""Columns; a longer object takes a line for each of its values."""
-_CODE = '{"code":"'
-"""How the arguments begin that are nothing but code."""
-_WHOLE = re.compile(
+MAX_HIGHLIGHT_CHARS = 50_000
+"""Characters of code that are highlighted without a noticeable delay; more is shown plain."""
+SINGLE_LINE_COLUMNS = 60
+"""Width up to which a JSON object stays on one line."""
+_CODE_PREFIX = '{"code":"'
+"""Start of the arguments of a call whose only argument is code (blanks left out)."""
+_COMPLETE_CHARS = re.compile(
     r'(?:[^"\\]|\\["\\/bfnrt]|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|'
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4})*"
 )
-"""As much of a JSON string as ends in no half escape."""
-_OF_TOOL = {"python": "python", "shell": "bash", "container": "bash", "code_interpreter": "python"}
-_LEAVES = {
+"""The start of a JSON string, up to an escape of which only a part has come."""
+_TOOL_LANGUAGES = {
+    "python": "python",
+    "shell": "bash",
+    "container": "bash",
+    "code_interpreter": "python",
+}
+_VALUE_STYLES = {
     str: "string", int: "number", float: "number", bool: "keyword", type(None): "keyword",
 }  # fmt: skip
-_STYLES = {
+_TOKEN_STYLES = {
     "Token.Keyword": "keyword",
     "Token.Operator.Word": "keyword",
     "Token.Name.Tag": "name",
@@ -48,109 +50,113 @@ _STYLES = {
 }
 
 
-class Written:
-    """A call's arguments while they come; code as code, though it comes as a JSON string."""
+class ArgumentStream:
+    """Decodes a call's arguments while they stream: code as code, though it comes as a JSON string."""
 
     def __init__(self) -> None:
-        self._left = ""
+        self._pending = ""
         self._is_code: bool | None = None
 
     def feed(self, text: str) -> str:
-        """More of them; as much as can be shown already."""
-        self._left += text
+        """Add a delta; return what can be shown by now."""
+        self._pending += text
         if self._is_code is None:
-            begun = re.sub(r"\s", "", self._left[: 2 * len(_CODE)])
-            if len(begun) < len(_CODE) and _CODE.startswith(begun):
+            start = re.sub(r"\s", "", self._pending[: 2 * len(_CODE_PREFIX)])
+            if len(start) < len(_CODE_PREFIX) and _CODE_PREFIX.startswith(start):
                 return ""
-            self._is_code = begun.startswith(_CODE)
+            self._is_code = start.startswith(_CODE_PREFIX)
             if self._is_code:
-                self._left = self._left.split('"', 3)[3]
+                self._pending = self._pending.split('"', 3)[3]
         if self._is_code:
-            found = _WHOLE.match(self._left)
-            assert found is not None
-            self._left = self._left[found.end() :]
-            return str(json.loads(f'"{found[0]}"', strict=False))
-        whole, self._left = self._left, ""
-        return whole
+            complete = _COMPLETE_CHARS.match(self._pending)
+            assert complete is not None
+            self._pending = self._pending[complete.end() :]
+            return str(json.loads(f'"{complete[0]}"', strict=False))
+        text, self._pending = self._pending, ""
+        return text
 
 
-def arguments(text: str, tool: str = "") -> list[Run]:
-    """A call's whole arguments: code as code, longer objects over several lines, and in those a text
-    of several lines as text.
+def format_arguments(text: str, tool: str = "") -> list[StyledRun]:
+    """Format the complete arguments of a call, which are JSON or any text.
 
-    ``tool``: as a person reads it, ``server · tool``; it tells in what its code is written.
+    A single code argument is shown as code, a long object on several lines, and a multi-line string
+    in it as quoted text. ``tool``: the call's title, ``server · tool``, from which the code's
+    language is known.
     """
     try:
         value = json.loads(text)
         if not isinstance(value, dict):
             return [(text, "")]
-        return _read(value, _language(tool))
+        return _format_object(value, _tool_language(tool))
     except (ValueError, RecursionError):
         return [(text, "")]
 
 
-def _read(value: dict[str, Any], language: str) -> list[Run]:
+def _format_object(value: dict[str, Any], language: str) -> list[StyledRun]:
     inner = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(inner, str) and ("\n" in inner or "code" in value):
         patch = inner.startswith("*** ")
-        return changes(inner) if patch else coloured(inner.rstrip("\n"), language)
+        return format_diff(inner) if patch else highlight(inner.rstrip("\n"), language)
     line = json.dumps(value, ensure_ascii=False)
-    if len(line) <= WIDTH and "\\n" not in line:
-        return coloured(line, "json")
-    return list(_tree(value, "\n", language))
+    if len(line) <= SINGLE_LINE_COLUMNS and "\\n" not in line:
+        return highlight(line, "json")
+    return list(_json_tree(value, "\n", language))
 
 
-def _tree(value: Any, pad: str, language: str) -> Iterator[Run]:
-    """JSON, a line for each value. ``pad``: the line break before what closes this one."""
+def _json_tree(value: Any, indent: str, language: str) -> Iterator[StyledRun]:
+    """Yield JSON with a line for each value. ``indent``: the line break before the closing bracket."""
     match value:
         case dict() if value:
-            language = _of_file(value) or language
+            language = _file_language(value) or language
             keys = (f"{json.dumps(key, ensure_ascii=False)}: " for key in value)
-            yield from _members("{}", zip(keys, value.values(), strict=True), pad, language)
+            yield from _json_members("{}", zip(keys, value.values(), strict=True), indent, language)
         case [_, *_]:
-            yield from _members("[]", (("", one) for one in value), pad, language)
-        case str() if _has_lines(value):
+            yield from _json_members("[]", (("", item) for item in value), indent, language)
+        case str() if _is_multiline(value):
             yield "\n", ""
-            for piece, style in coloured(value.removesuffix("\n"), language):
+            for piece, style in highlight(value.removesuffix("\n"), language):
                 yield piece, style + INSET
         case _:
-            yield shown(json.dumps(value, ensure_ascii=False)), _LEAVES.get(type(value), "")
+            yield (
+                display_text(json.dumps(value, ensure_ascii=False)),
+                _VALUE_STYLES.get(type(value), ""),
+            )
 
 
-def _members(
-    brackets: str, members: Iterable[tuple[str, Any]], pad: str, language: str
-) -> Iterator[Run]:
+def _json_members(
+    brackets: str, members: Iterable[tuple[str, Any]], indent: str, language: str
+) -> Iterator[StyledRun]:
     yield brackets[0], ""
-    behind = ""
+    comma = ""
     for key, value in members:
-        yield f"{behind}{pad}  ", ""
-        yield shown(key), "name"
-        yield from _tree(value, f"{pad}  ", language)
-        behind = "" if _has_lines(value) else ","
-    yield pad + brackets[1], ""
+        yield f"{comma}{indent}  ", ""
+        yield display_text(key), "name"
+        yield from _json_tree(value, f"{indent}  ", language)
+        comma = "" if _is_multiline(value) else ","
+    yield indent + brackets[1], ""
 
 
-def _has_lines(value: object) -> bool:
+def _is_multiline(value: object) -> bool:
     return isinstance(value, str) and "\n" in value.removesuffix("\n")
 
 
-def _of_file(value: dict[str, Any]) -> str:
-    """In what its texts are written, where a file is named beside them."""
-    names = (one for key, one in value.items() if "path" in key or "file" in key)
-    return next((one.rpartition(".")[2] for one in names if isinstance(one, str)), "")
+def _file_language(value: dict[str, Any]) -> str:
+    """Return the suffix of a file named in the object: the language of the object's texts."""
+    paths = (path for key, path in value.items() if "path" in key or "file" in key)
+    return next((path.rpartition(".")[2] for path in paths if isinstance(path, str)), "")
 
 
-def _language(tool: str) -> str:
+def _tool_language(tool: str) -> str:
     names = [part.strip() for part in tool.split("·")]
-    return next((_OF_TOOL[name] for name in names if name in _OF_TOOL), "")
+    return next((_TOOL_LANGUAGES[name] for name in names if name in _TOOL_LANGUAGES), "")
 
 
-def changes(text: str) -> list[Run]:
-    """A diff, line by line."""
-    return list(_changes(shown(text)))
+def format_diff(text: str) -> list[StyledRun]:
+    """Style a unified diff or a patch line by line."""
+    return list(_diff_runs(display_text(text)))
 
 
-def _changes(text: str) -> Iterator[Run]:
+def _diff_runs(text: str) -> Iterator[StyledRun]:
     for line in text.splitlines(keepends=True):
         match line[:1]:
             case "+" if not line.startswith("+++"):
@@ -163,19 +169,19 @@ def _changes(text: str) -> Iterator[Run]:
                 yield line, ""
 
 
-def coloured(text: str, language: str) -> list[Run]:
-    """Code of a language that pygments knows; without one, or where it is long, plain."""
-    text = shown(text)  # what JSON had escaped is not any more
-    if len(text) > LARGEST or (lexer := _lexer(language)) is None:
+def highlight(text: str, language: str) -> list[StyledRun]:
+    """Highlight code in a language that Pygments knows; unstyled without one, or if it is too long."""
+    text = display_text(text)  # decoding the JSON may have brought control characters back
+    if len(text) > MAX_HIGHLIGHT_CHARS or (lexer := _lexer(language)) is None:
         return [(text, "")]
-    return [(piece, _style(str(kind))) for kind, piece in lexer.get_tokens(text) if piece]
+    return [(piece, _token_style(str(kind))) for kind, piece in lexer.get_tokens(text) if piece]
 
 
 @functools.lru_cache(32)
 def _lexer(language: str) -> Lexer | None:
     if not language:
         return None
-    # Not at the top: nothing is coloured before the first paint.
+    # Not at the top: nothing is highlighted before the first paint.
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
     from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 
@@ -185,8 +191,8 @@ def _lexer(language: str) -> Lexer | None:
         return None
 
 
-def _style(kind: str) -> str:
-    """Of the nearest kind that has one: ``Token.Literal.String.Doc`` is a string."""
-    while kind and kind not in _STYLES:
-        kind = kind.rpartition(".")[0]
-    return _STYLES.get(kind, "")
+def _token_style(token_type: str) -> str:
+    """Return the style of the nearest type that has one: ``Token.Literal.String.Doc`` is a string."""
+    while token_type and token_type not in _TOKEN_STYLES:
+        token_type = token_type.rpartition(".")[0]
+    return _TOKEN_STYLES.get(token_type, "")

@@ -1,83 +1,129 @@
-"""A block that grows: what was rendered of it stays, and only its end is rendered again."""
+"""Renders a Markdown block that grows: most of its rows are kept, and only its end is rendered again.
+
+A long table, list or fence would cost its whole length at every token. So its first part is frozen,
+as a ``RenderedPrefix``, and what follows is rendered behind a short context that makes it look the
+same::
+
+    text                 prefix                   rendered at every call
+    | n   | name |  ┐ context (two lines)         | n   | name |  context, its rows are dropped
+    |-----|------|  ┘                             |-----|------|
+    | 100 | some |  ┐                             | xxx | xxxx |  cell_widths: keeps the columns
+    | 101 | some |  │ frozen: text[:end], rows
+    | 102 | some |  ┘
+    | 103 | some |    text[end:]                  | 103 | some |
+    | 104 | so                                    | 104 | so
+
+The context of a fence is its opening line, of a list its last frozen item. Nothing is assumed about the
+renderer; both steps compare rows instead:
+
+- ``_freeze_more`` moves ``end`` to a line or item only if the rest, rendered behind the context,
+  gives the very rows that it has in the full rendering. Otherwise it tries again once the rest is
+  half as long again.
+- ``render_growth`` gives None if the context's rows changed with the new text (a wider cell moves every
+  column, an item number with one more digit every item): then all of the block is rendered once more.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
 
-from tui.markdown.render import Look, Row, laid_out
+from tui.markdown.render import RenderedRow, TextStyles, render_with_cell_widths
 
-LONG = 400
-"""Characters; of what is longer, a part may be rendered for good."""
-_FENCE = re.compile(r" {0,3}(?:`{3,}[^`\n]*|~{3,}.*)\n")
-_TABLE = re.compile(r".*\|.*\n[ |:-]*-[ |:-]*\n")
-_ITEM = re.compile(r"( {0,3})(?:([-*+])|\d{1,9}([.)])) ")
-_LINE = re.compile(r"^.*[^\s|]", re.M)
-_NOTHING = re.compile(r"(?!)")
+MIN_FREEZE_CHARS = 400
+"""Characters of a block that are rendered again before more of it is frozen; the last half never is."""
+_FENCE_OPEN = re.compile(r" {0,3}(?:`{3,}[^`\n]*|~{3,}.*)\n")
+_TABLE_HEAD = re.compile(r".*\|.*\n[ |:-]*-[ |:-]*\n")
+_LIST_ITEM = re.compile(r"( {0,3})(?:([-*+])|\d{1,9}([.)])) ")
+_LINE_START = re.compile(r"^.*[^\s|]", re.M)
+_NEVER = re.compile(r"(?!)")
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """Of a block, what is rendered for good."""
+class RenderedPrefix:
+    """The frozen part of a growing block; empty by default."""
 
     end: int = 0
-    """So many characters."""
-    rows: list[Row] = field(default_factory=list)
-    head: str = ""
-    """What follows is rendered behind this, which makes the same of it as all before it does."""
-    top: list[Row] = field(default_factory=list)
-    """The head's own rows."""
-    columns: tuple[int, ...] = ()
-    """How wide the cells of a table are."""
-    tried: int = 0
-    """As long as it is no longer, no more of it is rendered for good."""
+    """Characters of the block that are frozen."""
+    rows: list[RenderedRow] = field(default_factory=list)
+    """The rows of those characters."""
+    context: str = ""
+    """Markdown behind which the rest looks as it does behind all of the frozen text."""
+    context_rows: list[RenderedRow] = field(default_factory=list)
+    """The rows of the context alone."""
+    cell_widths: tuple[int, ...] = ()
+    """Width of each column of a table, in terminal cells."""
+    retry_above: int = 0
+    """Length of the block above which freezing more is tried again."""
 
 
-def extended(text: str, begun: Begun, width: int, look: Look) -> tuple[list[Row] | None, Begun]:
-    """The rows of the block. None: with what is new, what was begun looks different."""
+def render_growth(
+    text: str, prefix: RenderedPrefix, width: int, styles: TextStyles
+) -> tuple[list[RenderedRow] | None, RenderedPrefix]:
+    """Render the open block ``text``, of which ``prefix`` is frozen, ``width`` cells wide.
+
+    Returns all rows of the block and the prefix for the next call. The rows are None where the new text
+    changes the look of the frozen part: call again with the empty prefix that is returned.
+    """
     if not text:
-        return [], begun
-    rows, columns = laid_out(begun.head + text[begun.end :], width, look, begun.columns)
-    above = len(begun.top)
-    if rows[:above] != begun.top:
-        return None, Begun()
-    rows = begun.rows + rows[above:]
-    if len(text) > max(begun.tried, begun.end + LONG):
-        further = _further(text, begun, rows, columns, width, look)
-        begun = further or replace(begun, tried=len(text) + (len(text) - begun.end) // 2)
-    return rows, begun
+        return [], prefix
+    rows, cell_widths = render_with_cell_widths(
+        prefix.context + text[prefix.end :], width, styles, prefix.cell_widths
+    )
+    above = len(prefix.context_rows)
+    if rows[:above] != prefix.context_rows:
+        return None, RenderedPrefix()
+    rows = prefix.rows + rows[above:]
+    if len(text) > max(prefix.retry_above, prefix.end + MIN_FREEZE_CHARS):
+        longer = _freeze_more(text, prefix, rows, cell_widths, width, styles)
+        retry_above = len(text) + (len(text) - prefix.end) // 2
+        prefix = longer or replace(prefix, retry_above=retry_above)
+    return rows, prefix
 
 
-def _further(
-    text: str, begun: Begun, rows: list[Row], columns: tuple[int, ...], width: int, look: Look
-) -> Begun | None:
-    """To a place behind which all looks the same without what is before it, if there is one."""
-    head, start, columns = _kind(text, columns)
-    *before, at = [begun.end] + [
-        found.start()
-        for found in start.finditer(text, begun.end + 1)
-        if found.start() <= len(text) - LONG // 2
+def _freeze_more(
+    text: str,
+    prefix: RenderedPrefix,
+    rows: list[RenderedRow],
+    cell_widths: tuple[int, ...],
+    width: int,
+    styles: TextStyles,
+) -> RenderedPrefix | None:
+    """Freeze up to a later line or item, if the rest looks the same behind the context alone.
+
+    ``rows`` are those of all of ``text``.
+    """
+    context, start, cell_widths = _block_kind(text, cell_widths)
+    *earlier, end = [prefix.end] + [
+        match.start()
+        for match in start.finditer(text, prefix.end + 1)
+        if match.start() <= len(text) - MIN_FREEZE_CHARS // 2
     ]
-    if not before:
+    if not earlier:
         return None
-    # Longer numbers move all of a list: seen at the item before.
-    head = head or text[before[-1] : at]
-    top, _ = laid_out(head, width, look, columns)
-    below, _ = laid_out(head + text[at:], width, look, columns)
-    end = len(rows) - len(below) + len(top)
-    if end <= len(begun.rows) or below != top + rows[end:]:
+    # In a list the item before is the context: it shows how far longer numbers move the items.
+    context = context or text[earlier[-1] : end]
+    context_rows, _ = render_with_cell_widths(context, width, styles, cell_widths)
+    tail, _ = render_with_cell_widths(context + text[end:], width, styles, cell_widths)
+    frozen_rows = len(rows) - (len(tail) - len(context_rows))
+    if frozen_rows <= len(prefix.rows) or tail != context_rows + rows[frozen_rows:]:
         return None
-    return Begun(at, rows[:end], head, top, columns)
+    return RenderedPrefix(end, rows[:frozen_rows], context, context_rows, cell_widths)
 
 
-def _kind(text: str, columns: tuple[int, ...]) -> tuple[str, re.Pattern[str], tuple[int, ...]]:
-    """Its head, how its lines or items start, and its columns, if it is a table."""
-    if fence := _FENCE.match(text):
-        return fence[0], _LINE, ()
-    if table := _TABLE.match(text):
-        return table[0], _LINE, columns
-    if item := _ITEM.match(text):
+def _block_kind(
+    text: str, cell_widths: tuple[int, ...]
+) -> tuple[str, re.Pattern[str], tuple[int, ...]]:
+    """Return the context, the pattern of a line's or item's start, and the columns of a table.
+
+    The context is empty for a list; a block of any other kind is never frozen.
+    """
+    if fence := _FENCE_OPEN.match(text):
+        return fence[0], _LINE_START, ()
+    if table := _TABLE_HEAD.match(text):
+        return table[0], _LINE_START, cell_widths
+    if item := _LIST_ITEM.match(text):
         indent, bullet, after = item.groups()
         mark = re.escape(bullet) if bullet else r"\d{1,9}" + re.escape(after)
         return "", re.compile(f"^{indent}{mark} ", re.M), ()
-    return "", _NOTHING, ()
+    return "", _NEVER, ()

@@ -1,5 +1,28 @@
-"""Markdown as rows of cells: one pass over the text, where a widget for each block, item and cell
-would cost the screen twenty times as much."""
+"""Renders Markdown as rows of styled cells, in place of Textual's ``Markdown`` widget.
+
+Textual's widget (``MarkdownStream`` while text comes) mounts a widget for each block, list item and
+table cell, and parses and lays out again with every piece. Here one pass of Rich's Markdown
+renderer gives rows that a single widget paints, ``tui.markdown.streaming`` renders a closed block
+only once, and ``tui.markdown.open_block`` freezes most of the open one. ``make bench GROUPS=tui``
+compares the two at 400 tokens a second (99th percentiles, docs/performance.md; peer: Textual's widget):
+
+    ========================================  =====  ==========
+    a typed character shows, ms                ours        peer
+    ========================================  =====  ==========
+    while 60 s of reasoning stream               24         331
+    while a list of 200 items streams            39  over 5,000
+    while a table of 800 rows streams            29  over 5,000
+    while 800 lines of Python stream             26         239
+    while prose streams                          26         262
+    a conversation of 200k tokens opens, s     0.49          36
+    ========================================  =====  ==========
+
+Rows know what separates them in the text (``RenderedRow.separator``), so that what is copied has
+the lines that were written; links become actions of the app instead of OSC 8.
+
+Uses what Rich does not document: the element classes of ``rich.markdown``, ``Markdown.parsed`` and
+``Style._meta`` (pyproject.toml: ``rich>=14,<16``).
+"""
 
 from __future__ import annotations
 
@@ -27,11 +50,11 @@ from rich.text import Text
 from rich.theme import Theme
 
 from tui.markdown.blocks import parse
-from tui.util.format import shown, wrap
+from tui.util.format import display_text, wrap_line
 
-Look = Mapping[str, Style]
-"""How the parts of a text look: a style for each of paper's PARTS."""
-_TOKENS = {
+TextStyles = Mapping[str, Style]
+"""The style of each of ``tui.base_screen.MARKDOWN_STYLES``."""
+_TOKEN_PARTS = {
     ("Comment",): "comment",
     ("Keyword",): "keyword",
     ("Literal",): "number",
@@ -41,123 +64,130 @@ _TOKENS = {
     ("Name", "Decorator"): "function",
     ("Name", "Function"): "function",
 }
-"""Of Pygments' kinds of tokens, those that are told apart."""
-_GOES_ON, _GOES_ON_AFTER_A_BLANK = (Style.from_meta({"joined": by}) for by in ("", " "))
+"""The Markdown style of each kind of Pygments token that has one."""
+_WRAPPED, _WRAPPED_AT_BLANK = (Style.from_meta({"joined": by}) for by in ("", " "))
+"""Styles that carry a row's separator through Rich's renderer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One row of the screen."""
+class RenderedRow:
+    """One row of rendered Markdown or plain text."""
 
     segments: list[Segment]
-    end: str = "\n"
-    """What stands between it and the next one in the text: nothing or a blank where it was wrapped."""
+    separator: str = "\n"
+    """The text between this row and the next: empty or a blank where the line was wrapped."""
 
     @property
     def text(self) -> str:
+        """The row's text without styles."""
         return "".join(segment.text for segment in self.segments)
 
 
-def plain(text: str, width: int) -> list[Row]:
-    """The text as it is, wrapped."""
+def wrap_plain(text: str, width: int) -> list[RenderedRow]:
+    """Wrap text without rendering it."""
     rows = []
     for line in text.split("\n"):
-        *wrapped, (start, end) = wrap(line, width)
-        rows += [Row([Segment(line[a:b])], _end(line[a:b])) for a, b in wrapped]
-        rows.append(Row([Segment(line[start:end])]))
+        *wrapped, (start, end) = wrap_line(line, width)
+        rows += [RenderedRow([Segment(line[a:b])], _separator(line[a:b])) for a, b in wrapped]
+        rows.append(RenderedRow([Segment(line[start:end])]))
     return rows
 
 
-def rendered(text: str, width: int, look: Look) -> list[Row]:
-    """Markdown, without blank rows around it; safe in any thread."""
-    return laid_out(text, width, look)[0]
+def render_markdown(text: str, width: int, styles: TextStyles) -> list[RenderedRow]:
+    """Render Markdown ``width`` cells wide, without blank rows around it. Safe in any thread."""
+    return render_with_cell_widths(text, width, styles)[0]
 
 
-def laid_out(
-    text: str, width: int, look: Look, columns: Sequence[int] = ()
-) -> tuple[list[Row], tuple[int, ...]]:
-    """The same, and how wide the cells of its first table are. ``columns``: this table begins with a
-    row of such cells."""
-    styles = {
-        "markdown.code": look["code"],
-        "markdown.block_quote": look["quote"],
-        "markdown.hr": look["rule"],
-        "markdown.table.border": look["rule"],
+def render_with_cell_widths(
+    text: str, width: int, styles: TextStyles, cell_widths: Sequence[int] = ()
+) -> tuple[list[RenderedRow], tuple[int, ...]]:
+    """Render like ``render_markdown``, and return the column widths of the first table as well.
+
+    ``cell_widths``: the first table gets a first row with cells that wide, so that its columns are no
+    narrower than those of the table whose end it is.
+    """
+    rich_styles = {
+        "markdown.code": styles["code"],
+        "markdown.block_quote": styles["quote"],
+        "markdown.hr": styles["rule"],
+        "markdown.table.border": styles["rule"],
         "markdown.table.header": Style(bold=True),
-        "markdown.link_url": look["link"],
-        "markdown.item.bullet": look["quote"],
-        "markdown.item.number": look["quote"],
+        "markdown.link_url": styles["link"],
+        "markdown.item.bullet": styles["quote"],
+        "markdown.item.number": styles["quote"],
         "markdown.paragraph": Style.null(),
-        **{f"markdown.h{level}": look["heading"] for level in range(1, 7)},
+        **{f"markdown.h{level}": styles["heading"] for level in range(1, 7)},
     }
-    console = Console(file=io.StringIO(), width=width, theme=Theme(styles), force_terminal=True)
-    document = _Document(text, look, columns)
-    rows = [_row(line) for line in console.render_lines(document, pad=False)]
+    theme = Theme(rich_styles)
+    console = Console(file=io.StringIO(), width=width, theme=theme, force_terminal=True)
+    document = _Document(text, styles, cell_widths)
+    rows = [_to_row(line) for line in console.render_lines(document, pad=False)]
     filled = [number for number, row in enumerate(rows) if row.text.strip()]
-    return rows[filled[0] : filled[-1] + 1] if filled else [], next(iter(document.tables), ())
+    rows = rows[filled[0] : filled[-1] + 1] if filled else []
+    return rows, next(iter(document.table_cell_widths), ())
 
 
-def _row(line: Sequence[Segment]) -> Row:
-    end, segments = "\n", []
+def _to_row(line: Sequence[Segment]) -> RenderedRow:
+    separator, segments = "\n", []
     for text, style, _ in line:
         if style is not None and style._meta is not None:
-            end = style.meta.get("joined", end)
+            separator = style.meta.get("joined", separator)
         if style is not None and style.link:
-            # Opened by the app, which asks where it leads; the terminal learns nothing of it.
+            # Opened by the app, which checks the address; the terminal gets no OSC 8 link.
             action = Style.from_meta({"@click": ("app.link", (style.link,))})
             style = style.update_link(None) + action
-        # An entity can stand for what would turn the text around.
-        segments.append(Segment(text if text.isprintable() else shown(text), style))
-    return Row(segments, end)
+        # An entity can stand for a control character, or one that turns the text around.
+        segments.append(Segment(text if text.isprintable() else display_text(text), style))
+    return RenderedRow(segments, separator)
 
 
-def _wrapped(text: Text, width: int) -> Iterator[Text]:
-    """Rows of a text that know how they go on."""
+def _wrap_text(text: Text, width: int) -> Iterator[Text]:
+    """Wrap a text into rows that carry their separators."""
     for line in text.split("\n", allow_blank=True):
         line.end = ""
-        *wrapped, (start, end) = wrap(line.plain, width)
+        *wrapped, (start, end) = wrap_line(line.plain, width)
         for a, b in wrapped:
             row = line[a:b]
-            row.stylize(_GOES_ON_AFTER_A_BLANK if _end(row.plain) else _GOES_ON)
+            row.stylize(_WRAPPED_AT_BLANK if _separator(row.plain) else _WRAPPED)
             yield row
         yield line[start:end]
 
 
-def _end(row: str) -> str:
+def _separator(row: str) -> str:
     return " " if row.endswith(" ") else ""
 
 
 class _Paragraph(Paragraph):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _wrapped(self.text, options.max_width)
+        yield from _wrap_text(self.text, options.max_width)
 
 
 class _Heading(Heading):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _wrapped(self.text, options.max_width)
+        yield from _wrap_text(self.text, options.max_width)
 
 
 class _Code(CodeBlock):
-    look: Look
+    text_styles: TextStyles
 
     @classmethod
     def create(cls, markdown: Markdown, token: object) -> _Code:
         assert isinstance(markdown, _Document)
-        made = cls((getattr(token, "info", "") or "text").split(" ")[0], "")
-        made.look = markdown.look
-        return made
+        block = cls((getattr(token, "info", "") or "text").split(" ")[0], "")
+        block.text_styles = markdown.text_styles
+        return block
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        look, width = self.look, max(1, options.max_width - 2)
-        theme = ANSISyntaxTheme({kind: look[part] for kind, part in _TOKENS.items()})
+        styles, width = self.text_styles, max(1, options.max_width - 2)
+        theme = ANSISyntaxTheme({kind: styles[part] for kind, part in _TOKEN_PARTS.items()})
         code = str(self.text).rstrip()
         highlighted = Syntax("", self.lexer_name, theme=theme).highlight(code)
         highlighted.rstrip()
-        for row in _wrapped(highlighted, width):
+        for row in _wrap_text(highlighted, width):
             row.style = ""
             row.pad_left(1)
             row.pad_right(options.max_width - row.cell_len)
-            row.stylize_before(look["block"])
+            row.stylize_before(styles["block"])
             yield row
 
 
@@ -167,9 +197,9 @@ class _Table(TableElement):
     @classmethod
     def create(cls, markdown: Markdown, token: object) -> _Table:
         assert isinstance(markdown, _Document)
-        made = cls()
-        made.document = markdown
-        return made
+        table = cls()
+        table.document = markdown
+        return table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(
@@ -181,14 +211,16 @@ class _Table(TableElement):
         for head in heads:
             head.stylize("markdown.table.header")
             table.add_column(head)
-        rows = [[Text("x" * cells) for cells in document.columns]] if document.columns else []
+        widths = document.cell_widths
+        rows = [[Text("x" * cells) for cells in widths]] if widths else []
         for row in self.body.rows if self.body is not None else ():
             rows.append([cell.content for cell in row.cells])
         for texts in rows:
             table.add_row(*texts)
-        document.columns = ()
+        document.cell_widths = ()
         columns = zip(heads, *rows, strict=False)
-        document.tables.append(tuple(max(cell_len(t.plain) for t in texts) for texts in columns))
+        widths = tuple(max(cell_len(text.plain) for text in column) for column in columns)
+        document.table_cell_widths.append(widths)
         yield table
 
 
@@ -202,9 +234,11 @@ class _Document(Markdown):
         "table_open": _Table,
     }
 
-    def __init__(self, text: str, look: Look, columns: Sequence[int] = ()) -> None:
+    def __init__(self, text: str, styles: TextStyles, cell_widths: Sequence[int] = ()) -> None:
         super().__init__("")
-        self.look, self.columns = look, columns
-        self.tables: list[tuple[int, ...]] = []
-        """How wide the cells of each are, once it is laid out."""
+        self.text_styles = styles
+        self.cell_widths: Sequence[int] = cell_widths
+        """Widths of the first row that the next table gets."""
+        self.table_cell_widths: list[tuple[int, ...]] = []
+        """Column widths of each table that is rendered already."""
         self.parsed = parse(text)

@@ -1,128 +1,180 @@
-"""Markdown that comes piece by piece, as rows: what is closed once, what grows again and again."""
+"""Turns Markdown that arrives in pieces into rows: a closed block is rendered once, the open one again.
+
+The text is in three parts, and every character of it is on the screen at any time, at worst as
+plain text::
+
+    pieces               _closed                  _blocks.open
+    rendered for good    closed, not rendered     may still change
+    └── _closed_rows ─┘  └───────────── _unrendered ─────────────┘
+                         └─── _open_rows ───┘└─── plain text ────┘
+                           _covered_chars
+
+``rows`` is always the three at the bottom. What keeps them right:
+
+- ``pieces + _closed + _blocks.open`` is the text. When a block closes, its text moves from
+  ``_blocks.open`` to ``_closed``; ``_unrendered`` and ``_covered_chars``, which counts from its
+  start, stay as they are.
+- ``_open_rows`` are those of the first ``_covered_chars`` of ``_unrendered``. They stay on the
+  screen until the next result replaces them, also when the block that they show has closed
+  meanwhile.
+- ``_prefix`` is the frozen part of the block that is open now; it is emptied when that block closes.
+- Only the job that ``next_job`` returned last counts; ``apply`` drops the result of any other.
+- For another width or theme all text goes back to ``_closed``. The old rows stay, covering what they
+  covered, until the job with ``replaces_all`` is applied.
+
+For example, with a job run after each piece::
+
+    feed("One *tw")          open "One *tw"               rows: One *tw
+    feed("o*.\\n\\n# Thr")    open "One *two*.\\n\\n# Thr"  rows: One two. | Thr
+      (a line is not clear before eight characters: see MarkdownBlocks)
+    feed("ee!")              _closed "One *two*.\\n\\n"     rows: One two. | Thr | ee! (plain text)
+                             open "# Three!"
+      after the job          pieces ["One *two*.\\n\\n"]    rows: One two. | Three!
+                             open "# Three!"
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tui.markdown.blocks import Blocks
-from tui.markdown.open_block import Begun, extended
-from tui.markdown.render import Look, Row, plain, rendered
+from agent.util.markdown_blocks import MarkdownBlocks
+from tui.markdown.blocks import parse
+from tui.markdown.open_block import RenderedPrefix, render_growth
+from tui.markdown.render import RenderedRow, TextStyles, render_markdown, wrap_plain
 
-SMALL = 2000
-"""So many characters are rendered within milliseconds."""
-BLANK = Row([])
+INLINE_CHARS = 2000
+"""Characters that are rendered within milliseconds, so without a thread."""
+JobResult = tuple[list[RenderedRow], list[RenderedRow] | None, RenderedPrefix]
+"""Rows of the closed text, rows of the open block (None: render it anew), and its frozen prefix."""
+BLANK_ROW = RenderedRow([])
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be rendered next. ``run`` touches nothing else: it may be run in any thread."""
+class RenderJob:
+    """Text to be rendered next. ``run`` changes nothing else, so it may run in any thread."""
 
     closed: str
-    grows: str
-    begun: Begun
-    """Of what grows, what is rendered already."""
+    """Blocks that are rendered for good; may be empty."""
+    open: str
+    """The open block, or its complete lines."""
+    prefix: RenderedPrefix
+    """The part of the open block that is rendered already."""
     width: int
-    look: Look
-    anew: bool
-    """It replaces all that was rendered before."""
+    """Terminal cells."""
+    styles: TextStyles
+    replaces_all: bool
+    """Whether the result replaces all rows, not only those of the open block."""
 
     @property
-    def small(self) -> bool:
-        return len(self.closed) + len(self.grows) - self.begun.end <= SMALL
+    def is_small(self) -> bool:
+        """Whether ``run`` takes only milliseconds."""
+        return len(self.closed) + len(self.open) - self.prefix.end <= INLINE_CHARS
 
-    def run(self) -> tuple[list[Row], list[Row] | None, Begun]:
-        """Rows of both; None for what grows where all of it is to be rendered again."""
-        closed = rendered(self.closed, self.width, self.look) if self.closed else []
-        return closed, *extended(self.grows, self.begun, self.width, self.look)
+    def run(self) -> JobResult:
+        """Render both texts."""
+        rows = render_markdown(self.closed, self.width, self.styles) if self.closed else []
+        return rows, *render_growth(self.open, self.prefix, self.width, self.styles)
 
 
-class Growing:
-    """``feed`` and ``finish`` it; ``next`` says what to render, ``take`` has what came of it. What is
-    not rendered yet is plain text."""
+class StreamingMarkdown:
+    """Markdown that grows by ``feed`` and ends by ``finish``, as ``rows``.
+
+    The caller decides where rendering happens: ``next_job`` returns what to render, ``apply`` takes the
+    result.
+    """
 
     def __init__(self) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[RenderedRow] = []
+        """All text as rows, without blank rows around it; replaced, never changed in place."""
         self.pieces: list[str] = []
-        """Closed blocks, as they were rendered."""
-        self.laid: tuple[int, Look] | None = None
-        """For which width and in which colours it is; before that is known, there are no rows."""
-        self._blocks = Blocks()
+        """Texts of closed blocks, as they were rendered: one or several blocks each."""
+        self.layout: tuple[int, TextStyles] | None = None
+        """Width in terminal cells, and styles; there are no rows before it is set."""
+        self._blocks = MarkdownBlocks(parse)
         self._closed = ""
-        """Blocks that nothing can change any more, but that are not rendered yet."""
-        self._covered = 0
-        """Of what is not closed and rendered, so many characters are in rows nevertheless."""
-        self._fixed: list[Row] = []
-        self._live: list[Row] = []
-        self._begun = Begun()
-        self._anew = False
-        self._job: Job | None = None
+        """Closed blocks that are not rendered yet."""
+        self._covered_chars = 0
+        """Characters of ``_unrendered`` that ``_open_rows`` show."""
+        self._closed_rows: list[RenderedRow] = []
+        self._open_rows: list[RenderedRow] = []
+        self._prefix = RenderedPrefix()
+        self._replaces_all = False
+        self._job: RenderJob | None = None
 
     def feed(self, text: str) -> None:
+        """Add text; its rows are plain text until it is rendered."""
         if text:
             if closed := self._blocks.feed(text):
-                self._closed += closed
-                self._begun = Begun()
-            self._lay_out()
+                self._closed += "".join(closed)
+                self._prefix = RenderedPrefix()
+            self._update_rows()
 
     def finish(self, rest: str) -> None:
-        """Nothing comes after the rest."""
-        self._closed, self._blocks.open = self._waiting + rest, ""
-        self._lay_out()
+        """Add the last text; every block is closed then."""
+        self._closed, self._blocks.open = self._unrendered + rest, ""
+        self._update_rows()
 
-    def lay(self, width: int, look: Look) -> None:
-        """Render all for a width, in colours; meanwhile the old rows stay."""
-        self.laid = width, look
-        self._renew("".join(self.pieces) + self._closed)
+    def set_layout(self, width: int, styles: TextStyles) -> None:
+        """Render everything for a width in cells and a theme's styles; the old rows stay meanwhile."""
+        self.layout = width, styles
+        self._restart("".join(self.pieces) + self._closed)
 
-    def replace(self, whole: str) -> None:
-        """At the end: render it all once more, as this, in one piece."""
-        self._renew(whole)
+    def rerender_as(self, text: str) -> None:
+        """Render everything once more, as ``text`` and in one piece; for after ``finish``."""
+        self._restart(text)
 
-    def _renew(self, closed: str) -> None:
-        self._covered += len(closed) - len(self._closed)
-        self._closed, self.pieces, self._anew, self._job = closed, [], True, None
-        self._begun = Begun()
-        self._lay_out()
+    def _restart(self, closed: str) -> None:
+        """Take back what is rendered: ``closed`` is all closed text, and is to be rendered anew."""
+        self._covered_chars += len(closed) - len(self._closed)
+        self._closed, self.pieces, self._replaces_all, self._job = closed, [], True, None
+        self._prefix = RenderedPrefix()
+        self._update_rows()
 
     @property
-    def _waiting(self) -> str:
+    def _unrendered(self) -> str:
+        """The text that is not rendered for good."""
         return self._closed + self._blocks.open
 
-    def next(self) -> Job | None:
-        """None: all that can be rendered is."""
-        grows, begun = self._blocks.open, Begun() if self._closed else self._begun
-        # Half a row may be wider than the whole will be: the table would be laid out anew.
-        if begun.columns or len(grows) - begun.end > SMALL:
-            grows = grows[: grows.rfind("\n") + 1]
-        if self.laid is None or not (self._closed or len(grows) > self._covered):
+    def next_job(self) -> RenderJob | None:
+        """Return what to render next; None where all that can be rendered is."""
+        open_text, prefix = self._blocks.open, RenderedPrefix() if self._closed else self._prefix
+        # Only complete lines: half a table row may be wider than the complete one, which would change
+        # the columns back and forth.
+        if prefix.cell_widths or len(open_text) - prefix.end > INLINE_CHARS:
+            open_text = open_text[: open_text.rfind("\n") + 1]
+        if self.layout is None or not (self._closed or len(open_text) > self._covered_chars):
             return None
-        self._job = Job(self._closed, grows, begun, *self.laid, self._anew)
+        self._job = RenderJob(self._closed, open_text, prefix, *self.layout, self._replaces_all)
         return self._job
 
-    def take(self, job: Job, came: tuple[list[Row], list[Row] | None, Begun]) -> None:
-        """What came of the job, unless it is out of date."""
+    def apply(self, job: RenderJob, result: JobResult) -> None:
+        """Show the result of a job, unless a newer job was returned or the layout has changed since."""
         if job is not self._job:
             return
-        closed, live, begun = came
-        if self._blocks.open.startswith(job.grows):  # it may have closed meanwhile
-            self._begun = begun
-        if job.anew:
-            self._fixed, self._anew = [], False
+        closed_rows, open_rows, prefix = result
+        if self._blocks.open.startswith(job.open):  # it may have closed meanwhile
+            self._prefix = prefix
+        if job.replaces_all:
+            self._closed_rows, self._replaces_all = [], False
         if job.closed:
             self.pieces.append(job.closed)
             self._closed = self._closed[len(job.closed) :]
-            self._fixed = [*self._fixed, BLANK, *closed] if self._fixed else closed
-        if live is not None:
-            self._live, self._covered = live, len(job.grows)
-        self._lay_out()
+            before = [*self._closed_rows, BLANK_ROW] if self._closed_rows else []
+            self._closed_rows = before + closed_rows
+        if open_rows is not None:
+            self._open_rows, self._covered_chars = open_rows, len(job.open)
+        self._update_rows()
 
-    def _lay_out(self) -> None:
-        if self.laid is None:
+    def _update_rows(self) -> None:
+        """Put closed rows, open rows and plain text together, with blank rows between blocks."""
+        if self.layout is None:
             return
-        live = [BLANK, *self._live] if self._fixed and self._live else self._live
-        self.rows = self._fixed + live
-        came = self._waiting[self._covered :]
-        if came.strip("\n"):
-            if self.rows and (not live or came.startswith("\n")):
-                self.rows.append(BLANK)
-            self.rows += plain(came.strip("\n"), self.laid[0])
+        open_rows = self._open_rows
+        if self._closed_rows and open_rows:
+            open_rows = [BLANK_ROW, *open_rows]
+        self.rows = self._closed_rows + open_rows
+        plain_text = self._unrendered[self._covered_chars :]
+        if plain_text.strip("\n"):
+            if self.rows and (not open_rows or plain_text.startswith("\n")):
+                self.rows.append(BLANK_ROW)
+            self.rows += wrap_plain(plain_text.strip("\n"), self.layout[0])

@@ -1,4 +1,4 @@
-"""Yes or no, before something is gone."""
+"""Asks yes or no before something is deleted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 
-class Confirm(ModalScreen[bool]):
-    """Its result: y was pressed."""
+class ConfirmDialog(ModalScreen[bool]):
+    """A question; its result is whether the person pressed y."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", show=False),
         Binding("n,escape,enter", "dismiss(False)", show=False),
     ]
     DEFAULT_CSS = """
-    Confirm {
+    ConfirmDialog {
         align: center middle;
         & > Vertical {
             width: 60; max-width: 100%; height: auto; padding: 0 2; border: round $warning;
@@ -32,7 +32,7 @@ class Confirm(ModalScreen[bool]):
     """
 
     def __init__(self, question: str, yes: str) -> None:
-        """``yes``: what y does, in a word or two."""
+        """``yes`` says what y does, in a word or two."""
         super().__init__()
         self._question, self._yes = question, yes
 

@@ -1,4 +1,4 @@
-"""All keys and commands, on one page."""
+"""The help page: all keys and commands."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from tui.commands.registry import Command
+from tui.screens.page import PageScreen
 
-WIDTH = 73
-"""Columns of the page in a terminal of 80."""
-KEYS = """\
+PAGE_COLUMNS = 73
+"""Columns of the page's text, which fits into a terminal of 80 columns."""
+KEY_HELP = """\
 Writing
   Enter            send; while an answer runs it is queued
   Ctrl-S           tell it the turn that runs; empty: what waits
@@ -58,49 +55,35 @@ Leaving
 """
 
 
-def _listed(commands: Sequence[Command]) -> str:
-    return "\n".join(["", "Commands", *map(_line, commands)])
+def _command_section(commands: Sequence[Command]) -> str:
+    return "\n".join(["", "Commands", *map(_command_line, commands)])
 
 
-def _line(command: Command) -> str:
-    """What it does stands in its own column, also where that takes two rows."""
+def _command_line(command: Command) -> str:
+    """Describe a command in two columns, the second wrapped within its own."""
     name = f"  {f'/{command.name} {command.arguments}':28} "
-    return fill(command.summary, WIDTH, initial_indent=name, subsequent_indent=" " * 31)
+    return fill(command.summary, PAGE_COLUMNS, initial_indent=name, subsequent_indent=" " * 31)
 
 
-def _coloured(page: str) -> Content:
-    """Headings told from keys, keys from what they do."""
+def _style_page(page: str) -> Content:
+    """Style headings, keys, and what the keys do."""
     parts: list[tuple[str, str]] = []
     for line in page.splitlines(keepends=True):
-        wide = line.find("  ", 6) if line.startswith(" ") else 0
+        key_columns = line.find("  ", 6) if line.startswith(" ") else 0
         parts += [
-            (line[:wide], "bold $text"),
-            (line[wide:], "$text-muted" if wide else "bold $accent"),
+            (line[:key_columns], "bold $text"),
+            (line[key_columns:], "$text-muted" if key_columns else "bold $accent"),
         ]
     return Content.assemble(*(part for part in parts if part[0]))
 
 
-class Help(ModalScreen[None]):
+class HelpScreen(PageScreen):
+    """Shows the keys, and the commands that there are."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f1,question_mark,q,enter", "dismiss", "Back", show=False)
+        Binding("f1,question_mark", "dismiss", "Back", show=False)
     ]
-    DEFAULT_CSS = """
-    Help {
-        align: center middle;
-        & > VerticalScroll {
-            width: 84; max-width: 100%; height: auto; max-height: 100%; scrollbar-size-vertical: 1;
-            padding: 0 2; border: round $accent; background: $background;
-            border-title-color: $accent; border-subtitle-color: $text-muted;
-        }
-    }
-    """
 
     def __init__(self, commands: Sequence[Command]) -> None:
-        super().__init__()
-        self._commands = commands
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll() as box:
-            box.border_title = "Keys and commands"
-            box.border_subtitle = "Esc goes back"
-            yield Static(_coloured(f"{KEYS}{_listed(self._commands)}"), markup=False)
+        page = _style_page(f"{KEY_HELP}{_command_section(commands)}")
+        super().__init__("Keys and commands", "Esc goes back", page)

@@ -1,4 +1,4 @@
-"""A room beside the conversation: a list to search as one types, and what its rows are about."""
+"""The base of the screens of conversations, models and servers: a searchable list with details."""
 
 from __future__ import annotations
 
@@ -15,36 +15,44 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 Result = TypeVar("Result")
-SETTLED = 0.06
-"""Seconds on a row before its details are looked up: who holds an arrow key passes most of them."""
+DETAILS_DELAY_SECONDS = 0.06
+"""Time on a row before its details are shown: a held arrow key passes most rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ListRow:
+    """A row of the list."""
+
     id: str
     label: Content
 
 
-class Room(Screen[Result]):
-    """``rows`` and ``details`` say what is shown, ``choose`` what Enter does."""
+class ListScreen(Screen[Result]):
+    """Shows rows and, beside them, the details of the highlighted one.
 
-    NAME: ClassVar[str]
-    KEYS: ClassVar[str]
-    """The line at the bottom."""
-    SEARCH: ClassVar[str] = "Type to search"
-    EMPTY: ClassVar[str] = "Nothing is here."
+    A subclass defines ``make_rows``, ``row_details`` and ``choose_row``, and calls ``refresh_rows``
+    when its rows change.
+    """
+
+    HEADING: ClassVar[str]
+    KEY_HINT: ClassVar[str]
+    """The line at the bottom, which names the keys."""
+    SEARCH_HINT: ClassVar[str] = "Type to search"
+    """Shown in the empty search input."""
+    EMPTY_TEXT: ClassVar[str] = "Nothing is here."
+    """Shown as details while the list is empty."""
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Back", show=False),
-        Binding("up", "list('cursor_up')", show=False),
-        Binding("down", "list('cursor_down')", show=False),
+        Binding("up", "move_highlight('cursor_up')", show=False),
+        Binding("down", "move_highlight('cursor_down')", show=False),
         Binding("pageup", "scroll_details(-1)", show=False),
         Binding("pagedown", "scroll_details(1)", show=False),
-        # The prompt lies below, and takes what is typed elsewhere.
+        # With priority, like the app's own binding: whatever has the focus.
         Binding("ctrl+q", "app.leave", show=False, priority=True),
     ]
     DEFAULT_CSS = """
-    Room {
+    ListScreen {
         & > .name { height: 1; padding: 0 1; color: $accent; text-style: bold; }
         & > Input {
             height: 1; padding: 0 1; border: none; background: $surface;
@@ -69,84 +77,94 @@ class Room(Screen[Result]):
     """
 
     def compose(self) -> ComposeResult:
-        yield Static(self.NAME, classes="name", markup=False)
-        yield Input(placeholder=self.SEARCH)
+        yield Static(self.HEADING, classes="name", markup=False)
+        yield Input(placeholder=self.SEARCH_HINT)
         with Horizontal():
             yield OptionList(markup=False)
             with VerticalScroll(can_focus=False):
                 yield Static("", classes="details", markup=False)
-        yield Static(self.KEYS, classes="keys", markup=False)
+        yield Static(self.KEY_HINT, classes="keys", markup=False)
 
     def on_mount(self) -> None:
-        self.fill()
+        self.refresh_rows()
 
-    # --- what a room is ---
+    # --- for subclasses to define ---
 
-    def rows(self, search: str) -> Sequence[Row]:
+    def make_rows(self, search: str) -> Sequence[ListRow]:
+        """Return the rows that match the search text; all where it is empty."""
         raise NotImplementedError
 
-    def details(self, row: str, search: str) -> Content:
+    def row_details(self, row_id: str, search: str) -> Content:
+        """Return what is shown beside the list for a row."""
         raise NotImplementedError
 
-    def choose(self, row: str) -> None:
+    def choose_row(self, row_id: str) -> None:
+        """Do what Enter does on a row."""
         raise NotImplementedError
 
-    # --- the parts ---
+    # --- content ---
 
     @property
-    def search(self) -> str:
+    def search_text(self) -> str:
+        """What the person has typed into the search input."""
         return self.query_one(Input).value.strip()
 
     @property
-    def list(self) -> OptionList:
+    def option_list(self) -> OptionList:
+        """The list's widget."""
         return self.query_one(OptionList)
 
     @property
-    def chosen(self) -> str | None:
-        """The id of the row in front."""
-        option = self.list.highlighted_option
+    def highlighted_id(self) -> str | None:
+        """The id of the highlighted row; None where the list is empty."""
+        option = self.option_list.highlighted_option
         return option.id if option else None
 
-    def fill(self) -> None:
-        """List again, and stay at the row in front where it is still there."""
-        before, place = self.chosen, self.list.highlighted or 0
-        rows = self.rows(self.search)
-        self.list.clear_options()
-        self.list.add_options([Option(row.label, id=row.id) for row in rows])
-        at = next((n for n, row in enumerate(rows) if row.id == before), place)
-        self.list.highlighted = min(at, len(rows) - 1) if rows else None
+    def refresh_rows(self) -> None:
+        """Make the rows anew; the same row stays highlighted, or the one now in its place."""
+        before, index = self.highlighted_id, self.option_list.highlighted or 0
+        rows = self.make_rows(self.search_text)
+        self.option_list.clear_options()
+        self.option_list.add_options([Option(row.label, id=row.id) for row in rows])
+        index = next((n for n, row in enumerate(rows) if row.id == before), index)
+        self.option_list.highlighted = min(index, len(rows) - 1) if rows else None
         self.show_details()
 
     def show_details(self) -> None:
-        row = self.chosen
-        nothing = "Nothing has this." if self.search else self.EMPTY
-        text = Content(nothing) if row is None else self.details(row, self.search)
+        """Show the details of the highlighted row from their top."""
+        row_id = self.highlighted_id
+        empty = "Nothing has this." if self.search_text else self.EMPTY_TEXT
+        text = Content(empty) if row_id is None else self.row_details(row_id, self.search_text)
         self.query_one(".details", Static).update(text)
         self.query_one(VerticalScroll).scroll_home(animate=False)
 
-    # --- what the person does ---
+    # --- keys ---
 
     def on_input_changed(self) -> None:
-        self.fill()
+        self.refresh_rows()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        if (row := self.chosen) is not None:
-            self.choose(row)
+        if (row_id := self.highlighted_id) is not None:
+            self.choose_row(row_id)
 
     def on_option_list_option_highlighted(self) -> None:
-        self.set_timer(SETTLED, self._settled, name=str(self.chosen))
+        self.set_timer(
+            DETAILS_DELAY_SECONDS, self._show_details_late, name=str(self.highlighted_id)
+        )
 
-    def _settled(self) -> None:
+    def _show_details_late(self) -> None:
         self.show_details()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         if event.option_id is not None:
-            self.choose(event.option_id)
+            self.choose_row(event.option_id)
 
-    def action_list(self, move: str) -> None:
-        getattr(self.list, f"action_{move}")()
+    def action_move_highlight(self, move: str) -> None:
+        """Move the highlight. ``move``: ``cursor_up`` or ``cursor_down``."""
+        getattr(self.option_list, f"action_{move}")()
 
     def action_scroll_details(self, pages: int) -> None:
+        """Scroll the details by pages."""
         scroll = self.query_one(VerticalScroll)
         scroll.scroll_relative(y=pages * (scroll.size.height - 1), animate=False)

@@ -1,4 +1,4 @@
-"""The models: what is known, found on this machine, or can be downloaded; which one runs."""
+"""The screen of models: configured, found on this machine, or for download; and which one runs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from tui.screens.list_screen import Room, Row
-from tui.util.format import shown
+from tui.screens.list_screen import ListRow, ListScreen
+from tui.util.format import display_text
 
 if TYPE_CHECKING:
-    from agent.cli.models import Row as Listed
     from agent.models.download_process import Download
+    from agent.models.listing import ModelRow
 
-FOLLOW = 0.5
-"""Seconds between two looks at a download."""
-Wish = tuple[Literal["run", "pull", "cancel", "default"], str]
+POLL_SECONDS = 0.5
+"""Time between two updates of a download's progress."""
+ModelAction = tuple[Literal["run", "pull", "cancel", "default"], str]
+"""What to do, and the name of the model to do it with."""
 
 
-class Models(Room[Wish]):
-    """Its result: what to do, and with which model."""
+class ModelsScreen(ListScreen[ModelAction]):
+    """Lists the models; its result is the model to run, other actions leave it open."""
 
-    NAME = "Models"
-    KEYS = "Enter runs or pulls · Ctrl-D the default · Ctrl-X stops a pull · Esc goes back"
+    HEADING = "Models"
+    KEY_HINT = "Enter runs or pulls · Ctrl-D the default · Ctrl-X stops a pull · Esc goes back"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+d", "default", show=False, priority=True),
         Binding("ctrl+x", "cancel", show=False, priority=True),
@@ -32,78 +33,83 @@ class Models(Room[Wish]):
 
     def __init__(
         self,
-        rows: Sequence[Listed],
-        listed: Callable[[], Sequence[Listed]],
+        rows: Sequence[ModelRow],
+        list_models: Callable[[], Sequence[ModelRow]],
         downloads: Mapping[str, Download],
-        running: str,
-        act: Callable[[Wish], None],
+        running_model: str,
+        on_action: Callable[[ModelAction], None],
     ) -> None:
-        """``rows``: what ``listed`` gave before; ``running``: the name of the model in use; ``act``:
-        what is done without leaving."""
+        """``rows`` is what ``list_models`` returned last; it is called again when a download ends.
+
+        ``running_model``: name of the model in use. ``on_action`` gets the actions that leave the
+        screen open.
+        """
         super().__init__()
-        self._listed, self._downloads = listed, downloads
-        self._model, self._act = running, act
+        self._list_models, self._downloads = list_models, downloads
+        self._running_model, self._on_action = running_model, on_action
         self._rows = {row.name: row for row in rows}
         self._states: Mapping[str, str] = {}
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.set_interval(FOLLOW, self._follow)
+        self.set_interval(POLL_SECONDS, self._poll_downloads)
 
-    def _follow(self) -> None:
-        """How far the downloads are."""
-        states = {name: one.state for name, one in self._downloads.items()}
+    def _poll_downloads(self) -> None:
+        """Show the progress of downloads, and list the models again when one begins or ends."""
+        states = {name: download.state for name, download in self._downloads.items()}
         if states != self._states:
             self._states = states
-            self._rows = {row.name: row for row in self._listed()}
-            self.fill()
+            self._rows = {row.name: row for row in self._list_models()}
+            self.refresh_rows()
         elif "running" in states.values():
-            self.fill()
+            self.refresh_rows()
 
-    def rows(self, search: str) -> Sequence[Row]:
+    def make_rows(self, search: str) -> Sequence[ListRow]:
+        """Return the models whose name, description or source matches."""
         return [
-            Row(name, self._label(row))
+            ListRow(name, self._label(row))
             for name, row in self._rows.items()
             if search.lower() in f"{name} {row.description} {row.source}".lower()
         ]
 
-    def _label(self, row: Listed) -> Content:
-        from agent.engine.placement.planner import gigabytes
+    def _label(self, row: ModelRow) -> Content:
+        from agent.engine.placement.planner import format_bytes  # not needed before the first paint
 
-        words = ["runs now"] if row.name == self._model else []
+        words = ["runs now"] if row.name == self._running_model else []
         words += ["default"] if row.default else []
-        if (download := self._download(row.name)) is not None:
-            words.append(progress(download))
+        if (download := self._running_download(row.name)) is not None:
+            words.append(format_progress(download))
         else:
-            words.append(row.where)
-            words += [gigabytes(row.size)] if row.size else []
-        name = Content(shown(row.name))
-        if row.name == self._model:
+            words.append(row.state)
+            words += [format_bytes(row.size)] if row.size else []
+        name = Content(display_text(row.name))
+        if row.name == self._running_model:
             name = name.stylize("bold $accent")
         return Content.assemble(name, "\n", (" · ".join(words), "$text-muted"))
 
-    def _download(self, name: str) -> Download | None:
+    def _running_download(self, name: str) -> Download | None:
         download = self._downloads.get(name)
         return download if download and download.state == "running" else None
 
-    def details(self, row: str, search: str) -> Content:
-        one = self._rows[row]
-        lines = [shown(one.description)]
-        if one.aliases:
-            lines.append(f"also called {', '.join(one.aliases)}")
-        if one.path:
-            lines.append(shown(one.path))
-        lines.append(self._next(one))
+    def row_details(self, row_id: str, search: str) -> Content:
+        """Describe a model, and say what Enter would do."""
+        row = self._rows[row_id]
+        lines = [display_text(row.description)]
+        if row.aliases:
+            lines.append(f"also called {', '.join(row.aliases)}")
+        if row.path:
+            lines.append(display_text(row.path))
+        lines.append(self._action_text(row))
         return Content("\n\n".join(filter(None, lines)))
 
-    def _next(self, row: Listed) -> str:
-        """What Enter would do."""
+    def _action_text(self, row: ModelRow) -> str:
+        """Say what Enter would do, or why it does nothing."""
         download = self._downloads.get(row.name)
-        if self._download(row.name):
+        if self._running_download(row.name):
             return "It is being downloaded; you can go on meanwhile. Ctrl-X stops it."
-        if row.name == self._model:
+        if row.name == self._running_model:
             return "This is the model that answers."
-        if row.usable:
+        if row.runnable:
             return "Enter: it answers from now on."
         if row.source != "hub":
             return ""
@@ -111,35 +117,38 @@ class Models(Room[Wish]):
             case "cancelled":
                 return "The download was stopped. What has come is kept; Enter goes on with it."
             case "failed" if download:
-                return f"{shown(download.error)} Enter begins it again."
+                return f"{display_text(download.error)} Enter begins it again."
             case _:
                 return "Enter downloads it from Hugging Face, in the background."
 
-    def choose(self, row: str) -> None:
-        one = self._rows[row]
-        if self._download(row) is not None or row == self._model:
+    def choose_row(self, row_id: str) -> None:
+        """Run the model, or download it."""
+        row = self._rows[row_id]
+        if self._running_download(row_id) is not None or row_id == self._running_model:
             return
-        if one.usable:
-            self.dismiss(("run", row))
-        elif one.source == "hub":
-            self._act(("pull", row))
-            self._follow()
+        if row.runnable:
+            self.dismiss(("run", row_id))
+        elif row.source == "hub":
+            self._on_action(("pull", row_id))
+            self._poll_downloads()
 
     def action_cancel(self) -> None:
-        if (row := self.chosen) is not None:
-            self._act(("cancel", row))
-            self._follow()
+        """Stop the download of the highlighted model."""
+        if (row_id := self.highlighted_id) is not None:
+            self._on_action(("cancel", row_id))
+            self._poll_downloads()
 
     def action_default(self) -> None:
-        row = self._rows.get(self.chosen or "")
-        if row is not None and row.usable:
-            self._act(("default", row.name))
-            self._rows = {one.name: one for one in self._listed()}
-            self.fill()
+        """Make the highlighted model the default."""
+        row = self._rows.get(self.highlighted_id or "")
+        if row is not None and row.runnable:
+            self._on_action(("default", row.name))
+            self._rows = {row.name: row for row in self._list_models()}
+            self.refresh_rows()
 
 
-def progress(download: Download) -> str:
-    """37 % · 4.4 of 12.1 GB"""
+def format_progress(download: Download) -> str:
+    """Format a download's progress: ``37 % · 4.4 of 12.1 GB``."""
     if not download.total:
         return "asking for it"
     share = 100 * download.done // download.total

@@ -1,35 +1,36 @@
-"""All kept conversations: search, look into, open, rename, fork, delete."""
+"""The screen of stored conversations: search, preview, open, rename, fork, delete."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from tui.screens.confirm import Confirm
-from tui.screens.list_screen import Room, Row
-from tui.screens.text_dialog import Entry
-from tui.util.format import shown
+from tui.screens.confirm import ConfirmDialog
+from tui.screens.list_screen import ListRow, ListScreen
+from tui.screens.text_dialog import TextDialog
+from tui.util.format import display_text
 
 if TYPE_CHECKING:
     from agent.store.conversations import Store
-    from agent.store.records import KeptTurn, Summary
+    from agent.store.records import ConversationSummary, StoredTurn
 
-LINES, LETTERS = 6, 600
-"""Of a prompt or an answer the preview has at most so many."""
-TURNS = 30
-"""The preview has at most so many turns, the latest."""
+PREVIEW_LINES, PREVIEW_CHARS = 6, 600
+"""Lines and characters of a prompt or an answer in the preview."""
+PREVIEW_TURNS = 30
+"""Turns in the preview, the latest."""
 
 
-class Sessions(Room[str]):
-    """Its result: the id of the conversation to open."""
+class SessionsScreen(ListScreen[str]):
+    """Lists the conversations; its result is the id of the one to open."""
 
-    NAME = "Conversations"
-    KEYS = "Enter opens · Ctrl-R renames · Ctrl-F forks · Ctrl-D deletes · Esc goes back"
-    SEARCH = "Type to search in titles and in what was said"
-    EMPTY = "No conversation is kept yet."
+    HEADING = "Conversations"
+    KEY_HINT = "Enter opens · Ctrl-R renames · Ctrl-F forks · Ctrl-D deletes · Esc goes back"
+    SEARCH_HINT = "Type to search in titles and in what was said"
+    EMPTY_TEXT = "No conversation is kept yet."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "rename", show=False, priority=True),
         Binding("ctrl+f", "fork", show=False, priority=True),
@@ -37,120 +38,137 @@ class Sessions(Room[str]):
     ]
 
     def __init__(self, store: Store, current: str, *, running: bool) -> None:
-        """``current``: the one that is open; ``running``: a turn of it runs."""
+        """``current``: id of the open conversation. ``running``: whether one of its turns runs."""
         super().__init__()
-        self._store, self._current, self._answering = store, current, running
-        self._summaries: dict[str, Summary] = {}
-        self._read()
+        self._store, self._current, self._is_answering = store, current, running
+        self._summaries: dict[str, ConversationSummary] = {}
+        self._read_summaries()
 
-    def _read(self) -> None:
-        """Not at every key: each conversation's turns are counted."""
-        self._summaries = {one.id: one for one in self._store.summaries()}
+    def _read_summaries(self) -> None:
+        """Read the conversations; too slow for every key, as it counts the turns of each."""
+        self._summaries = {summary.id: summary for summary in self._store.summaries()}
 
-    def rows(self, search: str) -> Sequence[Row]:
-        found = self._store.search(search) if search else None
+    def on_mount(self) -> None:
+        """Name the conversations that cannot be read."""
+        for sentence in self._store.damage.take():
+            self.notify(sentence, severity="warning", markup=False)
+
+    def _change(self, change: Callable[[], object]) -> None:
+        """Change the store; a failure is shown."""
+        try:
+            change()
+        except sqlite3.Error as error:
+            self.notify(f"Nothing was changed: {error}.", severity="error", markup=False)
+
+    def make_rows(self, search: str) -> Sequence[ListRow]:
+        """Return the conversations whose title or texts match."""
+        matches = self._store.search(search) if search else None
         return [
-            Row(one.id, self._label(one))
-            for one in self._summaries.values()
-            if found is None or one.id in found
+            ListRow(summary.id, self._label(summary))
+            for summary in self._summaries.values()
+            if matches is None or summary.id in matches
         ]
 
-    def _label(self, one: Summary) -> Content:
-        from agent.store.export import when
+    def _label(self, summary: ConversationSummary) -> Content:
+        from agent.store.export import local_time
 
-        here = one.id == self._current
-        branch = " · branch" if one.parent else ""
-        turns = f"{one.turns} turn{'' if one.turns == 1 else 's'}"
-        about = f"{'open · ' if here else ''}{when(one.updated)} · {turns}{branch} · {one.model}"
-        title = (shown(one.title) or "(no title)", "bold $accent" if here else "")
-        return Content.assemble(title, "\n", (shown(about), "$text-muted"))
+        here = summary.id == self._current
+        branch = " · branch" if summary.parent else ""
+        turns = f"{summary.turns} turn{'' if summary.turns == 1 else 's'}"
+        opened = "open · " if here else ""
+        about = f"{opened}{local_time(summary.updated)} · {turns}{branch} · {summary.model}"
+        title = (display_text(summary.title) or "(no title)", "bold $accent" if here else "")
+        return Content.assemble(title, "\n", (display_text(about), "$text-muted"))
 
-    def details(self, row: str, search: str) -> Content:
-        from agent.cli.run import final_text
-
-        turns = self._store.turns(row)
+    def row_details(self, row_id: str, search: str) -> Content:
+        """Preview the turns of a conversation, those that match the search."""
+        turns = self._store.turns(row_id)
         if search:
-            turns = [turn for turn in turns if _has(turn, search)] or turns
+            turns = [turn for turn in turns if _matches(turn, search)] or turns
         parts: list[Content] = []
-        if len(turns) > TURNS:
-            parts.append(Content(f"… {len(turns) - TURNS} turns before").stylize("$text-muted"))
-        for turn in turns[-TURNS:]:
-            parts.append(Content(f"❯ {_head(turn.prompt, search)}").stylize("bold"))
+        if len(turns) > PREVIEW_TURNS:
+            parts.append(
+                Content(f"… {len(turns) - PREVIEW_TURNS} turns before").stylize("$text-muted")
+            )
+        for turn in turns[-PREVIEW_TURNS:]:
+            parts.append(Content(f"❯ {_excerpt(turn.prompt, search)}").stylize("bold"))
             response = turn.response
-            text = _head(final_text(response), search)
+            text = _excerpt(response.output_text, search)
             if response.status != "completed":
-                why = response.error.message if response.error else response.status
-                text = f"{text}\n({why})".strip()
+                reason = response.error.message if response.error else response.status
+                text = f"{text}\n({reason})".strip()
             parts.append(Content(text))
-        whole = Content("\n\n").join(parts)
-        return _marked(whole, search)
+        return _highlight_matches(Content("\n\n").join(parts), search)
 
-    def choose(self, row: str) -> None:
-        self.dismiss(row)
+    def choose_row(self, row_id: str) -> None:
+        """Open the conversation."""
+        self.dismiss(row_id)
 
-    # --- what else can be done with one ---
+    # --- other actions ---
 
     async def action_rename(self) -> None:
-        if (one := self._summaries.get(self.chosen or "")) is None:
+        """Ask for another title of the highlighted conversation."""
+        if (summary := self._summaries.get(self.highlighted_id or "")) is None:
             return
 
-        def renamed(title: str | None) -> None:
+        def rename(title: str | None) -> None:
             if title:
-                self._store.rename(one.id, title)
-                self._read()
-                self.fill()
+                self._change(lambda: self._store.rename(summary.id, title))
+                self._read_summaries()
+                self.refresh_rows()
 
-        await self.app.push_screen(Entry("Title", shown(one.title)), renamed)
+        await self.app.push_screen(TextDialog("Title", display_text(summary.title)), rename)
 
     def action_fork(self) -> None:
-        """A branch with all that was said; it is opened."""
-        if (row := self.chosen) is not None:
-            self.dismiss(self._store.fork(self._store.load(row)).id)
+        """Open a copy of the highlighted conversation, which goes on separately."""
+        if (row_id := self.highlighted_id) is not None:
+            self._change(lambda: self.dismiss(self._store.fork(self._store.read(row_id)).id))
 
     async def action_delete(self) -> None:
-        if (one := self._summaries.get(self.chosen or "")) is None:
+        """Delete the highlighted conversation, if the person confirms it."""
+        if (summary := self._summaries.get(self.highlighted_id or "")) is None:
             return
-        if one.id == self._current and self._answering:
+        if summary.id == self._current and self._is_answering:
             self.notify("It is being answered right now: stop that first.", severity="warning")
             return
 
-        def answered(yes: bool | None) -> None:
-            if yes:
-                from agent.cli.sessions import forget
+        def delete(confirmed: bool | None) -> None:
+            if confirmed:
+                from agent.store.deletion import delete_conversation  # rarely needed
 
-                forget(self._store, one.id)
-                self._read()
-                self.fill()
+                self._change(lambda: delete_conversation(self._store, summary.id))
+                self._read_summaries()
+                self.refresh_rows()
 
-        turns = f"{one.turns} turn{'' if one.turns == 1 else 's'}"
-        question = f"Delete “{shown(one.title)}” ({turns}) for good?"
-        await self.app.push_screen(Confirm(question, "delete"), answered)
-
-
-def _has(turn: KeptTurn, search: str) -> bool:
-    from agent.cli.run import final_text
-
-    return search.lower() in f"{turn.prompt}\n{final_text(turn.response)}".lower()
+        turns = f"{summary.turns} turn{'' if summary.turns == 1 else 's'}"
+        question = f"Delete “{display_text(summary.title)}” ({turns}) for good?"
+        await self.app.push_screen(ConfirmDialog(question, "delete"), delete)
 
 
-def _head(text: str, search: str) -> str:
-    """The first lines, or those around what is searched."""
-    lines = shown(text).strip().split("\n")
-    found = [n for n, line in enumerate(lines) if search and search.lower() in line.lower()]
-    start = max(0, found[0] - 2) if found else 0
-    part = lines[start : start + LINES]
-    before, after = start > 0, start + LINES < len(lines)
+def _matches(turn: StoredTurn, search: str) -> bool:
+    return search.lower() in f"{turn.prompt}\n{turn.response.output_text}".lower()
+
+
+def _excerpt(text: str, search: str) -> str:
+    """Return the first lines of a text, or those around the first match of the search."""
+    lines = display_text(text).strip().split("\n")
+    matches = [n for n, line in enumerate(lines) if search and search.lower() in line.lower()]
+    start = max(0, matches[0] - 2) if matches else 0
+    part = lines[start : start + PREVIEW_LINES]
+    before, after = start > 0, start + PREVIEW_LINES < len(lines)
     text = "\n".join(["…"] * before + part + ["…"] * after)
-    at = max(0, text.lower().find(search.lower()) - LETTERS // 2) if search else 0
-    return text if len(text) <= LETTERS else f"{'…' * (at > 0)}{text[at : at + LETTERS]}…"
+    if len(text) <= PREVIEW_CHARS:
+        return text
+    at = max(0, text.lower().find(search.lower()) - PREVIEW_CHARS // 2) if search else 0
+    return f"{'…' * (at > 0)}{text[at : at + PREVIEW_CHARS]}…"
 
 
-def _marked(content: Content, search: str) -> Content:
-    """Where what is searched stands."""
+def _highlight_matches(content: Content, search: str) -> Content:
+    """Show every match of the search in reverse video."""
     if not search:
         return content
-    text, wanted, at = content.plain.lower(), search.lower(), 0
-    while (at := text.find(wanted, at)) >= 0:
-        content = content.stylize("reverse", at, at + len(wanted))
-        at += len(wanted)
+    text, query, at = content.plain.lower(), search.lower(), 0
+    while (at := text.find(query, at)) >= 0:
+        content = content.stylize("reverse", at, at + len(query))
+        at += len(query)
     return content

@@ -1,4 +1,4 @@
-"""One line that is asked for."""
+"""Asks for one line of text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 
-class Entry(ModalScreen[str | None]):
-    """Its result: what was written; None where nothing was, or it was left."""
+class TextDialog(ModalScreen[str | None]):
+    """An input; its result is what was written, None where that is nothing or Esc was pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", show=False)]
     DEFAULT_CSS = """
-    Entry {
+    TextDialog {
         align: center middle;
         & > Input {
             width: 70; max-width: 100%; padding: 0 1; border: round $accent;
@@ -31,9 +31,9 @@ class Entry(ModalScreen[str | None]):
         self._title, self._value = title, value
 
     def compose(self) -> ComposeResult:
-        entry = Input(self._value, select_on_focus=False)
-        entry.border_title, entry.border_subtitle = self._title, "Enter keeps it · Esc goes back"
-        yield entry
+        field = Input(self._value, select_on_focus=False)
+        field.border_title, field.border_subtitle = self._title, "Enter keeps it · Esc goes back"
+        yield field
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

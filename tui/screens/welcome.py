@@ -1,4 +1,4 @@
-"""The first start: what answers here, and what could instead."""
+"""The dialog of the first start: which model answers, and what else could."""
 
 from __future__ import annotations
 
@@ -15,73 +15,84 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.util.format import shown
+from tui.util.format import display_text
 
 if TYPE_CHECKING:
-    from agent.cli.models import Row
-    from tools.config.importers import Found
-    from tui.app import AgentApp
+    from agent.models.listing import ModelRow
+    from tools.config.importers import ClientServers
+    from tui.controllers.context import AppContext
 
-GRACE = 0.5
-"""Seconds in which Enter chooses nothing: it was meant for the prompt."""
-MOST = 3
-"""Of models that other programs keep so many are offered; the room of models has all."""
-ANSWERS = (
+ENTER_DELAY_SECONDS = 0.5
+"""Time in which Enter chooses nothing: it was meant for the prompt."""
+MAX_LOCAL_MODELS = 3
+"""Models of other programs that are offered; the screen of models has all."""
+INTRODUCTION = (
     "answers here: the embedded demonstration model. It shows how everything works, thinking and"
     " tools included; it knows next to nothing. What would you like?"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class WelcomeOffer:
+    """One choice of the dialog."""
+
     id: str
-    """``pull NAME``, ``run NAME``, ``models``, ``import``; empty: nothing."""
+    """What to do: ``pull NAME``, ``run NAME``, ``models``, ``import``; empty: go on as it is."""
     text: str
+    """The line that the person reads."""
 
 
-def offers(rows: Sequence[Row], found: Sequence[Found]) -> list[Offer]:
-    """What can be offered here. ``rows``: all models; ``found``: other programs' MCP servers."""
-    made = [
-        Offer(f"run {row.name}", f"Let {row.name} answer: {row.source} has it ({_size(row.size)})")
+def welcome_offers(
+    rows: Sequence[ModelRow], importable: Sequence[ClientServers]
+) -> list[WelcomeOffer]:
+    """Choose what to offer, from all models and the MCP servers that other programs configure."""
+    offers = [
+        WelcomeOffer(
+            f"run {row.name}",
+            f"Let {row.name} answer: {row.source} has it ({_format_size(row.size)})",
+        )
         for row in rows
-        if row.usable and row.source not in ("embedded", "file")
-    ][:MOST]
-    made += [
-        Offer(
+        if row.runnable and row.source not in ("embedded", "file")
+    ][:MAX_LOCAL_MODELS]
+    offers += [
+        WelcomeOffer(
             f"pull {row.name}",
-            f"Download {row.name} in the background ({_end(row.description)})",
+            f"Download {row.name} in the background ({_download_size(row.description)})",
         )
         for row in rows
         if row.source == "hub"
     ][:1]
-    made.append(Offer("models", "See all models"))
-    if servers := {name for one in found for name in one.entries}:
-        clients = ", ".join(sorted({one.client for one in found if one.entries}))
-        made.append(Offer("import", f"Take over MCP servers: {clients} ({len(servers)})"))
-    return [*made, Offer("", "Go on with tiny")]
+    offers.append(WelcomeOffer("models", "See all models"))
+    if servers := {name for source in importable for name in source.entries}:
+        clients = ", ".join(sorted({source.client for source in importable if source.entries}))
+        offers.append(WelcomeOffer("import", f"Take over MCP servers: {clients} ({len(servers)})"))
+    return [*offers, WelcomeOffer("", "Go on with tiny")]
 
 
-def _end(description: str) -> str:
-    """How large it is comes last."""
+def _download_size(description: str) -> str:
+    """Return the size in a catalogue model's description, which ends with it."""
     return description.rpartition(", ")[2]
 
 
-def _size(size: int | None) -> str:
-    from agent.engine.placement.planner import gigabytes
+def _format_size(size: int | None) -> str:
+    from agent.engine.placement.planner import format_bytes  # not needed before the first paint
 
-    return gigabytes(size or 0)
+    return format_bytes(size or 0)
 
 
-class First(ModalScreen[str]):
-    """Its result: an offer's id. Whoever writes instead, writes into the prompt."""
+class WelcomeScreen(ModalScreen[str]):
+    """Shows offers; its result is the id of the chosen one.
 
-    app: AgentApp
+    A key with a character closes it and goes into the prompt.
+    """
+
+    app: AppContext
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss('')", show=False),
         Binding("f1", "app.help", show=False),
     ]
     DEFAULT_CSS = """
-    First {
+    WelcomeScreen {
         align: center middle;
         & > Vertical {
             width: 76; max-width: 100%; height: auto; max-height: 100%; padding: 0 1;
@@ -100,36 +111,38 @@ class First(ModalScreen[str]):
     }
     """
 
-    def __init__(self, model: str, made: Sequence[Offer]) -> None:
+    def __init__(self, model: str, offers: Sequence[WelcomeOffer]) -> None:
         super().__init__()
-        self._model, self._offers = model, made
-        self._left = False
+        self._model, self._offers = model, offers
+        self._is_closed = False
+        self._opened_at = 0.0
+        """Monotonic time at which it was mounted."""
 
     def compose(self) -> ComposeResult:
         with Vertical() as box:
             box.border_title = "Welcome"
             box.border_subtitle = "↑ ↓ Enter · Esc, or just write"
-            yield Static(Content.assemble((self._model, "bold $accent"), f" {ANSWERS}"))
-            options = [Option(shown(one.text), id=one.id or "tiny") for one in self._offers]
+            yield Static(Content.assemble((self._model, "bold $accent"), f" {INTRODUCTION}"))
+            options = [Option(display_text(o.text), id=o.id or "tiny") for o in self._offers]
             yield OptionList(*options, markup=False)
 
     def on_mount(self) -> None:
-        self._since = self.app.clock()
+        self._opened_at = self.app.clock()
         self.query_one(OptionList).highlighted = 0
 
     def on_key(self, event: events.Key) -> None:
         if event.is_printable and event.character:
             event.stop()
             self.app.prompt.insert(event.character)
-            self._leave("")
+            self._close_with("")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        if self._left:
+        if self._is_closed:
             self.app.prompt.action_send()
-        elif self.app.clock() - self._since > GRACE:
-            self._leave("" if event.option_id == "tiny" else event.option_id or "")
+        elif self.app.clock() - self._opened_at > ENTER_DELAY_SECONDS:
+            self._close_with("" if event.option_id == "tiny" else event.option_id or "")
 
-    def _leave(self, wish: str) -> None:
-        if not self._left:
-            self._left = True
-            self.dismiss(wish)
+    def _close_with(self, offer_id: str) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.dismiss(offer_id)

@@ -1,4 +1,4 @@
-"""One item of a response as the app shows it: reasoning, a call, or something said."""
+"""The view model of one response item: reasoning, a message, a call, or a steering message."""
 
 from __future__ import annotations
 
@@ -8,152 +8,159 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent import events as ev
-from tui.markdown.citations import cited
-from tui.markdown.highlight import Written
-from tui.util.format import seconds, shown
+from tui.markdown.citations import link_citations
+from tui.markdown.highlight import ArgumentStream
+from tui.util.format import display_text, format_seconds
 
-Kind = Literal["reasoning", "call", "commentary", "answer", "interjection"]
+ItemKind = Literal["reasoning", "call", "commentary", "answer", "steering"]
+"""Kinds of items; ``commentary`` is a message before a call, ``steering`` one of the user in a turn."""
 
 
-class Growing:
-    """Text that only grows; read from any place on."""
+class TextBuffer:
+    """Append-only text in chunks, whose length counts the chunks.
+
+    A reader keeps the length up to which it has read, and gets what is new with ``read_from``.
+    """
 
     def __init__(self) -> None:
         self._chunks: list[str] = []
 
-    def add(self, text: str) -> None:
+    def append(self, text: str) -> None:
+        """Append a chunk, sanitised for display."""
         if text:
-            self._chunks.append(shown(text))
+            self._chunks.append(display_text(text))
 
     def __len__(self) -> int:
         return len(self._chunks)
 
-    def after(self, seen: int) -> str:
-        return "".join(self._chunks[seen:])
+    def read_from(self, length: int) -> str:
+        """The text of the chunks after the first ``length`` ones."""
+        return "".join(self._chunks[length:])
 
     def __str__(self) -> str:
-        return self.after(0)
+        return self.read_from(0)
 
 
 @dataclass(eq=False)
-class Part:
-    """One item of the response."""
+class ItemView:
+    """One item of a response, as far as its events have come; the widgets read it."""
 
-    kind: Kind
+    kind: ItemKind
     id: str
+    """The id of the response item; empty for steering messages."""
     began: float
+    """When it began, in the clock's seconds, as all times here."""
     ended: float | None = None
-    text: Growing = field(default_factory=Growing)
-    """The reasoning, the message, or a call's arguments, as they were decoded."""
-    whole: str | None = None
-    """The text once it is settled; a call's arguments may have been mended by then."""
-    cut: bool = False
-    """It ended before it was whole."""
+    text: TextBuffer = field(default_factory=TextBuffer)
+    """The reasoning, the message, or a call's arguments, as they stream."""
+    final_text: str | None = None
+    """The text once it is complete; a call's arguments may have been repaired by then."""
+    incomplete: bool = False
+    """Whether it was cut off."""
     tokens: int | None = None
-    """Of reasoning that is whole."""
-    rendered: str | None = None
-    """A message with what it cites as links, where that differs from its text."""
+    """Number of tokens of complete reasoning."""
+    markdown: str | None = None
+    """A message with its citations as links; None if it has none."""
 
-    # of calls
+    # calls only
     title: str = ""
     state: Literal["writing", "waiting", "running", "done", "failed"] = "writing"
-    told: bool = False
-    """All that it is called with stands in the question that the person is asked about it."""
-    output: Growing = field(default_factory=Growing)
-    """What a running tool has printed so far."""
+    card_has_arguments: bool = False
+    """Whether the approval card shows all of the arguments."""
+    output: TextBuffer = field(default_factory=TextBuffer)
+    """The output of the running tool so far."""
     result: str | None = None
     progress: str = ""
-    ran: float | None = None
-    """When its tool began to run."""
-    written: Written = field(default_factory=Written)
+    tool_started: float | None = None
+    """When the tool began to run."""
+    argument_stream: ArgumentStream = field(default_factory=ArgumentStream)
 
-    def grow(self, delta: str) -> None:
-        self.text.add(self.written.feed(delta) if self.kind == "call" else delta)
+    def append(self, delta: str) -> None:
+        """Append a delta of the text; of arguments, what is displayed of them."""
+        self.text.append(self.argument_stream.feed(delta) if self.kind == "call" else delta)
 
     @property
     def settled(self) -> bool:
+        """Whether it is complete."""
         return self.ended is not None
 
     @property
-    def asked(self) -> bool:
-        """A question stands there that shows its arguments."""
-        return self.told and self.state == "waiting"
+    def card_open(self) -> bool:
+        """Whether an approval card is open that shows all of the arguments."""
+        return self.card_has_arguments and self.state == "waiting"
 
 
-def part_of(item: ev.Item, now: float) -> Part:
+def open_item(item: ev.Item, now: float) -> ItemView:
+    """Create the view of an item that has just been added to the response."""
     match item:
         case ev.ReasoningItem():
-            return Part("reasoning", item.id, now)
+            return ItemView("reasoning", item.id, now)
         case ev.MessageItem(phase=phase):
-            return Part("commentary" if phase == "commentary" else "answer", item.id, now)
+            return ItemView("commentary" if phase == "commentary" else "answer", item.id, now)
         case ev.McpCallItem(server_label=server, name=name):
-            return Part("call", item.id, now, title=shown(f"{server} · {name}"))
+            return ItemView("call", item.id, now, title=display_text(f"{server} · {name}"))
         case ev.FunctionCallItem(name=name):
-            return Part("call", item.id, now, title=shown(name))
+            return ItemView("call", item.id, now, title=display_text(name))
         case ev.McpListToolsItem(server_label=server):
-            return Part("call", item.id, now, title=shown(f"{server} · tools"))
+            return ItemView("call", item.id, now, title=display_text(f"{server} · tools"))
         case ev.McpApprovalRequestItem(server_label=server, name=name):
-            return Part("call", item.id, now, title=shown(f"{server} · {name}"))
+            return ItemView("call", item.id, now, title=display_text(f"{server} · {name}"))
         case ev.CustomToolCallItem(name=name):
-            return Part("call", item.id, now, title=shown(name))
+            return ItemView("call", item.id, now, title=display_text(name))
         case ev.CodeInterpreterCallItem():
-            return Part("call", item.id, now, title="code_interpreter · python")
+            return ItemView("call", item.id, now, title="code_interpreter · python")
         case ev.WebSearchCallItem():
-            return Part("call", item.id, now, title="browser")
+            return ItemView("call", item.id, now, title="browser")
 
 
-def settle(part: Part, item: ev.Item) -> None:
-    part.cut = getattr(item, "status", None) == "incomplete"
+def finish_item(view: ItemView, item: ev.Item) -> None:
+    """Set text, state and result from the complete item."""
+    view.incomplete = getattr(item, "status", None) == "incomplete"
     match item:
         case ev.ReasoningItem(content=content):
-            part.whole = shown("".join(piece.text for piece in content))
+            view.final_text = display_text("".join(piece.text for piece in content))
         case ev.MessageItem(content=texts):
-            part.whole = shown("".join(piece.text for piece in texts))
-            rendered = shown("".join(cited(piece.text, piece.annotations) for piece in texts))
-            part.rendered = rendered if rendered != part.whole else None
+            view.final_text = display_text("".join(piece.text for piece in texts))
+            rendered = display_text(
+                "".join(link_citations(piece.text, piece.annotations) for piece in texts)
+            )
+            view.markdown = rendered if rendered != view.final_text else None
         case ev.McpCallItem(arguments=arguments, output=output, error=error):
-            part.whole = shown(arguments)
-            part.state = "failed" if error else "done"
-            part.result = shown(failure(error) if error else output or "")
+            view.final_text = display_text(arguments)
+            view.state = "failed" if error else "done"
+            view.result = display_text(error.text if error else output or "")
         case ev.FunctionCallItem(arguments=arguments):
-            part.whole = shown(arguments)
-            part.state, part.result = "done", "handed to the client"
+            view.final_text = display_text(arguments)
+            view.state, view.result = "done", "handed to the client"
         case ev.McpListToolsItem(tools=tools):
-            part.whole = "{}"
-            part.state, part.result = "done", shown(", ".join(tool.name for tool in tools))
+            view.final_text = "{}"
+            view.state, view.result = "done", display_text(", ".join(tool.name for tool in tools))
         case ev.McpApprovalRequestItem(arguments=arguments):
-            part.whole = shown(arguments)
-            part.state, part.result = "done", "waits for the client's approval"
+            view.final_text = display_text(arguments)
+            view.state, view.result = "done", "waits for the client's approval"
         case ev.CustomToolCallItem(input=text):
-            part.whole = shown(text)
-            part.state, part.result = "done", "handed to the client"
+            view.final_text = display_text(text)
+            view.state, view.result = "done", "handed to the client"
         case ev.CodeInterpreterCallItem(code=code, outputs=outputs, status=status):
-            part.whole = shown(code)
-            part.state = "done" if status == "completed" else "failed"
-            part.result = shown("".join(str(one.get("logs", "")) for one in outputs or ()))
+            view.final_text = display_text(code)
+            view.state = "done" if status == "completed" else "failed"
+            view.result = display_text(
+                "".join(str(output.get("logs", "")) for output in outputs or ())
+            )
         case ev.WebSearchCallItem(action=action, status=status):
-            part.whole = shown(json.dumps(action, ensure_ascii=False))
-            part.state = "done" if status == "completed" else "failed"
+            view.final_text = display_text(json.dumps(action, ensure_ascii=False))
+            view.state = "done" if status == "completed" else "failed"
 
 
-def failure(error: ev.McpError) -> str:
-    """What a person reads of a call that failed."""
-    match error:
-        case ev.McpToolExecutionError(content=content):
-            return "\n".join(str(block.get("text") or json.dumps(block)) for block in content)
-        case _:
-            return error.message
+def duration(view: ItemView, now: float | None = None) -> str:
+    """How long the item took, of a call its tool; empty if that is not known, as of stored turns.
 
-
-def duration(part: Part, now: float | None = None) -> str:
-    """How long it took, of a call its tool; empty where that is not known (an exchange of the store).
-
-    ``now``: for how long it has been going on, where it still is.
+    ``now``: the time up to which an item counts that has not ended.
     """
-    began, ended = part.began if part.ran is None else part.ran, part.ended or now
-    return seconds(ended - began) if ended is not None and ended - began >= 0.05 else ""
+    began, ended = view.began if view.tool_started is None else view.tool_started, view.ended or now
+    return format_seconds(ended - began) if ended is not None and ended - began >= 0.05 else ""
 
 
-def thought(parts: Sequence[Part]) -> float:
-    """Seconds of reasoning in all."""
-    return sum((p.ended or p.began) - p.began for p in parts if p.kind == "reasoning")
+def reasoning_seconds(views: Sequence[ItemView]) -> float:
+    """Seconds of reasoning of all items together."""
+    return sum((v.ended or v.began) - v.began for v in views if v.kind == "reasoning")

@@ -1,36 +1,36 @@
-"""Long texts in the prompt: a word stands for each until it is sent."""
+"""Folds long pasted texts in the prompt into placeholders, and unfolds them when it is sent."""
 
 from __future__ import annotations
 
 import re
 
-LINES, CHARACTERS = 40, 4000
-"""A paste of more is folded."""
+MAX_PASTE_LINES, MAX_PASTE_CHARACTERS = 40, 4000
+"""The longest paste that is not folded."""
 
 
-class Pasted:
-    """The texts by the words that stand for them."""
+class PasteFolder:
+    """Keeps the folded texts by their placeholders, such as ``[pasted #1: 52 lines]``."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def fold(self, text: str, times: int = 1) -> str:
-        """The text, or where it is ``times`` as long as a paste may be, the word for it."""
+        """Return the text, or a placeholder if it exceeds ``times`` the limits of a paste."""
         lines = text.count("\n") + 1
-        if lines <= times * LINES and len(text) <= times * CHARACTERS:
+        if lines <= times * MAX_PASTE_LINES and len(text) <= times * MAX_PASTE_CHARACTERS:
             return text
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
-        word = f"[pasted #{len(self._texts) + 1}: {size}]"
-        self._texts[word] = text
-        return word
+        placeholder = f"[pasted #{len(self._texts) + 1}: {size}]"
+        self._texts[placeholder] = text
+        return placeholder
 
     def unfold(self, text: str) -> str:
-        """With the texts instead of their words."""
+        """Replace the placeholders in ``text`` by what they stand for."""
         if not self._texts:
             return text
-        words = re.compile("|".join(map(re.escape, self._texts)))
-        return words.sub(lambda found: self._texts[found[0]], text)
+        placeholders = re.compile("|".join(map(re.escape, self._texts)))
+        return placeholders.sub(lambda match: self._texts[match[0]], text)
 
-    def ends(self, text: str) -> int:
-        """How many characters at the end of this are one such word."""
-        return next((len(word) for word in self._texts if text.endswith(word)), 0)
+    def placeholder_length(self, text: str) -> int:
+        """Length of the placeholder that ``text`` ends with; 0 if it ends with none."""
+        return next((len(key) for key in self._texts if text.endswith(key)), 0)

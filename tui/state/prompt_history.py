@@ -1,4 +1,4 @@
-"""What was sent before, kept across sessions: one JSON string a line."""
+"""The prompts that were sent, also in earlier sessions: a file with one JSON string per line."""
 
 from __future__ import annotations
 
@@ -7,52 +7,56 @@ from pathlib import Path
 
 from tools import private_files
 
-KEPT = 1000
-"""So many prompts are remembered; the file is cut to them when it is read."""
+MAX_PROMPTS = 1000
+"""Prompts that are remembered; a file of more than twice as many is cut to them when it is read."""
 
 
-class History:
-    """Walked through with ``earlier`` and ``later``; what was being written is kept at its end."""
+class PromptHistory:
+    """The prompts in order, with a position that ``earlier`` and ``later`` move.
+
+    Behind the latest prompt comes the draft that was being typed when the walk began.
+    """
 
     def __init__(self, path: Path | None) -> None:
-        """``path``: where it is kept; None keeps it in this process."""
+        """``path``: the file; None keeps the prompts in this process only."""
         self._path = path
         self._entries: list[str] | None = None
-        self._at = 0
+        self._index = 0
         self._draft = ""
 
     @property
     def entries(self) -> list[str]:
-        """Read when it is first needed: not before the first paint."""
+        """The prompts; the file is read when they are first needed, not before the first paint."""
         if self._entries is None:
             self._entries = self._read()
-            self._at = len(self._entries)
+            self._index = len(self._entries)
         return self._entries
 
     def add(self, text: str) -> None:
+        """Append a prompt that was sent, unless it repeats the latest one; go to the end."""
         entries = self.entries
         if not entries or entries[-1] != text:
             entries.append(text)
             self._append(text)
-        self._at = len(entries)
+        self._index = len(entries)
 
     def earlier(self, draft: str) -> str | None:
-        """The one before; ``draft``: what stands in the prompt now."""
+        """Go to the prompt before and return it; None at the first. ``draft``: the text being typed."""
         entries = self.entries
-        if self._at == len(entries):
+        if self._index == len(entries):
             self._draft = draft
-        if self._at == 0:
+        if self._index == 0:
             return None
-        self._at -= 1
-        return entries[self._at]
+        self._index -= 1
+        return entries[self._index]
 
     def later(self) -> str | None:
-        """The one after, at last what was being written."""
+        """Go to the next prompt, or to the draft, and return it; None at the end."""
         entries = self.entries
-        if self._at >= len(entries):
+        if self._index >= len(entries):
             return None
-        self._at += 1
-        return entries[self._at] if self._at < len(entries) else self._draft
+        self._index += 1
+        return entries[self._index] if self._index < len(entries) else self._draft
 
     def _read(self) -> list[str]:
         import json
@@ -64,12 +68,12 @@ class History:
         except (OSError, UnicodeDecodeError):
             return []
         entries = []
-        for line in lines[-KEPT:]:
+        for line in lines[-MAX_PROMPTS:]:
             try:
                 entries.append(str(json.loads(line)))
             except ValueError:
-                continue  # a line that another process was cut off in
-        if len(lines) > 2 * KEPT:
+                continue  # another process was killed while it wrote this line
+        if len(lines) > 2 * MAX_PROMPTS:
             self._write("w", "".join(f"{json.dumps(entry)}\n" for entry in entries))
         return entries
 
@@ -82,9 +86,9 @@ class History:
         if self._path is None:
             return
         try:
-            private_files.folder(self._path.parent)
+            private_files.make_folder(self._path.parent)
             with open(self._path, mode, encoding="utf-8", opener=private_files.opener) as file:
-                os.fchmod(file.fileno(), 0o600)  # where it was there before
+                os.fchmod(file.fileno(), 0o600)  # also if the file existed before
                 file.write(text)
         except OSError:
-            self._path = None  # it cannot be kept; this session's prompts are still there
+            self._path = None  # not writable: from now on in this process only

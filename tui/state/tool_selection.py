@@ -1,4 +1,4 @@
-"""Which of the tools that there are the conversation's turns may use."""
+"""Which of the available tools the conversation's turns may use."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ if TYPE_CHECKING:
     from tools.types import Tool
 
 
-class Toolset:
-    """All, until the person says otherwise. Names are a server's or a hand's, or ``server.tool``."""
+class ToolSelection:
+    """The person's selection, at first all tools; by names of servers and ``server.tool``."""
 
     def __init__(self) -> None:
         self.only: frozenset[str] | None = None
-        """The names of what is offered; None: everything."""
-        self.off: set[str] = set()
-        """``server.tool`` of those that are switched off one by one."""
+        """The selected names; None selects everything."""
+        self.disabled: set[str] = set()
+        """``server.tool`` of single tools that are switched off."""
 
-    def offers(self, tool: Tool) -> bool:
+    def includes(self, tool: Tool) -> bool:
+        """Whether the tool is selected."""
         name = f"{tool.server}.{tool.name}"
-        chosen = self.only is None or not self.only.isdisjoint((tool.server, name))
-        return chosen and name not in self.off
+        selected = self.only is None or not self.only.isdisjoint((tool.server, name))
+        return selected and name not in self.disabled
 
-    def of(self, tools: Sequence[Tool]) -> tuple[Tool, ...] | None:
-        """Those that are offered; None: whatever there is, also what comes later."""
-        if self.only is None and not self.off:
+    def selected(self, tools: Sequence[Tool]) -> tuple[Tool, ...] | None:
+        """The selected tools; None for all, including those of servers that connect later."""
+        if self.only is None and not self.disabled:
             return None
-        return tuple(tool for tool in tools if self.offers(tool))
+        return tuple(tool for tool in tools if self.includes(tool))
 
-    def choose(self, said: str, tools: Iterable[Tool]) -> None:
-        """``all``, ``none`` or names with commas between them. Raises UserError."""
+    def select(self, argument: str, tools: Iterable[Tool]) -> None:
+        """Select ``all``, ``none`` or comma-separated names of ``tools``. Raises UserError."""
         from agent.errors import UserError
 
-        names = frozenset(name for part in said.split(",") if (name := part.strip()))
-        known = {name for one in tools for name in (one.server, f"{one.server}.{one.name}")}
+        names = frozenset(name for part in argument.split(",") if (name := part.strip()))
+        known = {name for tool in tools for name in (tool.server, f"{tool.server}.{tool.name}")}
         if names - known - {"all", "none"}:
             unknown = min(names - known - {"all", "none"})
             raise UserError(f"There is no tool {unknown} here; what there is: /tools")
         self.only = None if "all" in names else names - {"none"}
-        self.off.clear()
+        self.disabled.clear()

@@ -1,7 +1,7 @@
-"""One exchange as the app shows it: the events of a turn folded into parts, in stream order.
+"""The view model of one turn: its events folded into ``ItemView``s, in stream order.
 
-Views keep how much of a part they have shown and read on from there, so any number of events between
-two ticks of the screen costs one update.
+Widgets remember how much of an item they have rendered and read on from there, so any number of
+events between two repaints costs one update.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agent import events as ev
-from tui.state.item_view import Part, part_of, settle
-from tui.util.format import shown
+from tui.state.item_view import ItemView, finish_item, open_item
+from tui.util.format import display_text
 
 if TYPE_CHECKING:
-    from agent.store.records import KeptTurn
+    from agent.store.records import StoredTurn
 
 Clock = Callable[[], float]
 
 
-class Said:
-    """What was asked and what came of it."""
+class TurnView:
+    """One prompt and its answer, as far as it has come; the widgets of the transcript read it."""
 
     def __init__(
         self,
@@ -31,50 +31,54 @@ class Said:
         clock: Clock = time.monotonic,
         start: int | None = None,
     ) -> None:
-        self.prompt, self.source = shown(prompt), source
+        """``start``: index of the turn's first entry in the conversation; None if it has none."""
+        self.prompt, self.source = display_text(prompt), source
         self.clock = clock
-        self.sent = prompt
-        """The prompt as the model has it."""
+        self.raw_prompt = prompt
+        """The prompt as it was sent, with what is unsafe to display."""
         self.start = start
-        """The conversation's entry that it began with."""
-        self.place: tuple[int, int] | None = None
-        """Which it is of how many that were said here; None: the only one."""
-        self.began, self.ended = clock(), None
-        self.parts: list[Part] = []
+        self.branch_position: tuple[int, int] | None = None
+        """Number (from 1) among the branches that start here, and their count; None if it is alone."""
+        self.began = clock()
+        self.ended: float | None = None
+        self.items: list[ItemView] = []
         self.status: ev.Status = "in_progress"
-        self.ending = ""
-        """One sentence where it did not end well."""
+        self.end_message = ""
+        """One sentence if the turn failed, was stopped or cut off."""
         self.notices: list[str] = []
         self.model = ""
-        self.doing = "waiting"
+        self.activity = "waiting"
+        """What the turn does right now, for the status line."""
         self.context_used: int | None = None
         self.context_length: int | None = None
         self.servers: list[ev.ServerStatus] | None = None
         self.speed = 0.0
+        """Generated tokens per second."""
         self.tokens = 0
-        self._by_id: dict[str, Part] = {}
-        self._read = self._before = 0
-        self._first: tuple[float, int] | None = None
-        """When tokens of this generation were first seen, and how many there were by then."""
-
-    ended: float | None
+        """Generated tokens of the turn."""
+        self._by_id: dict[str, ItemView] = {}
+        self._prompt_tokens = self._tokens_before = 0
+        """Prompt tokens of this generation, and ``tokens`` when it began."""
+        self._first_count: tuple[float, int] | None = None
+        """When this generation's first tokens came, and ``tokens`` by then."""
 
     @property
     def running(self) -> bool:
+        """Whether the turn has not ended."""
         return self.ended is None
 
     @property
     def decoding(self) -> bool:
-        """Tokens come right now; a speed makes sense."""
-        return self.running and not any(p.state in ("waiting", "running") for p in self.parts)
+        """Whether tokens are being generated: no call waits for approval or runs."""
+        return self.running and not any(i.state in ("waiting", "running") for i in self.items)
 
     @property
     def answer(self) -> str:
-        """The final text, to copy."""
-        return "\n\n".join(str(p.whole or p.text) for p in self.parts if p.kind == "answer")
+        """The text of the answer's messages."""
+        return "\n\n".join(str(i.final_text or i.text) for i in self.items if i.kind == "answer")
 
-    def take(self, event: ev.Event) -> None:
-        """Fold one event in; what comes after the end (a load that went on) is of no turn any more."""
+    def apply(self, event: ev.Event) -> None:
+        """Fold one event in; events after the end (of a load that continues) are ignored."""
         if not self.running:
             return
         match event:
@@ -86,128 +90,131 @@ class Said:
                 | ev.CustomToolCallInputDelta(item_id=key, delta=delta)
                 | ev.CodeInterpreterCallCodeDelta(item_id=key, delta=delta)
             ):
-                self._by_id[key].grow(delta)
+                self._by_id[key].append(delta)
             case ev.OutputItemAdded(item=item):
-                self._open(item)
+                self._open_item(item)
             case ev.OutputItemDone(item=item):
-                self._close(item)
+                self._close_item(item)
             case ev.McpCallArgumentsDone(item_id=key, arguments=text):
-                self._run(key, text)
+                self._start_tool(key, text)
             case ev.CodeInterpreterCallCodeDone(item_id=key, code=text):
-                self._run(key, text)
+                self._start_tool(key, text)
             case ev.ResponseCompleted() | ev.ResponseIncomplete() | ev.ResponseFailed():
                 self._end(event.response)
             case ev.AgentStats(tokens_per_second=speed, output_tokens=tokens):
                 self.speed, self.tokens = speed, tokens
             case _:
-                self._around(event)
+                self._apply_agent_event(event)
 
-    def _around(self, event: ev.Event) -> None:
-        """What happens beside the items."""
+    def _apply_agent_event(self, event: ev.Event) -> None:
+        """Fold in an event of the ``agent.`` namespace."""
         match event:
             case ev.AgentStart(model=model, context_length=length, mcp_servers=servers):
-                self.model, self.context_length = shown(model), length
+                self.model, self.context_length = display_text(model), length
                 self.servers = servers
-                self.doing = "waiting for the model"
+                self.activity = "waiting for the model"
             case ev.AgentLoad(done=done, total=total):
-                self.doing = f"loading the model {100 * done // max(total, 1)} %"
+                self.activity = f"loading the model {100 * done // max(total, 1)} %"
             case ev.AgentPrefill(done=done, total=total):
-                self.context_used, self._read = done, done
-                self._before, self._first = self.tokens, None
-                self.doing = f"reading {done:,}/{total:,} tokens" if done < total else "thinking"
+                self.context_used, self._prompt_tokens = done, done
+                self._tokens_before, self._first_count = self.tokens, None
+                self.activity = f"reading {done:,}/{total:,} tokens" if done < total else "thinking"
+            case ev.AgentTokens(ids=ids):
+                self._count_tokens(len(ids))
             case ev.AgentReasoning(item_id=key, tokens=tokens):
                 self._by_id[key].tokens = tokens
             case ev.AgentToolOutputDelta(item_id=key, delta=delta):
-                self._by_id[key].output.add(delta)
+                self._by_id[key].output.append(delta)
             case ev.AgentToolProgress(item_id=key, progress=done, total=total, message=message):
                 of = f"/{total:g}" if total else ""
-                self._by_id[key].progress = shown(f"{done:g}{of} {message or ''}".strip())
+                self._by_id[key].progress = display_text(f"{done:g}{of} {message or ''}".strip())
             case ev.AgentApprovalRequested(item_id=key, preview=preview):
                 self._by_id[key].state = "waiting"
-                self._by_id[key].told = _tells_all(preview)
-                self.doing = "waiting for you"
+                self._by_id[key].card_has_arguments = _shows_all_arguments(preview)
+                self.activity = "waiting for you"
             case ev.AgentApprovalResolved(item_id=key):
-                self._run(key)
+                self._start_tool(key)
             case ev.AgentSteered(text=text):
-                self._interject(text)
+                self._add_steering(text)
             case ev.AgentNotice(message=message):
                 if self.notices and self.notices[-1].endswith("…"):
                     del self.notices[-1]  # what was going on has ended
-                self.notices.append(shown(message))
+                self.notices.append(display_text(message))
             case _:
                 pass
 
-    def _interject(self, text: str) -> None:
+    def _add_steering(self, text: str) -> None:
         now = self.clock()
-        self.parts.append(Part("interjection", "", now, ended=now, whole=shown(text)))
+        self.items.append(ItemView("steering", "", now, ended=now, final_text=display_text(text)))
 
-    def _run(self, key: str, arguments: str | None = None) -> None:
-        part = self._by_id[key]
-        part.whole = part.whole if arguments is None else shown(arguments)
-        part.state, part.ran = "running", self.clock()
-        self.doing = f"running {part.title.rpartition(' · ')[2]}"
+    def _start_tool(self, key: str, arguments: str | None = None) -> None:
+        view = self._by_id[key]
+        view.final_text = view.final_text if arguments is None else display_text(arguments)
+        view.state, view.tool_started = "running", self.clock()
+        self.activity = f"running {view.title.rpartition(' · ')[2]}"
 
-    def count(self, written: int) -> None:
-        """``written``: tokens that the model has generated in this turn until now."""
-        if not self.running or written <= self.tokens:
-            return
-        self.tokens, now = written, self.clock()
+    def _count_tokens(self, count: int) -> None:
+        """Update tokens and speed after ``count`` more were generated."""
+        self.tokens, now = self.tokens + count, self.clock()
         if self.context_used is not None:
-            self.context_used = self._read + written - self._before
-        if self._first is None:
-            self._first = (now, written)
-        elif (passed := now - self._first[0]) > 0.2:
-            self.speed = (written - self._first[1]) / passed
+            self.context_used = self._prompt_tokens + self.tokens - self._tokens_before
+        if self._first_count is None:
+            self._first_count = (now, self.tokens)
+        elif (elapsed := now - self._first_count[0]) > 0.2:
+            self.speed = (self.tokens - self._first_count[1]) / elapsed
 
-    def _open(self, item: ev.Item) -> None:
-        part = part_of(item, self.clock())
-        self.parts.append(part)
-        self._by_id[item.id] = part
-        match part.kind:
+    def _open_item(self, item: ev.Item) -> None:
+        view = open_item(item, self.clock())
+        self.items.append(view)
+        self._by_id[item.id] = view
+        match view.kind:
             case "reasoning":
-                self.doing = "thinking"
+                self.activity = "thinking"
             case "call":
-                self.doing = f"calling {part.title.rpartition(' · ')[2]}"
+                self.activity = f"calling {view.title.rpartition(' · ')[2]}"
             case _:
-                self.doing = "answering"
+                self.activity = "answering"
 
-    def _close(self, item: ev.Item) -> None:
-        part = self._by_id[item.id]
-        part.ended = self.clock()
-        settle(part, item)
-        self.doing = "thinking"
+    def _close_item(self, item: ev.Item) -> None:
+        view = self._by_id[item.id]
+        view.ended = self.clock()
+        finish_item(view, item)
+        self.activity = "thinking"
 
     def _end(self, response: ev.Response) -> None:
         self.ended = self.clock()
         self.status = response.status
-        self.doing = ""
+        self.activity = ""
         self.tokens = response.usage.output_tokens if response.usage else self.tokens
         match response.status:
             case "failed":
                 error = response.error
-                self.ending = shown(error.message) if error else "The turn failed."
+                self.end_message = display_text(error.message) if error else "The turn failed."
             case "cancelled":
-                self.ending = "Stopped; what was said until then is kept."
+                self.end_message = "Stopped; what was said until then is kept."
             case "incomplete":
-                self.ending = "Cut off: the limit of output tokens, or the context, is used up."
+                self.end_message = (
+                    "Cut off: the limit of output tokens, or the context, is used up."
+                )
 
     @classmethod
-    def from_turn(cls, turn: KeptTurn, *, clock: Clock = time.monotonic) -> Said:
-        """An exchange of the store, as it ended; when its parts came is not known any more."""
-        said = cls(turn.prompt, clock=clock, start=turn.start)
-        said.model = shown(turn.response.model)
-        for one in turn.said():
-            if isinstance(one, str):
-                said._interject(one)
+    def from_stored(cls, turn: StoredTurn, *, clock: Clock = time.monotonic) -> TurnView:
+        """Create the view of a stored turn, which has ended; the times of its items are not known."""
+        view = cls(turn.prompt, clock=clock, start=turn.start)
+        view.model = display_text(turn.response.model)
+        for item in turn.timeline():
+            if isinstance(item, str):
+                view._add_steering(item)
             else:
-                said._open(one)
-                said._close(one)
-        said._end(turn.response)
-        return said
+                view._open_item(item)
+                view._close_item(item)
+        view._end(turn.response)
+        return view
 
 
-def _tells_all(preview: str | None) -> bool:
-    """Whether a question shows all of the arguments: as they are, or as a diff that is not cut."""
+def _shows_all_arguments(preview: str | None) -> bool:
+    """Whether an approval card with this preview shows all arguments: as they are, or as a diff that
+    is not cut off."""
     if preview is None:
         return True
     return preview.startswith("--- ") and not preview.endswith(" more lines ...]")

@@ -1,7 +1,21 @@
-"""What is pasted is text, whatever is in it.
+"""Keeps pasted text from pressing keys.
 
-A terminal puts a mark before and behind what is pasted. Some pass a page's own marks and sequences on
-as they are: they would end the paste early, and what follows would count as keys.
+In bracketed paste mode (xterm control sequences, DEC private mode 2004) a terminal sends ``ESC [200~``
+before pasted text and ``ESC [201~`` behind it. Some terminals do not filter these sequences out of the
+text itself: a hostile page that contains ``ESC [201~`` ends the paste early, and what follows counts as
+keys. ``PasteScanner`` reads the input before Textual does and ends a paste at the last end mark only::
+
+    ESC[200~  one  ESC[201~  rm x CR  ESC[201~   y
+    |--- the page's own end mark --|  |------|   typed
+    becomes
+    ESC[200~  one rm x CR             ESC[201~   y
+
+Where the page's end mark arrives in an earlier read than the terminal's, the rest becomes a second
+paste.
+
+Textual has no hook for this: ``patch_textual`` replaces ``XTermParser`` and
+``getincrementaldecoder`` in ``textual.drivers.linux_driver``, both private (Textual 8.2;
+pyproject.toml pins ``>=8.2.8,<8.3``).
 """
 
 from __future__ import annotations
@@ -17,76 +31,82 @@ from textual.drivers import linux_driver
 from textual.message import Message
 
 START, END = "\x1b[200~", "\x1b[201~"
-SOON = 0.1
-"""Seconds behind an end in which another one tells that it was not the terminal's."""
-LARGE = 1000
-"""Characters: nobody types so many within that time, or behind so many in one read."""
+REPEATED_END_SECONDS = 0.1
+"""Time after an end mark within which another one shows that the first was not the terminal's."""
+MAX_TYPED_CHARS = 1000
+"""Characters of one read; a longer one was pasted, for nobody types so fast."""
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~])?")
-_CUT = re.compile(r"\x1b(?:\[[0-?]{0,8})?\Z")
-"""A sequence of which more may come."""
+_INCOMPLETE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]{0,8})?\Z")
+"""The beginning of a sequence whose rest may come with the next read."""
 
 
-class Marked:
-    """Input on its way to Textual, which takes an escape within a paste for keys."""
+class PasteScanner:
+    """Filters terminal input: pastes in it hold no escape sequences and end at their last end mark."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._inside = False
-        self._ended = float("-inf")
-        self._before = self._cut = ""
+        self._in_paste = False
+        self._ended_at = float("-inf")
+        self._tail = self._incomplete = ""
 
-    def read(self, data: str) -> str:
-        """The same, with nothing in a paste that could be more than text."""
-        much = len(data) > LARGE
-        if self._inside:
-            return self._text(data, much)
-        if self._clock() - self._ended < SOON and (much or END in self._cut + data):
-            shown = START + self._text(data, much)
-            return shown + self._end() if self._inside else shown
-        self._cut = ""
+    def scan(self, data: str) -> str:
+        """Filter one read of input; ``data`` may begin or end within a sequence."""
+        is_long = len(data) > MAX_TYPED_CHARS
+        if self._in_paste:
+            return self._scan_paste(data, is_long)
+        just_ended = self._clock() - self._ended_at < REPEATED_END_SECONDS
+        if just_ended and (is_long or END in self._incomplete + data):
+            pasted = START + self._scan_paste(data, is_long)
+            return pasted + self._end_paste() if self._in_paste else pasted
+        self._incomplete = ""
         # The mark may come in two pieces, of which Textual has the first already.
-        at = (self._before + data).find(START)
+        at = (self._tail + data).find(START)
         if at < 0:
-            self._before = (self._before + data)[1 - len(START) :]
+            self._tail = (self._tail + data)[1 - len(START) :]
             return data
-        at += len(START) - len(self._before)
-        return data[:at] + self._text(data[at:], much)
+        at += len(START) - len(self._tail)
+        return data[:at] + self._scan_paste(data[at:], is_long)
 
-    def _text(self, data: str, much: bool) -> str:
-        """Pasted, up to the last end in it; what is behind that was typed, unless ``much`` came at
-        once: then the end is the page's own, or nothing is behind it."""
-        self._inside, self._before = True, ""
-        whole = self._cut + data
-        text, end, typed = whole.rpartition(END)
-        cut = None
-        if much or not end:
-            text, typed = whole, ""
-            cut = _CUT.search(text)
-        self._cut = cut[0] if cut else ""
-        text = _SEQUENCE.sub("", text.removesuffix(self._cut))
+    def _scan_paste(self, data: str, is_long: bool) -> str:
+        """Filter input that begins within a paste.
+
+        Up to the last end mark it is pasted, behind that typed. In a long read all of it is pasted:
+        there the end mark is the page's own, or nothing is behind it.
+        """
+        self._in_paste, self._tail = True, ""
+        pending = self._incomplete + data
+        text, end, typed = pending.rpartition(END)
+        incomplete = None
+        if is_long or not end:
+            text, typed = pending, ""
+            incomplete = _INCOMPLETE_SEQUENCE.search(text)
+        self._incomplete = incomplete[0] if incomplete else ""
+        text = _SEQUENCE.sub("", text.removesuffix(self._incomplete))
         if end:
-            text += self._end()
-        return text + self.read(typed) if typed else text
+            text += self._end_paste()
+        return text + self.scan(typed) if typed else text
 
-    def _end(self) -> str:
-        self._inside, self._ended = False, self._clock()
+    def _end_paste(self) -> str:
+        self._in_paste, self._ended_at = False, self._clock()
         return END
 
 
-class Parser(XTermParser):
+class PasteXTermParser(XTermParser):
+    """Textual's parser of terminal input, behind a ``PasteScanner``."""
+
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)
-        self._marked = Marked()
+        self._scanner = PasteScanner()
 
     def feed(self, data: str) -> Iterable[Message]:
-        kept = self._marked.read(data)
-        return super().feed(kept) if kept or not data else ()
+        """Parse input into events; without ``data`` (the end of the input) as well."""
+        filtered = self._scanner.scan(data)
+        return super().feed(filtered) if filtered or not data else ()
 
 
-def guard() -> None:
-    """From now on Textual reads pastes so; and bytes that are no UTF-8, which would end its reading,
-    as what stands for them."""
-    linux_driver.XTermParser = Parser  # type: ignore[attr-defined]
+def patch_textual() -> None:
+    """Make Textual filter pastes, and replace bytes that are not UTF-8, which would end its reader."""
+    linux_driver.XTermParser = PasteXTermParser  # type: ignore[attr-defined]
     linux_driver.getincrementaldecoder = lambda encoding: partial(  # type: ignore[attr-defined]
         getincrementaldecoder(encoding), errors="replace"
     )

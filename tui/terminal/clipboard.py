@@ -1,4 +1,4 @@
-"""The desktop's clipboard, for terminals that do not take it from the program (OSC 52)."""
+"""Copies to the desktop's clipboard, for terminals that ignore OSC 52."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-PATIENCE = 2.0
-"""Seconds for a program that puts it there."""
+PROGRAM_TIMEOUT_SECONDS = 2.0
+"""Time that a clipboard program may take."""
 
 
-def put(text: str) -> bool:
-    """By the first program that works; blocks for as long as that takes."""
-    for command in _programs():
+def copy_to_desktop(text: str) -> bool:
+    """Copy with the first clipboard program that works; return whether one did. Blocks."""
+    for command in _copy_commands():
         if shutil.which(command[0]) is None:
             continue
         try:
             subprocess.run(
-                command, input=text.encode(), timeout=PATIENCE, check=True,
+                command, input=text.encode(), timeout=PROGRAM_TIMEOUT_SECONDS, check=True,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError):
@@ -28,7 +28,7 @@ def put(text: str) -> bool:
     return False
 
 
-def _programs() -> Iterator[list[str]]:
+def _copy_commands() -> Iterator[list[str]]:
     if "TMUX" in os.environ:
         yield ["tmux", "load-buffer", "-w", "-"]  # tmux keeps OSC 52 to itself
     if "WAYLAND_DISPLAY" in os.environ:

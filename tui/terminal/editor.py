@@ -1,4 +1,4 @@
-"""The prompt in the person's own editor."""
+"""Edits the prompt in the person's own editor."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from textual.app import App
 
-KNOWN = ("nano", "vi")
-"""What is tried where neither VISUAL nor EDITOR says which."""
+FALLBACK_EDITORS = ("nano", "vi")
+"""Programs that are tried where neither VISUAL nor EDITOR is set."""
 
 
-async def edited(app: App[int], text: str) -> str:
-    """What the text is after the editor has ended. Raises UserError."""
-    from agent.errors import UserError
+async def edit_text(app: App[int], text: str) -> str:
+    """Open ``text`` in the editor and return what it is once the editor has ended.
 
-    command = _command()
+    Raises UserError where no editor is found or it cannot be run.
+    """
+    from agent.errors import UserError  # not needed before the first paint
+
+    command = _editor_command()
     if not command:
         raise UserError("No editor was found: set EDITOR to the one that you use.")
-    descriptor, name = tempfile.mkstemp(prefix="prompt-", suffix=".md")  # nobody else's to read
+    descriptor, name = tempfile.mkstemp(prefix="prompt-", suffix=".md")  # mode 0600
     os.close(descriptor)
     file = Path(name)
     try:
         file.write_text(text, encoding="utf-8")
-        await _run(app, [*command, name])
+        await _run_on_terminal(app, [*command, name])
         return file.read_text(encoding="utf-8").rstrip("\n")
     except (OSError, ValueError) as error:
         raise UserError(f"The editor {command[0]} cannot be used: {error}.") from error
@@ -39,17 +42,17 @@ async def edited(app: App[int], text: str) -> str:
         file.unlink(missing_ok=True)
 
 
-def _command() -> list[str]:
-    said = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
-    found = next((name for name in KNOWN if shutil.which(name)), "")
-    return shlex.split(said or found)
+def _editor_command() -> list[str]:
+    configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    fallback = next((name for name in FALLBACK_EDITORS if shutil.which(name)), "")
+    return shlex.split(configured or fallback)
 
 
-async def _run(app: App[int], command: list[str]) -> None:
-    """On the terminal, while what still runs goes on and nothing is painted."""
-    with contextlib.ExitStack() as held:
-        held.enter_context(app.suspend())
-        held.enter_context(app.batch_update())
+async def _run_on_terminal(app: App[int], command: list[str]) -> None:
+    """Run a program on the terminal; turns go on meanwhile, but nothing is painted."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(app.suspend())
+        stack.enter_context(app.batch_update())
         # The descriptors 1 and 2 lead to the log file; these two are the terminal.
         process = await asyncio.create_subprocess_exec(
             *command, stdout=sys.__stdout__, stderr=sys.__stderr__

@@ -1,23 +1,29 @@
-"""Calling the person back to a terminal that they do not look at."""
+"""Calls the person back to a terminal that they do not look at.
+
+Writes the notification with ``app._driver``, which is private in Textual 8.2 (pinned ``>=8.2.8,<8.3``).
+"""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from tui.util.format import shown
+from tui.util.format import display_text
 
 if TYPE_CHECKING:
     from textual.app import App
 
 
-def call(app: App[int], text: str) -> None:
-    """Where the terminal does not have the focus (and tells so): the bell, and a notification of the
-    desktop by OSC 9, which terminals that have none ignore."""
+def notify_unfocused(app: App[int], text: str) -> None:
+    """Ring the bell and show ``text`` as a desktop notification, if the terminal reports no focus.
+
+    The notification is iTerm2's OSC 9 (https://iterm2.com/documentation-escape-codes.html), which other
+    terminals ignore; within tmux it is wrapped in tmux's passthrough sequence.
+    """
     if app.app_focus:
         return
     app.bell()
-    line = " ".join(shown(text).split())[:100]
+    line = " ".join(display_text(text).split())[:100]
     sequence = f"\x1b]9;agent: {line}\x07"
     if "TMUX" in os.environ:
         sequence = "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"

@@ -1,5 +1,4 @@
-"""The last look at what is painted: nothing in it steers the terminal, whichever widget has left out to
-see to that."""
+"""Strips control characters from every painted line: defence in depth behind ``display_text``."""
 
 from __future__ import annotations
 
@@ -7,16 +6,17 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
-from agent.util.sanitize import bare
+from agent.util.sanitize import strip_controls
 
 
-class Net(LineFilter):
-    """Of every line of every widget."""
+class ControlCharFilter(LineFilter):
+    """A Textual line filter that deletes characters which would steer the terminal."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the segments of one line of one widget without control characters."""
         if all(segment.text.isprintable() for segment in segments):
             return segments
-        return [Segment(bare(text), style, control) for text, style, control in segments]
+        return [Segment(strip_controls(text), style, control) for text, style, control in segments]
 
 
-NET = Net()
+CONTROL_CHAR_FILTER = ControlCharFilter()

@@ -1,4 +1,4 @@
-"""The terminal kept for the app alone: whatever else writes to fd 1 or 2 lands in the log file.
+"""Reserves the terminal for the app: whatever else writes to fd 1 or 2 lands in the log file.
 
 Native libraries print to fds 1 and 2, and some point them at /dev/null while they load. Textual
 paints to ``sys.__stderr__`` and asks ``sys.__stdout__`` for the size; so both get handles of their
@@ -18,77 +18,92 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
+from agent.errors import AgentError
 from tools import private_files
 
-RESET = "".join(
+RESET_SEQUENCES = "".join(
     f"\x1b[{mode}"
     for mode in (
         *(f"?{number}l" for number in (1000, 1002, 1003, 1004, 1006, 1015, 2004, 2026, 2048)),
         *("<u", "0m", "?25h", "?1049l"),
     )
 )
-"""Ends all that Textual begins: mouse, focus, pasting, the keyboard's protocol, the second screen."""
-_WAITS = """exec 3<&1
+"""Escape sequences that end the terminal modes which Textual sets.
+
+Mouse, focus reports, bracketed paste, synchronised output, in-band resize, the Kitty keyboard protocol,
+styles, the alternate screen.
+"""
+_RESTORE_SCRIPT = """exec 3<&1
 read -r ended && exit
 case $(stty -a <&3) in *-isig*) stty "$1" <&3;; esac  # else a shell has it, and set it
 printf %s "$2"
 """
+"""Shell script of the restorer: restores the terminal if stdin ends without a line.
+
+``$1``: the settings as ``stty -g`` spells them. ``$2``: ``RESET_SEQUENCES``.
+"""
 
 
-class Screen(io.TextIOWrapper):
-    """The terminal. Where it is gone, Textual's writer would end and the app wait for it for ever: so
-    nothing fails here, and the process is hung up, as the terminal's own shell would do it."""
+class TerminalWriter(io.TextIOWrapper):
+    """Text stream on the terminal that never fails to write.
 
-    _gone = False
+    Where the terminal is gone, an OSError would end Textual's writer thread, and the app would wait for
+    it for ever. Instead the process gets SIGHUP, as from the terminal's own shell.
+    """
+
+    _is_gone = False
 
     def write(self, text: str) -> int:
-        with self._noticed():
+        """Write ``text``; return its length even where the terminal is gone."""
+        with self._hanging_up():
             super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        with self._noticed():
+        """Flush what is buffered, without an error where the terminal is gone."""
+        with self._hanging_up():
             super().flush()
 
     @contextlib.contextmanager
-    def _noticed(self) -> Iterator[None]:
+    def _hanging_up(self) -> Iterator[None]:
+        """Turn the first OSError into SIGHUP, and ignore later ones."""
         try:
             yield
         except OSError:
-            if not self._gone:
-                self._gone = True
+            if not self._is_gone:
+                self._is_gone = True
                 os.kill(os.getpid(), signal.SIGHUP)
 
 
-class NoTerminal(Exception):
-    """The app cannot be shown here; one sentence."""
+class NoTerminalError(AgentError):
+    """The app cannot be shown here; the message is one sentence."""
 
 
 @contextlib.contextmanager
-def kept(log: Path) -> Iterator[Callable[[], None]]:
-    """Own the terminal; fds 1 and 2 are put back on every way out. Raises NoTerminal.
+def own_terminal(log: Path) -> Iterator[Callable[[], None]]:
+    """Reserve the terminal for the app; fds 1 and 2 are restored on exit. Raises NoTerminalError.
 
-    What is yielded has the terminal given back after a death too; it is called once, from any thread,
-    when there is time for that.
+    Yields a function that starts the restorer, which gives the terminal back even after a crash.
+    Call it at most once, from any thread, after the first paint.
     """
     if not sys.stdin.isatty():
-        raise NoTerminal("The app needs a terminal to read from; use agent run here.")
-    screen = next((fd for fd in (2, 1) if os.isatty(fd)), None)
-    if screen is None:
-        raise NoTerminal("The app needs a terminal to show itself on; use agent run here.")
+        raise NoTerminalError("The app needs a terminal to read from; use agent run here.")
+    terminal = next((fd for fd in (2, 1) if os.isatty(fd)), None)
+    if terminal is None:
+        raise NoTerminalError("The app needs a terminal to show itself on; use agent run here.")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    guard = _Guard(screen)
+    restorer = _TerminalRestorer(terminal)
     saved = os.dup(1), os.dup(2)
-    handle = Screen(os.fdopen(os.dup(screen), "wb"), encoding="utf-8", errors="replace")
+    writer = TerminalWriter(os.fdopen(os.dup(terminal), "wb"), encoding="utf-8", errors="replace")
     originals = sys.__stdout__, sys.__stderr__
-    _set_originals(handle, handle)
-    sink = _sink(log)
-    os.dup2(sink, 1)
-    os.dup2(sink, 2)
-    os.close(sink)
+    _set_original_streams(writer, writer)
+    log_fd = _open_log(log)
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    os.close(log_fd)
     try:
-        yield guard.begin
+        yield restorer.start
     finally:
         for stream in (sys.stdout, sys.stderr):
             # What Python still buffers belongs to the log, not to the terminal.
@@ -97,62 +112,68 @@ def kept(log: Path) -> Iterator[Callable[[], None]]:
         for fd, copy in zip((1, 2), saved, strict=True):
             os.dup2(copy, fd)
             os.close(copy)
-        _set_originals(*originals)
+        _set_original_streams(*originals)
         with contextlib.suppress(OSError):  # a terminal that is gone cannot be flushed
-            handle.close()
-        guard.end()
+            writer.close()
+        restorer.stop()
 
 
-class _Guard:
-    """Gives the terminal back where this process cannot: killed, or ended by native code. A small shell
-    waits for that."""
+class _TerminalRestorer:
+    """Gives the terminal back where this process cannot: killed, or ended by native code.
 
-    def __init__(self, screen: int) -> None:
-        self._screen, self._before = os.dup(screen), termios.tcgetattr(screen)
+    A small shell reads from a pipe whose other end only this process holds: if it ends without a line,
+    the process has died and the shell restores settings and modes.
+    """
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal, self._settings = os.dup(terminal), termios.tcgetattr(terminal)
         self._shell: tuple[subprocess.Popen[bytes], int] | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
+        """Start the shell; without one, a crash leaves the terminal as any other program would."""
         try:
             waiting, alive = os.pipe()
             shell = subprocess.Popen(
-                ["sh", "-c", _WAITS, "sh", self._spelled(), RESET],
-                stdin=waiting, stdout=self._screen, stderr=subprocess.DEVNULL, start_new_session=True,
+                ["sh", "-c", _RESTORE_SCRIPT, "sh", self._stty_settings(), RESET_SEQUENCES],
+                stdin=waiting, stdout=self._terminal, stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         except OSError:
-            return  # without them it is as with any other program
+            return
         os.close(waiting)
         self._shell = shell, alive
 
-    def _spelled(self) -> str:
-        """The terminal's settings as they were, in stty's spelling: of another one that has them."""
+    def _stty_settings(self) -> str:
+        """Spell the saved settings as ``stty -g`` does: it is run on another terminal that has them."""
         master, slave = os.openpty()
         try:
-            termios.tcsetattr(slave, termios.TCSANOW, self._before)
-            told = subprocess.run(["stty", "-g"], stdin=slave, capture_output=True, text=True)
-            return told.stdout.strip()
+            termios.tcsetattr(slave, termios.TCSANOW, self._settings)
+            result = subprocess.run(["stty", "-g"], stdin=slave, capture_output=True, text=True)
+            return result.stdout.strip()
         finally:
             os.close(master)
             os.close(slave)
 
-    def end(self) -> None:
+    def stop(self) -> None:
+        """End the shell: this process gives the terminal back itself."""
         if self._shell is not None:
             shell, alive = self._shell
             os.write(alive, b".\n")
             os.close(alive)
             shell.wait()
-        os.close(self._screen)
+        os.close(self._terminal)
 
 
-def _sink(log: Path) -> int:
+def _open_log(log: Path) -> int:
+    """Open the log file for appending, or /dev/null where that fails; return the descriptor."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
     try:
-        private_files.folder(log.parent)
+        private_files.make_folder(log.parent)
         return os.open(log, flags, 0o600)
     except OSError:
         return os.open(os.devnull, os.O_WRONLY)
 
 
-def _set_originals(out: TextIO | None, err: TextIO | None) -> None:
-    # Typed as final, and the only place from which the driver takes its file.
+def _set_original_streams(out: TextIO | None, err: TextIO | None) -> None:
+    # Typed as final; the driver takes its file from nowhere else.
     for name, file in (("__stdout__", out), ("__stderr__", err)):
         setattr(sys, name, file)

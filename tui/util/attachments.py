@@ -1,4 +1,13 @@
-"""Files in a prompt: ``@path`` stands where the person wrote it, the file's text behind the prompt."""
+"""Attaches files to a prompt: ``@path`` stays where it was written, the file's text is appended.
+
+``explain @a.py`` is sent as::
+
+    explain @a.py
+
+    <file path="a.py" lines="2">
+    …
+    </file>
+"""
 
 from __future__ import annotations
 
@@ -8,8 +17,8 @@ from pathlib import Path
 
 from agent.errors import UserError
 
-LARGEST = 256 * 1024
-"""Bytes of one file."""
+MAX_FILE_BYTES = 256 * 1024
+"""Size of the largest file that can be attached."""
 _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<path>\S+))')
 _ATTACHED = re.compile(
     r'\n\n<(?P<tag>file_*) path="(?P<path>[^"\n]*)" lines="(?P<lines>\d+)">\n'
@@ -18,52 +27,55 @@ _ATTACHED = re.compile(
 )
 
 
-def attach(text: str, root: Path) -> str:
-    """The prompt with the files that it mentions. Raises UserError where one cannot be attached.
+def attach_files(text: str, root: Path) -> str:
+    """Return the prompt with the files that it mentions appended.
 
-    What is no file below ``root`` (or as an absolute path) is a word like any other.
+    A mention that is no file below ``root`` and no absolute path of one is left as a plain word. Raises
+    UserError where a file is too large, unreadable or no text.
     """
-    found = dict(_files(text, root)).items()
-    return text + "".join(_block(path, _text(path, file)) for path, file in found)
+    files = dict(_mentioned_files(text, root)).items()
+    return text + "".join(_file_block(path, _read_text(path, file)) for path, file in files)
 
 
-def folded(text: str) -> str:
-    """The prompt as the person wrote it, without the files' texts."""
+def without_attachments(text: str) -> str:
+    """Return the prompt as the person wrote it, without the appended files."""
     return _ATTACHED.sub("", text)
 
 
-def attached(text: str) -> list[tuple[str, int]]:
-    """Path and lines of each file in a prompt."""
-    return [(found["path"], int(found["lines"])) for found in _ATTACHED.finditer(text)]
+def attached_files(text: str) -> list[tuple[str, int]]:
+    """Return path and number of lines of each file attached to a prompt."""
+    return [(match["path"], int(match["lines"])) for match in _ATTACHED.finditer(text)]
 
 
-def mention(path: str) -> str:
-    """How a path is written in a prompt."""
+def format_mention(path: str) -> str:
+    """Write a path as a mention: ``@path``, quoted where it has blanks."""
     return f'@"{path}"' if re.search(r"\s", path) else f"@{path}"
 
 
-def _files(text: str, root: Path) -> Iterator[tuple[str, Path]]:
-    for found in _MENTION.finditer(text):
-        # What ends a sentence may stand behind a path.
-        for path in (found["quoted"],) if found["quoted"] else _endings(found["path"]):
+def _mentioned_files(text: str, root: Path) -> Iterator[tuple[str, Path]]:
+    for match in _MENTION.finditer(text):
+        # Punctuation may follow a path.
+        for path in (match["quoted"],) if match["quoted"] else _path_candidates(match["path"]):
             file = root / Path(path).expanduser()
             if file.is_file():
                 yield path, file
                 break
 
 
-def _endings(path: str) -> Iterator[str]:
+def _path_candidates(path: str) -> Iterator[str]:
     yield path
     while path and path[-1] in ".,;:!?)]}'\"":
         path = path[:-1]
         yield path
 
 
-def _text(path: str, file: Path) -> str:
+def _read_text(path: str, file: Path) -> str:
     try:
         size = file.stat().st_size
-        if size > LARGEST:
-            raise UserError(f"@{path} is too long to attach: {size:,} bytes, at most {LARGEST:,}.")
+        if size > MAX_FILE_BYTES:
+            raise UserError(
+                f"@{path} is too long to attach: {size:,} bytes, at most {MAX_FILE_BYTES:,}."
+            )
         text = file.read_bytes().decode("utf-8")
     except OSError as error:
         raise UserError(f"@{path} cannot be read: {error.strerror}.") from error
@@ -74,7 +86,7 @@ def _text(path: str, file: Path) -> str:
     return text
 
 
-def _block(path: str, text: str) -> str:
+def _file_block(path: str, text: str) -> str:
     tag = "file"
     while f"</{tag}>" in text:
         tag += "_"

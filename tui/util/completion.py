@@ -1,4 +1,4 @@
-"""What the prompt could go on with: a command, what it takes, a file."""
+"""Completes what is typed in the prompt: commands, their arguments, and files behind an ``@``."""
 
 from __future__ import annotations
 
@@ -6,74 +6,81 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tui.commands.registry import Choice, Commands
-from tui.util.attachments import mention
-from tui.util.file_index import Files
+from tui.commands.registry import Commands, CompletionItem
+from tui.util.attachments import format_mention
+from tui.util.file_index import FileIndex
 
-MOST = 50
-"""So many choices are offered."""
-_NAME = re.compile(r"/(?P<written>\S*)\Z")
-_ARGUMENT = re.compile(r"/(?P<name>\S+)\s+(?P<written>[^\n]*)\Z")
-_FILE = re.compile(r'(?<!\S)@(?P<written>"[^"\n]*|[^\s"]*)\Z')
+MAX_CHOICES = 50
+_COMMAND = re.compile(r"/(?P<typed>\S*)\Z")
+_ARGUMENT = re.compile(r"/(?P<name>\S+)\s+(?P<typed>[^\n]*)\Z")
+_FILE = re.compile(r'(?<!\S)@(?P<typed>"[^"\n]*|[^\s"]*)\Z')
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """Choices for what is written from ``start`` up to the cursor."""
+class Suggestions:
+    """Choices that can replace what is typed from character ``start`` up to the cursor."""
 
     start: int
-    choices: Sequence[Choice]
-    sends: frozenset[str] = frozenset()
-    """The choices with which the prompt is whole, so that Enter sends it."""
+    choices: Sequence[CompletionItem]
+    submits: frozenset[str] = frozenset()
+    """Texts of the choices that complete the prompt, so that Enter sends it."""
 
 
-class Completion:
-    """For one prompt; ``arguments`` gives what a command takes."""
+class PromptCompleter:
+    """Suggests how a prompt could go on.
+
+    ``arguments`` lists what a command takes, from its name and what is typed of the argument.
+    """
 
     def __init__(
-        self, commands: Commands, files: Files, arguments: Callable[[str, str], Iterable[Choice]]
+        self,
+        commands: Commands,
+        files: FileIndex,
+        arguments: Callable[[str, str], Iterable[CompletionItem]],
     ) -> None:
         self._commands, self.files, self._arguments = commands, files, arguments
 
     @staticmethod
-    def wants_files(before: str) -> bool:
-        """A file is being named at the end of this text."""
-        return _FILE.search(before) is not None and not before.startswith("/")
+    def mentions_file(text_before: str) -> bool:
+        """Return whether a file is being mentioned at the end of the text before the cursor."""
+        return _FILE.search(text_before) is not None and not text_before.startswith("/")
 
-    def offer(self, before: str) -> Offer | None:
-        """``before``: the text up to the cursor."""
-        if found := _NAME.match(before):
-            return self._names(found["written"])
-        if found := _ARGUMENT.match(before):
-            written = found["written"]
-            choices = _matching(self._arguments(found["name"], written), written)
-            sends = frozenset({written} & {choice.text for choice in choices})
-            return Offer(found.start("written"), choices, sends) if choices else None
-        if found := _FILE.search(before):
-            written = found["written"].lstrip('"')
-            choices = [_file(path) for path in self.files.best(written, MOST)]
-            return Offer(found.start(), choices) if choices else None
+    def suggest(self, text_before: str) -> Suggestions | None:
+        """Suggest how the text before the cursor could go on; None where nothing fits."""
+        if match := _COMMAND.match(text_before):
+            return self._command_suggestions(match["typed"])
+        if match := _ARGUMENT.match(text_before):
+            typed = match["typed"]
+            choices = _matching_choices(self._arguments(match["name"], typed), typed)
+            submits = frozenset({typed} & {choice.text for choice in choices})
+            return Suggestions(match.start("typed"), choices, submits) if choices else None
+        if match := _FILE.search(text_before):
+            typed = match["typed"].lstrip('"')
+            choices = [_file_choice(path) for path in self.files.search(typed, MAX_CHOICES)]
+            return Suggestions(match.start(), choices) if choices else None
         return None
 
-    def _names(self, written: str) -> Offer | None:
+    def _command_suggestions(self, typed: str) -> Suggestions | None:
         commands = self._commands.all()
-        matching = [command for command in commands if command.name.startswith(written)]
-        matching += [c for c in commands if c not in matching and written in c.name]
+        matching = [command for command in commands if command.name.startswith(typed)]
+        matching += [c for c in commands if c not in matching and typed in c.name]
         choices = [
-            Choice(f"/{c.name}{' ' if c.arguments else ''}", f"{c.arguments}  {c.summary}".strip())
+            CompletionItem(
+                f"/{c.name}{' ' if c.arguments else ''}", f"{c.arguments}  {c.summary}".strip()
+            )
             for c in matching
         ]
-        sends = {f"/{c.name}" for c in matching if not c.arguments}
-        sends |= {choice.text for choice in choices if choice.text == f"/{written} "}
-        return Offer(0, choices, frozenset(sends)) if choices else None
+        submits = {f"/{c.name}" for c in matching if not c.arguments}
+        submits |= {choice.text for choice in choices if choice.text == f"/{typed} "}
+        return Suggestions(0, choices, frozenset(submits)) if choices else None
 
 
-def _matching(choices: Iterable[Choice], written: str) -> list[Choice]:
-    """Those that begin with it, then those that have it in them."""
-    known, wanted = list(choices), written.lower()
-    begin = [choice for choice in known if choice.text.lower().startswith(wanted)]
-    return (begin + [c for c in known if c not in begin and wanted in c.text.lower()])[:MOST]
+def _matching_choices(choices: Iterable[CompletionItem], typed: str) -> list[CompletionItem]:
+    """Filter: the choices that begin with what is typed, then those that contain it."""
+    known, query = list(choices), typed.lower()
+    begin = [choice for choice in known if choice.text.lower().startswith(query)]
+    return (begin + [c for c in known if c not in begin and query in c.text.lower()])[:MAX_CHOICES]
 
 
-def _file(path: str) -> Choice:
-    return Choice(mention(path) + ("" if path.endswith("/") else " "))
+def _file_choice(path: str) -> CompletionItem:
+    return CompletionItem(format_mention(path) + ("" if path.endswith("/") else " "))

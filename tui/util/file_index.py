@@ -1,4 +1,10 @@
-"""The files below a folder, as a person means them: without what git ignores, and never too many."""
+"""Indexes the files below a folder for completion: without what git ignores, and bounded.
+
+The ranking is written by hand because it runs at every key: among about 20,000 paths it takes 2 to
+7 ms, where ``textual.fuzzy.FuzzySearch`` (Textual 8.2), which scores every possible match of a
+path, takes 45 to 700 ms and for a word like ``sess`` 3 s. The first results of both are mostly the
+same.
+"""
 
 from __future__ import annotations
 
@@ -10,72 +16,80 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-MOST = 30_000
-"""So many are looked at."""
-FRESH = 5.0
-"""Seconds after which they are listed again."""
-_PATIENCE = 5.0
-_SKIPPED = {"node_modules", "__pycache__", "venv", "target", "build", "dist"}
-"""Folders that are not entered where git does not say what to ignore; nor are hidden ones."""
+MAX_FILES = 30_000
+"""Files that are indexed; those beyond are not offered."""
+REFRESH_SECONDS = 5.0
+"""Age of the index after which it is stale."""
+_LISTING_SECONDS = 5.0
+"""Time after which listing the files is given up."""
+_SKIPPED_FOLDERS = {"node_modules", "__pycache__", "venv", "target", "build", "dist"}
+"""Folders that are not entered outside of git repositories; nor are hidden ones."""
 
 
-class Files:
-    """Below one folder; ``look`` before they are matched."""
+class FileIndex:
+    """The files below one folder; ``refresh`` lists them, ``search`` ranks them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._paths: list[tuple[str, str]] = []
-        """Lower-case and as they are."""
-        self._looked = 0.0
+        """Each path in lower case and as it is."""
+        self._refreshed_at = 0.0
 
     @property
-    def stale(self) -> bool:
-        return time.monotonic() - self._looked > FRESH
+    def is_stale(self) -> bool:
+        """Whether the files should be listed again."""
+        return time.monotonic() - self._refreshed_at > REFRESH_SECONDS
 
-    def look(self) -> None:
-        """List them; blocks for as long as that takes."""
-        found = _of_git(self._root)
-        paths = list(_walked(self._root)) if found is None else found
+    def refresh(self) -> None:
+        """List the files. Blocks: call it in a thread."""
+        tracked = _git_files(self._root)
+        paths = list(_walk(self._root)) if tracked is None else tracked
         self._paths = [(path.lower(), path) for path in paths]
-        self._looked = time.monotonic()
+        self._refreshed_at = time.monotonic()
 
-    def best(self, written: str, most: int) -> list[str]:
-        """The paths that ``written`` most probably means, the likeliest first."""
-        if written.startswith(("/", "~", "../")):
-            return _in_folder(self._root, written, most)
-        wanted = written.lower().removeprefix("./")
-        found = [pair for pair in self._paths if wanted in pair[0]]
-        if not found:
-            # Letters in order, with others between them.
-            letters = re.compile(".*?".join(map(re.escape, wanted)))
-            found = [pair for pair in self._paths if letters.search(pair[0])]
-        ranked = heapq.nsmallest(most, found, key=lambda pair: _rank(pair[0], wanted))
+    def search(self, typed: str, limit: int) -> list[str]:
+        """Return at most ``limit`` paths that ``typed`` may mean, the best first.
+
+        A path contains what is typed, or else its characters in that order. Paths whose file name
+        begins with it come first, then those whose file name contains it; shorter ones before
+        longer ones. A path that begins with ``/``, ``~`` or ``../`` is completed from its folder.
+        """
+        if typed.startswith(("/", "~", "../")):
+            return _list_folder(self._root, typed, limit)
+        query = typed.lower().removeprefix("./")
+        matches = [pair for pair in self._paths if query in pair[0]]
+        if not matches:
+            # Characters in order, with others between them.
+            subsequence = re.compile(".*?".join(map(re.escape, query)))
+            matches = [pair for pair in self._paths if subsequence.search(pair[0])]
+        ranked = heapq.nsmallest(limit, matches, key=lambda pair: _rank(pair[0], query))
         return [path for _, path in ranked]
 
 
-def _rank(path: str, wanted: str) -> tuple[bool, bool, int, str]:
+def _rank(path: str, query: str) -> tuple[bool, bool, int, str]:
+    """Sort key: the smaller, the better a path fits."""
     name = path.rpartition("/")[2]
-    return not name.startswith(wanted), wanted not in name, len(path), path
+    return not name.startswith(query), query not in name, len(path), path
 
 
-def _of_git(root: Path) -> list[str] | None:
-    """What git knows or would add; None where there is no git."""
+def _git_files(root: Path) -> list[str] | None:
+    """List what git tracks or would add; None outside of a repository or without git."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(
-            command, cwd=root, capture_output=True, timeout=_PATIENCE, check=True,
+            command, cwd=root, capture_output=True, timeout=_LISTING_SECONDS, check=True,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
     paths = listed.stdout.decode("utf-8", "replace").split("\0")
-    return list(dict.fromkeys(filter(None, paths[:MOST])))
+    return list(dict.fromkeys(filter(None, paths[:MAX_FILES])))
 
 
-def _walked(root: Path) -> Iterator[str]:
-    """Those of near folders first; within some time and number."""
-    until, seen, folders = time.monotonic() + _PATIENCE, 0, [""]
-    for folder in folders:  # which grows meanwhile
+def _walk(root: Path) -> Iterator[str]:
+    """List the files breadth first, within the limits of number and time."""
+    until, seen, folders = time.monotonic() + _LISTING_SECONDS, 0, [""]
+    for folder in folders:  # it grows meanwhile
         try:
             entries = sorted(os.scandir(root / folder), key=lambda entry: entry.name)
         except OSError:
@@ -85,18 +99,18 @@ def _walked(root: Path) -> Iterator[str]:
                 continue
             path = f"{folder}{entry.name}"
             if entry.is_dir(follow_symlinks=False):
-                if entry.name not in _SKIPPED:
+                if entry.name not in _SKIPPED_FOLDERS:
                     folders.append(f"{path}/")
             elif entry.is_file():
                 seen += 1
                 yield path
-            if seen >= MOST or time.monotonic() > until:
+            if seen >= MAX_FILES or time.monotonic() > until:
                 return
 
 
-def _in_folder(root: Path, written: str, most: int) -> list[str]:
-    """What a folder elsewhere has; folders end with a slash."""
-    folder, slash, start = written.rpartition("/")
+def _list_folder(root: Path, typed: str, limit: int) -> list[str]:
+    """List the entries of a folder that begin as typed; folders end with a slash."""
+    folder, slash, start = typed.rpartition("/")
     if not slash:  # "~" alone
         return ["~/"]
     hidden = start.startswith(".")
@@ -108,4 +122,4 @@ def _in_folder(root: Path, written: str, most: int) -> list[str]:
         f"{folder}/{entry.name}{'/' if entry.is_dir() else ''}"
         for entry in entries
         if entry.name.startswith(start) and (hidden or not entry.name.startswith("."))
-    ][:most]
+    ][:limit]

@@ -1,21 +1,26 @@
-"""Text from models and tools as the screen may show it, and numbers as people read them."""
+"""Formats text of models and tools for the screen, numbers for people, and wraps lines into rows."""
 
 from __future__ import annotations
 
 from rich.cells import cell_len, chop_cells
 
-from agent.util.sanitize import harmless
+from agent.util.sanitize import sanitize
+
+StyledRun = tuple[str, str]
+"""A text and its style: one of ``tui.base_screen.STYLES`` or none, and ``INSET`` behind it or not."""
+INSET = " inset"
+"""Suffix of a style, or a style alone: the lines of such text are quoted with a bar on their left."""
 
 
-def shown(text: str) -> str:
-    """Text as the app's widgets show it: harmless, and its tabs as blanks."""
+def display_text(text: str) -> str:
+    """Return ``text`` as widgets show it: sanitized, line breaks as ``\\n``, tabs as blanks."""
     if text.isprintable():
         return text
-    return harmless(text.replace("\r\n", "\n").replace("\r", "\n")).expandtabs(4)
+    return sanitize(text.replace("\r\n", "\n").replace("\r", "\n")).expandtabs(4)
 
 
-def seconds(value: float) -> str:
-    """0.4 s, 12 s, 3 min 05 s"""
+def format_seconds(value: float) -> str:
+    """Format a duration: ``0.4 s``, ``12 s``, ``3 min 05 s``."""
     if value < 9.95:
         return f"{value:.1f} s"
     if value < 60:
@@ -23,17 +28,21 @@ def seconds(value: float) -> str:
     return f"{int(value) // 60} min {int(value) % 60:02} s"
 
 
-def count(value: int) -> str:
-    """950, 1.2k, 33k"""
+def format_count(value: int) -> str:
+    """Format a number of tokens: ``950``, ``1.2k``, ``33k``."""
     if value < 1000:
         return str(value)
     return f"{value / 1000:.1f}k" if value < 9950 else f"{value / 1000:.0f}k"
 
 
-def wrap(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
-    """Where the rows of one line start and end, broken at blanks where there are some."""
+def wrap_line(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
+    """Wrap one line into rows of ``width`` cells, at blanks where there are some.
+
+    Returns the start and end of each row in ``text``; the first row begins at ``start``. Wrapping is
+    greedy, so text that is appended changes only the last row.
+    """
     rows: list[tuple[int, int]] = []
-    while (end := start + _fits(text, start, width)) < len(text):
+    while (end := start + _fitting_length(text, start, width)) < len(text):
         blank = text.rfind(" ", start + 1, end + 1)
         end = blank + 1 if blank > start else end
         rows.append((start, end))
@@ -43,8 +52,8 @@ def wrap(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
     return rows
 
 
-def _fits(text: str, start: int, width: int) -> int:
-    """Characters from there on that fit into a row, never a part of what is one on the screen."""
+def _fitting_length(text: str, start: int, width: int) -> int:
+    """Count the characters from ``start`` on that fit into a row; grapheme clusters are not split."""
     if len(text) - start <= width and cell_len(text[start:]) <= width:
         return len(text) - start
     size = width + 1
@@ -52,4 +61,4 @@ def _fits(text: str, start: int, width: int) -> int:
         chunks = chop_cells(text[start : start + size], width)
         if len(chunks) > 1 or start + size >= len(text):
             return max(1, len(chunks[0])) if chunks else len(text) - start
-        size *= 2  # accents and joined signs take more characters than columns
+        size *= 2  # combining and joined characters: more of them than cells

@@ -1,4 +1,16 @@
-"""Which entries of a long list are worth having on the screen."""
+"""Decides which entries of a long list have widgets: those on the screen and near it.
+
+The list is scrolled; each entry has a known or estimated height. Only a contiguous range of entries is
+mounted. ``visible_range`` says which range to mount next::
+
+        entries   0 1 2 3 4 5 6 7 8 9 …
+                        ├─────────┤             mounted entries within KEEP_SCREENS stay
+                      ├───────┤                 the viewport and AHEAD_SCREENS on each side are wanted
+                          ▓▓▓                   the viewport
+
+It grows by at most ``max_new`` entries a call, so that mounting never blocks a paint for long; the
+caller calls again until nothing changes.
+"""
 
 from __future__ import annotations
 
@@ -11,43 +23,52 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from textual.widget import Widget
 
-AHEAD = 1
-"""Screens above and below what is seen that are ready to be scrolled to."""
-KEPT = 4
-"""Screens away from which an entry is given up again."""
+AHEAD_SCREENS = 1
+"""Screens above and below the viewport whose entries are mounted, ready to be scrolled to."""
+KEEP_SCREENS = 4
+"""Screens above and below the viewport beyond which an entry's widget is removed."""
 
 
 @dataclass(eq=False)
-class Entry:
-    """A part of an exchange, or a line. Far from what is seen it has no widget and costs nothing."""
+class VirtualEntry:
+    """A response item, prompt or notice in the transcript; without a widget while it is far away."""
 
-    make: Callable[[], Widget]
+    create: Callable[[], Widget]
     height: int = 1
-    """Rows, as it was last seen; before, an estimate."""
+    """Rows, as it was last laid out; before that, an estimate."""
     widget: Widget | None = None
-    open: bool = False
-    """Reasoning, or a result: it was opened when it was last seen."""
+    expanded: bool = False
+    """Whether the reasoning or the result was expanded when its widget was removed."""
 
 
-def wanted(heights: Sequence[int], there: range, top: float, height: int, most: int = 1) -> range:
-    """The entries to have next: those that are ``there``, at most ``most`` more towards what is ahead
-    of the ``height`` rows from row ``top`` on, and none that are far away."""
+def visible_range(
+    heights: Sequence[int], mounted: range, top: float, viewport_height: int, max_new: int = 1
+) -> range:
+    """Return the indexes of the entries to mount next.
+
+    ``heights``: rows of each entry. ``mounted``: the entries that have widgets. ``top``: first row
+    of the viewport, ``viewport_height`` its rows. At most ``max_new`` entries are added to the
+    mounted ones; after a jump far away the range starts anew at the viewport.
+    """
     ends = list(accumulate(heights))
 
     def at(row: float) -> int:
-        """The entry on that row, or the nearest one."""
+        """Return the index of the entry on that row, or of the nearest one."""
         return min(bisect_right(ends, row), len(ends) - 1)
 
     if not ends:
         return range(0)
-    first, last = at(top - AHEAD * height), at(top + (1 + AHEAD) * height - 1)
-    kept = range(
-        max(there.start, at(top - KEPT * height)),
-        min(there.stop, at(top + (1 + KEPT) * height - 1) + 1),
+    first, last = (
+        at(top - AHEAD_SCREENS * viewport_height),
+        at(top + (1 + AHEAD_SCREENS) * viewport_height - 1),
     )
-    if not kept or kept.stop < first or kept.start > last + 1:
-        seen = at(top)
-        kept = range(seen, seen)
-    stop = min(max(kept.stop, last + 1), kept.stop + most)
-    start = max(min(kept.start, first), kept.start - (most - (stop - kept.stop)))
+    near = range(
+        max(mounted.start, at(top - KEEP_SCREENS * viewport_height)),
+        min(mounted.stop, at(top + (1 + KEEP_SCREENS) * viewport_height - 1) + 1),
+    )
+    if not near or near.stop < first or near.start > last + 1:
+        start = at(top)
+        near = range(start, start)
+    stop = min(max(near.stop, last + 1), near.stop + max_new)
+    start = max(min(near.start, first), near.start - (max_new - (stop - near.stop)))
     return range(start, stop)

@@ -1,4 +1,8 @@
-"""What the model says to the person: Markdown, rendered while it comes."""
+"""A message of the model: Markdown, rendered while it streams.
+
+Overrides how Textual caches what is painted (``render_lines``, ``virtual_size``): Textual 8.2, which
+pyproject.toml pins as ``>=8.2.8,<8.3``.
+"""
 
 from __future__ import annotations
 
@@ -14,67 +18,71 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.base_screen import PARTS, Paper
-from tui.markdown.blocks import same
-from tui.markdown.render import Row
-from tui.markdown.streaming import Growing
-from tui.state.item_view import Part
+from tui.base_screen import MARKDOWN_STYLES, BaseScreen
+from tui.markdown.blocks import parses_alike
+from tui.markdown.render import RenderedRow
+from tui.markdown.streaming import StreamingMarkdown
+from tui.state.item_view import ItemView
 
-SHARE = 0.1
-"""Of the time, so much at most goes into rendering again a long block that grows."""
+MAX_RERENDER_SHARE = 0.1
+"""Largest share of the time that is spent on rendering a long open block again and again."""
 
 
-class Message(Widget):
-    """One message: a single widget, however long it is. Where references defined later or some nested
-    list come out differently in one piece, all is rendered once more at the end."""
+class AssistantMessage(Widget):
+    """One message of the model, a single widget however long it is.
+
+    Closed blocks are rendered on their own. Where the complete text comes out differently (a reference
+    that is defined later, some nested lists), it is rendered once more at the end.
+    """
 
     DEFAULT_CSS = """
-    Message {
+    AssistantMessage {
         height: auto;
         &.-commentary { color: $text-muted; }
     }
     """
 
     virtual_size = Reactive(Size(0, 0), repaint=False)
-    """Set by a layout. By itself it asks for another one, and each costs a paint."""
+    """Set by a layout; Textual's own reactive would ask for another one, and each costs a paint."""
 
-    def __init__(self, part: Part) -> None:
-        super().__init__(classes=f"-{part.kind}")
-        self.part = part
-        self._text = Growing()
-        self._seen = 0
+    def __init__(self, item: ItemView) -> None:
+        super().__init__(classes=f"-{item.kind}")
+        self.item = item
+        self._markdown = StreamingMarkdown()
+        self._chunks_read = 0
         self._finished = self._checked = False
-        self._aside = False
-        """Something is being rendered in a thread."""
-        self._again = 0.0
-        """When it is worth it to render again what grows."""
-        self._painted: dict[int, tuple[Row, Strip]] = {}
-        self._looks: tuple[object, ...] = ()
-        """How what is painted looks."""
+        self._is_rendering = False
+        """Whether a thread is rendering."""
+        self._next_rerender_at = 0.0
+        """Monotonic time from which on the open block is rendered again."""
+        self._strip_cache: dict[int, tuple[RenderedRow, Strip]] = {}
+        """By line: the row and what was painted of it."""
+        self._strip_cache_key: tuple[object, ...] = ()
+        """All else that the painted strips depend on."""
 
     @property
-    def settled(self) -> bool:
-        """All of it is rendered."""
-        return self._finished and not self._aside and self._text.next() is None
+    def is_rendered(self) -> bool:
+        """Whether the message is complete and nothing of it is left to render."""
+        return self._finished and not self._is_rendering and self._markdown.next_job() is None
 
     def on_mount(self) -> None:
         self.follow()
 
     def follow(self) -> None:
         """Show what came since the last call."""
-        part = self.part
+        item = self.item
         if self._finished or not self.is_attached:
             return
-        new, before = part.text.after(self._seen), self._text.rows
-        if part.settled:
+        new, before = item.text.read_from(self._chunks_read), self._markdown.rows
+        if item.settled:
             self._finished = True
-            # What comes from the store never streamed.
-            self._text.finish(new or ("" if self._seen else self._whole))
+            # A stored message never streamed.
+            self._markdown.finish(new or ("" if self._chunks_read else self._full_text))
         else:
-            self._text.feed(new)
-        self._seen = len(part.text)
-        self._render_some()
-        rows = self._text.rows
+            self._markdown.feed(new)
+        self._chunks_read = len(item.text)
+        self._render_next()
+        rows = self._markdown.rows
         if len(rows) != len(before):
             self.refresh(layout=True)
         elif changed := [y for y, row in enumerate(rows) if row is not before[y]]:
@@ -83,87 +91,93 @@ class Message(Widget):
     # --- rendering ---
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        if width > 0 and (self._text.laid is None or self._text.laid[0] != width):
-            self._lay(width)
-        return len(self._text.rows)
+        if width > 0 and (self._markdown.layout is None or self._markdown.layout[0] != width):
+            self._set_layout(width)
+        return len(self._markdown.rows)
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._painted.clear()
-        if self._text.laid:  # the theme may have changed
-            self.call_next(self._lay, self._text.laid[0])
+        self._strip_cache.clear()
+        if self._markdown.layout:  # the theme may have changed
+            self.call_next(self._set_layout, self._markdown.layout[0])
 
-    def _lay(self, width: int) -> None:
-        assert isinstance(self.screen, Paper)
-        look = {part: self.screen.look(f"message--{part}") for part in PARTS}
-        if (width, look) != self._text.laid:
-            self._text.lay(width, look)
-            self._render_some()
+    def _set_layout(self, width: int) -> None:
+        assert isinstance(self.screen, BaseScreen)
+        styles = {kind: self.screen.style_of(f"message--{kind}") for kind in MARKDOWN_STYLES}
+        if (width, styles) != self._markdown.layout:
+            self._markdown.set_layout(width, styles)
+            self._render_next()
             self.refresh()
 
-    def _render_some(self) -> None:
-        """Little at once, much in a thread."""
-        if self._aside:
+    def _render_next(self) -> None:
+        """Render a small job at once, a large one in a thread."""
+        if self._is_rendering:
             return
-        job = self._text.next()
-        if job is not None and job.small:
-            self._text.take(job, job.run())
+        job = self._markdown.next_job()
+        if job is not None and job.is_small:
+            self._markdown.apply(job, job.run())
             job = None
         now = time.monotonic()
-        if self._unchecked or (job is not None and (job.closed or now >= self._again)):
-            self._aside = True
-            self.run_worker(self._render_aside())
+        is_due = job is not None and (job.closed or now >= self._next_rerender_at)
+        if self._needs_check or is_due:
+            self._is_rendering = True
+            self.run_worker(self._render_in_thread())
 
-    async def _render_aside(self) -> None:
-        while self._aside:
+    async def _render_in_thread(self) -> None:
+        """Render until nothing is closed and unrendered, then check the pieces if it is complete."""
+        while self._is_rendering:
             began = time.monotonic()
-            if (job := self._text.next()) is not None:
-                self._text.take(job, await asyncio.to_thread(job.run))
-                self._aside = bool(job.closed)
-            elif self._unchecked:
+            if (job := self._markdown.next_job()) is not None:
+                self._markdown.apply(job, await asyncio.to_thread(job.run))
+                self._is_rendering = bool(job.closed)
+            elif self._needs_check:
                 self._checked = True
-                if not await asyncio.to_thread(same, list(self._text.pieces), self._whole):
-                    self._text.replace(self._whole)
+                pieces, text = list(self._markdown.pieces), self._full_text
+                if not await asyncio.to_thread(parses_alike, pieces, text):
+                    self._markdown.rerender_as(self._full_text)
             else:
-                self._aside = False
+                self._is_rendering = False
         now = time.monotonic()
-        self._again = now + (now - began) / SHARE
+        self._next_rerender_at = now + (now - began) / MAX_RERENDER_SHARE
         self.refresh(layout=True)
 
     @property
-    def _unchecked(self) -> bool:
-        """The pieces may say something else than the whole does."""
-        return self._finished and not self._checked and self._text.pieces != [self._whole]
+    def _needs_check(self) -> bool:
+        """Whether the pieces may come out differently from the complete text."""
+        return self._finished and not self._checked and self._markdown.pieces != [self._full_text]
 
     @property
-    def _whole(self) -> str:
-        return self.part.rendered or self.part.whole or str(self.part.text)
+    def _full_text(self) -> str:
+        return self.item.markdown or self.item.final_text or str(self.item.text)
 
     # --- painting ---
 
     @property
     def text_selection(self) -> Selection | None:
-        """None once it was removed: until the next layout it may still be painted."""
+        """The selection in this widget; None once it is removed, when it may still be painted."""
         return super().text_selection if self.is_attached else None
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Whenever its height changes, Textual forgets all of it. Rows that are as they were are not
-        made again, which is most of what a paint costs while text streams."""
-        looks = (crop.column_span, self.visual_style, self.text_selection, self.hover_style)
-        if looks != self._looks:
-            self._looks = looks
-            self._painted.clear()
-        rows, top = self._text.rows, self.gutter.top
+        """Paint lines, those of unchanged rows from a cache of its own.
+
+        Textual drops its cache whenever the height changes, which it does with every line that streams;
+        painting all rows again would be most of what a paint costs.
+        """
+        key = (crop.column_span, self.visual_style, self.text_selection, self.hover_style)
+        if key != self._strip_cache_key:
+            self._strip_cache_key = key
+            self._strip_cache.clear()
+        rows, top = self._markdown.rows, self.gutter.top
         strips = []
         for y in crop.line_range:
-            row, strip = self._painted.get(y, (None, None))
+            row, strip = self._strip_cache.get(y, (None, None))
             if strip is None or not 0 <= y - top < len(rows) or rows[y - top] is not row:
                 break
             strips.append(strip)
-        made = crop.y + len(strips)
-        if made < crop.bottom:
-            strips += super().render_lines(Region(crop.x, made, crop.width, crop.bottom - made))
-        self._painted = {
+        first = crop.y + len(strips)
+        if first < crop.bottom:
+            strips += super().render_lines(Region(crop.x, first, crop.width, crop.bottom - first))
+        self._strip_cache = {
             y: (rows[y - top], strip)
             for y, strip in zip(crop.line_range, strips, strict=True)
             if 0 <= y - top < len(rows)
@@ -171,7 +185,7 @@ class Message(Widget):
         return strips
 
     def render_line(self, y: int) -> Strip:
-        width, rows = self.size.width, self._text.rows
+        width, rows = self.size.width, self._markdown.rows
         style = self.visual_style.rich_style
         if y >= len(rows):
             return Strip.blank(width, style)
@@ -180,30 +194,36 @@ class Message(Widget):
             text = strip.text
             start, end = span[0], len(text) if span[1] == -1 else span[1]
             cuts = [cell_len(text[:start]), cell_len(text[:end]), strip.cell_length]
-            before, chosen, after = strip.divide(cuts)
-            marked = self.screen.get_component_rich_style("screen--selection")
-            strip = Strip.join([before, Strip(Segment.apply_style(chosen, None, marked)), after])
+            before, selected, after = strip.divide(cuts)
+            post_style = self.screen.get_component_rich_style("screen--selection")
+            selected = Strip(Segment.apply_style(selected, None, post_style))
+            strip = Strip.join([before, selected, after])
         strip = strip.apply_style(style).adjust_cell_length(width, style)
         return strip.apply_offsets(0, y)
 
-    def places(self, wanted: str) -> Iterator[tuple[int, int, int]]:
-        """Where a text (without capitals) stands: row, column, and the row again."""
-        for y, row in enumerate(self._text.rows):
+    def find_text(self, query: str) -> Iterator[tuple[int, int, int]]:
+        """Yield row, column and again row of each occurrence of ``query``, which is case-folded.
+
+        As ``TextStream.find_text``, whose lines and rows differ.
+        """
+        for y, row in enumerate(self._markdown.rows):
             text = row.text.casefold()
-            at = text.find(wanted)
+            at = text.find(query)
             while at >= 0:
                 yield y, at, y
-                at = text.find(wanted, at + 1)
+                at = text.find(query, at + 1)
 
-    # --- selecting: what was wrapped is one line again ---
+    # --- selecting ---
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """Return the selected text; rows that were wrapped are one line again."""
         text = ""
-        for y, row in enumerate(self._text.rows):
+        for y, row in enumerate(self._markdown.rows):
             if (span := selection.get_span(y)) is None:
                 continue
             part = row.text[span[0] : None if span[1] == -1 else span[1]]
-            text += (part.strip() if text and not text.endswith("\n") else part.rstrip()) + row.end
+            part = part.strip() if text and not text.endswith("\n") else part.rstrip()
+            text += part + row.separator
         return text.rstrip("\n"), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:

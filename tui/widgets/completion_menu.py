@@ -1,4 +1,4 @@
-"""The list over the prompt: what it could go on with."""
+"""The pop-up list of completions above the prompt."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.commands.registry import Choice
-from tui.util.format import shown
+from tui.commands.registry import CompletionItem
+from tui.util.format import display_text
 
-ROWS = 8
-"""So many are seen at a time."""
+VISIBLE_ROWS = 8
+"""Choices that are seen at a time."""
 
 
-class Choices(Static):
-    """Lies over what is above the prompt, and moves nothing."""
+class CompletionMenu(Static):
+    """Shows completions over the widgets above the prompt, without moving them."""
 
     DEFAULT_CSS = """
-    Choices {
+    CompletionMenu {
         overlay: screen; constrain: inside inside; height: auto; width: auto; max-width: 100%;
         min-width: 30; padding: 0 1; border: round $rule; background: $background; display: none;
         border-subtitle-color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis;
@@ -27,43 +27,52 @@ class Choices(Static):
 
     def __init__(self) -> None:
         super().__init__("", markup=False)
-        self._choices: Sequence[Choice] = ()
-        self._at = 0
+        self._choices: Sequence[CompletionItem] = ()
+        self._highlighted = 0
 
     @property
-    def offered(self) -> bool:
+    def is_open(self) -> bool:
+        """Whether there is anything to choose from."""
         return bool(self._choices)
 
     @property
-    def chosen(self) -> Choice:
-        """The one in front; there has to be one."""
-        return self._choices[self._at]
+    def highlighted(self) -> CompletionItem:
+        """The highlighted choice; only while the menu is open."""
+        return self._choices[self._highlighted]
 
-    def offer(self, choices: Sequence[Choice]) -> None:
-        """Show these; none: go away."""
+    def show_choices(self, choices: Sequence[CompletionItem]) -> None:
+        """Show these choices, the first highlighted; close the menu where there are none."""
         if choices != self._choices:
-            self._choices, self._at = choices, 0
-            self._show()
+            self._choices, self._highlighted = choices, 0
+            self._update()
 
     def move(self, by: int) -> None:
-        self._at = (self._at + by) % len(self._choices)
-        self._show()
+        """Highlight another choice, from the last on to the first."""
+        self._highlighted = (self._highlighted + by) % len(self._choices)
+        self._update()
 
-    def _show(self) -> None:
-        self.display = self.offered
-        first = max(0, min(self._at - ROWS // 2, len(self._choices) - ROWS))
-        seen = self._choices[first : first + ROWS]
+    def _update(self) -> None:
+        self.display = self.is_open
+        first = max(
+            0, min(self._highlighted - VISIBLE_ROWS // 2, len(self._choices) - VISIBLE_ROWS)
+        )
+        seen = self._choices[first : first + VISIBLE_ROWS]
         width = max((len(choice.text) for choice in seen), default=0)
         rows = [
             Content.assemble(
-                (f"{shown(choice.text):{width}}", "bold $accent" if here else ""),
-                (f"  {shown(choice.about)}" if choice.about else "", "$text-muted"),
+                (f"{display_text(choice.text):{width}}", "bold $accent" if here else ""),
+                (
+                    f"  {display_text(choice.description)}" if choice.description else "",
+                    "$text-muted",
+                ),
             )
             for choice in seen
-            for here in (choice is self._choices[self._at],)
+            for here in (choice is self._choices[self._highlighted],)
         ]
         self.update(Content("\n").join(rows))
         more = len(self._choices) - len(seen)
-        self.border_subtitle = Content(f"{self._at + 1} of {len(self._choices)}" if more else "")
+        self.border_subtitle = Content(
+            f"{self._highlighted + 1} of {len(self._choices)}" if more else ""
+        )
         # Its lower edge on the prompt's upper one, whatever it has to offer.
         self.styles.offset = (0, -len(seen) - 2)

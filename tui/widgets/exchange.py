@@ -1,4 +1,4 @@
-"""What was asked and what came of it, in one of two views: live panes, or the record."""
+"""The transcript entries of one turn, in one of two views: live panes, or one item below the other."""
 
 from __future__ import annotations
 
@@ -6,90 +6,92 @@ from functools import partial
 
 from textual.widget import Widget
 
-from tui.state.item_view import Part
-from tui.state.turn_view import Said
-from tui.util.virtual_list import Entry
-from tui.widgets.assistant_message import Message
-from tui.widgets.panes import Panes
-from tui.widgets.reasoning_block import Thought
-from tui.widgets.steering_message import Interjection
-from tui.widgets.tool_call_card import FOLDED, Call
-from tui.widgets.turn_footer import Ending
-from tui.widgets.user_message import LINES, Asked
+from tui.state.item_view import ItemView
+from tui.state.turn_view import TurnView
+from tui.util.virtual_list import VirtualEntry
+from tui.widgets.assistant_message import AssistantMessage
+from tui.widgets.panes import TurnPanes
+from tui.widgets.reasoning_block import ReasoningBlock
+from tui.widgets.steering_message import SteeringMessage
+from tui.widgets.tool_call_card import FOLDED_LINES, ToolCallCard
+from tui.widgets.turn_footer import TurnFooter
+from tui.widgets.user_message import MAX_PROMPT_LINES, UserMessage
 
 
-class Exchange:
-    """Its entries in the conversation: what was asked, then its panes, or its parts one below the
-    other in the order they came, and how it ended."""
+class ExchangeEntries:
+    """The entries of a turn: its prompt, then four panes or an entry for each item, then a footer."""
 
-    def __init__(self, said: Said, width: int, *, panes: bool) -> None:
-        """``width``: columns that there are, for the estimates."""
-        self.said, self.panes = said, panes
+    def __init__(self, turn: TurnView, width: int, *, shows_panes: bool) -> None:
+        """``width``: columns of the transcript, for estimated heights."""
+        self.turn, self.shows_panes = turn, shows_panes
         self._width = width
-        self._asked = Entry(
-            lambda: Asked(said, live=self.panes), 1 + min(LINES, said.prompt.count("\n") + 1)
+        prompt_lines = min(MAX_PROMPT_LINES, turn.prompt.count("\n") + 1)
+        self._prompt = VirtualEntry(
+            lambda: UserMessage(turn, above_panes=self.shows_panes), 1 + prompt_lines
         )
-        self._panes = Entry(lambda: Panes(said))
-        self._ending = Entry(lambda: Ending(said, live=self.panes), 2)
-        self._parts: dict[Part, Entry] = {}
-        self._growing: list[Part] = []
+        self._panes = VirtualEntry(lambda: TurnPanes(turn))
+        self._footer = VirtualEntry(lambda: TurnFooter(turn, below_panes=self.shows_panes), 2)
+        self._items: dict[ItemView, VirtualEntry] = {}
+        self._growing: list[ItemView] = []
         self.follow()
 
     @property
-    def entries(self) -> list[Entry]:
-        return [self._asked, *([self._panes] if self.panes else self._parts.values()), self._ending]
+    def entries(self) -> list[VirtualEntry]:
+        """The entries in the present view, from the top down."""
+        content = [self._panes] if self.shows_panes else self._items.values()
+        return [self._prompt, *content, self._footer]
 
-    def entry(self, part: Part | None) -> Entry:
-        """What shows this part (None: the prompt) in the record."""
-        return self._asked if part is None else self._parts[part]
+    def entry_of(self, item: ItemView | None) -> VirtualEntry:
+        """Return the entry of an item, or with None of the prompt, in the view without panes."""
+        return self._prompt if item is None else self._items[item]
 
     def follow(self) -> None:
         """Show what came since the last call."""
-        for part in self.said.parts[len(self._parts) :]:
-            self._parts[part] = Entry(partial(_widget, part))
-            self._growing.append(part)
-        growing = [(part, self._parts[part]) for part in self._growing]
-        for part, entry in growing:
+        for item in self.turn.items[len(self._items) :]:
+            self._items[item] = VirtualEntry(partial(_item_widget, item))
+            self._growing.append(item)
+        growing = [(item, self._items[item]) for item in self._growing]
+        for item, entry in growing:
             match entry.widget:
                 case None:
-                    entry.height = estimated(part, self._width)
-                case Thought() | Call() as widget:
-                    widget.follow(self.said.clock())
-                case Message() as widget:
+                    entry.height = estimated_rows(item, self._width)
+                case ReasoningBlock() | ToolCallCard() as widget:
+                    widget.follow(self.turn.clock())
+                case AssistantMessage() as widget:
                     widget.follow()
-        self._growing = [part for part in self._growing if not part.settled]
-        for entry in (self._panes, self._ending):
-            if isinstance(entry.widget, Panes | Ending):
+        self._growing = [item for item in self._growing if not item.settled]
+        for entry in (self._panes, self._footer):
+            if isinstance(entry.widget, TurnPanes | TurnFooter):
                 entry.widget.follow()
 
-    def fit(self, height: int) -> None:
-        """Panes fill the screen; ``height``: rows that there are for the whole exchange."""
+    def fit_panes(self, height: int) -> None:
+        """Make the panes fill what prompt and footer leave of ``height`` rows."""
         if self._panes.widget is not None:
-            around = [entry.widget for entry in (self._asked, self._ending)]
-            taken = sum(one.size.height for one in around if one is not None and one.display)
+            neighbours = [entry.widget for entry in (self._prompt, self._footer)]
+            taken = sum(w.size.height for w in neighbours if w is not None and w.display)
             self._panes.widget.styles.height = max(8, height - max(1, taken))
 
 
-def _widget(part: Part) -> Widget:
-    match part.kind:
-        case "interjection":
-            return Interjection(part)
+def _item_widget(item: ItemView) -> Widget:
+    match item.kind:
+        case "steering":
+            return SteeringMessage(item)
         case "reasoning":
-            return Thought(part)
+            return ReasoningBlock(item)
         case "call":
-            return Call(part)
+            return ToolCallCard(item)
         case _:
-            return Message(part)
+            return AssistantMessage(item)
 
 
-def estimated(part: Part, width: int) -> int:
-    """About how many rows it takes in the record."""
-    text = part.whole or str(part.text)
-    match part.kind:
+def estimated_rows(item: ItemView, width: int) -> int:
+    """Estimate the rows of an item, before it is laid out, in a transcript of ``width`` columns."""
+    text = item.final_text or str(item.text)
+    match item.kind:
         case "reasoning":
             return 2
         case "call":
             code = 1 + text.count("\\n")
-            return 3 + code + min(FOLDED + 1, (part.result or "").count("\n") + 1)
+            return 3 + code + min(FOLDED_LINES + 1, (item.result or "").count("\n") + 1)
         case _:
             return 1 + text.count("\n") + len(text) // max(1, min(width or 120, 120))

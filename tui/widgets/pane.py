@@ -1,4 +1,4 @@
-"""One live pane: a titled rule, and below it what streams."""
+"""A pane of a live turn: a titled rule, and its content below."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 
-class Rule(Static):
-    """The line above a pane, with its title. It alone changes its looks: a class on the pane itself
-    would restyle all that stands in it."""
+class PaneTitle(Static):
+    """The rule above a pane, with its title.
+
+    It alone changes its style: a CSS class on the pane would restyle every widget in the pane.
+    """
 
     DEFAULT_CSS = """
-    Rule {
+    PaneTitle {
         height: 1; border-top: solid $rule;
         border-title-color: $text-muted; border-title-style: none;
         &.-active {
@@ -27,33 +29,35 @@ class Rule(Static):
 
 
 class Pane(Vertical):
+    """A titled container of one widget."""
+
     DEFAULT_CSS = """
-    Pane { & > * { padding: 0 1; } & > Rule { padding: 0; } }
+    Pane { & > * { padding: 0 1; } & > PaneTitle { padding: 0; } }
     """
 
-    def __init__(self, name: str, content: Widget, *, id: str) -> None:
+    def __init__(self, label: str, content: Widget, *, id: str) -> None:
         super().__init__(id=id)
-        self._label, self._content = name, content
-        self._rule = Rule()
+        self._label, self._content = label, content
+        self._title_bar = PaneTitle()
         self._title = ""
-        self.head("", active=False)
+        self.set_title("", active=False)
 
     def compose(self) -> ComposeResult:
-        yield self._rule
+        yield self._title_bar
         yield self._content
 
-    def head(self, state: str, *, active: bool) -> None:
-        """``state``: a few words beside the name. Active: something is coming in here right now."""
+    def set_title(self, state: str, *, active: bool) -> None:
+        """Show ``state`` beside the pane's name; ``active``: something streams into it right now."""
         mark = "● " if active else ""
         title = f"{mark}{self._label}{' · ' if state else ''}{state}"
         if title != self._title:
             self._title = title
-            # As content, for a str would be read as markup.
-            self._rule.border_title = Content(title)
-        self._rule.set_class(active, "-active")
+            # As Content: a str would be read as markup.
+            self._title_bar.border_title = Content(title)
+        self._title_bar.set_class(active, "-active")
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        self._rule.add_class("-front")
+        self._title_bar.add_class("-front")
 
     def on_descendant_blur(self, event: events.DescendantBlur) -> None:
-        self._rule.remove_class("-front")
+        self._title_bar.remove_class("-front")

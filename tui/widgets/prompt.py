@@ -1,4 +1,8 @@
-"""Where the person writes."""
+"""The text area in which the person writes prompts and commands.
+
+Overrides ``TextArea._on_key`` and ``_on_paste`` and reads ``_bindings``, which are private in
+Textual 8.2 (pyproject.toml: ``>=8.2.8,<8.3``).
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,22 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
-from tui.state.paste_folding import Pasted
-from tui.state.prompt_history import History
-from tui.util.attachments import folded
-from tui.util.format import shown
-from tui.widgets.completion_menu import Choices
+from tui.state.paste_folding import PasteFolder
+from tui.state.prompt_history import PromptHistory
+from tui.util.attachments import without_attachments
+from tui.util.format import display_text
+from tui.widgets.completion_menu import CompletionMenu
 
 if TYPE_CHECKING:
-    from tui.util.completion import Completion, Offer
+    from tui.util.completion import PromptCompleter, Suggestions
 
-BURST = 0.03
-"""Seconds: keys that follow each other faster were not pressed."""
-HINTS = "Enter sends · Ctrl-J new line · Esc stops · F1 help"
+BURST_SECONDS = 0.03
+"""Keys that follow each other faster were not pressed: they come from a paste."""
+KEY_HINT = "Enter sends · Ctrl-J new line · Esc stops · F1 help"
 
 
-class Prompt(TextArea):
-    """Enter sends; the arrows at its edges walk through what was sent before."""
+class PromptInput(TextArea):
+    """Writes prompts: Enter sends, the arrows at its edges go through what was sent before."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", show=False),
@@ -51,7 +55,7 @@ class Prompt(TextArea):
         Binding("alt+y", "app.command('copy', 'code')", "Copy the last code block", show=False),
     ]
     DEFAULT_CSS = """
-    Prompt {
+    PromptInput {
         height: auto; min-height: 3; max-height: 10; padding: 0 1;
         border: round $rule; background: $background; scrollbar-size-vertical: 1;
         border-subtitle-color: $text-muted; border-subtitle-align: right;
@@ -63,20 +67,20 @@ class Prompt(TextArea):
 
     @dataclass
     class Sent(Message):
-        """The person wants this to be answered."""
+        """Posted when the person sends a prompt or a command."""
 
         text: str
 
     @dataclass
     class Recalled(Message):
-        """The person wants the latest queued prompt back."""
+        """Posted when the person wants the latest queued prompt back."""
 
     @dataclass
     class Closed(Message):
-        """The person is done with the tab that is looked at."""
+        """Posted when the person closes the visible tab."""
 
-    def __init__(self, history: History, queued: Callable[[], bool]) -> None:
-        """``queued``: whether prompts wait; up gives the latest of them back first."""
+    def __init__(self, history: PromptHistory, has_queued: Callable[[], bool]) -> None:
+        """``has_queued`` returns whether prompts are queued: then Up recalls the latest of them."""
         super().__init__(
             placeholder="Ask something",
             show_line_numbers=False,
@@ -84,152 +88,163 @@ class Prompt(TextArea):
             tab_behavior="focus",
             highlight_cursor_line=False,
         )
-        self.sent_before = history
-        self.completion: Completion | None = None
-        """What may be offered, once that is known."""
-        self.choices = Choices()
-        """The list, for the app to put right before the prompt."""
-        self._pasted = Pasted()
-        self._burst = False
+        self.prompt_history = history
+        self.completer: PromptCompleter | None = None
+        """Set once the commands are known."""
+        self.completion_menu = CompletionMenu()
+        """The pop-up list, which the app mounts right before the prompt."""
+        self._paste_folder = PasteFolder()
+        self._in_burst = False
         self._dismissed = False
-        self.pressed = 0.0
-        """When the last key or paste came (monotonic)."""
-        self._queued = queued
-        self.hint_usually()
+        self.last_input_at = 0.0
+        """Monotonic time of the last key or paste."""
+        self._has_queued = has_queued
+        self.set_default_hint()
 
     async def action_edit_outside(self) -> None:
-        # Ctrl-G is also the BEL that ends a sequence: one in a pasted text is not meant.
-        if not self._burst:
+        """Open the prompt in $EDITOR."""
+        # Ctrl-G is BEL, which ends OSC sequences: one in pasted text is no key.
+        if not self._in_burst:
             await self.run_action("app.edit_outside")
 
     def action_newline(self) -> None:
+        """Begin a new line, which Enter does not."""
         self.insert("\n")
         self.scroll_cursor_visible()
 
     def action_send(self) -> None:
-        if text := self.take():
+        """Send the prompt, unless it is blank."""
+        if text := self.take_text():
             self.post_message(self.Sent(text))
 
-    def take(self) -> str:
-        """What was written, which is sent now; empty where there is nothing to send."""
-        text = self.whole
+    def take_text(self) -> str:
+        """Clear the prompt and return its text, which goes into the history; empty if it is blank."""
+        text = self.full_text
         if not text.strip():
             return ""
-        self.sent_before.add(text)
+        self.prompt_history.add(text)
         self.clear()
         return text
 
-    def hint(self, words: str = "") -> None:
-        """Beside the prompt; by itself, what is usually there."""
-        self.border_subtitle = Content(words or self._usual)
+    def show_hint(self, text: str = "") -> None:
+        """Show a hint on the prompt's border; without text, the default hint."""
+        self.border_subtitle = Content(text or self._default_hint)
 
-    def hint_usually(self, words: str = HINTS) -> None:
-        """From now on; by itself, what its keys are."""
-        self._usual = words
-        self.hint()
+    def set_default_hint(self, text: str = KEY_HINT) -> None:
+        """Show this hint whenever there is no other; without text, the prompt's keys."""
+        self._default_hint = text
+        self.show_hint()
 
     def action_delete_word_or_close(self) -> None:
-        """Where nothing is written, a tab is closed, as in browsers."""
+        """Delete the word before the cursor; in an empty prompt close the tab, as in browsers."""
         if self.text:
             self.action_delete_word_left()
         else:
             self.post_message(self.Closed())
 
     @property
-    def whole(self) -> str:
-        """What is written, pasted texts included."""
-        return self._pasted.unfold(self.text)
+    def full_text(self) -> str:
+        """The prompt with folded pastes unfolded."""
+        return self._paste_folder.unfold(self.text)
 
     def replace_with(self, text: str) -> None:
-        """Write this instead; what is too long to be edited here is folded."""
-        self._dismissed = True  # nothing is offered for what was whole before
-        self.load_text(self._pasted.fold(folded(text), times=10))
+        """Replace the prompt; a text that is too long to be edited here is folded."""
+        self._dismissed = True  # no completions for a text that was complete before
+        self.load_text(self._paste_folder.fold(without_attachments(text), times=10))
         self.move_cursor(self.document.end)
 
-    # --- what it could go on with ---
+    # --- completion ---
 
     def on_text_area_changed(self) -> None:
-        self._offer()
-        if self.completion and self.completion.wants_files(self._before()):
-            self.run_worker(self._look(), group="files")
+        self._suggest()
+        if self.completer and self.completer.mentions_file(self._text_before_cursor()):
+            self.run_worker(self._refresh_files(), group="files")
 
     def on_focus(self) -> None:
-        if self.screen.focused is self:  # an exchange may have been picked meanwhile
-            self.hint()
+        if self.screen.focused is self:  # a message may have been picked meanwhile
+            self.show_hint()
 
     def on_blur(self) -> None:
-        self.choices.offer(())
+        self.completion_menu.show_choices(())
 
-    async def _look(self) -> None:
-        """For files; those that were there a moment ago are offered meanwhile."""
-        files = self.completion.files if self.completion else None
-        if files is not None and files.stale:
-            await asyncio.to_thread(files.look)
-            self._offer()
+    async def _refresh_files(self) -> None:
+        """List the files again in a thread; the former list is offered meanwhile."""
+        files = self.completer.files if self.completer else None
+        if files is not None and files.is_stale:
+            await asyncio.to_thread(files.refresh)
+            self._suggest()
 
-    def _before(self) -> str:
-        """The line up to the cursor; where it is not the first, with the break before it."""
+    def _text_before_cursor(self) -> str:
+        """Return the line up to the cursor; if it is not the first, behind a line break."""
         row, column = self.cursor_location
         return ("\n" if row else "") + self.document.get_line(row)[:column]
 
-    def _offer(self) -> Offer | None:
-        offer = self.completion.offer(self._before()) if self.completion else None
-        if offer is None:
+    def _suggest(self) -> Suggestions | None:
+        """Show the completions of the text before the cursor, unless they were dismissed."""
+        text = self._text_before_cursor()
+        suggestions = self.completer.suggest(text) if self.completer else None
+        if suggestions is None:
             self._dismissed = False
-        self.choices.offer(offer.choices if offer and not self._dismissed else ())
-        return offer
+        choices = suggestions.choices if suggestions and not self._dismissed else ()
+        self.completion_menu.show_choices(choices)
+        return suggestions
 
-    def _choose(self, key: str) -> bool:
-        """A key for the choices; false where it is not meant for them."""
+    def _press_in_menu(self, key: str) -> bool:
+        """Handle a key while the menu is open; return whether the key is used up."""
         match key:
             case "up" | "down":
-                self.choices.move(1 if key == "down" else -1)
+                self.completion_menu.move(1 if key == "down" else -1)
             case "escape":
                 self._dismissed = True
-                self.choices.offer(())
+                self.completion_menu.show_choices(())
             case "tab" | "enter":
-                offer = self._offer()
-                if offer is None or not self.choices.offered:
+                suggestions = self._suggest()
+                if suggestions is None or not self.completion_menu.is_open:
                     return False
-                chosen = self.choices.chosen.text
+                chosen = self.completion_menu.highlighted.text
                 row, column = self.cursor_location
-                start = offer.start - (1 if row else 0)
+                start = suggestions.start - (1 if row else 0)
                 self.replace(chosen, (row, start), (row, column))
                 self.move_cursor((row, start + len(chosen)))
-                return key == "tab" or chosen not in offer.sends
+                return key == "tab" or chosen not in suggestions.submits
             case _:
                 return False
         return True
 
-    # --- what was said before ---
+    # --- history ---
 
     def action_earlier(self) -> None:
+        """Move the cursor up; on the first line, go back in what was sent."""
         if self.cursor_location[0] > 0 and self.text:
             self.action_cursor_up()
-        elif not self.text and self._queued():
+        elif not self.text and self._has_queued():
             self.post_message(self.Recalled())
-        elif (text := self.sent_before.earlier(self.text)) is not None:
+        elif (text := self.prompt_history.earlier(self.text)) is not None:
             self.replace_with(text)
 
     def action_later(self) -> None:
+        """Move the cursor down; on the last line, go forward in what was sent."""
         if self.cursor_location[0] < self.document.line_count - 1:
             self.action_cursor_down()
-        elif (text := self.sent_before.later()) is not None:
+        elif (text := self.prompt_history.later()) is not None:
             self.replace_with(text)
 
     async def _on_key(self, event: events.Key) -> None:
-        """Run what is bound here, at once: bindings are looked up only after a key has bubbled to the
-        app, and by then what was typed behind it may stand in the text already."""
-        before, self.pressed = self.pressed, time.monotonic()
-        self._burst = self.pressed - before < BURST
-        if self.choices.offered and self._choose(event.key):
+        """Run the prompt's own bindings at once.
+
+        Textual looks bindings up only after a key has bubbled to the app; by then the keys typed behind
+        it may be in the text already.
+        """
+        before, self.last_input_at = self.last_input_at, time.monotonic()
+        self._in_burst = self.last_input_at - before < BURST_SECONDS
+        if self.completion_menu.is_open and self._press_in_menu(event.key):
             event.stop()
             event.prevent_default()
-        elif event.key == "backspace" and (size := self._pasted.ends(self._before())):
+        elif event.key == "backspace" and (length := self._placeholder_length()):
             event.stop()
             event.prevent_default()
             row, column = self.cursor_location
-            self.delete((row, column - size), (row, column))
+            self.delete((row, column - length), (row, column))
         elif event.character == "?" and not self.text:
             event.stop()
             event.prevent_default()
@@ -239,10 +254,14 @@ class Prompt(TextArea):
             event.prevent_default()
             await self.run_action(bound[0].action)
 
+    def _placeholder_length(self) -> int:
+        """Return the length of the placeholder of a folded paste right before the cursor, or 0."""
+        return self._paste_folder.placeholder_length(self._text_before_cursor())
+
     async def _on_paste(self, event: events.Paste) -> None:
-        self.pressed = time.monotonic()
-        # What is pasted may carry sequences that would act on the terminal once it is shown.
+        self.last_input_at = time.monotonic()
+        # A pasted text may hold sequences that would act on the terminal once it is shown.
         event.prevent_default()
-        text = "\t".join(map(shown, event.text.split("\t")))  # tabs are harmless, and may be meant
-        result = self.replace(self._pasted.fold(text), *self.selection)
+        text = "\t".join(map(display_text, event.text.split("\t")))  # tabs may be meant
+        result = self.replace(self._paste_folder.fold(text), *self.selection)
         self.move_cursor(result.end_location)

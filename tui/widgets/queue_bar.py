@@ -1,4 +1,4 @@
-"""What was sent while a turn runs: for that turn, and for after it."""
+"""Prompts that were sent while a turn runs: to steer that turn, or queued for after it."""
 
 from __future__ import annotations
 
@@ -7,63 +7,70 @@ from collections.abc import Sequence
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.util.attachments import folded
+from tui.util.attachments import without_attachments
 
-LINES = 3
-"""So many of them are shown."""
+MAX_VISIBLE_PROMPTS = 3
+"""Prompts that are shown; of the others only their number."""
 
 
-class Queued(Static):
+class QueueBar(Static):
+    """Holds and shows the queued prompts, and shows the steering messages that wait."""
+
     DEFAULT_CSS = """
-    Queued {
+    QueueBar {
         height: auto; padding: 0 2; color: $text-muted; display: none;
-        &.-shown { display: block; }
+        &.-visible { display: block; }
     }
     """
 
     def __init__(self) -> None:
         super().__init__("", markup=False)
         self.prompts: list[str] = []
+        """The queue, the longest waiting first."""
         self.steering: Sequence[str] = ()
-        """What the turn that runs will read."""
-        self._shown: list[str] = []
+        """Messages that the running turn has not read yet."""
+        self._lines: list[str] = []
 
     def add(self, text: str) -> None:
+        """Queue a prompt."""
         self.prompts.append(text)
-        self.show()
+        self.update_lines()
 
-    def first(self) -> str | None:
-        """Take the one that waits longest."""
+    def take_first(self) -> str | None:
+        """Remove and return the prompt that waits longest."""
         text = self.prompts.pop(0) if self.prompts else None
-        self.show()
+        self.update_lines()
         return text
 
-    def latest(self) -> str | None:
-        """Take back the one that was added last."""
+    def take_latest(self) -> str | None:
+        """Remove and return the prompt that was added last."""
         text = self.prompts.pop() if self.prompts else None
-        self.show()
+        self.update_lines()
         return text
 
-    def all(self) -> list[str]:
-        """Take all back."""
+    def take_all(self) -> list[str]:
+        """Remove and return all prompts."""
         texts, self.prompts = self.prompts, []
-        self.show()
+        self.update_lines()
         return texts
 
     @property
-    def empty(self) -> bool:
+    def is_queue_empty(self) -> bool:
+        """Whether no prompt and no steering message waits."""
         return not (self.prompts or self.steering)
 
-    def show(self) -> None:
+    def update_lines(self) -> None:
+        """Show what waits; hidden where nothing does."""
         waiting = [("now", text) for text in self.steering] + [
             ("next", text) for text in self.prompts
         ]
         lines = [
-            f"{when}: {' '.join(folded(text).split())[:200]}" for when, text in waiting[:LINES]
+            f"{when}: {' '.join(without_attachments(text).split())[:200]}"
+            for when, text in waiting[:MAX_VISIBLE_PROMPTS]
         ]
-        if (rest := len(waiting) - LINES) > 0:
+        if (rest := len(waiting) - MAX_VISIBLE_PROMPTS) > 0:
             lines.append(f"… and {rest} more")
-        if lines != self._shown:
-            self._shown = lines
+        if lines != self._lines:
+            self._lines = lines
             self.update(Content("\n".join(lines)))
-            self.set_class(bool(lines), "-shown")
+            self.set_class(bool(lines), "-visible")

@@ -1,4 +1,4 @@
-"""Reasoning in the conversation: its last lines while it comes, one line that opens afterwards."""
+"""Reasoning in the transcript: its last lines while it streams, afterwards one line that expands."""
 
 from __future__ import annotations
 
@@ -10,96 +10,100 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.state.item_view import Part, duration
-from tui.util.format import count, seconds
-from tui.widgets.text_stream import Stream
+from tui.state.item_view import ItemView, duration
+from tui.util.format import format_count, format_seconds
+from tui.widgets.text_stream import TextStream
 
 
-class Fold(Static, can_focus=True):
-    """The line that opens and folds what stands below it."""
+class FoldToggle(Static, can_focus=True):
+    """The line above reasoning, which expands and collapses it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,space", "turn", "Open or fold", show=False)
+        Binding("enter,space", "toggle_fold", "Open or fold", show=False)
     ]
     DEFAULT_CSS = """
-    Fold { height: 1; color: $text-muted; &:hover, &:focus { color: $accent; } }
+    FoldToggle { height: 1; color: $text-muted; &:hover, &:focus { color: $accent; } }
     """
 
-    def action_turn(self) -> None:
-        thought = self.parent
-        assert isinstance(thought, Thought)
-        thought.open = not thought.open
+    def action_toggle_fold(self) -> None:
+        """Expand or collapse the reasoning."""
+        block = self.parent
+        assert isinstance(block, ReasoningBlock)
+        block.expanded = not block.expanded
 
     def on_click(self) -> None:
-        self.action_turn()
+        self.action_toggle_fold()
 
 
-class Thought(Vertical):
+class ReasoningBlock(Vertical):
+    """Shows one reasoning item; its text is a widget only while it is seen."""
+
     DEFAULT_CSS = """
-    Thought {
+    ReasoningBlock {
         height: auto;
-        Stream { color: $text-muted; margin-left: 2; max-height: 8; }
-        &.-open Stream { max-height: 100%; }
+        TextStream { color: $text-muted; margin-left: 2; max-height: 8; }
+        &.-open TextStream { max-height: 100%; }
     }
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, item: ItemView) -> None:
         super().__init__()
-        self.part = part
-        self._seen = 0
-        self._clock = 0.0
-        self._fold = Fold("", markup=False)
-        self._text: Stream | None = None
-        """Only while it is seen."""
-        self._open = False
+        self.item = item
+        self._chunks_read = 0
+        self._now = 0.0
+        self._toggle = FoldToggle("", markup=False)
+        self._stream: TextStream | None = None
+        """The text; None while it is collapsed."""
+        self._expanded = False
 
     def compose(self) -> ComposeResult:
-        yield self._fold
+        yield self._toggle
 
     def on_mount(self) -> None:
         self.follow()
 
     @property
-    def open(self) -> bool:
-        return self._open
+    def expanded(self) -> bool:
+        """Whether all of the text is shown."""
+        return self._expanded
 
-    @open.setter
-    def open(self, value: bool) -> None:
-        self._open = value
+    @expanded.setter
+    def expanded(self, value: bool) -> None:
+        self._expanded = value
         self.set_class(value, "-open")
         self.follow()
 
     def follow(self, now: float | None = None) -> None:
-        """Show what came since the last call; ``now``: for how long it goes on."""
-        self._clock = now or self._clock
-        if not self._fold.is_attached:
+        """Show what came since the last call. ``now``: the clock's time, for the elapsed time."""
+        self._now = now or self._now
+        if not self._toggle.is_attached:
             return
-        self._head()
-        if self.part.settled and not self._open:
-            if self._text is not None:
-                self._text.remove()
-                self._text = None
+        self._update_title()
+        if self.item.settled and not self._expanded:
+            if self._stream is not None:
+                self._stream.remove()
+                self._stream = None
             return
-        if self._text is None:
-            self._text, self._seen = Stream(grows=True), 0
-            self.mount(self._text)
-        new = self.part.text.after(self._seen)
-        if self.part.settled and not self._text.text and not new:
-            new = self.part.whole or ""
-        self._seen = len(self.part.text)
-        self._text.write(new)
+        if self._stream is None:
+            self._stream, self._chunks_read = TextStream(grows=True), 0
+            self.mount(self._stream)
+        new = self.item.text.read_from(self._chunks_read)
+        if self.item.settled and not self._stream.text and not new:
+            new = self.item.final_text or ""
+        self._chunks_read = len(self.item.text)
+        self._stream.write(new)
 
-    def _head(self) -> None:
-        arrow = "▾" if self._open or not self.part.settled else "▸"
-        if not self.part.settled:
-            spent = seconds(max(0.0, self._clock - self.part.began)) if self._clock else ""
+    def _update_title(self) -> None:
+        arrow = "▾" if self._expanded or not self.item.settled else "▸"
+        if not self.item.settled:
+            spent = format_seconds(max(0.0, self._now - self.item.began)) if self._now else ""
             line = f"{arrow} Thinking {spent}"
         else:
-            spent, tokens = duration(self.part), self.part.tokens
+            spent, tokens = duration(self.item), self.item.tokens
             words = [
                 f"Thought for {spent}" if spent else "Thought",
-                f"{count(tokens)} tokens" if tokens else "",
-                "cut off" if self.part.cut else "",
+                f"{format_count(tokens)} tokens" if tokens else "",
+                "cut off" if self.item.incomplete else "",
             ]
             line = f"{arrow} {' · '.join(filter(None, words))}"
-        self._fold.update(Content(line), layout=False)
+        self._toggle.update(Content(line), layout=False)

@@ -1,4 +1,4 @@
-"""The line in which the person searches the conversation."""
+"""Searches the transcript: finds the hits in its turns, and steps through them in a bar."""
 
 from __future__ import annotations
 
@@ -15,54 +15,57 @@ from textual.selection import Selection
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tui.markdown.highlight import arguments
-from tui.state.item_view import Part
-from tui.state.turn_view import Said
-from tui.widgets.assistant_message import Message
-from tui.widgets.text_stream import Stream
+from tui.markdown.highlight import format_arguments
+from tui.state.item_view import ItemView
+from tui.state.turn_view import TurnView
+from tui.widgets.assistant_message import AssistantMessage
+from tui.widgets.text_stream import TextStream
 
 if TYPE_CHECKING:
     from tui.widgets.transcript import Transcript
 
 
 @dataclass(frozen=True, eq=False)
-class Hit:
-    """One place where it stands."""
+class SearchHit:
+    """One occurrence of the query."""
 
-    said: Said
-    part: Part | None
-    """None: in the prompt."""
-    number: int
-    """Which of those in this part, from 0."""
-
-
-def hits(exchanges: Sequence[Said], wanted: str) -> list[Hit]:
-    """All places, in order; capitals and small letters are alike."""
-    found = []
-    for said in exchanges:
-        for part in (None, *said.parts):
-            text = said.prompt if part is None else _text(part)
-            found += [Hit(said, part, n) for n in range(text.casefold().count(wanted.casefold()))]
-    return found
+    turn: TurnView
+    item: ItemView | None
+    """The item that has it; None: the prompt."""
+    index_in_item: int
+    """Its number among the hits in that item or prompt, from 0."""
 
 
-def _text(part: Part) -> str:
-    """As it is shown."""
-    text = str(part.text) if part.whole is None else part.whole
-    if part.kind != "call":
+def find_hits(turns: Sequence[TurnView], query: str) -> list[SearchHit]:
+    """Find the query in prompts and items, from the first on, without regard to case."""
+    hits = []
+    for turn in turns:
+        for item in (None, *turn.items):
+            text = turn.prompt if item is None else _displayed_text(item)
+            count = text.casefold().count(query.casefold())
+            hits += [SearchHit(turn, item, index) for index in range(count)]
+    return hits
+
+
+def _displayed_text(item: ItemView) -> str:
+    """Return an item's text as its widget shows it."""
+    text = str(item.text) if item.final_text is None else item.final_text
+    if item.kind != "call":
         return text
-    runs = arguments(text, part.title) if part.whole is not None else [(text, "")]
-    return f"{''.join(text for text, _ in runs)}\n{part.result or ''}"
+    runs = format_arguments(text, item.title) if item.final_text is not None else [(text, "")]
+    return f"{''.join(text for text, _ in runs)}\n{item.result or ''}"
 
 
-class Search(Horizontal):
+class SearchBar(Horizontal):
+    """Takes the query, shows the number of hits and moves the transcript from hit to hit."""
+
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,enter,shift+tab", "step(-1)", "The one before", priority=True),
         Binding("down,tab", "step(1)", "The next", priority=True),
         Binding("escape,ctrl+f", "close", "Back", priority=True),
     ]
     DEFAULT_CSS = """
-    Search {
+    SearchBar {
         height: 3; border: round $accent; padding: 0 1; border-subtitle-color: $text-muted;
         & > Input { width: 1fr; background: $background; }
         & > Static { width: auto; color: $text-muted; }
@@ -72,8 +75,8 @@ class Search(Horizontal):
     def __init__(self, transcript: Transcript) -> None:
         super().__init__()
         self._transcript = transcript
-        self._hits: list[Hit] = []
-        self._at = 0
+        self._hits: list[SearchHit] = []
+        self._current = 0
         self.border_title = "Search"
         self.border_subtitle = "↑ before · ↓ next · Esc back"
         self._count = Static("", markup=False)
@@ -87,43 +90,47 @@ class Search(Horizontal):
 
     async def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self._hits = hits(self._transcript.said, event.value) if event.value else []
-        self._at = len(self._hits) - 1
-        await self._show()
+        self._hits = find_hits(self._transcript.turns, event.value) if event.value else []
+        self._current = len(self._hits) - 1
+        await self._show_current()
 
     async def action_step(self, by: int) -> None:
+        """Go to another hit, from the last on to the first."""
         if self._hits:
-            self._at = (self._at + by) % len(self._hits)
-            await self._show()
+            self._current = (self._current + by) % len(self._hits)
+            await self._show_current()
 
     async def action_close(self) -> None:
+        """Close the bar and return to the prompt."""
         self.screen.clear_selection()
-        self.screen.query("Prompt").focus()
+        self.screen.query("PromptInput").focus()
         await self.remove()
 
-    async def _show(self) -> None:
-        wanted = self.query_one(Input).value
-        of = f"{self._at + 1}/{len(self._hits)}" if self._hits else "nowhere" if wanted else ""
-        self._count.update(Content(of))
+    async def _show_current(self) -> None:
+        query = self.query_one(Input).value
+        count = (
+            f"{self._current + 1}/{len(self._hits)}" if self._hits else "nowhere" if query else ""
+        )
+        self._count.update(Content(count))
         self.screen.clear_selection()
         if self._hits:
-            hit = self._hits[self._at]
-            widgets = await self._transcript.reveal(hit.said, hit.part)
-            self.call_after_refresh(self._mark, widgets, wanted, hit.number)
+            hit = self._hits[self._current]
+            widgets = await self._transcript.reveal(hit.turn, hit.item)
+            self.call_after_refresh(self._select_hit, widgets, query, hit.index_in_item)
 
-    def _mark(self, widgets: Sequence[Widget], wanted: str, number: int) -> None:
-        """Show the place; what is wrapped in its middle has no mark, but is in sight."""
-        places = [
-            (widget, *place)
+    def _select_hit(self, widgets: Sequence[Widget], query: str, number: int) -> None:
+        """Select a hit and scroll to it; one that is wrapped in its middle is only scrolled to."""
+        positions = [
+            (widget, *position)
             for widget in widgets
-            if isinstance(widget, Stream | Message)
-            for place in widget.places(wanted.casefold())
+            if isinstance(widget, TextStream | AssistantMessage)
+            for position in widget.find_text(query.casefold())
         ]
-        if not places:
+        if not positions:
             for widget in widgets[:1]:
                 widget.scroll_visible(animate=False, top=True)
             return
-        widget, line, column, row = places[min(number, len(places) - 1)]
+        widget, line, column, row = positions[min(number, len(positions) - 1)]
         start = Offset(column, line)
-        self.screen.selections = {widget: Selection(start, start + (len(wanted), 0))}
-        self._transcript.bring(widget, row)
+        self.screen.selections = {widget: Selection(start, start + (len(query), 0))}
+        self._transcript.scroll_to_row(widget, row)

@@ -1,4 +1,4 @@
-"""The last line: what happens right now, and on what it runs."""
+"""The status line at the bottom: what the turn does, and the model, context and servers."""
 
 from __future__ import annotations
 
@@ -10,93 +10,99 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.util.format import count
+from tui.util.format import format_count
 
 if TYPE_CHECKING:
     from tools.types import ServerState
-    from tui.state.turn_view import Said
+    from tui.state.turn_view import TurnView
 
 
 @dataclass(slots=True)
-class Status:
-    """What the line tells."""
+class StatusFields:
+    """What the status line can show; empty or None where it is not known."""
 
-    doing: str = "starting"
-    busy: bool = True
-    speed: float = 0.0
+    activity: str = "starting"
+    is_busy: bool = True
+    tokens_per_second: float = 0.0
     tokens: int = 0
-    """That the turn has written."""
+    """Tokens that the turn has generated."""
     model: str = ""
     context_used: int | None = None
     context_length: int | None = None
-    servers_ready: int = 0
-    servers: int = 0
+    ready_servers: int = 0
+    enabled_servers: int = 0
     address: str = ""
-    pulling: str = ""
-    """A model that is being downloaded, and how far that is."""
-    watched: int = 0
-    """Turns of other programs that run right now."""
+    download: str = ""
+    """Name and progress of a model that is being downloaded."""
+    served_running: int = 0
+    """Running turns of other programs."""
 
     def count_servers(self, states: Sequence[ServerState]) -> None:
+        """Count the MCP servers that are enabled, and those of them that are ready."""
         states = [state for state in states if state.status != "disabled"]
-        self.servers = len(states)
-        self.servers_ready = sum(state.status == "ready" for state in states)
+        self.enabled_servers = len(states)
+        self.ready_servers = sum(state.status == "ready" for state in states)
 
-    def words(self) -> dict[str, str]:
-        """What stands on the right, in order, as far as it is known."""
+    def texts(self) -> dict[str, str]:
+        """Return the texts on the right by name, in their order, without those that are empty."""
         used, length = self.context_used or 0, self.context_length
-        words = {
+        ready, enabled = self.ready_servers, self.enabled_servers
+        texts = {
             "model": self.model,
-            "context": f"{count(used)}/{count(length)}" if length else "",
-            "servers": f"MCP {self.servers_ready}/{self.servers}" if self.servers else "",
+            "context": f"{format_count(used)}/{format_count(length)}" if length else "",
+            "servers": f"MCP {ready}/{enabled}" if enabled else "",
             "address": self.address,
-            "pulling": self.pulling,
-            "watched": f"F3: {self.watched} served" if self.watched else "",
+            "download": self.download,
+            "served": f"F3: {self.served_running} served" if self.served_running else "",
         }
-        return {name: word for name, word in words.items() if word}
+        return {name: text for name, text in texts.items() if text}
 
 
 class StatusLine(Static):
+    """Shows ``status``, as much of it as fits into one line."""
+
     DEFAULT_CSS = """
     StatusLine { height: 1; padding: 0 1; color: $text-muted; }
     """
 
     def __init__(self) -> None:
         super().__init__("", markup=False)
-        self.status = Status()
+        self.status = StatusFields()
 
     def on_mount(self) -> None:
-        self.show()
+        self.update_line()
 
     def on_resize(self) -> None:
-        self.show()
+        self.update_line()
 
-    def follow(self, said: Said | None, *, running: bool, loading: str) -> None:
-        """Show the exchange that runs, or that ran last; ``loading``: what else is being waited for."""
+    def follow(self, turn: TurnView | None, *, running: bool, loading: str) -> None:
+        """Show the running turn, or the last one. ``loading``: what is loaded; empty: nothing is."""
         status = self.status
-        if running and said is not None:
-            status.doing, status.busy = said.doing or "ending", True
+        if running and turn is not None:
+            status.activity, status.is_busy = turn.activity or "ending", True
         else:
-            status.doing, status.busy = loading or "ready", bool(loading)
-        if said is not None:
-            status.tokens = said.tokens
-            status.speed = said.speed if said.decoding or not running else 0.0
-            status.context_used = said.context_used
-            status.context_length = said.context_length or status.context_length
-        self.show()
+            status.activity, status.is_busy = loading or "ready", bool(loading)
+        if turn is not None:
+            status.tokens = turn.tokens
+            status.tokens_per_second = turn.speed if turn.decoding or not running else 0.0
+            status.context_used = turn.context_used
+            status.context_length = turn.context_length or status.context_length
+        self.update_line()
 
-    def show(self) -> None:
-        """Paint it as ``status`` is now; where there is no room, the least important goes first."""
+    def update_line(self) -> None:
+        """Show ``status`` as it is now; where room is short, the least important text is left out."""
         status = self.status
-        left = f"{'●' if status.busy else '○'} {status.doing}"
-        if status.speed:
-            left += f" · {count(status.tokens)} tokens · {status.speed:.0f} tok/s"
+        left = f"{'●' if status.is_busy else '○'} {status.activity}"
+        if status.tokens_per_second:
+            left += (
+                f" · {format_count(status.tokens)} tokens · {status.tokens_per_second:.0f} tok/s"
+            )
         width = max(0, self.size.width - 2)
-        words = status.words()
-        for least in ("address", "servers", "model", "watched"):
-            if cell_len(left) + cell_len(" · ".join(words.values())) + 2 > width:
-                words.pop(least, None)
-        end = " · ".join(words.values())
-        left = left[: max(0, width - cell_len(end) - 2)]
-        gap = max(1, width - cell_len(left) - cell_len(end))
-        self.update(Content(f"{left}{' ' * gap}{end}"), layout=False)
+        texts = status.texts()
+        for least in ("address", "servers", "model", "served"):
+            if cell_len(left) + cell_len(" · ".join(texts.values())) + 2 > width:
+                texts.pop(least, None)
+        right = " · ".join(texts.values())
+        left = left[: max(0, width - cell_len(right) - 2)]
+        gap = max(1, width - cell_len(left) - cell_len(right))
+        self.update(Content(f"{left}{' ' * gap}{right}"), layout=False)

@@ -1,20 +1,22 @@
-"""What the person said in the middle of a turn, where the model read it."""
+"""A steering message of the person, at the place in the turn where the model read it."""
 
 from __future__ import annotations
 
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.state.item_view import Part
+from tui.state.item_view import ItemView
 
 
-class Interjection(Static):
+class SteeringMessage(Static):
+    """Shows one steering message."""
+
     DEFAULT_CSS = """
-    Interjection { height: auto; color: $text; text-style: bold; }
+    SteeringMessage { height: auto; color: $text; text-style: bold; }
     """
 
-    def __init__(self, part: Part) -> None:
-        super().__init__(Content(f"❯ {(part.whole or '').strip()}"), markup=False)
+    def __init__(self, item: ItemView) -> None:
+        super().__init__(Content(f"❯ {(item.final_text or '').strip()}"), markup=False)
 
     def follow(self) -> None:
-        """It is whole from the beginning."""
+        """Do nothing: a steering message is complete from the beginning."""

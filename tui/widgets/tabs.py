@@ -1,5 +1,8 @@
-"""The line above the conversation, once another program asks this one something: a tab for each
-conversation, the person's own first."""
+"""The tab bar above the transcript: the person's own conversation, then those of other programs.
+
+Hidden until another program sends a request. Textual's ``Tabs`` scrolls; this one shortens titles and
+leaves tabs out behind a count (``‹3``), so that one line always shows which tab is active.
+"""
 
 from __future__ import annotations
 
@@ -13,129 +16,141 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-State = Literal["running", "done", "failed"]
-MARKS: dict[State, tuple[str, str]] = {
+TabState = Literal["running", "done", "failed"]
+STATE_MARKS: dict[TabState, tuple[str, str]] = {
     "running": ("●", "$accent"), "done": ("✓", ""), "failed": ("✗", "$text-error"),
 }  # fmt: skip
-"""A sign and its colour."""
-LONGEST, SHORTEST = 40, 8
-"""Columns of a title; where even the shortest are too many, some tabs are left out."""
-MORE = 5
-"""Columns for how many those are, on each side."""
+"""The sign and the colour of each state."""
+MAX_TITLE_COLUMNS, MIN_TITLE_COLUMNS = 40, 8
+"""Columns of a title; where even the shortest titles do not fit, some tabs are left out."""
+OVERFLOW_COLUMNS = 5
+"""Columns, on each side, for the number of tabs that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tab:
-    number: int
-    """0: the person's own."""
-    state: State | None
-    title: str
-    looked: bool
+class TabLabel:
+    """One tab as it is painted."""
 
-    def words(self, longest: int) -> tuple[str, str, str]:
-        """What stands before its mark, the mark, and what stands behind."""
+    number: int
+    """0 for the person's own conversation."""
+    state: TabState | None
+    title: str
+    is_active: bool
+
+    def label_parts(self, title_columns: int) -> tuple[str, str, str]:
+        """Return the text before the state's mark, the mark, and the text behind it."""
         if self.state is None:
             return f" {self.title} ", "", ""
-        close = "× " if self.looked else ""
-        return f" {self.number} ", MARKS[self.state][0], f" {cut(self.title, longest)} {close}"
+        close = "× " if self.is_active else ""
+        title = truncate_title(self.title, title_columns)
+        return f" {self.number} ", STATE_MARKS[self.state][0], f" {title} {close}"
 
-    def width(self, longest: int) -> int:
-        return sum(map(cell_len, self.words(longest)))
+    def width(self, title_columns: int) -> int:
+        """Return the columns that the tab takes."""
+        return sum(map(cell_len, self.label_parts(title_columns)))
 
 
-def cut(title: str, columns: int) -> str:
-    """As much of it as fits."""
+def truncate_title(title: str, columns: int) -> str:
+    """Cut a title to a number of columns, the last one an ellipsis."""
     if cell_len(title) <= columns:
         return title
     return f"{set_cell_size(title, columns - 1).rstrip()}…"
 
 
-def fitting(tabs: Sequence[Tab], columns: int) -> tuple[int, range]:
-    """How long titles may be, and which of the tabs there is room for; the first and the one that is
-    looked at are never left out."""
-    for longest in range(LONGEST, SHORTEST - 1, -1):
-        if sum(tab.width(longest) for tab in tabs) <= columns:
-            return longest, range(1, len(tabs))
-    widths = [tab.width(SHORTEST) for tab in tabs]
-    looked = next(tab.number for tab in tabs if tab.looked)
-    room, first, stop = columns - widths[0] - 2 * MORE, 1, looked + 1
-    while first < looked and sum(widths[first:stop]) > room:
+def fit_tabs(tabs: Sequence[TabLabel], columns: int) -> tuple[int, range]:
+    """Return the columns of a title, and the range of tabs besides the first that fit into ``columns``.
+
+    The first and the active tab are never left out.
+    """
+    for title_columns in range(MAX_TITLE_COLUMNS, MIN_TITLE_COLUMNS - 1, -1):
+        if sum(tab.width(title_columns) for tab in tabs) <= columns:
+            return title_columns, range(1, len(tabs))
+    widths = [tab.width(MIN_TITLE_COLUMNS) for tab in tabs]
+    active = next(tab.number for tab in tabs if tab.is_active)
+    room, first, stop = columns - widths[0] - 2 * OVERFLOW_COLUMNS, 1, active + 1
+    while first < active and sum(widths[first:stop]) > room:
         first += 1
     while stop < len(tabs) and sum(widths[first : stop + 1]) <= room:
         stop += 1
-    return SHORTEST, range(first, stop)
+    return MIN_TITLE_COLUMNS, range(first, stop)
 
 
-class Tabs(Static):
+class TabBar(Static):
+    """Paints the tabs in one line, and posts which of them is clicked."""
+
     ALLOW_SELECT = False
     DEFAULT_CSS = """
-    Tabs { height: 1; padding: 0 1; color: $text-muted; }
+    TabBar { height: 1; padding: 0 1; color: $text-muted; }
     """
 
     @dataclass
     class Pressed(Message):
-        """With the mouse."""
+        """Posted when a tab is clicked."""
 
         number: int
-        """0: the person's own conversation."""
+        """0 for the person's own conversation."""
         closes: bool
+        """Whether the click closes the tab."""
 
     def __init__(self) -> None:
         super().__init__("", markup=False)
         self.display = False
-        self._tabs: list[Tab] = []
-        self._places: list[tuple[int, int, bool]] = []
-        """Up to which column which tab stands, and whether it is closed there."""
+        self._tabs: list[TabLabel] = []
+        self._click_areas: list[tuple[int, int, bool]] = []
+        """Of each clickable part: the column behind it, its tab, and whether a click closes the tab."""
 
-    def tell(self, others: Sequence[tuple[State, str]], looked: int) -> None:
-        """``others``: how it is with the conversations of other programs, and their titles.
-        ``looked``: the number of the one that is looked at, from 1; 0: the person's own."""
-        self._tabs = [Tab(0, None, "Chat", looked == 0)]
+    def show_tabs(self, served: Sequence[tuple[TabState, str]], active: int) -> None:
+        """Show tabs with state and title of each served conversation.
+
+        ``active``: number of the visible one, from 1; 0 for the person's own.
+        """
+        self._tabs = [TabLabel(0, None, "Chat", active == 0)]
         self._tabs += [
-            Tab(n, state, title, n == looked) for n, (state, title) in enumerate(others, 1)
+            TabLabel(n, state, title, n == active) for n, (state, title) in enumerate(served, 1)
         ]
-        self.display = bool(others)
-        self._show()
+        self.display = bool(served)
+        self._update()
 
     def on_resize(self) -> None:
-        self._show()
+        self._update()
 
-    def _show(self) -> None:
+    def _update(self) -> None:
         if self.display and self.content_size.width:
-            self.update(Content.assemble(*self._line(self.content_size.width)), layout=False)
+            self.update(Content.assemble(*self._segments(self.content_size.width)), layout=False)
 
-    def _line(self, columns: int) -> Iterator[tuple[str, str]]:
-        longest, shown = fitting(self._tabs, columns)
-        self._places, at = [], 0
+    def _segments(self, columns: int) -> Iterator[tuple[str, str]]:
+        """Yield the styled parts of the line, and note where each is clicked."""
+        title_columns, fitting = fit_tabs(self._tabs, columns)
+        self._click_areas, column = [], 0
         last = len(self._tabs) - 1
 
-        def place(text: str, number: int, closes: bool = False) -> None:
-            nonlocal at
-            at += cell_len(text)
-            self._places.append((at, number, closes))
+        def add_area(text: str, number: int, closes: bool = False) -> None:
+            nonlocal column
+            column += cell_len(text)
+            self._click_areas.append((column, number, closes))
 
-        for number in (0, *shown):
+        for number in (0, *fitting):
             tab = self._tabs[number]
-            if number == shown.start and number > 1:
-                place(more := f"‹{number - 1} ".rjust(MORE), number - 1)
+            if number == fitting.start and number > 1:
+                add_area(more := f"‹{number - 1} ".rjust(OVERFLOW_COLUMNS), number - 1)
                 yield more, ""
-            before, mark, behind = tab.words(longest)
-            close = tab.looked and number > 0
-            place(before + mark + behind[: -2 if close else None], number)
-            if close:
-                place(behind[-2:], number, closes=True)
-            style = "bold reverse" if tab.looked else ""
-            colour = MARKS[tab.state][1] if tab.state and not tab.looked else ""
+            before, mark, behind = tab.label_parts(title_columns)
+            has_cross = tab.is_active and number > 0
+            add_area(before + mark + behind[: -2 if has_cross else None], number)
+            if has_cross:
+                add_area(behind[-2:], number, closes=True)
+            style = "bold reverse" if tab.is_active else ""
+            colour = STATE_MARKS[tab.state][1] if tab.state and not tab.is_active else ""
             yield from ((before, style), (mark, f"{style} {colour}"), (behind, style))
-        if shown.stop <= last:
-            place(more := f" {last + 1 - shown.stop}›".ljust(MORE), shown.stop)
+        if fitting.stop <= last:
+            add_area(more := f" {last + 1 - fitting.stop}›".ljust(OVERFLOW_COLUMNS), fitting.stop)
             yield more, ""
 
     def on_click(self, event: events.Click) -> None:
-        """The left button looks at it, or closes it on its cross; the middle one closes it."""
-        at = event.get_content_offset(self)
-        for end, number, closes in self._places if at else ():
-            if at and at.x < end:
+        """Show the tab that is clicked, or close it: on its cross, or with the middle button."""
+        offset = event.get_content_offset(self)
+        for end, number, closes in self._click_areas if offset else ():
+            if offset and offset.x < end:
                 self.post_message(
                     self.Pressed(number, number > 0 and (closes or event.button == 2))
                 )

@@ -1,4 +1,8 @@
-"""Plain text that grows: wrapped as it comes, followed at its end, never parsed as markup."""
+"""A widget for plain text that streams in: wrapped as it comes, followed at its end, never markup.
+
+Textual's ``RichLog`` and ``Log`` keep finished lines; here the last line goes on with every token,
+text is wrapped again when the width changes, and what is selected is copied as it was written.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +18,24 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from tui.base_screen import Paper
-from tui.util.format import wrap
+from tui.base_screen import BaseScreen
+from tui.util.format import INSET, StyledRun, wrap_line
 
-INSET = " inset"
-"""Behind a style, or alone: its lines are quoted in what stands around them, all rows of theirs."""
-_BAR = "  │ "
+_INSET_BAR = "  │ "
 
 
 @dataclass(slots=True)
-class Line:
+class StyledLine:
+    """One line of text, which may be wrapped into several rows."""
+
     text: str = ""
     styles: list[tuple[int, str]] = field(default_factory=list)
-    """From which character on which style holds."""
+    """The first character and the name of each style; it holds up to the next one."""
     inset: bool = False
+    """Whether its rows are quoted with a bar."""
 
     def add(self, text: str, style: str) -> None:
+        """Append text in a style, which may end in ``INSET``."""
         self.inset = self.inset or style.endswith(INSET)
         style = style.removesuffix(INSET)
         if text and (not self.styles or self.styles[-1][1] != style):
@@ -37,19 +43,19 @@ class Line:
         self.text += text
 
     def runs(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-        """Where, between two characters, which style starts and ends."""
-        at = max(0, bisect_right(self.styles, start, key=lambda style: style[0]) - 1)
-        following = [place for place, _ in self.styles[at + 1 :] if place < end]
-        for (_, style), upto in zip(self.styles[at:], [*following, end], strict=False):
-            yield start, upto, style
-            start = upto
+        """Yield start, end and style of each run between two characters."""
+        first = max(0, bisect_right(self.styles, start, key=lambda style: style[0]) - 1)
+        ends = [style_start for style_start, _ in self.styles[first + 1 :] if style_start < end]
+        for (_, style), run_end in zip(self.styles[first:], [*ends, end], strict=False):
+            yield start, run_end, style
+            start = run_end
 
 
-class Stream(ScrollView, can_focus=True):
-    """Costs what was added, not what is there: rows once wrapped stay as they are."""
+class TextStream(ScrollView, can_focus=True):
+    """Shows streaming text; a write costs the length of what is added, not of what is there."""
 
     DEFAULT_CSS = """
-    Stream {
+    TextStream {
         height: 1fr; overflow-x: hidden; overflow-y: auto;
         scrollbar-size-vertical: 1; scrollbar-gutter: stable;
         &.-grows { height: auto; scrollbar-size-vertical: 0; scrollbar-gutter: auto; }
@@ -59,15 +65,17 @@ class Stream(ScrollView, can_focus=True):
     def __init__(
         self, *, grows: bool = False, follows: bool = True, classes: str | None = None
     ) -> None:
-        """``grows``: as high as its text (max-height still holds), else as high as its place.
-        ``follows``: stays at the end, unless the person scrolls away from it."""
+        """``grows``: as high as its text (``max-height`` still holds), else as its container lets it.
+
+        ``follows``: stays scrolled to the end, unless the person scrolls away from it.
+        """
         super().__init__(classes=classes)
         self.set_class(grows, "-grows")
         self._grows, self._follows = grows, follows
-        self._lines: list[Line] = []
+        self._lines: list[StyledLine] = []
         self._rows: list[tuple[int, int, int]] = []
-        """Of each row on the screen: its line, and where in it the row starts and ends."""
-        self._wrapped = 0
+        """Of each row: the index of its line, and where in the line it starts and ends."""
+        self._wrap_width = 0
 
     def on_mount(self) -> None:
         if self._follows:
@@ -77,64 +85,65 @@ class Stream(ScrollView, can_focus=True):
 
     @property
     def text(self) -> str:
+        """All that was written."""
         return "\n".join(line.text for line in self._lines)
 
     def write(self, text: str, style: str = "") -> None:
-        """Text that goes on where the last ended. ``style``: one of STYLES, or none; or INSET."""
+        """Append text to the last line. ``style``: see ``tui.util.format.StyledRun``."""
         self.write_runs([(text, style)])
 
-    def write_runs(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Texts, each with its style, one behind the other."""
+    def write_runs(self, runs: Iterable[StyledRun]) -> None:
+        """Append styled texts to the last line."""
         changed = max(0, len(self._lines) - 1)
         for text, style in runs:
             first, *more = text.split("\n")
             if not self._lines:
-                self._lines.append(Line())
+                self._lines.append(StyledLine())
             self._lines[-1].add(first, style)
             for line in more:
-                self._lines.append(Line())
+                self._lines.append(StyledLine())
                 self._lines[-1].add(line, style)
-        self._show(changed)
+        self._update_from(changed)
 
-    def line(self, text: str, style: str = "") -> None:
-        """Text on lines of its own."""
-        self.lines([(text, style)])
+    def write_line(self, text: str, style: str = "") -> None:
+        """Append text on lines of its own."""
+        self.write_lines([(text, style)])
 
-    def lines(self, runs: Iterable[tuple[str, str]]) -> None:
-        """The same, of several styles."""
+    def write_lines(self, runs: Iterable[StyledRun]) -> None:
+        """Append styled texts, together on lines of their own."""
         self.mark()
         self.write_runs([*runs, ("\n", "")])
 
     def mark(self) -> int:
-        """A place between lines, to ``cut`` back to."""
+        """End the line that is open; return the position behind it, to ``truncate`` back to."""
         if self._lines and self._lines[-1].text:
-            self._lines.append(Line())
+            self._lines.append(StyledLine())
         return max(0, len(self._lines) - 1)
 
-    def cut(self, mark: int = 0) -> None:
-        """Take back what was written after the mark."""
+    def truncate(self, mark: int = 0) -> None:
+        """Remove what was written after ``mark`` was returned; everything by default."""
         del self._lines[mark:]
-        self._lines += [Line()] if mark else []
-        self._show(mark)
+        self._lines += [StyledLine()] if mark else []
+        self._update_from(mark)
 
     # --- wrapping ---
 
-    def _show(self, changed: int) -> None:
+    def _update_from(self, changed: int) -> None:
         """Bring rows, height and scroll position up to date from line ``changed`` on."""
         width = self.scrollable_content_region.width if self.is_attached else 0
         if width <= 0:
             return
         before = len(self._rows)
-        start = self._wrap(changed, width)
+        start = self._wrap_from(changed, width)
         self.virtual_size = Size(width, len(self._rows))
         if self._grows and len(self._rows) != before:
             self.refresh(layout=True)
         self.refresh_lines(start, max(before, len(self._rows)) - start + 1)
 
-    def _wrap(self, changed: int, width: int) -> int:
-        """Wrap again from line ``changed`` on; the first row that may differ."""
-        if width != self._wrapped:
-            self._wrapped, changed = width, 0
+    def _wrap_from(self, changed: int, width: int) -> int:
+        """Wrap again from line ``changed`` on; return the first row that may differ."""
+        if width != self._wrap_width:
+            self._wrap_width, changed = width, 0
             self._rows.clear()
         while self._rows and self._rows[-1][0] > changed:
             self._rows.pop()
@@ -151,18 +160,18 @@ class Stream(ScrollView, can_focus=True):
         for number in range(changed, len(self._lines)):
             line = self._lines[number]
             if number == len(self._lines) - 1 and number and not line.text:
-                break  # the line that is about to be written
-            fits = max(1, width - len(_BAR)) if line.inset else width
-            self._rows += [(number, a, b) for a, b in wrap(line.text, fits, at)]
+                break  # nothing is on the last line yet
+            fits = max(1, width - len(_INSET_BAR)) if line.inset else width
+            self._rows += [(number, a, b) for a, b in wrap_line(line.text, fits, at)]
             at = 0
         return start
 
     def on_resize(self) -> None:
-        self._show(0)
+        self._update_from(0)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        if width > 0 and width != self._wrapped:
-            self._wrap(0, width)
+        if width > 0 and width != self._wrap_width:
+            self._wrap_from(0, width)
             self.virtual_size = Size(width, len(self._rows))
         return len(self._rows)
 
@@ -175,48 +184,49 @@ class Stream(ScrollView, can_focus=True):
             return Strip.blank(width, self.visual_style.rich_style)
         number, start, end = self._rows[at]
         line, plain = self._lines[number], self.visual_style.rich_style
-        low, high = self._selected(number, end)
-        segments, paper = [], self._paper
-        for first, last, style in line.runs(start, end):
-            shade = plain + paper.look(f"stream--{style}") if style else plain
-            places = {first, last, min(max(low, first), last), min(max(high, first), last)}
-            for a, b in pairwise(sorted(places)):
-                segments.append(Segment(line.text[a:b], self._chosen(shade, low <= a < high)))
+        low, high = self._selected_span(number, end)
+        segments, screen = [], self._base_screen
+        for first, last, name in line.runs(start, end):
+            style = plain + screen.style_of(f"stream--{name}") if name else plain
+            cuts = {first, last, min(max(low, first), last), min(max(high, first), last)}
+            for a, b in pairwise(sorted(cuts)):
+                selected = low <= a < high
+                segments.append(Segment(line.text[a:b], self._selection_style(style, selected)))
         strip = Strip(segments).apply_offsets(start, number)
         if line.inset:
-            strip = Strip.join([self._bar(start, number), strip])
+            strip = Strip.join([self._bar_strip(start, number), strip])
         return strip.adjust_cell_length(width, plain)
 
-    def _bar(self, start: int, number: int) -> Strip:
-        """In front of a row, not of its text: who selects from it selects from the row's start."""
-        place = Style.from_meta({"offset": (start, number)})
-        faint = self.visual_style.rich_style + self._paper.look("stream--faint") + place
-        return Strip([Segment(one, faint) for one in _BAR])
+    def _bar_strip(self, start: int, number: int) -> Strip:
+        """Make the bar of an inset row; a selection that begins in it begins at the row's start."""
+        offset = Style.from_meta({"offset": (start, number)})
+        faint = self.visual_style.rich_style + self._base_screen.style_of("stream--faint") + offset
+        return Strip([Segment(character, faint) for character in _INSET_BAR])
 
     @property
-    def _paper(self) -> Paper:
-        assert isinstance(self.screen, Paper)
+    def _base_screen(self) -> BaseScreen:
+        assert isinstance(self.screen, BaseScreen)
         return self.screen
 
-    def _selected(self, number: int, end: int) -> tuple[int, int]:
-        """From where to where a line is selected."""
+    def _selected_span(self, number: int, end: int) -> tuple[int, int]:
+        """Return start and end of what is selected of a line; both 0 where nothing is."""
         if (selection := self.text_selection) and (span := selection.get_span(number)):
             return span[0], end if span[1] == -1 else span[1]
         return 0, 0
 
-    def _chosen(self, style: Style, selected: bool) -> Style:
+    def _selection_style(self, style: Style, selected: bool) -> Style:
         if not selected:
             return style
         return style + self.screen.get_component_rich_style("screen--selection")
 
-    def places(self, wanted: str) -> Iterator[tuple[int, int, int]]:
-        """Where a text (without capitals) stands: line, column, and the row on the screen."""
+    def find_text(self, query: str) -> Iterator[tuple[int, int, int]]:
+        """Yield line, column and row of each occurrence of ``query``, which is case-folded."""
         for row, (number, start, end) in enumerate(self._rows):
             text = self._lines[number].text.casefold()
-            at = text.find(wanted, start)
+            at = text.find(query, start)
             while -1 < at < end:
                 yield number, at, row
-                at = text.find(wanted, at + 1)
+                at = text.find(query, at + 1)
 
     # --- selecting: in lines as they were written, not as they are wrapped ---
 

@@ -1,123 +1,153 @@
-"""What the model reads and writes, token by token."""
+"""The raw token view: the prompt of a turn and what the model generates, token by token.
+
+Reads ``agent.prompt``, ``agent.tokens`` and ``agent.repair`` from the log of the turn.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 
-from tui.util.format import count
-from tui.util.token_text import Spelling
-from tui.widgets.pane import Rule
-from tui.widgets.text_stream import Stream
+from tui.util.format import format_count
+from tui.util.token_text import TokenTextRenderer
+from tui.widgets.pane import PaneTitle
+from tui.widgets.text_stream import TextStream
 
 if TYPE_CHECKING:
-    from agent.conversation.conversation import Conversation, Entry
+    from agent.conversation.conversation import Conversation
+    from agent.events import Event
     from agent.formats.protocol import Format
-    from agent.turn.loop import Turn
+    from agent.turn.context import RunningTurn
 
-EARLIER = 20_000
-"""So many tokens from before the turn are shown."""
+MAX_EARLIER_TOKENS = 20_000
+"""Prompt tokens from before the turn that are shown, the latest."""
 
 
-class Raw(Vertical):
-    """A turn's tokens, and those that it began with. Costs nothing while it is not displayed."""
+class TokenView(Vertical):
+    """Shows the tokens of a turn and of its prompt; costs nothing while it is not displayed."""
 
     DEFAULT_CSS = """
-    Raw {
+    TokenView {
         height: 1fr; display: none;
-        & > Stream { padding: 0 1; }
+        & > TextStream { padding: 0 1; }
     }
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._rule, self._stream = Rule(), Stream()
-        self._turn: Turn | None = None
+        self._title_bar, self._stream = PaneTitle(), TextStream()
+        self._turn: RunningTurn | None = None
         self._conversation: Conversation | None = None
-        self._number = -1
-        """Of the generation that is shown last."""
-        self._mark = self._shown = self._looked = 0
+        self._events_read = 0
+        """How many of the turn's events are shown."""
+        self._tokens_written = 0
+        """How many tokens the turn has generated in all."""
+        self._generation_mark = 0
+        """Where the last generation begins in the stream."""
+        self._generated: list[int] = []
+        """The ids of the last generation."""
+        self._renderer: TokenTextRenderer | None = None
+        """Renders that generation; None before the first."""
         self._repairs: defaultdict[int, list[str]] = defaultdict(list)
+        """Names of the repair rules applied in that generation, by the index of the token."""
 
     def compose(self) -> ComposeResult:
-        yield self._rule
+        yield self._title_bar
         yield self._stream
 
-    def follow(self, turn: Turn | None, conversation: Conversation, form: Format | None) -> None:
-        """Show what came since the last call; anew where it is another turn or conversation.
+    def follow(
+        self, turn: RunningTurn | None, conversation: Conversation, form: Format | None
+    ) -> None:
+        """Show what came since the last call; begin anew for another turn or conversation.
 
-        ``form``: None as long as no model is loaded.
+        Without a turn that has begun to generate, the conversation is shown. ``form`` is None as long
+        as no model is loaded.
         """
         if not self.display or form is None:
-            self._head("the model is not loaded yet" if form is None else "")
+            self._update_title("the model is not loaded yet" if form is None else "")
             return
-        if turn is not None and not turn.generations:
-            turn = None  # it is about to begin
+        if turn is not None and not _has_prompt(turn):
+            turn = None  # its first generation is about to begin
         if self._conversation is not conversation or self._turn is not turn:
-            self._turn, self._conversation, self._number = turn, conversation, -1
-            self._stream.cut()
-            self._before(turn, conversation, form)
+            self._turn, self._conversation = turn, conversation
+            self._events_read = self._tokens_written = 0
+            self._stream.truncate()
+            if turn is None:
+                entries = (entry.ids for entry in conversation.entries)
+                self._write_prompt(list(chain(conversation.header_ids, *entries)), form)
         if turn is not None:
-            for number in range(max(0, self._number), len(turn.generations)):
-                self._generation(turn, number, form)
-        written = sum(map(len, turn.generated)) if turn is not None else 0
-        self._head(f"{count(written)} tokens written" if written else "")
+            self._write_events(turn.log.events[self._events_read :], form)
+            self._events_read = len(turn.log.events)
+        written = self._tokens_written
+        self._update_title(f"{format_count(written)} tokens written" if written else "")
 
-    def turn_over(self) -> None:
-        """Open or close it; when it is opened, all is read anew."""
+    def toggle(self) -> None:
+        """Open or close the view; the next ``follow`` writes everything anew."""
         self.display = not self.display
         self._turn = self._conversation = None
-        self._stream.cut()
+        self._stream.truncate()
 
-    def _head(self, state: str) -> None:
-        self._rule.border_title = Content("Raw" + (f" · {state}" if state else ""))
+    def _update_title(self, state: str) -> None:
+        self._title_bar.border_title = Content("Raw" + (f" · {state}" if state else ""))
 
-    def _before(self, turn: Turn | None, conversation: Conversation, form: Format) -> None:
-        entries = conversation.entries
-        first = turn.generations[0].read[0].ids if turn and turn.generations[0].read else None
-        known = next((at for at, one in enumerate(entries) if one.ids is first), len(entries))
-        self._read(conversation.head_ids, entries[:known], form)
+    def _write_events(self, events: Sequence[Event], form: Format) -> None:
+        from agent.events import AgentPrompt, AgentRepair, AgentTokens  # after the first paint
 
-    def _read(self, head: list[int], entries: list[Entry], form: Format) -> None:
-        """The latest of what the model reads; each message on lines of its own."""
-        left, messages = EARLIER, []
-        for ids in reversed([head, *(entry.ids for entry in entries)]):
-            messages.append(ids[-left:] if left > 0 else [])
-            left -= len(ids)
-        if left < 0:
-            self._stream.line(f"… {-left:,} tokens before", "head")
-        for ids in reversed(messages):
-            if ids:
-                self._stream.lines(Spelling(form, own=False).runs(ids))
+        new: list[int] = []
+        for event in events:
+            match event:
+                case AgentPrompt(ids=ids):
+                    self._write_tokens(new)
+                    new = []
+                    self._write_prompt(ids[: len(ids) - len(form.open_assistant())], form)
+                    self._generation_mark = self._stream.mark()
+                    self._repairs.clear()
+                    self._generated = []
+                    self._restart_generation(form)
+                case AgentTokens(ids=ids):
+                    new += ids
+                case AgentRepair(rule=rule, at=at):
+                    index = min(at, len(self._generated) + len(new) - 1)
+                    self._repairs[index].append(rule)
+                    if index < len(self._generated):
+                        # Its token is written already: write the generation once more.
+                        self._stream.truncate(self._generation_mark)
+                        renderer = self._restart_generation(form)
+                        runs = renderer.runs(self._generated, self._repairs)
+                        self._stream.write_runs(runs)
+                case _:
+                    pass
+        self._write_tokens(new)
 
-    def _generation(self, turn: Turn, number: int, form: Format) -> None:
-        from agent.events import AgentRepair
+    def _write_tokens(self, ids: list[int]) -> None:
+        if ids and self._renderer is not None:
+            self._generated += ids
+            self._tokens_written += len(ids)
+            self._stream.write_runs(self._renderer.runs(ids, self._repairs))
 
-        pieces, last = turn.generations[number], number + 1 == len(turn.generations)
-        if number > self._number:
-            self._number, self._looked = number, pieces.since
-            self._read([], pieces.read, form)
-            self._mark = self._stream.mark()
-            self._repairs.clear()
-            self._again(form)
-        upto = len(turn.log.events) if last else turn.generations[number + 1].since
-        for event in turn.log.events[self._looked : upto]:
-            if isinstance(event, AgentRepair):
-                at = min(event.at, len(pieces.ids) - 1)
-                self._repairs[at].append(event.rule)
-                if at < self._shown:
-                    # Told only afterwards: what is there already is written once more.
-                    self._stream.cut(self._mark)
-                    self._again(form)
-        self._looked = upto
-        new = pieces.ids[self._shown :]
-        self._stream.write_runs(self._spelling.runs(new, self._repairs))
-        self._shown += len(new)
+    def _write_prompt(self, ids: list[int], form: Format) -> None:
+        """Write the last ``MAX_EARLIER_TOKENS`` of what the model reads."""
+        if (left_out := len(ids) - MAX_EARLIER_TOKENS) > 0:
+            self._stream.write_line(f"… {left_out:,} tokens before", "head")
+        if latest := ids[-MAX_EARLIER_TOKENS:]:
+            self._stream.write_lines(TokenTextRenderer(form, generated=False).runs(latest))
 
-    def _again(self, form: Format) -> None:
-        self._stream.write_runs(Spelling(form, own=False).runs(form.open_assistant()))
-        self._shown, self._spelling = 0, Spelling(form, own=True)
+    def _restart_generation(self, form: Format) -> TokenTextRenderer:
+        """Write the header that opens the assistant's message; its tokens follow from the first on."""
+        header = TokenTextRenderer(form, generated=False).runs(form.open_assistant())
+        self._stream.write_runs(header)
+        self._renderer = TokenTextRenderer(form, generated=True)
+        return self._renderer
+
+
+def _has_prompt(turn: RunningTurn) -> bool:
+    """Whether the turn has begun to generate."""
+    from agent.events import AgentPrompt  # after the first paint
+
+    return any(isinstance(event, AgentPrompt) for event in turn.log.events)

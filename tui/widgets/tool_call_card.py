@@ -1,4 +1,4 @@
-"""A tool call in the conversation, as a card: who is called, with what, and what came back."""
+"""A tool call in the transcript, as a card: its tool and state, its arguments, its result."""
 
 from __future__ import annotations
 
@@ -7,99 +7,101 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.markdown.highlight import arguments
-from tui.state.item_view import Part, duration
-from tui.widgets.text_stream import Stream
+from tui.markdown.highlight import format_arguments
+from tui.state.item_view import ItemView, duration
+from tui.widgets.text_stream import TextStream
 
-FOLDED = 12
-"""So many lines of a result are shown until it is opened: the first; of a failure the last."""
-MARKS = {"writing": "○", "waiting": "?", "running": "◐", "done": "●", "failed": "✗"}
-SHADES = {"waiting": "$text-warning", "done": "$text-success", "failed": "$text-error"}
+FOLDED_LINES = 12
+"""Lines of a result that are shown while it is collapsed: the first, of a failure the last."""
+STATE_MARKS = {"writing": "○", "waiting": "?", "running": "◐", "done": "●", "failed": "✗"}
+STATE_COLOURS = {"waiting": "$text-warning", "done": "$text-success", "failed": "$text-error"}
 
 
-class Call(Vertical):
+class ToolCallCard(Vertical):
+    """Shows one call while its arguments stream, while it waits and runs, and with its result."""
+
     DEFAULT_CSS = """
-    Call {
+    ToolCallCard {
         height: auto; padding: 0 1; background: $surface; border-left: outer $rule;
         & > .head { height: 1; color: $text-muted; }
-        & > Stream { margin-left: 2; }
+        & > TextStream { margin-left: 2; }
         & > .result { color: $text-muted; border-top: solid $rule; }
     }
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, item: ItemView) -> None:
         super().__init__()
-        self.part = part
-        self._head = Static("", classes="head", markup=False)
-        self._arguments = Stream(grows=True, follows=False, classes="arguments")
-        self._result: Stream | None = None
-        self._seen = self._seen_output = 0
-        self._whole = self._settled = self._open = False
+        self.item = item
+        self._title = Static("", classes="head", markup=False)
+        self._arguments = TextStream(grows=True, follows=False, classes="arguments")
+        self._result: TextStream | None = None
+        self._chunks_read = self._output_chunks_read = 0
+        self._has_final_arguments = self._has_result = self._expanded = False
 
     def compose(self) -> ComposeResult:
-        yield self._head
+        yield self._title
         yield self._arguments
 
     def on_mount(self) -> None:
         self.follow()
 
     @property
-    def open(self) -> bool:
-        """The whole result is shown, however long it is."""
-        return self._open
+    def expanded(self) -> bool:
+        """Whether the complete result is shown, however long it is."""
+        return self._expanded
 
-    @open.setter
-    def open(self, value: bool) -> None:
-        self._open = value
-        if self._settled:
+    @expanded.setter
+    def expanded(self, value: bool) -> None:
+        self._expanded = value
+        if self._has_result:
             self._show_result()
 
     def follow(self, now: float | None = None) -> None:
-        """Show what came since the last call; ``now``: for how long it goes on."""
-        part = self.part
+        """Show what came since the last call. ``now``: the clock's time, for the elapsed time."""
+        item = self.item
         if not self._arguments.is_attached:
             return
-        self._show_head(duration(part, now))
-        if part.whole is None:
-            self._arguments.write(part.text.after(self._seen))
-            self._seen = len(part.text)
-        elif not self._whole:
-            self._whole = True
-            self._arguments.cut()
-            self._arguments.write_runs(arguments(part.whole, part.title))
-        self._arguments.display = not part.asked
-        if part.result is None and len(part.output) > self._seen_output:
-            self._below().write(part.output.after(self._seen_output))
-            self._seen_output = len(part.output)
-        elif part.result is not None and not self._settled:
-            self._settled = True
+        self._update_title(duration(item, now))
+        if item.final_text is None:
+            self._arguments.write(item.text.read_from(self._chunks_read))
+            self._chunks_read = len(item.text)
+        elif not self._has_final_arguments:
+            self._has_final_arguments = True
+            self._arguments.truncate()
+            self._arguments.write_runs(format_arguments(item.final_text, item.title))
+        self._arguments.display = not item.card_open
+        if item.result is None and len(item.output) > self._output_chunks_read:
+            self._ensure_result().write(item.output.read_from(self._output_chunks_read))
+            self._output_chunks_read = len(item.output)
+        elif item.result is not None and not self._has_result:
+            self._has_result = True
             self._show_result()
 
-    def _show_head(self, spent: str) -> None:
-        part = self.part
-        shade = SHADES.get(part.state, "$accent")
-        state = "waits for you" if part.state == "waiting" else part.state
-        words = [state, part.progress if part.state == "running" else "", spent]
-        beside = "".join(f" · {word}" for word in words if word)
-        mark, title = (f"{MARKS[part.state]} ", shade), (part.title, "bold $text")
-        self._head.update(Content.assemble(mark, title, beside), layout=False)
+    def _update_title(self, duration: str) -> None:
+        item = self.item
+        colour = STATE_COLOURS.get(item.state, "$accent")
+        state = "waits for you" if item.state == "waiting" else item.state
+        words = [state, item.progress if item.state == "running" else "", duration]
+        details = "".join(f" · {word}" for word in words if word)
+        mark, title = (f"{STATE_MARKS[item.state]} ", colour), (item.title, "bold $text")
+        self._title.update(Content.assemble(mark, title, details), layout=False)
 
     def _show_result(self) -> None:
-        lines = (self.part.result or "").strip("\n").split("\n")
-        failed, hidden = self.part.state == "failed", max(0, len(lines) - FOLDED)
-        if self._open:
+        lines = (self.item.result or "").strip("\n").split("\n")
+        failed, hidden = self.item.state == "failed", max(0, len(lines) - FOLDED_LINES)
+        if self._expanded:
             hidden = 0
-        shown = lines[hidden:] if failed else lines[: len(lines) - hidden]
-        told = [(f"… {hidden} more lines (Ctrl-O opens)", "faint")] if hidden else []
-        text = [("\n".join(shown) if lines != [""] else "(no output)", "error" if failed else "")]
-        result = self._below()
-        result.cut()
-        for run in told + text if failed else text + told:
-            result.line(*run)
+        visible = lines[hidden:] if failed else lines[: len(lines) - hidden]
+        note = [(f"… {hidden} more lines (Ctrl-O opens)", "faint")] if hidden else []
+        text = [("\n".join(visible) if lines != [""] else "(no output)", "error" if failed else "")]
+        result = self._ensure_result()
+        result.truncate()
+        for run in note + text if failed else text + note:
+            result.write_line(*run)
 
-    def _below(self) -> Stream:
-        """For what comes back; made when something does."""
+    def _ensure_result(self) -> TextStream:
+        """Return the widget of the result or output, which is mounted when the first of it comes."""
         if self._result is None:
-            self._result = Stream(grows=True, follows=False, classes="result")
+            self._result = TextStream(grows=True, follows=False, classes="result")
             self.mount(self._result)
         return self._result

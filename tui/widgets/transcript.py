@@ -1,4 +1,41 @@
-"""A conversation from its first exchange to the one that runs, followed at its end."""
+"""The transcript: all turns of a conversation, of which only what is near the viewport has widgets.
+
+A long conversation has thousands of items, and Textual lays out and styles every mounted widget. So the
+transcript is a virtual list: each prompt, item and notice is a ``VirtualEntry``, which makes its widget
+when it comes near and gives it up when it is far. The transcript's children are, from the top::
+
+    others                  what the app mounted before: _first_entry_row is the row below them
+    _spacer_above           as high as the entries above, by their last or estimated heights
+    UserMessage      ┐
+    ReasoningBlock   │      the mounted range, which visible_range chooses       ┌──────────┐
+    ToolCallCard     │                                                           │ viewport │
+    AssistantMessage ┘                                                           └──────────┘
+    _spacer_below           as high as the entries below
+    TurnPanes, TurnFooter   always mounted: the panes of the newest turn, if it has some,
+    notices                 and what is below them
+
+Three things happen, each of which leads to the next:
+
+1. *Something changed.* A scroll (``watch_scroll_y``), a layout (``arrange``) or new text (``follow``)
+   schedules one fill for after the next refresh.
+2. *Fill* (``_fill``, under ``_mount_lock``): mounts the entries that are wanted, at most
+   ``MOUNT_BATCH`` at a time, removes those that are far, and sets the spacers' heights, until
+   nothing changes.
+3. *Layout.* Entries turn out higher or lower than estimated, above the viewport too, and what is
+   read would jump. So ``arrange``, which Textual calls for a layout and before it paints, scrolls
+   along: the widget at the top of the viewport stays in its row.
+
+For example, row 40 is at the top of the viewport, the third row of a card that begins in row 38:
+``_top_anchor`` is ``(card, 2)``. An entry above it was estimated at 4 rows, is mounted, and has 7.
+The card is now in row 41, so ``arrange`` sets ``scroll_y`` to 43, and the person sees no change.
+Any other scroll sets ``_top_anchor`` to None; the next ``arrange`` takes the widget that is at the
+top then. While the transcript follows its end, Textual's own anchor scrolls, and ``_top_anchor`` is
+None.
+
+Reads ``_anchored``, ``_anchor_released`` and ``_styles_cache``, which are private in Textual 8.2,
+and sets ``scroll_y`` without its watchers, as Textual does for an anchor (pyproject.toml:
+``>=8.2.8,<8.3``).
+"""
 
 from __future__ import annotations
 
@@ -13,351 +50,380 @@ from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.util.virtual_list import Entry, wanted
+from tui.util.virtual_list import VirtualEntry, visible_range
 
 if TYPE_CHECKING:
     from textual.layout import DockArrangeResult
 
-    from tui.state.item_view import Part
-    from tui.state.turn_view import Said
-    from tui.widgets.exchange import Exchange
-    from tui.widgets.reasoning_block import Thought
-    from tui.widgets.tool_call_card import Call
+    from tui.state.item_view import ItemView
+    from tui.state.turn_view import TurnView
+    from tui.widgets.exchange import ExchangeEntries
+    from tui.widgets.reasoning_block import ReasoningBlock
+    from tui.widgets.tool_call_card import ToolCallCard
 
 
-STEP = 4
-"""So many entries at a time get widgets."""
+MOUNT_BATCH = 4
+"""Entries that get widgets at a time, so that no paint waits long."""
 
 
-class Gap(Widget):
-    """Stands where entries have no widgets."""
+class Spacer(Widget):
+    """Takes the room of entries that have no widgets."""
 
     DEFAULT_CSS = """
-    Gap { height: 0; }
+    Spacer { height: 0; }
     """
 
 
-class Line:
-    """Of the program itself, between the exchanges."""
+class NoticeEntries:
+    """The single entry of a notice of the program, between the turns."""
 
-    said = None
+    turn = None
+    """A notice belongs to no turn."""
 
     def __init__(self, text: str, *, error: bool) -> None:
         classes = "line -error" if error else "line"
-        self.entries = [Entry(lambda: Static(Content(text), classes=classes))]
+        self.entries = [VirtualEntry(lambda: Static(Content(text), classes=classes))]
 
 
 class Transcript(VerticalScroll, can_focus=False):
-    """The newest exchange is shown as panes, or, in the other view, as the record all others are."""
+    """Shows turns and notices, and follows its end until the person scrolls away from it.
+
+    The newest turn is shown as panes, or item by item as all others are.
+    """
 
     DEFAULT_CSS = """
     Transcript {
         height: 1fr; scrollbar-size-vertical: 1; align: left bottom;
         & > .line { padding: 0 1; height: auto; color: $text-muted; }
         & > .line.-error { color: $text-error; }
-        & > Thought, & > Call, & > Message, & > Interjection {
+        & > ReasoningBlock, & > ToolCallCard, & > AssistantMessage, & > SteeringMessage {
             max-width: 120; margin: 0 1 1 1;
         }
     }
     """
 
-    def __init__(self, *, id: str | None = None, panes: bool = True) -> None:
+    def __init__(self, *, id: str | None = None, shows_panes: bool = True) -> None:
         super().__init__(id=id)
-        self.panes = panes
-        self._shown: list[Exchange | Line] = []
-        self._above, self._below = Gap(), Gap()
-        """Where entries have no widgets; the newest exchange's panes, and what is below, always do."""
-        self._placed: dict[Widget, Region] = {}
-        self._place: tuple[Widget, float] | None = None
-        """What stands at the top of what is seen, and how many rows of it are further up."""
-        self._changing = asyncio.Lock()
-        self._filling = False
+        self.shows_panes = shows_panes
+        self._sections: list[ExchangeEntries | NoticeEntries] = []
+        self._spacer_above, self._spacer_below = Spacer(), Spacer()
+        self._regions: dict[Widget, Region] = {}
+        """Where the children are since the last layout, with their margins below."""
+        self._top_anchor: tuple[Widget, float] | None = None
+        """The widget at the top of the viewport, and how many of its rows are above that."""
+        self._mount_lock = asyncio.Lock()
+        self._fill_scheduled = False
 
     async def on_mount(self) -> None:
-        await self.mount(self._above, self._below)
+        await self.mount(self._spacer_above, self._spacer_below)
 
-    # --- what is in it ---
-
-    @property
-    def said(self) -> list[Said]:
-        """What was asked and answered, the turns of other programs included."""
-        return [one.said for one in self._shown if one.said is not None]
+    # --- content ---
 
     @property
-    def messages(self) -> list[Said]:
-        """What was asked and answered in this conversation, by which it can be gone through."""
-        return [said for said in self.said if said.start is not None]
+    def turns(self) -> list[TurnView]:
+        """All turns, those of other programs included."""
+        return [section.turn for section in self._sections if section.turn is not None]
 
     @property
-    def newest(self) -> Exchange | None:
-        return next((one for one in reversed(self._shown) if not isinstance(one, Line)), None)
-
-    def _exchange(self, said: Said) -> Exchange:
-        found = next(one for one in reversed(self._shown) if one.said is said)
-        assert not isinstance(found, Line)
-        return found
+    def own_turns(self) -> list[TurnView]:
+        """The turns of this conversation, which can be picked."""
+        return [turn for turn in self.turns if turn.start is not None]
 
     @property
-    def _entries(self) -> tuple[list[Entry], int]:
-        """All, and how many of them have widgets only while they are near."""
-        newest, near = self.newest, None
-        entries: list[Entry] = []
-        for one in self._shown:
-            if one is newest and newest.panes:
-                near = len(entries)
-            entries += one.entries
-        return entries, len(entries) if near is None else near
+    def newest_exchange(self) -> ExchangeEntries | None:
+        """The last turn; None where there is none."""
+        exchanges = (s for s in reversed(self._sections) if not isinstance(s, NoticeEntries))
+        return next(exchanges, None)
 
-    async def begin(self, said: Said) -> None:
-        """Show a new exchange; the one before becomes a record."""
+    def _exchange_of(self, turn: TurnView) -> ExchangeEntries:
+        section = next(section for section in reversed(self._sections) if section.turn is turn)
+        assert not isinstance(section, NoticeEntries)
+        return section
+
+    @property
+    def _all_entries(self) -> tuple[list[VirtualEntry], int]:
+        """All entries, and how many of them, from the first on, have widgets only near the viewport."""
+        newest, virtual = self.newest_exchange, None
+        entries: list[VirtualEntry] = []
+        for section in self._sections:
+            if section is newest and newest.shows_panes:
+                virtual = len(entries)
+            entries += section.entries
+        return entries, len(entries) if virtual is None else virtual
+
+    async def add_turn(self, turn: TurnView) -> None:
+        """Show a new turn and follow it; the one before is no longer shown as panes."""
         # Not at the top: Markdown and the events are not needed for the empty screen.
-        from tui.widgets.exchange import Exchange
+        from tui.widgets.exchange import ExchangeEntries
 
-        async with self._changing:
+        async with self._mount_lock:
             self.anchor()
             with self.app.batch_update():
-                before = self.newest
-                self._shown.append(Exchange(said, self.size.width, panes=self.panes))
-                await self._turn(before, panes=False)
+                before = self.newest_exchange
+                exchange = ExchangeEntries(turn, self.size.width, shows_panes=self.shows_panes)
+                self._sections.append(exchange)
+                await self._set_view(before, panes=False)
                 await self._fill()
 
-    async def recall(self, exchanges: list[Said]) -> None:
-        """Show what was said before this program started."""
-        from tui.widgets.exchange import Exchange
+    async def add_stored_turns(self, turns: list[TurnView]) -> None:
+        """Show turns from the store, and the end of the last."""
+        from tui.widgets.exchange import ExchangeEntries  # as in add_turn
 
-        async with self._changing:
-            self._shown += [Exchange(said, self.size.width, panes=False) for said in exchanges]
+        async with self._mount_lock:
+            width = self.size.width
+            self._sections += [ExchangeEntries(turn, width, shows_panes=False) for turn in turns]
             self.anchor()
             await self._fill()
 
-    def follow(self, said: Said) -> None:
-        """Show what came of an exchange; several may run."""
-        if said in self.said:
-            self._exchange(said).follow()
-            self._fill_soon()
+    def follow(self, turn: TurnView) -> None:
+        """Show what came of a turn since the last call; several turns may run."""
+        if turn in self.turns:
+            self._exchange_of(turn).follow()
+            self._schedule_fill()
 
-    def say(self, text: str, *, error: bool = False) -> None:
-        """A line of the program itself."""
-        self._shown.append(Line(text, error=error))
-        self._fill_soon()
+    def add_notice(self, text: str, *, error: bool = False) -> None:
+        """Add a line of the program itself below the last turn."""
+        self._sections.append(NoticeEntries(text, error=error))
+        self._schedule_fill()
 
-    async def cut(self, said: Said) -> None:
-        """Show nothing from this exchange on."""
-        async with self._changing:
-            first = self._shown.index(self._exchange(said))
-            gone = [entry for one in self._shown[first:] for entry in one.entries]
-            del self._shown[first:]
+    async def remove_from(self, turn: TurnView) -> None:
+        """Remove a turn and everything below it."""
+        async with self._mount_lock:
+            first = self._sections.index(self._exchange_of(turn))
+            entries = self._entries_from(first)
+            del self._sections[first:]
             with self.app.batch_update():
-                await self._drop(gone)
+                await self._unmount_entries(entries)
                 self.anchor()
                 await self._fill()
 
     async def clear(self) -> None:
-        """Show nothing of it any more."""
-        async with self._changing:
-            self._shown.clear()
-            self._place = None
+        """Remove all turns, notices and other children."""
+        async with self._mount_lock:
+            self._sections.clear()
+            self._top_anchor = None
             await self.remove_children()
-            self._above, self._below = Gap(), Gap()
-            await self.mount(self._above, self._below)
+            self._spacer_above, self._spacer_below = Spacer(), Spacer()
+            await self.mount(self._spacer_above, self._spacer_below)
 
-    # --- looking at it ---
+    def _entries_from(self, first: int) -> list[VirtualEntry]:
+        """Return the entries of a section, by its index, and of all below it."""
+        return [entry for section in self._sections[first:] for entry in section.entries]
 
-    async def pick(self, said: Said) -> None:
-        """The next key is for this exchange."""
-        from tui.widgets.user_message import Asked
+    # --- navigation ---
 
-        asked = await self._reach(self._exchange(said).entry(None))
-        assert isinstance(asked, Asked)
-        asked.pick()
+    async def pick(self, turn: TurnView) -> None:
+        """Scroll to the prompt of a turn and give it the focus."""
+        from tui.widgets.user_message import UserMessage  # as in add_turn
 
-    async def reveal(self, said: Said, part: Part | None) -> list[Widget]:
-        """What shows this part (None: the prompt), opened, scrolled to where it was far away."""
-        from tui.widgets.text_stream import Stream
+        message = await self._mount_entry(self._exchange_of(turn).entry_of(None))
+        assert isinstance(message, UserMessage)
+        message.pick()
 
-        exchange = self._exchange(said)
-        if part is not None and exchange.panes:
-            await self._show_as(panes=False)
-        widget = await self._reach(exchange.entry(part))
-        if (folding := _folding(widget)) is None:
+    async def reveal(self, turn: TurnView, item: ItemView | None) -> list[Widget]:
+        """Mount and expand an item, or with None the prompt; return the widgets with its text.
+
+        A turn that is shown as panes is shown item by item from then on. Scrolls only to what was not
+        mounted.
+        """
+        from tui.widgets.text_stream import TextStream  # as in add_turn
+
+        exchange = self._exchange_of(turn)
+        if item is not None and exchange.shows_panes:
+            await self._show_newest_as(panes=False)
+        widget = await self._mount_entry(exchange.entry_of(item))
+        if (foldable := _as_foldable(widget)) is None:
             return [widget]
-        folding.open = True
-        return list(folding.query(Stream))
+        foldable.expanded = True
+        return list(foldable.query(TextStream))
 
-    async def _reach(self, entry: Entry) -> Widget:
-        async with self._changing:
+    async def _mount_entry(self, entry: VirtualEntry) -> Widget:
+        """Return the widget of an entry; scroll to it first if it has none."""
+        async with self._mount_lock:
             if entry.widget is None:
-                entries, _ = self._entries
-                top = sum(one.height for one in entries[: entries.index(entry)])
-                self.scroll_to(y=self._first_row + top, animate=False)
+                entries, _ = self._all_entries
+                top = sum(above.height for above in entries[: entries.index(entry)])
+                self.scroll_to(y=self._first_entry_row + top, animate=False)
                 await self._fill(top)
         assert entry.widget is not None
         return entry.widget
 
-    def bring(self, widget: Widget, row: int) -> None:
-        """One of a widget's rows into the upper third of what is seen."""
+    def scroll_to_row(self, widget: Widget, row: int) -> None:
+        """Scroll so that a row of a widget is in the upper third of the viewport."""
         y = widget.content_region.y - self.content_region.y + self.scroll_y + row
         self.release_anchor()
         self.scroll_to(y=max(0, y - self.size.height // 3), animate=False)
 
-    async def switch(self) -> None:
-        """Panes become the record, the record panes."""
-        self.panes = not self.panes
-        await self._show_as(panes=self.panes)
+    async def toggle_view(self) -> None:
+        """Show the newest turn item by item instead of as panes, or as panes again."""
+        self.shows_panes = not self.shows_panes
+        await self._show_newest_as(panes=self.shows_panes)
         self.anchor()
 
-    async def _show_as(self, *, panes: bool) -> None:
-        async with self._changing:
+    async def _show_newest_as(self, *, panes: bool) -> None:
+        async with self._mount_lock:
             with self.app.batch_update():
-                await self._turn(self.newest, panes=panes)
+                await self._set_view(self.newest_exchange, panes=panes)
                 await self._fill()
 
-    async def _turn(self, exchange: Exchange | None, *, panes: bool) -> None:
-        """Change its view; both are made from the same parts, so nothing is lost."""
-        if exchange is not None and exchange.panes != panes:
-            first = self._shown.index(exchange)
-            await self._drop([entry for one in self._shown[first:] for entry in one.entries])
-            exchange.panes = panes
+    async def _set_view(self, exchange: ExchangeEntries | None, *, panes: bool) -> None:
+        """Change the view of a turn: its widgets, and those below, are made anew by the next fill."""
+        if exchange is not None and exchange.shows_panes != panes:
+            first = self._sections.index(exchange)
+            await self._unmount_entries(self._entries_from(first))
+            exchange.shows_panes = panes
 
-    def fold(self) -> None:
-        """Open all reasoning and results, or fold all again."""
-        entries, _ = self._entries
-        near = [entry.widget for entry in entries if entry.widget is not None]
-        folding = [one for one in map(_folding, near) if one is not None]
-        value = not any(one.open for one in folding)
+    def toggle_folds(self) -> None:
+        """Expand all reasoning and results, or collapse them if one that is mounted is expanded."""
+        entries, _ = self._all_entries
+        mounted = [entry.widget for entry in entries if entry.widget is not None]
+        foldable = [widget for widget in map(_as_foldable, mounted) if widget is not None]
+        expanded = not any(widget.expanded for widget in foldable)
         for entry in entries:
-            entry.open = value
-        for one in folding:
-            one.open = value
+            entry.expanded = expanded
+        for widget in foldable:
+            widget.expanded = expanded
 
-    # --- only what is near has widgets ---
+    # --- virtual list: only entries near the viewport have widgets ---
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        self._place = None  # first: what is told of it may lay out
+        """Schedule a fill, and keep the next top widget in its row instead of the former one."""
+        self._top_anchor = None  # first: a watcher may lay out
         super().watch_scroll_y(old_value, new_value)
-        self._fill_soon()
+        self._schedule_fill()
 
-    def _fill_soon(self) -> None:
-        if not self._filling:
-            self._filling = True
-            self.call_after_refresh(self._fill_now)
+    def _schedule_fill(self) -> None:
+        if not self._fill_scheduled:
+            self._fill_scheduled = True
+            self.call_after_refresh(self._run_scheduled_fill)
 
-    async def _fill_now(self) -> None:
-        async with self._changing:
-            self._filling = False
+    async def _run_scheduled_fill(self) -> None:
+        async with self._mount_lock:
+            self._fill_scheduled = False
             await self._fill()
 
     async def _fill(self, top: float | None = None) -> None:
-        """Widgets for what is near, a few at a time; none for what is far. ``top``: the first row that
-        is going to be seen."""
+        """Mount the entries near the viewport, a few at a time, and unmount those that are far.
+
+        ``top``: the row among the entries at which the viewport is going to be, if a scroll is under
+        way.
+        """
         while self.size.height:
-            entries, near = self._entries
-            there = self._wanted(entries, near, top)
-            have = {entry for entry in entries if entry.widget is not None}
-            if have == {*entries[there.start : there.stop], *entries[near:]}:
+            entries, virtual = self._all_entries
+            wanted = self._next_range(entries, virtual, top)
+            mounted = {entry for entry in entries if entry.widget is not None}
+            if mounted == {*entries[wanted.start : wanted.stop], *entries[virtual:]}:
                 break
             with self.app.batch_update():
-                await self._have(entries, there, near)
-        if (newest := self.newest) is not None:
-            after = self._shown[self._shown.index(newest) + 1 :]
-            said = sum(self._height(entry) for one in after for entry in one.entries)
-            newest.fit(self.size.height - said)
+                await self._mount_range(entries, wanted, virtual)
+        if (newest := self.newest_exchange) is not None:
+            below = self._entries_from(self._sections.index(newest) + 1)
+            newest.fit_panes(self.size.height - sum(map(self._entry_height, below)))
 
     @property
-    def _first_row(self) -> int:
-        """Of the entries; above is what was there before them."""
-        return self._placed[self._above].y if self._above in self._placed else 0
+    def _first_entry_row(self) -> int:
+        """The row of the first entry, below the children that the app mounted."""
+        return self._regions[self._spacer_above].y if self._spacer_above in self._regions else 0
 
-    def _wanted(self, entries: list[Entry], near: int, top: float | None) -> range:
-        heights = [self._height(entry) for entry in entries]
-        if top is None and self._following:
+    def _next_range(self, entries: list[VirtualEntry], virtual: int, top: float | None) -> range:
+        """Return the indexes that are to be mounted next among the first ``virtual`` entries."""
+        heights = [self._entry_height(entry) for entry in entries]
+        if top is None and self._is_following:
             top = sum(heights) - self.size.height
         elif top is None:
-            top = self.scroll_y - self._first_row
-        have = [n for n, entry in enumerate(entries[:near]) if entry.widget is not None]
-        there = range(have[0], have[-1] + 1) if have else range(0)
-        then = wanted(heights[:near], there, top, self.size.height, STEP)
-        if self.screen.selections and then.start <= there.stop and there.start <= then.stop:
-            # What is selected can be copied, however far it was scrolled away.
-            then = range(min(then.start, there.start), max(then.stop, there.stop))
-        return then
+            top = self.scroll_y - self._first_entry_row
+        indexes = [n for n, entry in enumerate(entries[:virtual]) if entry.widget is not None]
+        mounted = range(indexes[0], indexes[-1] + 1) if indexes else range(0)
+        wanted = visible_range(heights[:virtual], mounted, top, self.size.height, MOUNT_BATCH)
+        if self.screen.selections and wanted.start <= mounted.stop and mounted.start <= wanted.stop:
+            # What is selected stays mounted, to be copied however far it is scrolled away.
+            wanted = range(min(wanted.start, mounted.start), max(wanted.stop, mounted.stop))
+        return wanted
 
-    def _height(self, entry: Entry) -> int:
+    def _entry_height(self, entry: VirtualEntry) -> int:
+        """Return the height of an entry, updated from the last layout if it has a widget."""
         if entry.widget is not None and not entry.widget.display:
             entry.height = 0
-        elif entry.widget in self._placed:
-            entry.height = self._placed[entry.widget].height
+        elif entry.widget in self._regions:
+            entry.height = self._regions[entry.widget].height
         return entry.height
 
-    async def _have(self, entries: list[Entry], there: range, near: int) -> None:
-        await self._drop([*entries[: there.start], *entries[there.stop : near]])
-        await self._make(entries[near:], None)
-        await self._make(entries[there.start : there.stop], self._below)
-        self._above.styles.height = sum(entry.height for entry in entries[: there.start])
-        self._below.styles.height = sum(entry.height for entry in entries[there.stop : near])
+    async def _mount_range(self, entries: list[VirtualEntry], wanted: range, virtual: int) -> None:
+        await self._unmount_entries([*entries[: wanted.start], *entries[wanted.stop : virtual]])
+        await self._mount_entries(entries[virtual:], None)
+        await self._mount_entries(entries[wanted.start : wanted.stop], self._spacer_below)
+        self._spacer_above.styles.height = sum(entry.height for entry in entries[: wanted.start])
+        self._spacer_below.styles.height = sum(
+            entry.height for entry in entries[wanted.stop : virtual]
+        )
 
-    async def _make(self, entries: list[Entry], before: Widget | None) -> None:
-        """Those that have no widgets get them. ``before``: what comes next."""
+    async def _mount_entries(self, entries: list[VirtualEntry], before: Widget | None) -> None:
+        """Make the widgets that are missing; the last one is mounted before ``before``."""
         for entry in reversed(entries):
             if entry.widget is None:
-                entry.widget = entry.make()
+                entry.widget = entry.create()
                 await self.mount(entry.widget, before=before)
-                if entry.open and (folding := _folding(entry.widget)) is not None:
-                    folding.open = True
+                if entry.expanded and (foldable := _as_foldable(entry.widget)) is not None:
+                    foldable.expanded = True
             before = entry.widget
 
-    async def _drop(self, entries: Iterable[Entry]) -> None:
-        """Their widgets go."""
-        gone = []
+    async def _unmount_entries(self, entries: Iterable[VirtualEntry]) -> None:
+        """Remove the widgets of entries, and remember their heights and whether they are expanded."""
+        widgets = []
         for entry in entries:
             if entry.widget is not None:
-                self._height(entry)
-                folding = _folding(entry.widget)
-                entry.open = folding is not None and folding.open
+                self._entry_height(entry)
+                foldable = _as_foldable(entry.widget)
+                entry.expanded = foldable is not None and foldable.expanded
                 for widget in entry.widget.walk_children(Widget, with_self=True):
                     widget._styles_cache.clear()  # Textual keeps it, with all that was painted
-                gone.append(entry.widget)
+                widgets.append(entry.widget)
                 entry.widget = None
-        await self.remove_children(gone)
+        await self.remove_children(widgets)
 
-    # --- what is seen stays where it is, whatever becomes of what is above ---
+    # --- scroll anchoring: what is read stays in its row, whatever is mounted above ---
 
     @property
-    def _following(self) -> bool:
+    def _is_following(self) -> bool:
+        """Whether the transcript follows its end."""
         return self._anchored and not self._anchor_released
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
+        """Lay out the children, and scroll so that the widget at the top stays in its row."""
         result = super().arrange(size, optimal)
-        self._fill_soon()  # who is anchored scrolls, and is not told
-        self._placed = {
+        self._schedule_fill()  # an anchored widget scrolls without calling watch_scroll_y
+        self._regions = {
             placement.widget: placement.region.grow((0, 0, placement.margin.bottom, 0))
             for placement in result.placements
         }
-        if self._following:
-            self._place = None
-        elif self._place is None:
-            self._place = self._at_top()
-        elif (region := self._placed.get(self._place[0])) is not None:
-            self._stay(region.y + self._place[1])
+        if self._is_following:
+            self._top_anchor = None
+        elif self._top_anchor is None:
+            self._top_anchor = self._find_top_anchor()
+        elif (region := self._regions.get(self._top_anchor[0])) is not None:
+            self._set_scroll_silently(region.y + self._top_anchor[1])
         return result
 
-    def _at_top(self) -> tuple[Widget, float] | None:
-        for widget, region in self._placed.items():
+    def _find_top_anchor(self) -> tuple[Widget, float] | None:
+        """Find the child at the top of the viewport; None for a spacer or the blank above the first."""
+        for widget, region in self._regions.items():
             if region.bottom > self.scroll_y:
-                nothing = isinstance(widget, Gap) or region.y > self.scroll_y
-                return None if nothing else (widget, self.scroll_y - region.y)
+                is_blank = isinstance(widget, Spacer) or region.y > self.scroll_y
+                return None if is_blank else (widget, self.scroll_y - region.y)
         return None
 
-    def _stay(self, y: float) -> None:
-        """As Textual does for what is anchored: before it is painted, and nobody is told."""
+    def _set_scroll_silently(self, y: float) -> None:
+        """Scroll without watchers or another layout, as Textual does for an anchor before it paints."""
         if y != self.scroll_y:
             self.set_reactive(Widget.scroll_y, y)
             self.set_reactive(Widget.scroll_target_y, y)
             self.vertical_scrollbar.set_reactive(ScrollBar.position, y)
 
 
-def _folding(widget: Widget) -> Thought | Call | None:
-    from tui.widgets.reasoning_block import Thought
-    from tui.widgets.tool_call_card import Call
+def _as_foldable(widget: Widget) -> ReasoningBlock | ToolCallCard | None:
+    """Return the widget if it can be expanded."""
+    # Not at the top, as in add_turn.
+    from tui.widgets.reasoning_block import ReasoningBlock
+    from tui.widgets.tool_call_card import ToolCallCard
 
-    return widget if isinstance(widget, Thought | Call) else None
+    return widget if isinstance(widget, ReasoningBlock | ToolCallCard) else None

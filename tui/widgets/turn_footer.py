@@ -1,29 +1,35 @@
-"""What stands below an exchange: what went wrong in it, and what it took."""
+"""The footer of a turn: its notices, how it ended if not well, and what it took."""
 
 from __future__ import annotations
 
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.state.item_view import thought
-from tui.state.turn_view import Said
-from tui.util.format import count, seconds
+from tui.state.item_view import reasoning_seconds
+from tui.state.turn_view import TurnView
+from tui.util.format import format_count, format_seconds
 
-SHADES = {"failed": "$text-error", "cancelled": "$text-warning", "incomplete": "$text-warning"}
+STATUS_COLOURS = {
+    "failed": "$text-error",
+    "cancelled": "$text-warning",
+    "incomplete": "$text-warning",
+}
 
 
-class Ending(Static):
+class TurnFooter(Static):
+    """Shows the footer of one turn; hidden while it has no lines."""
+
     DEFAULT_CSS = """
-    Ending {
+    TurnFooter {
         height: auto; padding: 0 1; margin-bottom: 1; color: $text-muted;
         &.-live { margin-bottom: 0; }
     }
     """
 
-    def __init__(self, said: Said, *, live: bool) -> None:
-        """``live``: below panes, whose heads tell what it took."""
-        super().__init__(markup=False, classes="-live" if live else None)
-        self._said, self._live = said, live
+    def __init__(self, turn: TurnView, *, below_panes: bool) -> None:
+        """``below_panes``: the panes' titles show what the turn took, so the footer does not."""
+        super().__init__(markup=False, classes="-live" if below_panes else None)
+        self._turn, self._below_panes = turn, below_panes
         self._lines: list[tuple[str, str]] = []
         self.display = False
 
@@ -32,21 +38,23 @@ class Ending(Static):
 
     def follow(self) -> None:
         """Show what came since the last call."""
-        said = self._said
-        told = [(line, SHADES.get(said.status, "")) for line in [*said.notices, said.ending]]
-        took = "" if self._live or said.running else _numbers(said)
-        lines = [line for line in [*told, (took, "")] if line[0]]
+        turn = self._turn
+        colour = STATUS_COLOURS.get(turn.status, "")
+        messages = [(message, colour) for message in [*turn.notices, turn.end_message]]
+        usage = "" if self._below_panes or turn.running else _usage_text(turn)
+        lines = [line for line in [*messages, (usage, "")] if line[0]]
         if lines != self._lines:
             self._lines = lines
             self.update(Content("\n").join(Content.styled(*line) for line in lines))
             self.display = bool(lines)
 
 
-def _numbers(said: Said) -> str:
-    spent = thought(said.parts)
+def _usage_text(turn: TurnView) -> str:
+    """Return time, tokens and speed of a turn, as far as they are known."""
+    spent = reasoning_seconds(turn.items)
     words = [
-        f"thought for {seconds(spent)}" if spent >= 0.05 else "",
-        f"{count(said.tokens)} tokens" if said.tokens else "",
-        f"{said.speed:.0f} tok/s" if said.speed else "",
+        f"thought for {format_seconds(spent)}" if spent >= 0.05 else "",
+        f"{format_count(turn.tokens)} tokens" if turn.tokens else "",
+        f"{turn.speed:.0f} tok/s" if turn.speed else "",
     ]
     return " · ".join(filter(None, words))

@@ -1,4 +1,4 @@
-"""What was asked, as the conversation repeats it; it can be picked."""
+"""A prompt in the transcript, which can be picked: then keys edit, retry, branch or copy it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,28 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from tui.controllers.message_picker import KEYS
-from tui.state.turn_view import Said
-from tui.util.attachments import attached, folded
+from tui.state.turn_view import TurnView
+from tui.util.attachments import attached_files, without_attachments
 
-LINES = 6
-"""Of a longer prompt only so many lines are repeated in the conversation."""
+MAX_PROMPT_LINES = 6
+"""Lines of a prompt that the transcript repeats."""
+COMMAND_KEYS = {"e": "edit", "r": "retry", "b": "branch", "c": "copy"}
+"""Keys on a picked message, and the slash commands that they run with the message's number."""
+STEP_KEYS = {
+    "up": -1, "ctrl+up": -1, "alt+up": -1, "down": 1, "ctrl+down": 1, "alt+down": 1,
+}  # fmt: skip
+"""Keys that pick the previous (-1) or the next (1) message."""
+BRANCH_KEYS = {"left": -1, "right": 1}
+"""Keys that switch to the previous (-1) or the next (1) branch."""
+PICK_KEYS = {*COMMAND_KEYS, *STEP_KEYS, *BRANCH_KEYS, "escape", "enter"}
+"""All keys that a picked message takes; any other goes to the app."""
 
 
-class Asked(Static):
+class UserMessage(Static):
+    """Shows the prompt of a turn, its attached files and the number of its branch."""
+
     DEFAULT_CSS = """
-    Asked {
+    UserMessage {
         height: auto; padding: 0 1; margin-bottom: 1; color: $text; text-style: bold;
         &.-live { margin-bottom: 0; }
         &.-picked { background: $panel; border-left: outer $accent; padding-left: 0; }
@@ -28,21 +39,22 @@ class Asked(Static):
 
     @dataclass
     class Pressed(Message):
-        """A key, while this one is picked."""
+        """Posted when one of ``PICK_KEYS`` is pressed while the message is picked."""
 
-        said: Said
+        turn: TurnView
         key: str
 
-    def __init__(self, said: Said, *, live: bool) -> None:
-        """``live``: panes stand below it."""
-        super().__init__(_text(said), markup=False, classes="-live" if live else None)
-        self.said = said
+    def __init__(self, turn: TurnView, *, above_panes: bool) -> None:
+        """``above_panes``: the turn is shown as panes, without a margin above them."""
+        classes = "-live" if above_panes else None
+        super().__init__(_prompt_content(turn), markup=False, classes=classes)
+        self.turn = turn
 
     def pick(self) -> None:
-        """The next key is for this exchange."""
+        """Take the focus, so that the next key is for this message."""
         self.can_focus = True
         self.add_class("-picked")
-        self.screen.set_focus(self, scroll_visible=False)  # at once: the next key is for it
+        self.screen.set_focus(self, scroll_visible=False)  # at once, before the next key
         self.scroll_visible(animate=False, top=True)
 
     def on_blur(self) -> None:
@@ -50,18 +62,18 @@ class Asked(Static):
         self.remove_class("-picked")
 
     def on_key(self, event: events.Key) -> None:
-        if self.has_focus and event.key in KEYS:
-            self.post_message(self.Pressed(self.said, event.key))
+        if self.has_focus and event.key in PICK_KEYS:
+            self.post_message(self.Pressed(self.turn, event.key))
             event.stop()
 
 
-def _text(said: Said) -> Content:
-    lines = folded(said.prompt).strip("\n").split("\n")
-    if len(lines) > LINES:
-        rest = len(lines) - LINES + 1
-        lines = [*lines[: LINES - 1], f"… {rest} more lines"]
-    mark = "❯" if said.source == "app" else f"{said.source} ❯"
-    if said.place:
-        lines[-1] += f"  ‹{said.place[0]}/{said.place[1]}›"
-    lines += [f"⎘ {path} · {size:,} lines" for path, size in attached(said.prompt)]
+def _prompt_content(turn: TurnView) -> Content:
+    lines = without_attachments(turn.prompt).strip("\n").split("\n")
+    if len(lines) > MAX_PROMPT_LINES:
+        rest = len(lines) - MAX_PROMPT_LINES + 1
+        lines = [*lines[: MAX_PROMPT_LINES - 1], f"… {rest} more lines"]
+    mark = "❯" if turn.source == "app" else f"{turn.source} ❯"
+    if turn.branch_position:
+        lines[-1] += f"  ‹{turn.branch_position[0]}/{turn.branch_position[1]}›"
+    lines += [f"⎘ {path} · {size:,} lines" for path, size in attached_files(turn.prompt)]
     return Content.assemble((f"{mark} ", "$accent"), "\n  ".join(lines))

@@ -1,0 +1,1 @@
+"""The local engine: llama.cpp on a thread of its own."""

@@ -1,4 +1,9 @@
-"""The tokens of one llama_decode: pieces of several sequences, side by side."""
+"""Builds the llama_batch of one llama_decode: spans of tokens of several sequences, side by side.
+
+The struct is described in https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h. Its
+arrays are numpy arrays that are filled in place, since a Python loop over ctypes arrays takes
+longer.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +16,22 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Piece(NamedTuple):
-    """Ids to append to one sequence, of which the first has position `start`."""
+class BatchSpan(NamedTuple):
+    """Token ids to append to one sequence; the first one has position `start`."""
 
-    sequence: int
+    seq_id: int
     ids: list[int]
     start: int
     output: bool = True
-    """The last id's logits can be read afterwards."""
+    """Whether the logits of the last id are computed."""
 
 
 class Batch:
-    """Room for the tokens of one llama_decode."""
+    """The tokens of one llama_decode.
+
+    ``native`` is the llama_batch; its arrays have the shape (size,): token, pos int32, n_seq_id
+    int32 (always 1), seq_id pointers to int32, logits int8.
+    """
 
     def __init__(self, size: int) -> None:
         """`size` in tokens."""
@@ -30,8 +39,8 @@ class Batch:
         self._positions = np.zeros(size, np.int32)
         self._sequences = np.zeros(size, np.int32)
         self._outputs = np.zeros(size, np.int8)
-        self._counts = np.ones(size, np.int32)  # each token is of one sequence
-        # llama.cpp wants a pointer for every token to the list of its sequences.
+        self._counts = np.ones(size, np.int32)  # each token is in one sequence
+        # llama.cpp takes a pointer for each token to the list of its sequences.
         self._lists = self._sequences.ctypes.data + 4 * np.arange(size, dtype=np.uint64)
         self.native = lib.llama_batch(
             token=_pointer(self._tokens, ctypes.c_int32),
@@ -40,28 +49,28 @@ class Batch:
             seq_id=_pointer(self._lists, ctypes.POINTER(ctypes.c_int32)),
             logits=_pointer(self._outputs, ctypes.c_int8),
         )
-        self.outputs = 0
-        """Pieces of the last fill whose logits can be read."""
+        self.output_count = 0
+        """Spans of the last fill whose logits can be read."""
 
-    def fill(self, pieces: Sequence[Piece]) -> None:
-        """Replace what was in it."""
+    def fill(self, spans: Sequence[BatchSpan]) -> None:
+        """Replace the batch's tokens by those of some spans, in order."""
         end = outputs = 0
-        for sequence, ids, position, output in pieces:
+        for seq_id, ids, position, output in spans:
             start = end
             end += len(ids)
             if end - start == 1:
                 self._tokens[start] = ids[0]
                 self._positions[start] = position
-                self._sequences[start] = sequence
+                self._sequences[start] = seq_id
             else:
                 self._tokens[start:end] = ids
                 self._positions[start:end] = np.arange(position, position + end - start)
-                self._sequences[start:end] = sequence
+                self._sequences[start:end] = seq_id
                 self._outputs[start:end] = 0
             self._outputs[end - 1] = output
             outputs += output
         self.native.n_tokens = end
-        self.outputs = outputs
+        self.output_count = outputs
 
 
 def _pointer(array: npt.NDArray[Any], to: type[Any]) -> Any:

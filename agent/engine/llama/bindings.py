@@ -14,70 +14,70 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 from llama_cpp._ggml import libggml
 
-__all__ = ["because", "ggml", "lib", "log_errors"]
+__all__ = ["ggml_function", "lib", "log_errors", "logged_reason"]
 
 log = logging.getLogger("agent.llama.cpp")
 log.addHandler(logging.NullHandler())  # without any handler, Python would print warnings itself
 
 _LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.ERROR}
-_CONTINUED = 5
-_ABORTED = ("failed with error 1", "compute status: 1", "failed to decode, ret = 2")
-"""How lines end that call a stop that was asked for a failure."""
+_LOG_LEVEL_CONT = 5
+_ABORT_MESSAGES = ("failed with error 1", "compute status: 1", "failed to decode, ret = 2")
+"""Ends of lines that report a decode that we aborted as a failure."""
 log_errors: list[str] = []
 """Errors that llama.cpp logged since the last load began."""
 
 
-class _Line:
-    """The line that llama.cpp is writing; it comes in pieces."""
+class _LogLine:
+    """The line that llama.cpp is writing; it arrives in pieces."""
 
     level = logging.DEBUG
     text = ""
 
 
 @lib.llama_log_callback  # type: ignore[untyped-decorator]
-def _forward(level: int, text: bytes, _data: object) -> None:
-    if level != _CONTINUED:
-        _Line.level = _LEVELS.get(level, logging.DEBUG)
-    if _Line.level == logging.DEBUG and not log.isEnabledFor(logging.DEBUG):
+def _forward_log(level: int, text: bytes, _data: object) -> None:
+    if level != _LOG_LEVEL_CONT:
+        _LogLine.level = _LEVELS.get(level, logging.DEBUG)
+    if _LogLine.level == logging.DEBUG and not log.isEnabledFor(logging.DEBUG):
         return
-    _Line.text += text.decode("utf-8", "replace")
-    if _Line.text.endswith("\n"):
-        line, _Line.text = _Line.text.rstrip(), ""
-        if line.endswith(_ABORTED):
-            _Line.level = logging.DEBUG
-        if _Line.level == logging.ERROR:
+    _LogLine.text += text.decode("utf-8", "replace")
+    if _LogLine.text.endswith("\n"):
+        line, _LogLine.text = _LogLine.text.rstrip(), ""
+        if line.endswith(_ABORT_MESSAGES):
+            _LogLine.level = logging.DEBUG
+        if _LogLine.level == logging.ERROR:
             log_errors.append(line)
-        log.log(_Line.level, "%s", line)
+        log.log(_LogLine.level, "%s", line)
 
 
-lib.llama_log_set(_forward, ctypes.c_void_p(0))
+lib.llama_log_set(_forward_log, ctypes.c_void_p(0))
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)  # type: ignore[untyped-decorator]
-def _give_up(message: bytes) -> None:
-    """ggml is going to abort, as it does where small pieces of memory are refused. It would call a
-    debugger and print what that says."""
-    reason = message.decode("utf-8", "replace").rpartition("/")[2]
-    sentence = f"llama.cpp gave up, most likely for want of memory ({reason})."
+def _on_abort(message: bytes) -> None:
+    """End the process with one sentence when ggml aborts, as it does if a small allocation fails;
+    ggml itself would call a debugger and print a backtrace."""
+    detail = message.decode("utf-8", "replace").rpartition("/")[2]
+    sentence = f"llama.cpp gave up, most likely for want of memory ({detail})."
     log.critical("%s", sentence)
     os.write(2, f"agent: {sentence}\n".encode())
     os._exit(1)
 
 
-libggml.ggml_set_abort_callback(_give_up)
+libggml.ggml_set_abort_callback(_on_abort)
 
 
-def ggml(name: str, result: Any, *arguments: Any) -> Any:
-    """The C function ``name`` of ggml, which llama-cpp-python does not declare, with its types."""
+def ggml_function(name: str, result: Any, *arguments: Any) -> Any:
+    """Return a C function of ggml that llama-cpp-python does not declare, with its types set."""
     function = libggml[name]
     function.restype, function.argtypes = result, arguments
     return function
 
 
-def because() -> str:
-    """The most telling of llama.cpp's own words, in brackets."""
+def logged_reason() -> str:
+    """Return the most specific error that llama.cpp logged, in brackets; empty if there is none."""
     for line in log_errors:
-        _, found, reason = line.partition("error loading model: ")
-        if found:
+        _, is_load_error, reason = line.partition("error loading model: ")
+        if is_load_error:
             return f" ({reason.strip()})"
     return f" ({log_errors[0]})" if log_errors else ""

@@ -1,4 +1,4 @@
-"""The engine's asyncio face: llama.cpp in a thread of this process, any GGUF that it can load."""
+"""The local engine: llama.cpp in a thread of this process runs any GGUF that it can load."""
 
 from __future__ import annotations
 
@@ -8,55 +8,55 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.engine.llama.token_stream import Stream
-from agent.engine.llama.worker import Worker
+from agent.engine.llama.token_stream import TokenStream
+from agent.engine.llama.worker import EngineWorker
 from agent.engine.placement.placement import Placement
-from agent.engine.protocol import ContextOverflow, EngineError, Request
+from agent.engine.protocol import ContextOverflowError, EngineError, Request
 
 if TYPE_CHECKING:
-    from agent.engine.llama.thread_tuning import Threads
+    from agent.engine.llama.thread_tuning import ThreadCounts
 
 
 class LlamaEngine:
-    """A GGUF run by llama.cpp; requests are served side by side, and beyond that queue up."""
+    """A GGUF run by llama.cpp; requests run side by side, and further ones queue up."""
 
     name = "llama.cpp"
 
     def __init__(
-        self, path: Path, *, placement: Placement | None = None, threads: Threads | None = None
+        self, path: Path, *, placement: Placement | None = None, threads: ThreadCounts | None = None
     ) -> None:
-        """Nothing is loaded yet. `threads` are measured unless given."""
+        """Loads nothing yet. `threads` are measured by the first load if None."""
         self.placement = placement or Placement()
         self.context_length = self.placement.context
         self.threads = threads
-        """As chosen by the last load; the next one goes by it."""
+        """Measured by the last load; the next load uses them again."""
         self._path = Path(path)
-        self._worker: Worker | None = None
+        self._worker: EngineWorker | None = None
 
     @property
     def unfinished(self) -> int:
-        """Generations that run or wait for a sequence, but for work ahead."""
+        """Number of generations that run or wait for a sequence, without background ones."""
         return self._worker.unfinished if self._worker else 0
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
         """Load the model; `progress` gets 0…1 on the event loop. Raises EngineError.
 
-        Who cancels the call that began the load stops the load.
+        If the call that began the load is cancelled, the load stops.
         """
-        began = self._worker is None
+        is_first = self._worker is None
         worker = self._worker = self._worker or self._start(progress)
         try:
             await asyncio.wrap_future(worker.loaded)
         except BaseException as error:
-            if began or isinstance(error, EngineError):
-                worker.shut()
+            if is_first or isinstance(error, EngineError):
+                worker.shut_down()
                 if self._worker is worker:
                     self._worker = None
             raise
         self.context_length = worker.context_length
         self.threads = worker.threads
 
-    def _start(self, progress: Callable[[float], None] | None) -> Worker:
+    def _start(self, progress: Callable[[float], None] | None) -> EngineWorker:
         loop = asyncio.get_running_loop()
 
         def report(done: float) -> None:
@@ -64,28 +64,28 @@ class LlamaEngine:
                 with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(progress, done)
 
-        worker = Worker(self._path, self.placement, self.threads, report)
+        worker = EngineWorker(self._path, self.placement, self.threads, report)
         worker.start()
         return worker
 
-    def generate(self, request: Request) -> Stream:
-        """Start generating. Raises EngineError when that cannot be, Busy when too many wait."""
+    def generate(self, request: Request) -> TokenStream:
+        """Start generating. Raises EngineError, or EngineBusyError when too many wait."""
         worker = self._worker
         if worker is None or not worker.ready:
             raise EngineError("The model is not loaded yet.")
         if not request.prompt:
             raise EngineError("The prompt is empty.")
         if len(request.prompt) >= worker.context_length:
-            raise ContextOverflow(len(request.prompt), worker.context_length)
-        if not 0 <= min(request.prompt) <= max(request.prompt) < worker.vocabulary:
+            raise ContextOverflowError(len(request.prompt), worker.context_length)
+        if not 0 <= min(request.prompt) <= max(request.prompt) < worker.vocabulary_size:
             raise EngineError("The prompt has tokens that are not in the model's vocabulary.")
-        stream = Stream(worker.interrupt)
+        stream = TokenStream(worker.interrupt)
         worker.submit(request, stream)
         return stream
 
     async def close(self) -> None:
-        """Free everything; what runs or waits is cancelled. It can be loaded again."""
+        """Cancel all generations and free everything; the engine can be loaded again."""
         worker, self._worker = self._worker, None
         if worker:
-            worker.shut()
+            worker.shut_down()
             await asyncio.to_thread(worker.join)

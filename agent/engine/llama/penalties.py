@@ -1,4 +1,9 @@
-"""What a request adds to the scores or takes from them; only tokens that it concerns are touched."""
+"""Applies penalties and logit biases of a request; only the tokens that they concern are touched.
+
+presence_penalty, frequency_penalty and logit_bias are OpenAI's
+(https://platform.openai.com/docs/api-reference/completions/create), repeat_penalty is llama.cpp's
+(llama_sampler_init_penalties in https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h).
+"""
 
 from __future__ import annotations
 
@@ -11,29 +16,34 @@ import numpy as np
 from agent.engine.llama.model import Logits
 from agent.engine.protocol import Sampling
 
-RECENT = 64
-"""Tokens that repeat_penalty looks back, the prompt's among them."""
+REPEAT_WINDOW_TOKENS = 64
+"""Tokens that repeat_penalty looks back, prompt included (llama.cpp's repeat_last_n)."""
 
 
 class Penalties:
-    """One generation's penalties and biases, as its tokens are said."""
+    """One generation's penalties and biases, updated with each token.
 
-    def __init__(self, sampling: Sampling, prompt: Sequence[int], vocabulary: int) -> None:
-        """Biases of tokens that are not in the vocabulary are left out."""
-        self._once = sampling.presence_penalty
-        self._each = sampling.frequency_penalty
+    A token that has a bias or was generated has a slot n: ``_tokens[n]`` int64 is its id,
+    ``_offsets[n]`` float32 is what is added to its logit, ``_generated[n]`` bool says whether it
+    was generated. The arrays have spare slots at the end.
+    """
+
+    def __init__(self, sampling: Sampling, prompt: Sequence[int], vocabulary_size: int) -> None:
+        """Biases of ids that are not in the vocabulary are ignored."""
+        self._presence = sampling.presence_penalty
+        self._frequency = sampling.frequency_penalty
         self._repeat = sampling.repeat_penalty
-        self._recent = deque(prompt[-RECENT:], RECENT)
-        biases = dict(pair for pair in sampling.logit_bias if 0 <= pair[0] < vocabulary)
-        self._places = {token: place for place, token in enumerate(biases)}
-        """Where in the arrays a token stands."""
+        self._recent = deque(prompt[-REPEAT_WINDOW_TOKENS:], REPEAT_WINDOW_TOKENS)
+        biases = dict(pair for pair in sampling.logit_bias if 0 <= pair[0] < vocabulary_size)
+        self._slots = {token: slot for slot, token in enumerate(biases)}
+        """Slot of each token."""
         self._tokens = np.array([*biases], np.int64)
         self._offsets = np.array([*biases.values()], np.float32)
-        self._said = np.zeros(len(biases), np.bool_)
+        self._generated = np.zeros(len(biases), np.bool_)
 
     @staticmethod
-    def wanted(sampling: Sampling) -> bool:
-        """Whether there is anything to do."""
+    def needed(sampling: Sampling) -> bool:
+        """Whether these settings change any logit."""
         s = sampling
         return bool(
             s.presence_penalty or s.frequency_penalty or s.repeat_penalty != 1 or s.logit_bias
@@ -41,8 +51,8 @@ class Penalties:
 
     @contextmanager
     def applied(self, logits: Logits) -> Iterator[None]:
-        """The scores with all of it, in place; as they were afterwards."""
-        tokens = self._tokens[: len(self._places)]
+        """Change the logits, (vocabulary,) float32, in place; they are restored afterwards."""
+        tokens = self._tokens[: len(self._slots)]
         recent = np.fromiter(self._recent, np.int64) if self._repeat != 1 else tokens[:0]
         before, earlier = logits[tokens], logits[recent]
         logits[recent] = np.where(earlier > 0, earlier / self._repeat, earlier * self._repeat)
@@ -53,20 +63,21 @@ class Penalties:
             logits[recent] = earlier
             logits[tokens] = before
 
-    def say(self, token: int) -> None:
-        """The token was said."""
+    def record(self, token: int) -> None:
+        """Record that a token was generated."""
         self._recent.append(token)
-        if not (self._once or self._each):
+        if not (self._presence or self._frequency):
             return
-        place = self._places.setdefault(token, len(self._places))
-        if place == len(self._tokens):
+        slot = self._slots.setdefault(token, len(self._slots))
+        if slot == len(self._tokens):
             self._grow()
-        self._tokens[place] = token
-        self._offsets[place] -= self._each if self._said[place] else self._each + self._once
-        self._said[place] = True
+        self._tokens[slot] = token
+        is_repeat = self._generated[slot]
+        self._offsets[slot] -= self._frequency if is_repeat else self._frequency + self._presence
+        self._generated[slot] = True
 
     def _grow(self) -> None:
-        more = max(RECENT, len(self._tokens))
+        more = max(REPEAT_WINDOW_TOKENS, len(self._tokens))
         self._tokens = np.append(self._tokens, np.zeros(more, np.int64))
         self._offsets = np.append(self._offsets, np.zeros(more, np.float32))
-        self._said = np.append(self._said, np.zeros(more, np.bool_))
+        self._generated = np.append(self._generated, np.zeros(more, np.bool_))

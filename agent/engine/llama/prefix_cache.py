@@ -1,199 +1,233 @@
-"""The prefix cache: which token ids the model's memory holds, and how much a prompt can reuse.
+"""The prefix cache: token ids in llama.cpp's KV cache, and how much of them a prompt can reuse.
 
-A model's memory has a few sequences. Layers that see everything can be cut back to any length, and
-sequences that begin alike share their cells. Sliding layers keep little more than their window, so
-going far back needs a checkpoint of them, taken when a sequence was there. A checkpoint belongs to
-the tokens before it: it can be restored into whichever sequence holds these.
+llama.cpp's memory has a few sequences over one pool of cells (n_seq_max, kv_unified). Layers with
+full attention keep every cell, so a sequence can be truncated to any length, and sequences with the
+same prefix share its cells. Layers with sliding attention keep little more than their window and
+overwrite what is older, so going back far needs a checkpoint: a copy of their window, saved when
+the sequence had just that length. A sequence of 2,900 tokens, with a window of 128::
+
+    position         0              1200           2048                2900
+    full attention   |##################################################|  every cell
+    sliding layers   |..............................................####|  the last window or so
+    checkpoints                      [C1]           [C2]             [C3]  of 1200, 2048, 2899 tokens
+
+    continue at 2880: the sliding layers still have [2753, 2880) -> truncate, compute from 2880 on
+    continue at 1300: they lost [1173, 1300)                     -> truncate, restore C1, compute
+                                                                    1200 to 1300 once more
+
+So `KvSequence.reusable` of 2880 is 2880, and of 1300 it is 1200. A checkpoint depends only on the
+tokens before it: it can be restored into any sequence that begins with them. Models without sliding
+layers need no checkpoints.
+
+The policy is in `PrefixCache.acquire` and in a few constants, which decide more than speed:
+
+- Is a new prompt the next turn of the conversation in a sequence, or another conversation that only
+  begins alike (the same system prompt)? If it cuts off at most REWIND_LIMIT_TOKENS tokens of the last
+  *prompt* there (generated tokens do not count: their text may be rendered otherwise in the
+  history), it is the next turn and continues in place. Else it gets a free sequence, into which the
+  shared prefix is copied, and the other conversation loses nothing. Drafts of a prompt that is
+  being typed replace each other in place, so they may cut off DRAFT_REWIND_LIMIT_TOKENS.
+- Below MIN_REUSE_TOKENS neither a checkpoint nor waiting for another prompt's prefix is worth it.
+- The scheduler saves checkpoints before the last token of a prompt (the next turn comes back
+  there), where prompts diverge (`AcquiredSequence.shared_prefix`: others will diverge there too)
+  and each CHECKPOINT_INTERVAL_TOKENS. More than MAX_CHECKPOINTS are thinned out evenly; the first and
+  last stay.
+
+The C functions are llama_memory_* and llama_state_seq_* of
+https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Ids
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.util.prefix import common_prefix_length
+
 if TYPE_CHECKING:
-    from agent.engine.llama.model import Model, State
+    from agent.engine.llama.model import LlamaModel, WindowState
 
-CHECKPOINTS = 32
-"""Of one sequence; those of a common beginning are held once."""
-APART = 2048
-"""Tokens of a long prompt between checkpoints."""
-WORTH = 64
-"""Tokens below which computing again is as cheap as going back."""
-SLACK = 16
-"""Tokens of a former prompt that a new one may cut off to go on in its place: how two turns of one
-conversation are told from two conversations that begin alike."""
-DRAFT = 256
+MAX_CHECKPOINTS = 32
+"""Checkpoints of one sequence; sequences with the same prefix share those of the prefix."""
+CHECKPOINT_INTERVAL_TOKENS = 2048
+"""Tokens between checkpoints of a long prompt."""
+MIN_REUSE_TOKENS = 64
+"""Tokens below which computing again is as cheap as reusing."""
+REWIND_LIMIT_TOKENS = 16
+"""Tokens of the last prompt of a sequence that a new prompt may cut off to continue in place."""
+DRAFT_REWIND_LIMIT_TOKENS = 256
 """The same for a prompt that is still being typed."""
-_BLOCK = 1024
 
 
-def common(a: Ids[int], b: Ids[int]) -> int:
-    """Length of the longest common prefix."""
-    length = min(len(a), len(b))
-    for start in range(0, length, _BLOCK):
-        end = min(start + _BLOCK, length)
-        if a[start:end] != b[start:end]:
-            return next(i for i in range(start, end) if a[i] != b[i])
-    return length
+class KvSequence:
+    """One sequence of a model's memory, with the token ids that are in it."""
 
-
-class Sequence:
-    """One sequence of a model's memory."""
-
-    def __init__(self, model: Model, number: int) -> None:
-        self._model = model
-        self.number = number
+    def __init__(self, model: LlamaModel, seq_id: int) -> None:
+        self.model = model
+        self.seq_id = seq_id
         self.ids: list[int] = []
         self.busy = False
-        """A job has it."""
-        self.asked = 0
-        """Tokens of the last prompt; what follows was generated."""
-        self.used = 0
-        """When it was last taken or given back, counted by the cache."""
-        self._checkpoints: dict[int, State] = {}
+        """Whether a job has it."""
+        self.prompt_length = 0
+        """Tokens of the last prompt; what follows them was generated."""
+        self.last_used = 0
+        """When it was last acquired or released, counted by the cache."""
+        self._checkpoints: dict[int, WindowState] = {}
 
     @property
-    def checkpoints(self) -> list[int]:
-        """Lengths to which the sequence can go back in any case, ascending."""
+    def checkpoint_lengths(self) -> list[int]:
+        """Lengths that have a checkpoint, ascending."""
         return sorted(self._checkpoints)
 
-    def usable(self, count: int) -> int:
-        """How many of its first `count` tokens can be continued exactly."""
-        if self._holds(count):
+    def reusable(self, count: int) -> int:
+        """Return how many of the first `count` tokens need not be computed again."""
+        if self._window_intact(count):
             return count
-        return max((at for at in self._checkpoints if at <= count), default=0)
+        return max((length for length in self._checkpoints if length <= count), default=0)
 
-    def _holds(self, count: int) -> bool:
+    def _window_intact(self, count: int) -> bool:
         """Whether the sliding layers still have the window before position `count`."""
         if count == len(self.ids):
             return True
-        first = self._model.first_position(self.number)
-        needed = max(0, count - self._model.window + 1) if self._model.window else 0
+        first = self.model.first_position(self.seq_id)
+        needed = max(0, count - self.model.sliding_window + 1) if self.model.sliding_window else 0
         return 0 <= first <= needed
 
-    def cut(self, count: int) -> int:
-        """Go back to the first `count` tokens, which are usable; returns how many are kept."""
-        held = self._holds(count)
-        done = count == len(self.ids) or self._model.keep(self.number, count)
-        if done and not held:
-            done = count > 0 and self._model.restore(self.number, self._checkpoints[count])
-        self._forget_after(count)
+    def truncate(self, count: int) -> int:
+        """Go back to the first `count` tokens, which are reusable; return the new length (0 if
+        llama.cpp could not do it)."""
+        intact = self._window_intact(count)
+        done = count == len(self.ids) or self.model.truncate(self.seq_id, count)
+        if done and not intact:
+            done = count > 0 and self.model.restore_window(self.seq_id, self._checkpoints[count])
+        self._drop_after(count)
         if not done:
             self.clear()
         return len(self.ids)
 
-    def begin_like(self, other: Sequence, count: int) -> int:
-        """Become the first `count` tokens of another, which are usable there, and share its cells;
-        returns how many that are."""
+    def copy_prefix(self, source: KvSequence, count: int) -> int:
+        """Become the first `count` tokens of another sequence, which are reusable there, and share
+        its cells; return the new length (0 if llama.cpp could not do it)."""
         self.clear()
-        held = other._holds(count)
-        self._model.share(other.number, self.number, count)
-        self.ids = other.ids[:count]
-        self._checkpoints = dict(other._checkpoints)
-        self._forget_after(count)
-        if self._model.window and count:
-            # The sliding layers give up old cells for new ones, but never those that are shared:
-            # this sequence gets its own.
-            here = self._model.checkpoint(self.number) if held else self._checkpoints[count]
-            if not self._model.restore(self.number, here):
+        intact = source._window_intact(count)
+        self.model.copy_prefix(source.seq_id, self.seq_id, count)
+        self.ids = source.ids[:count]
+        self._checkpoints = dict(source._checkpoints)
+        self._drop_after(count)
+        if self.model.sliding_window and count:
+            # Sliding layers overwrite their old cells, but never shared ones: this sequence needs its
+            # own.
+            window = self.model.save_window(self.seq_id) if intact else self._checkpoints[count]
+            if not self.model.restore_window(self.seq_id, window):
                 self.clear()
         return len(self.ids)
 
-    def _forget_after(self, count: int) -> None:
+    def _drop_after(self, count: int) -> None:
         del self.ids[count:]
-        self._checkpoints = {at: c for at, c in self._checkpoints.items() if at <= count}
+        self._checkpoints = {
+            length: window for length, window in self._checkpoints.items() if length <= count
+        }
 
-    def checkpoint(self) -> None:
-        """Remember this place to come back to."""
-        at = len(self.ids)
-        if self._model.window and at >= WORTH and at not in self._checkpoints:
-            self._checkpoints[at] = self._model.checkpoint(self.number)
-            if len(self._checkpoints) > CHECKPOINTS:
-                p = self.checkpoints
-                least = min(range(1, len(p) - 1), key=lambda i: p[i + 1] - p[i - 1])
-                del self._checkpoints[p[least]]
+    def save_checkpoint(self) -> None:
+        """Save a checkpoint of the current length; drop the least useful one if there are too
+        many."""
+        length = len(self.ids)
+        if (
+            self.model.sliding_window
+            and length >= MIN_REUSE_TOKENS
+            and length not in self._checkpoints
+        ):
+            self._checkpoints[length] = self.model.save_window(self.seq_id)
+            if len(self._checkpoints) > MAX_CHECKPOINTS:
+                lengths = self.checkpoint_lengths
+                inner = range(1, len(lengths) - 1)
+                closest = min(inner, key=lambda i: lengths[i + 1] - lengths[i - 1])
+                del self._checkpoints[lengths[closest]]
 
     def clear(self) -> None:
-        """Start empty."""
-        self._model.keep(self.number, 0)
+        """Empty the sequence."""
+        self.model.truncate(self.seq_id, 0)
         self.ids = []
-        self.asked = 0
+        self.prompt_length = 0
         self._checkpoints = {}
 
 
-class Place(NamedTuple):
-    """Where a prompt goes on."""
+class AcquiredSequence(NamedTuple):
+    """A sequence that a prompt continues, and how."""
 
-    sequence: Sequence
-    kept: int
-    """Of its tokens are in memory."""
-    fork: int
-    """Where it parts from what was asked before: others will too."""
+    sequence: KvSequence
+    cached_tokens: int
+    """Prompt tokens that are already in the KV cache."""
+    shared_prefix: int
+    """Length of the longest prefix shared with another sequence: prompts diverge there, and a
+    checkpoint is worth saving."""
 
 
-class Cache:
+class PrefixCache:
     """The sequences of a model's memory."""
 
-    def __init__(self, model: Model, count: int) -> None:
+    def __init__(self, model: LlamaModel, sequences: int) -> None:
         self._model = model
-        self.sequences = [Sequence(model, number) for number in range(count)]
+        self.sequences = [KvSequence(model, seq_id) for seq_id in range(sequences)]
         self._clock = 0
 
     @property
-    def free(self) -> list[Sequence]:
-        """Those that no job has."""
+    def free_sequences(self) -> list[KvSequence]:
+        """The sequences that no job has."""
         return [s for s in self.sequences if not s.busy]
 
-    def usable(self, prompt: list[int]) -> int:
-        """How many tokens of it need not be computed."""
-        most = len(prompt) - 1
-        return max(s.usable(min(common(s.ids, prompt), most)) for s in self.sequences)
+    def reusable(self, prompt: list[int]) -> int:
+        """Return how many tokens of a prompt need not be computed."""
+        limit = len(prompt) - 1
+        return max(
+            s.reusable(min(common_prefix_length(s.ids, prompt), limit)) for s in self.sequences
+        )
 
-    def holds(self, prompt: list[int]) -> bool:
-        """Whether all of it is in memory."""
+    def contains(self, prompt: list[int]) -> bool:
+        """Whether all tokens of a prompt are in the cache."""
         return any(s.ids[: len(prompt)] == prompt for s in self.sequences)
 
-    def take(self, prompt: list[int], ahead: bool = False) -> Place:
-        """The sequence to continue with `prompt`, cut back to what they have in common; at least
-        the prompt's last token is left to compute. One must be free.
+    def acquire(self, prompt: list[int], draft: bool = False) -> AcquiredSequence:
+        """Return a sequence that a job continues with `prompt`, truncated to their common prefix.
 
-        ``ahead``: a guess, followed by others that differ at the end.
+        At least the prompt's last token is left to compute. One sequence must be free. ``draft``:
+        the prompt is a guess that others will follow which differ at the end.
         """
-        most = len(prompt) - 1
-        same = {s: min(common(s.ids, prompt), most) for s in self.sequences}
-        usable = {s: s.usable(count) for s, count in same.items()}
-        source = max(self.sequences, key=lambda s: (usable[s], not s.busy, s.used))
-        count = usable[source]
-        lost = source.asked - count
-        if not source.busy and count and lost <= (DRAFT if ahead else SLACK):
-            target, kept = source, source.cut(count)
+        limit = len(prompt) - 1
+        shared = {s: min(common_prefix_length(s.ids, prompt), limit) for s in self.sequences}
+        reusable = {s: s.reusable(count) for s, count in shared.items()}
+        source = max(self.sequences, key=lambda s: (reusable[s], not s.busy, s.last_used))
+        count = reusable[source]
+        rewound = source.prompt_length - count
+        is_next_turn = rewound <= (DRAFT_REWIND_LIMIT_TOKENS if draft else REWIND_LIMIT_TOKENS)
+        if not source.busy and count and is_next_turn:
+            target, cached = source, source.truncate(count)
         else:
-            target = min(self.free, key=lambda s: (bool(s.ids), s.used))
-            kept = target.cut(count) if target is source else target.begin_like(source, count)
+            target = min(self.free_sequences, key=lambda s: (bool(s.ids), s.last_used))
+            is_source = target is source
+            cached = target.truncate(count) if is_source else target.copy_prefix(source, count)
         target.busy = True
-        target.asked = len(prompt)
+        target.prompt_length = len(prompt)
         self._touch(target)
-        return Place(target, kept, max(same.values()))
+        return AcquiredSequence(target, cached, max(shared.values()))
 
-    def give_back(self, sequence: Sequence) -> None:
-        """Its job has ended; what it holds can be reused."""
+    def release(self, sequence: KvSequence) -> None:
+        """Give a sequence back after its job has ended; what is in it can be reused."""
         sequence.busy = False
         self._touch(sequence)
 
     def evict(self) -> bool:
-        """Empty the sequence that was not used for longest; False when there is none."""
+        """Empty the least recently used free sequence; return False when there is none."""
         idle = [s for s in self.sequences if s.ids and not s.busy]
         if idle:
-            min(idle, key=lambda s: s.used).clear()
+            min(idle, key=lambda s: s.last_used).clear()
         return bool(idle)
 
-    def forget(self) -> None:
-        """Start empty, after a failure that left the memory in doubt."""
+    def reset(self) -> None:
+        """Empty everything, after a failure that left the memory in doubt."""
         for sequence in self.sequences:
             sequence.clear()
         self._model.clear()
 
-    def _touch(self, sequence: Sequence) -> None:
+    def _touch(self, sequence: KvSequence) -> None:
         self._clock += 1
-        sequence.used = self._clock
+        sequence.last_used = self._clock

@@ -1,8 +1,20 @@
-"""Choosing the next token from the scores of all of them: exact, and cheap for 201,088 tokens.
+"""Samples the next token from the logits: exact, and cheap for 201,088 tokens.
 
-Greedy is an argmax. Every truncation is a floor under the scores, found without sorting them all.
-What is above it is drawn by rejection: tokens near the best have weights of their own, the many
-others share an upper limit and are weighed only when one is hit, so nobody sums over all tokens.
+Greedy sampling is an argmax. Each truncation (top_k, top_p, min_p) is a floor under the logits,
+found without sorting them all. Tokens above the floor are drawn by rejection, so nothing sums over
+the whole vocabulary: the *head*, tokens within a few nats of the best one, are weighed one by one;
+the *tail*, the many others, share the envelope exp(-depth), an upper limit of their weight, and a
+tail token is weighed only if a draw hits the envelope::
+
+    weight |#                     A draw is uniform over the areas of head and envelope. In the head
+           |##                    it is a token. In the envelope a random token of the vocabulary is
+           |###                   proposed, and accepted with the probability weight / envelope if it
+           |####..............    is in the tail (below the head, above the floor); otherwise the
+           |####::::::::::::::    draw is repeated.
+           +------------------ tokens, best first     # head   : weights of the tail   . rejected
+
+This samples the exact distribution (https://en.wikipedia.org/wiki/Rejection_sampling). llama.cpp's
+samplers are not used, since they first copy all logits into an array of llama_token_data.
 """
 
 from __future__ import annotations
@@ -18,93 +30,104 @@ from agent.engine.llama.model import Logits
 from agent.engine.llama.penalties import Penalties
 from agent.engine.protocol import EngineError, Logprob, Request
 
-HEADS = (12.0, 8.0, 5.0)
-"""Nats below the best token down to which tokens are weighed one by one: a longer head where the
-distribution is peaked and the tail's envelope must be low, a shorter one where it is flat."""
-CROWD = 8192
-"""With so many tokens in the shortest head, all are weighed at once, in single precision."""
-COLDEST = 1e-6
-"""Below this temperature nothing changes any more, but that its inverse is no number for the scores."""
-BLOCK = 256
-NEAR = 6.0
-"""Nats below the best token within which most distributions have what top_p asks for."""
-FEW = 1024
-"""So few scores are sorted; more are halved first."""
-_NOTHING = "The answer's grammar allows nothing any more: simplify it."
+HEAD_DEPTHS_NATS = (12.0, 8.0, 5.0)
+"""Depths of the head below the best token, in nats at temperature 1, in order of preference: a deep
+head for a peaked distribution, whose tail needs a low envelope, a shallow one for a flat
+distribution."""
+MAX_HEAD_TOKENS = 8192
+"""Tokens of a head; where even the shallowest head has more, all tokens are weighed, in float32."""
+MIN_TEMPERATURE = 1e-6
+"""Lower temperatures change nothing any more, but their inverse would overflow."""
+BLOCK_TOKENS = 256
+"""Tokens whose weights are summed together."""
+NUCLEUS_DEPTH_NATS = 6.0
+"""Depth below the best token within which most distributions have the mass that top_p keeps."""
+MAX_SORTED_SCORES = 1024
+"""Number of logits that are sorted; more are partitioned in halves first."""
+_NOTHING_ALLOWED = "The answer's grammar allows nothing any more: simplify it."
 
 
 class Sampler:
-    """Picks one generation's tokens; the same seed picks the same ones."""
+    """Samples one generation's tokens; the same seed samples the same ones."""
 
-    def __init__(self, request: Request, vocabulary: int) -> None:
-        warmest = max(request.sampling.temperature, COLDEST)
-        self._sampling = sampling = replace(request.sampling, temperature=warmest)
+    def __init__(self, request: Request, vocabulary_size: int) -> None:
+        temperature = max(request.sampling.temperature, MIN_TEMPERATURE)
+        self._sampling = sampling = replace(request.sampling, temperature=temperature)
         self._random = random.Random(sampling.seed)
-        self._weights = np.zeros(-(-vocabulary // BLOCK) * BLOCK, np.float32)
+        self._weights = np.zeros(-(-vocabulary_size // BLOCK_TOKENS) * BLOCK_TOKENS, np.float32)
         self._penalties = (
-            Penalties(sampling, request.prompt, vocabulary) if Penalties.wanted(sampling) else None
+            Penalties(sampling, request.prompt, vocabulary_size)
+            if Penalties.needed(sampling)
+            else None
         )
         self._greedy = request.sampling.temperature <= 0 or sampling.top_k == 1
         self._constraint = request.constraint
         self._alternatives = request.logprobs
         self.logprob: Logprob | None = None
-        """Of the token that was picked last, where the request asks for it."""
+        """Log probability of the last token, if the request asks for it."""
 
-    def pick(self, logits: Logits) -> int:
-        """The next token's id; the scores are as before afterwards. Raises EngineError when they
-        are not numbers, or when nothing may be said."""
+    def sample(self, logits: Logits) -> int:
+        """Sample the next token's id from the logits, (vocabulary_size,) float32.
+
+        The logits are the same afterwards. Raises EngineError when they are not finite, or when the
+        constraint allows no token.
+        """
         if self._penalties is None:
-            token = self._permitted(logits)
+            token = self._sample_constrained(logits)
         else:
             with self._penalties.applied(logits):
-                token = self._permitted(logits)
-            self._penalties.say(token)
+                token = self._sample_constrained(logits)
+            self._penalties.record(token)
         if self._alternatives is not None:
-            self.logprob = self._measure(logits, token, self._alternatives)
+            self.logprob = self._measure_logprob(logits, token, self._alternatives)
         return token
 
-    def _permitted(self, logits: Logits) -> int:
-        """What the constraint rejects is drawn again, among what it allows: that is exact, and
-        mostly costs a check only."""
-        token = self._choose(logits)
+    def _sample_constrained(self, logits: Logits) -> int:
+        """Sample freely, and once more among the allowed tokens if the constraint rejects the first
+        token.
+
+        This is exact: the probability of an allowed token is p from the first draw, plus the
+        probability of a rejection times p / p(allowed) from the second. Mostly it costs one check.
+        """
+        token = self._sample_index(logits)
         if (constraint := self._constraint) is None or constraint.accept(token):
             return token
-        token = self._choose_within(logits, constraint.allowed())
+        token = self._sample_among(logits, constraint.allowed())
         if not constraint.accept(token):
-            raise EngineError(_NOTHING)
+            raise EngineError(_NOTHING_ALLOWED)
         return token
 
-    def _choose_within(self, logits: Logits, allowed: npt.NDArray[np.intp]) -> int:
-        """One of the allowed that the truncations leave; where they leave none, they are of the
-        allowed alone."""
+    def _sample_among(self, logits: Logits, allowed: npt.NDArray[np.intp]) -> int:
+        """Sample among the allowed ids, (n,) intp, that the truncations leave; if they leave none,
+        truncate the distribution of the allowed ids alone."""
         if not len(allowed):
-            raise EngineError(_NOTHING)
+            raise EngineError(_NOTHING_ALLOWED)
         scores = logits.take(allowed)  # which costs much less than logits[allowed] for a few
         if not self._greedy:
             peak = float(logits.max())
-            left = allowed[scores >= self.floor(logits, peak)]
+            left = allowed[scores >= self.truncation_floor(logits, peak)]
             if len(left):
-                return int(left[self._draw_from(logits.take(left), -math.inf)])
-        return int(allowed[scores.argmax() if self._greedy else self._choose(scores)])
+                return int(left[self._draw_above(logits.take(left), -math.inf)])
+        return int(allowed[scores.argmax() if self._greedy else self._sample_index(scores)])
 
-    def _choose(self, logits: Logits) -> int:
-        """The index of one of these scores."""
+    def _sample_index(self, logits: Logits) -> int:
+        """Sample the index of one of these logits, (n,) float32."""
         best = int(logits.argmax())
         peak = float(logits[best])
         if not math.isfinite(peak):
             raise EngineError("The model's output is not a number: its file may be damaged.")
         if self._greedy:
             return best
-        return self._draw_from(logits, self.floor(logits, peak), peak)
+        return self._draw_above(logits, self.truncation_floor(logits, peak), peak)
 
-    def _draw_from(self, logits: Logits, floor: float, peak: float | None = None) -> int:
-        """The index of one of the scores that are not under the floor."""
+    def _draw_above(self, logits: Logits, floor: float, peak: float | None = None) -> int:
+        """Draw the index of one of the logits that are not below the floor, by rejection."""
         peak = float(logits.max()) if peak is None else peak
         temperature, size = self._sampling.temperature, len(logits)
-        for depth in HEADS:
+        for depth in HEAD_DEPTHS_NATS:
             limit = max(floor, peak - depth * temperature)
             near = logits >= limit
-            if np.count_nonzero(near) <= CROWD:
+            if np.count_nonzero(near) <= MAX_HEAD_TOKENS:
                 break
         else:
             return self._draw_by_blocks(logits, peak, floor)
@@ -122,34 +145,35 @@ class Sampler:
             ):
                 return token
 
-    def _measure(self, logits: Logits, token: int, alternatives: int) -> Logprob:
-        """By the model's own distribution."""
+    def _measure_logprob(self, logits: Logits, token: int, alternatives: int) -> Logprob:
+        """Compute log probabilities in the model's own distribution."""
         peak = float(logits.max())
         total = peak + math.log(self._mass(logits, peak, temperature=1.0))
-        top = np.flatnonzero(logits >= _kth(logits, alternatives)) if alternatives else ()
-        best = sorted(((int(i), float(logits[i]) - total) for i in top), key=lambda one: -one[1])
+        top = np.flatnonzero(logits >= _kth_best(logits, alternatives)) if alternatives else ()
+        best = sorted(((int(i), float(logits[i]) - total) for i in top), key=lambda pair: -pair[1])
         return Logprob(token, float(logits[token]) - total, tuple(best[:alternatives]))
 
-    def floor(self, logits: Logits, peak: float) -> float:
-        """The least score that top_k, top_p and min_p leave; equal scores stay or go together."""
+    def truncation_floor(self, logits: Logits, peak: float) -> float:
+        """Return the lowest logit that top_k, top_p and min_p leave; equal logits stay or go
+        together."""
         s = self._sampling
         floor = peak + s.temperature * math.log(s.min_p) if s.min_p > 0 else -math.inf
         left = logits
         if s.top_k:
-            floor = max(floor, kth := _kth(logits, s.top_k))
+            floor = max(floor, kth := _kth_best(logits, s.top_k))
             left = logits[logits >= kth]
         if s.top_p < 1:
-            floor = max(floor, self._nucleus(left, peak))
+            floor = max(floor, self._nucleus_floor(left, peak))
         return floor
 
-    def _nucleus(self, scores: Logits, peak: float) -> float:
-        """The least of the best scores that weigh top_p of all together."""
+    def _nucleus_floor(self, scores: Logits, peak: float) -> float:
+        """Return the lowest of the best logits whose weights sum up to top_p of all weights."""
         mass = self._sampling.top_p * self._mass(scores, peak)
-        near = scores[scores >= peak - NEAR * self._sampling.temperature]
+        near = scores[scores >= peak - NUCLEUS_DEPTH_NATS * self._sampling.temperature]
         if self._mass(near, peak) < mass:
             near = scores
         above = 0.0
-        while (half := len(near) // 2) > FEW:
+        while (half := len(near) // 2) > MAX_SORTED_SCORES:
             near = np.partition(near, half)
             if (weight := above + self._mass(near[half:], peak)) < mass:
                 above, near = weight, near[:half]
@@ -160,46 +184,54 @@ class Sampler:
         return float(near[min(int(np.searchsorted(sums, mass - above)), len(near) - 1)])
 
     def _mass(self, scores: Logits, peak: float, temperature: float | None = None) -> float:
-        return float(_sums(self.weigh(scores, peak, temperature)).sum(dtype=np.float64))
+        return float(_block_sums(self.weigh(scores, peak, temperature)).sum(dtype=np.float64))
 
     def weigh(
         self, scores: Logits, peak: float, temperature: float | None = None
     ) -> npt.NDArray[np.float32]:
-        """exp((score − peak) / temperature) of each, and zeros up to a whole block."""
-        weights = self._weights[: -(-len(scores) // BLOCK) * BLOCK]
+        """Compute exp((logit - peak) / temperature) of each, padded with zeros to a multiple of
+        BLOCK_TOKENS; a buffer that the next call overwrites."""
+        weights = self._weights[: -(-len(scores) // BLOCK_TOKENS) * BLOCK_TOKENS]
         weights[len(scores) :] = 0
-        mine = weights[: len(scores)]
-        np.subtract(scores, peak, out=mine)
-        np.multiply(mine, 1 / (temperature or self._sampling.temperature), out=mine)
-        np.exp(mine, out=mine)
+        values = weights[: len(scores)]
+        np.subtract(scores, peak, out=values)
+        np.multiply(values, 1 / (temperature or self._sampling.temperature), out=values)
+        np.exp(values, out=values)
         return weights
 
     def _draw_by_blocks(self, logits: Logits, peak: float, floor: float) -> int:
-        """Inverse transform in two steps: a block of tokens, then one in it."""
+        """Draw by inverse transform in two steps: a block of tokens, then a token of it."""
         weights = self.weigh(logits, peak)
         if floor > -math.inf:
             weights[: len(logits)][logits < floor] = 0
-        block = self._draw(_sums(weights))
-        return block * BLOCK + self._draw(weights[block * BLOCK : (block + 1) * BLOCK])
+        block = self._draw_index(_block_sums(weights))
+        return block * BLOCK_TOKENS + self._draw_index(
+            weights[block * BLOCK_TOKENS : (block + 1) * BLOCK_TOKENS]
+        )
 
-    def _draw(self, weights: npt.NDArray[np.float32]) -> int:
-        """An index with probability proportional to its weight."""
+    def _draw_index(self, weights: npt.NDArray[np.float32]) -> int:
+        """Draw an index with a probability proportional to its weight."""
         sums = np.cumsum(weights, dtype=np.float64)
         return int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
 
 
-def _sums(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Of each block; einsum adds in many lanes, which is fast and keeps the rounding small."""
-    sums: npt.NDArray[np.float32] = np.einsum("ij->i", weights.reshape(-1, BLOCK))
+def _block_sums(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Sum each block, (n / BLOCK_TOKENS,); einsum adds in many lanes: fast, with little
+    rounding."""
+    sums: npt.NDArray[np.float32] = np.einsum("ij->i", weights.reshape(-1, BLOCK_TOKENS))
     return sums
 
 
-def _kth(logits: Logits, k: int) -> float:
-    """The k-th best score; that of the k-th best column of many tokens is not above it."""
-    columns = len(logits) // BLOCK
+def _kth_best(logits: Logits, k: int) -> float:
+    """Return the k-th best logit.
+
+    For a small k the logits are arranged in columns of BLOCK_TOKENS each: the k-th best of the
+    columns' maxima is not above the k-th best logit, so only logits from there on are partitioned.
+    """
+    columns = len(logits) // BLOCK_TOKENS
     if k >= len(logits):
         return -math.inf
     if k <= columns:
-        best = logits[: columns * BLOCK].reshape(BLOCK, columns).max(axis=0)
+        best = logits[: columns * BLOCK_TOKENS].reshape(BLOCK_TOKENS, columns).max(axis=0)
         logits = logits[logits >= np.partition(best, -k)[-k]]
     return float(np.partition(logits, -k)[-k])

@@ -1,7 +1,8 @@
-"""Which job does what in the next step: all that run share each step of the model.
+"""Decides which job does what in the next step of the model; all running jobs share each step.
 
-A job that speaks feeds its last token; one that still reads its prompt feeds a chunk. Beside others
-who speak the chunks are small, so that nobody's stream stands still for long.
+A job that decodes feeds its last token; a job that still prefills feeds a chunk of its prompt.
+While others decode the chunks are small, so that no stream pauses for long. The scheduler is pure:
+it knows neither threads nor llama.cpp.
 """
 
 from __future__ import annotations
@@ -10,224 +11,265 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from agent.engine.llama.prefix_cache import APART, WORTH, Cache, Sequence, common
+from agent.engine.llama.prefix_cache import (
+    CHECKPOINT_INTERVAL_TOKENS,
+    MIN_REUSE_TOKENS,
+    KvSequence,
+    PrefixCache,
+)
 from agent.engine.protocol import Request
+from agent.util.prefix import common_prefix_length
 
 if TYPE_CHECKING:
     from agent.engine.llama.sampler import Sampler
-    from agent.engine.llama.token_stream import Stream
+    from agent.engine.llama.token_stream import TokenStream
 
-STANDSTILL = 0.05
-"""Seconds that a chunk may take while others speak."""
-LEAST = 32
-"""Tokens of a chunk in any case: with fewer, prompts are read much slower."""
-AHEAD = 4
-"""Requests for work ahead that are remembered; the oldest go first."""
+MAX_CHUNK_SECONDS = 0.05
+"""Seconds that a prefill chunk may take while other jobs decode."""
+MIN_CHUNK_TOKENS = 32
+"""Tokens of a chunk in any case: with fewer, prefill is much slower."""
+MAX_BACKGROUND_JOBS = 4
+"""Background jobs that are kept waiting; the oldest are dropped."""
 
 
 @dataclass(eq=False, slots=True)
-class Job:
-    """One request on its way."""
+class GenerationJob:
+    """One request from its arrival to its end."""
 
     request: Request
-    stream: Stream
+    stream: TokenStream
     ids: list[int]
-    """The prompt, then what was said."""
-    limit: int
-    """Tokens to say at most."""
-    sequence: Sequence | None = None
-    marks: set[int] = field(default_factory=set)
-    """Places in the prompt where a chunk ends and the sequence is remembered."""
-    saved: int = 0
-    """The last such place."""
-    after: tuple[Job, int] | None = None
-    """It waits until that job has read so far, because their prompts begin alike."""
-    order: int = 0
-    """When it was begun first."""
-    cached: int = 0
-    said: int = 0
+    """The prompt, then the generated tokens."""
+    max_generated: int
+    """Tokens to generate at most."""
+    sequence: KvSequence | None = None
+    checkpoints_at: set[int] = field(default_factory=set)
+    """Positions in the prompt where a chunk ends and a checkpoint is saved."""
+    last_checkpoint: int = 0
+    """The last such position."""
+    waits_for: tuple[GenerationJob, int] | None = None
+    """(job, n): start only after ``job`` has prefilled ``n`` tokens, the prefix that both share."""
+    start_order: int = 0
+    """Rank among all jobs by their first start; 0: not started yet."""
+    cached_tokens: int = 0
+    """Prompt tokens that were in the KV cache at the first start."""
+    generated: int = 0
+    """Tokens generated so far."""
     sampler: Sampler | None = None
-    began: float = 0.0
-    prefilled: float = 0.0
+    began_at: float = 0.0
+    """perf_counter at the first start."""
+    prefilled_at: float = 0.0
+    """perf_counter at the end of the prefill."""
 
     @property
-    def prompt(self) -> int:
+    def prompt_length(self) -> int:
         """Tokens of the prompt."""
-        return len(self.ids) - self.said
+        return len(self.ids) - self.generated
 
     @property
-    def number(self) -> int:
-        """Of its sequence."""
+    def seq_id(self) -> int:
+        """Id of the job's sequence; it must have one."""
         assert self.sequence is not None
-        return self.sequence.number
+        return self.sequence.seq_id
 
     @property
-    def at(self) -> int:
-        """Tokens in memory."""
+    def position(self) -> int:
+        """Tokens in the KV cache."""
         return len(self.sequence.ids) if self.sequence else 0
 
     @property
-    def left(self) -> int:
-        """Tokens that are not in memory yet; a job with one is about to speak."""
-        return len(self.ids) - self.at
+    def remaining(self) -> int:
+        """Tokens that are not in the KV cache yet; with one left the job samples in the next
+        step."""
+        return len(self.ids) - self.position
 
     @property
-    def held(self) -> bool:
-        """It is about to speak under a grammar that is still being compiled."""
+    def awaiting_grammar(self) -> bool:
+        """Whether the job samples next under a grammar that is still being compiled."""
         constraint = self.request.constraint
         if constraint is None or (grammar := constraint.pending) is None:
             return False
-        return self.left == 1 and not grammar.done()
+        return self.remaining == 1 and not grammar.done()
 
 
-class Share(NamedTuple):
+class StepShare(NamedTuple):
     """How many tokens a job feeds in a step."""
 
-    job: Job
+    job: GenerationJob
     tokens: int
 
 
 class Scheduler:
-    """Who waits and who runs; it knows nothing of threads or llama.cpp."""
+    """Keeps the waiting and running jobs and plans the steps."""
 
-    def __init__(self, cache: Cache, step: int) -> None:
-        """`step`: tokens of a step at most."""
+    def __init__(self, cache: PrefixCache, step_tokens: int) -> None:
+        """`step_tokens`: tokens of a step at most."""
         self._cache = cache
-        self._step = step
-        self._pace = STANDSTILL / LEAST
-        """Seconds in which a token of a prompt is read, by the last few steps."""
-        self.waiting: deque[Job] = deque()
-        self.running: list[Job] = []
-        self.ahead: deque[Job] = deque()
-        self._held = False
-        """No cells were left: nobody begins before somebody has ended."""
-        self._orders = 0
+        self._step_tokens = step_tokens
+        self._seconds_per_token = MAX_CHUNK_SECONDS / MIN_CHUNK_TOKENS
+        """Prefill time of a token, a moving average of the last few steps."""
+        self.waiting: deque[GenerationJob] = deque()
+        self.running: list[GenerationJob] = []
+        self.background: deque[GenerationJob] = deque()
+        """Background jobs that wait; they run one at a time, when no other job runs or waits."""
+        self._out_of_cells = False
+        """The KV cache is full: no job starts before another one has ended."""
+        self._started_count = 0
 
     @property
-    def jobs(self) -> list[Job]:
-        """All that have not ended."""
-        return [*self.running, *self.waiting, *self.ahead]
+    def jobs(self) -> list[GenerationJob]:
+        """All jobs that have not ended."""
+        return [*self.running, *self.waiting, *self.background]
 
-    def add(self, job: Job) -> Job | None:
-        """A new job waits for its turn; returns one that is to be dropped for it, if any."""
-        if not job.request.idle:
+    def add(self, job: GenerationJob) -> GenerationJob | None:
+        """Queue a new job; return a background job that is dropped for it, if any.
+
+        A job that is no background job stops the background jobs that run; they wait again.
+        """
+        if not job.request.background:
             self.waiting.append(job)
-            for other in [other for other in self.running if other.request.idle]:
-                self._put_back(other, self.ahead)
+            for other in [other for other in self.running if other.request.background]:
+                self._requeue(other, self.background)
             return None
-        self.ahead.appendleft(job)
-        return self.ahead.pop() if len(self.ahead) > AHEAD else None
+        self.background.appendleft(job)
+        return self.background.pop() if len(self.background) > MAX_BACKGROUND_JOBS else None
 
-    def begin(self) -> list[Job]:
-        """Let those begin that can; returns them, oldest first."""
-        begun: list[Job] = []
+    def start_ready(self) -> list[GenerationJob]:
+        """Start the jobs that can start; return them, oldest first.
+
+        A background prefill whose prompt is in the KV cache already is returned without a sequence.
+        """
+        started: list[GenerationJob] = []
         for job in list(self.waiting):
-            if self._held or not self._cache.free:
+            if self._out_of_cells or not self._cache.free_sequences:
                 break
-            if not self._waits(job):
+            if not self._must_wait(job):
                 self.waiting.remove(job)
                 self._start(job)
-                begun.append(job)
-        if self.ahead and not self.running and not self.waiting:
-            begun.append(job := self.ahead.popleft())
-            if not job.limit and self._cache.holds(job.ids):
-                job.cached = len(job.ids)
+                started.append(job)
+        if self.background and not self.running and not self.waiting:
+            started.append(job := self.background.popleft())
+            if not job.max_generated and self._cache.contains(job.ids):
+                job.cached_tokens = len(job.ids)
             else:
                 self._start(job)
-        return begun
+        return started
 
-    def _waits(self, job: Job) -> bool:
-        """Whether a running job reads what this one needs as well."""
-        if job.after is None:
-            reading = [other for other in self.running if other.left > 1]
-            same = [(common(other.ids, job.ids[:-1]), other) for other in reading]
-            most, other = max(same, key=lambda pair: pair[0], default=(0, job))
-            if most < max(other.at, self._cache.usable(job.ids)) + WORTH:
+    def _must_wait(self, job: GenerationJob) -> bool:
+        """Whether a running job is prefilling a prefix that this job needs too.
+
+        Computing the prefix once and copying it is faster than prefilling it twice side by side; it
+        has to be longer by MIN_REUSE_TOKENS than what is already in the KV cache.
+        """
+        if job.waits_for is None:
+            prefilling = [other for other in self.running if other.remaining > 1]
+            prefixes = [
+                (common_prefix_length(other.ids, job.ids[:-1]), other) for other in prefilling
+            ]
+            longest, other = max(prefixes, key=lambda pair: pair[0], default=(0, job))
+            if longest < max(other.position, self._cache.reusable(job.ids)) + MIN_REUSE_TOKENS:
                 return False
-            job.after = (other, most)
-            other.marks.add(most)
-        other, until = job.after
-        if other in self.running and other.at < until:
+            job.waits_for = (other, longest)
+            other.checkpoints_at.add(longest)
+        other, prefix_length = job.waits_for
+        if other in self.running and other.position < prefix_length:
             return True
-        job.after = None
+        job.waits_for = None
         return False
 
-    def _start(self, job: Job) -> None:
+    def _start(self, job: GenerationJob) -> None:
         self.running.append(job)
-        place = self._cache.take(job.ids, job.request.idle)
-        job.sequence = place.sequence
-        job.saved = place.kept
-        job.marks = {len(job.ids) - 1}
-        if place.fork >= place.kept + WORTH:
-            job.marks.add(place.fork)
-        if not job.order:
-            self._orders += 1
-            job.order, job.cached = self._orders, place.kept
-        self._remember(job)
+        acquired = self._cache.acquire(job.ids, job.request.background)
+        job.sequence = acquired.sequence
+        job.last_checkpoint = acquired.cached_tokens
+        job.checkpoints_at = {len(job.ids) - 1}
+        if acquired.shared_prefix >= acquired.cached_tokens + MIN_REUSE_TOKENS:
+            job.checkpoints_at.add(acquired.shared_prefix)
+        if not job.start_order:
+            self._started_count += 1
+            job.start_order, job.cached_tokens = self._started_count, acquired.cached_tokens
+        self._checkpoint_if_due(job)
 
-    def plan(self) -> list[Share]:
-        """The next step: a token of everyone who speaks, and a chunk of those who read, in turn."""
-        shares = [Share(job, 1) for job in self.running if job.left == 1 and not job.held]
+    def plan(self) -> list[StepShare]:
+        """Plan the next step: one token of each job that decodes, then chunks of those that
+        prefill.
+
+        Returns at most `step_tokens` tokens, none if no job can do anything.
+        """
+        shares = [
+            StepShare(job, 1)
+            for job in self.running
+            if job.remaining == 1 and not job.awaiting_grammar
+        ]
         if len(shares) < len(self.running):
-            room = self._step - len(shares)
+            budget = self._step_tokens - len(shares)
             if shares:
-                room = min(room, max(LEAST, int(STANDSTILL / self._pace)))
+                tokens_in_time = int(MAX_CHUNK_SECONDS / self._seconds_per_token)
+                budget = min(budget, max(MIN_CHUNK_TOKENS, tokens_in_time))
             for job in self.running:
-                if job.left > 1 and room > 0:
-                    count = min(room, self._stretch(job))
-                    shares.append(Share(job, count))
-                    room -= count
+                if job.remaining > 1 and budget > 0:
+                    count = min(budget, self._tokens_to_checkpoint(job))
+                    shares.append(StepShare(job, count))
+                    budget -= count
         return shares
 
-    def _stretch(self, job: Job) -> int:
-        """Tokens until the next place to stop at."""
-        at = job.at
-        return min((mark for mark in job.marks if mark > at), default=len(job.ids) - 1) - at
+    def _tokens_to_checkpoint(self, job: GenerationJob) -> int:
+        """Return the tokens up to the next position where the job saves a checkpoint."""
+        position = job.position
+        later = (at for at in job.checkpoints_at if at > position)
+        return min(later, default=len(job.ids) - 1) - position
 
-    def fed(self, shares: list[Share], seconds: float) -> None:
-        """The step was done and took so long: everyone has that much more in memory."""
-        if (tokens := sum(share.tokens for share in shares)) >= LEAST:
-            self._pace += (seconds / tokens - self._pace) / 2
+    def step_done(self, shares: list[StepShare], seconds: float) -> None:
+        """Record that a step was computed, and how long it took."""
+        if (tokens := sum(share.tokens for share in shares)) >= MIN_CHUNK_TOKENS:
+            self._seconds_per_token += (seconds / tokens - self._seconds_per_token) / 2
         for job, count in shares:
             assert job.sequence is not None
-            at = job.at
-            job.sequence.ids += job.ids[at : at + count]
-            if count < len(job.ids) - at:
-                self._remember(job)
-                self.running.remove(job)  # behind those who did not read in this step
+            position = job.position
+            job.sequence.ids += job.ids[position : position + count]
+            if count < len(job.ids) - position:
+                self._checkpoint_if_due(job)
+                self.running.remove(job)  # behind those whose prompts had no chunk in this step
                 self.running.append(job)
 
-    def _remember(self, job: Job) -> None:
-        at = job.at
-        if job.sequence and (at in job.marks or at - job.saved >= APART):
-            job.sequence.checkpoint()
-            job.saved = at
+    def _checkpoint_if_due(self, job: GenerationJob) -> None:
+        position = job.position
+        is_due = (
+            position in job.checkpoints_at
+            or position - job.last_checkpoint >= CHECKPOINT_INTERVAL_TOKENS
+        )
+        if job.sequence and is_due:
+            job.sequence.save_checkpoint()
+            job.last_checkpoint = position
 
-    def make_room(self) -> Job | None:
-        """No cells were left for the step: what is idle goes first, then the youngest job waits
-        again. Returns the only job, if there is nobody else to make room."""
+    def make_room(self) -> GenerationJob | None:
+        """Free cells of the full KV cache: evict an idle sequence, or else requeue the youngest
+        job.
+
+        Returns the only running job if there is nothing else to free.
+        """
         if self._cache.evict():
             return None
-        job = max(self.running, key=lambda job: job.order)
+        job = max(self.running, key=lambda job: job.start_order)
         if len(self.running) == 1:
             return job
-        self._put_back(job, self.waiting)
-        self._held = True
+        self._requeue(job, self.waiting)
+        self._out_of_cells = True
         return None
 
-    def _put_back(self, job: Job, queue: deque[Job]) -> None:
+    def _requeue(self, job: GenerationJob, queue: deque[GenerationJob]) -> None:
         self.remove(job)
         queue.appendleft(job)
 
-    def remove(self, job: Job) -> None:
-        """The job has ended, wherever it was; its sequence is free."""
+    def remove(self, job: GenerationJob) -> None:
+        """Remove a job from wherever it is, and release its sequence."""
         if job in self.running:
             self.running.remove(job)
-            self._held = False
+            self._out_of_cells = False
         elif job in self.waiting:
             self.waiting.remove(job)
-        elif job in self.ahead:
-            self.ahead.remove(job)
+        elif job in self.background:
+            self.background.remove(job)
         if job.sequence:
-            self._cache.give_back(job.sequence)
+            self._cache.release(job.sequence)
             job.sequence = None

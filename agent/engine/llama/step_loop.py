@@ -1,4 +1,10 @@
-"""One step of the model after the other, for everyone who wants something of it."""
+"""Runs the model step by step for all requests: receive, schedule, decode, sample, stream.
+
+One step of several jobs: `run_step` takes new requests from the inbox, the scheduler starts jobs
+and plans their shares, `_decode_shares` feeds these to llama.cpp in one batch, and each job whose
+prompt is complete samples a token, which goes to its stream. A job that is alone decodes in
+`_decode_solo`, a loop with little around each token, until anything else happens.
+"""
 
 from __future__ import annotations
 
@@ -7,73 +13,73 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from agent.engine.llama.batch import Piece
-from agent.engine.llama.model import Model
-from agent.engine.llama.prefix_cache import Cache
+from agent.engine.llama.batch import BatchSpan
+from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.prefix_cache import PrefixCache
 from agent.engine.llama.sampler import Sampler
-from agent.engine.llama.scheduler import Job, Scheduler, Share
-from agent.engine.llama.token_stream import Stream
-from agent.engine.protocol import EngineError, Finished, Prefill, Reason, Request
+from agent.engine.llama.scheduler import GenerationJob, Scheduler, StepShare
+from agent.engine.llama.token_stream import TokenStream
+from agent.engine.protocol import EngineError, Finished, FinishReason, Prefill, Request
 
 log = logging.getLogger(__name__)
 
-Inbox = SimpleQueue[tuple[Request, Stream] | None]
-"""New requests; None only wakes the loop to look around."""
+Inbox = SimpleQueue[tuple[Request, TokenStream] | None]
+"""New requests; None only wakes the loop, to see what was cancelled or compiled."""
 
 
-class Loop:
-    """What the engine's thread does with a loaded model."""
+class StepLoop:
+    """The work of the engine's thread with a loaded model."""
 
     def __init__(
-        self, model: Model, sequences: int, inbox: Inbox, ended: Callable[[Request], None]
+        self, model: LlamaModel, sequences: int, inbox: Inbox, on_ended: Callable[[Request], None]
     ) -> None:
-        """`ended` is called once for each request of the inbox, when nothing comes of it any
-        more."""
+        """`on_ended` is called once for each request of the inbox, when its generation has
+        ended."""
         self._model = model
-        self._cache = Cache(model, sequences)
-        self._scheduler = Scheduler(self._cache, model.step)
+        self._cache = PrefixCache(model, sequences)
+        self._scheduler = Scheduler(self._cache, model.ubatch)
         self._inbox = inbox
-        self._ended = ended
-        self.ahead = False
-        """What is being computed is work ahead, to be interrupted for everything else."""
-        self._idle = True
-        """Nobody could do anything: there is nobody, or they wait for their grammars."""
+        self._on_ended = on_ended
+        self.runs_background = False
+        """Whether the running step is a background job's, which any other request interrupts."""
+        self._nothing_runnable = True
+        """Whether no job is runnable: there are none, or all wait for a grammar."""
 
-    def turn(self) -> None:
-        """One step of everyone who runs; waits while nobody can."""
-        self._receive(wait=self._idle)
+    def run_step(self) -> None:
+        """Run one step of all running jobs; blocks on the inbox while none is runnable."""
+        self._receive(wait=self._nothing_runnable)
         try:
             self._advance()
         except Exception as error:
-            for job in list(self._scheduler.running):  # the memory is in doubt: nobody can go on
-                self._break(job, error)
-            self._cache.forget()
-            self._idle = False  # others may still wait to begin
+            for job in list(self._scheduler.running):  # the KV cache is in doubt
+                self._fail(job, error)
+            self._cache.reset()
+            self._nothing_runnable = False  # waiting jobs may start now
 
     def _advance(self) -> None:
         scheduler = self._scheduler
         for job in scheduler.jobs:
             if job.stream.cancelled:
                 self._end(job, "cancelled")
-        for job in (begun := scheduler.begin()):
+        for job in (started := scheduler.start_ready()):
             self._begin(job)
         shares = scheduler.plan()
-        self._idle = not (begun or shares)
+        self._nothing_runnable = not (started or shares)
         if not shares:
             return
-        self.ahead = shares[0].job.request.idle
-        if len(shares) == 1 and shares[0].job.left == 1 and not scheduler.waiting:
-            self._speak_on(shares[0].job)
+        self.runs_background = shares[0].job.request.background
+        if len(shares) == 1 and shares[0].job.remaining == 1 and not scheduler.waiting:
+            self._decode_solo(shares[0].job)
         else:
-            self._step(shares)
+            self._decode_shares(shares)
 
     def close(self) -> None:
-        """End everything that waits or runs."""
+        """Cancel all jobs."""
         self._receive(wait=False)
         for job in self._scheduler.jobs:
             self._end(job, "cancelled")
 
-    # --- beginning ---
+    # --- starting ---
 
     def _receive(self, wait: bool) -> None:
         while wait or not self._inbox.empty():
@@ -82,116 +88,122 @@ class Loop:
                 request, stream = new
                 room = self._model.context_length - len(request.prompt)
                 limit = room if request.max_tokens is None else min(room, request.max_tokens)
-                job = Job(request, stream, list(request.prompt), limit)
+                job = GenerationJob(request, stream, list(request.prompt), limit)
                 if dropped := self._scheduler.add(job):
                     self._end(dropped, "cancelled")
 
-    def _begin(self, job: Job) -> None:
-        if not job.stream.take():
+    def _begin(self, job: GenerationJob) -> None:
+        if not job.stream.begin():
             self._end(job, "cancelled")
             return
         if job.sequence is None:
-            job.stream.push(Prefill(job.cached, job.prompt, job.cached))
+            job.stream.put(Prefill(job.cached_tokens, job.prompt_length, job.cached_tokens))
             self._end(job, "length")
             return
-        job.began = job.began or time.perf_counter()
-        job.sampler = job.sampler or Sampler(job.request, self._model.vocabulary)
-        if not job.said:
-            job.stream.push(Prefill(job.at, job.prompt, job.cached))
-        self._watch(job)
+        job.began_at = job.began_at or time.perf_counter()
+        job.sampler = job.sampler or Sampler(job.request, self._model.vocabulary_size)
+        if not job.generated:
+            job.stream.put(Prefill(job.position, job.prompt_length, job.cached_tokens))
+        self._wake_when_grammar_done(job)
 
-    def _watch(self, job: Job) -> None:
-        """A grammar that the job needs next wakes the loop when it is compiled."""
+    def _wake_when_grammar_done(self, job: GenerationJob) -> None:
+        """Have the grammar that the job needs next wake the loop when it is compiled."""
         if (constraint := job.request.constraint) and (grammar := constraint.pending):
             grammar.add_done_callback(lambda _: self._inbox.put(None))
 
     # --- a step ---
 
-    def _step(self, shares: list[Share]) -> None:
-        """Feed every job its share; those that have fed all say a token."""
-        pieces = []
+    def _decode_shares(self, shares: list[StepShare]) -> None:
+        """Feed each job's share in one batch; jobs that have nothing left to feed sample a
+        token."""
+        spans = []
         for job, count in shares:
-            at, last = job.at, count == job.left
-            pieces.append(Piece(job.number, job.ids[at : at + count], at, last))
+            start, is_last = job.position, count == job.remaining
+            spans.append(BatchSpan(job.seq_id, job.ids[start : start + count], start, is_last))
             if len(shares) > 1:
                 job.stream.flush()
-        start = time.perf_counter()
-        if self._feed(pieces):
-            self._scheduler.fed(shares, time.perf_counter() - start)
-            speakers = [job for job, _ in shares if not job.left]
-            for output, job in enumerate(speakers):
-                self._say(job, output)
+        began_at = time.perf_counter()
+        if self._decode(spans):
+            self._scheduler.step_done(shares, time.perf_counter() - began_at)
+            complete = [job for job, _ in shares if not job.remaining]
+            for output, job in enumerate(complete):
+                self._sample_token(job, output)
             for job, _ in shares:
-                if job.left and not job.said:
-                    job.stream.push(Prefill(job.at, job.prompt, job.cached))
+                if job.remaining and not job.generated:
+                    job.stream.put(Prefill(job.position, job.prompt_length, job.cached_tokens))
 
-    def _speak_on(self, job: Job) -> None:
-        """The only one speaks until something else happens: with little around each token."""
+    def _decode_solo(self, job: GenerationJob) -> None:
+        """Generate for the only running job, until it ends or anything else happens."""
         while (
             (sequence := job.sequence)
             and self._inbox.empty()
-            and not (job.stream.cancelled or job.held)
+            and not (job.stream.cancelled or job.awaiting_grammar)
         ):
-            at = len(sequence.ids)
-            token = job.ids[at:]
-            if not self._feed([Piece(sequence.number, token, at)]):
+            position = len(sequence.ids)
+            token = job.ids[position:]
+            if not self._decode([BatchSpan(sequence.seq_id, token, position)]):
                 return
             sequence.ids += token
-            self._say(job, 0)
+            self._sample_token(job, 0)
 
-    def _feed(self, pieces: list[Piece]) -> bool:
-        """Whether it was done; where it was not, what comes next is planned anew."""
-        match self._model.decode(pieces):
+    def _decode(self, spans: list[BatchSpan]) -> bool:
+        """Decode one batch; return False if it was not done and the next step must be planned
+        anew."""
+        match self._model.decode(spans):
             case "done":
                 return True
             case "stopped":
-                self._model.go_on()
+                self._model.clear_abort()
             case "full":
-                if alone := self._scheduler.make_room():
-                    self._end(alone, "context")
+                if only_job := self._scheduler.make_room():
+                    self._end(only_job, "context")
         return False
 
-    def _say(self, job: Job, output: int) -> None:
-        """Sample one token, and end the job where that was the last."""
-        if not job.said:
-            job.prefilled = time.perf_counter()
-            job.stream.push(Prefill(job.prompt, job.prompt, job.cached))
-        if job.limit and job.sampler:
+    def _sample_token(self, job: GenerationJob, output: int) -> None:
+        """Sample one token of a job, and end the job if it is the last one.
+
+        ``output``: which output of the batch is the job's.
+        """
+        if not job.generated:
+            job.prefilled_at = time.perf_counter()
+            job.stream.put(Prefill(job.prompt_length, job.prompt_length, job.cached_tokens))
+        if job.max_generated and job.sampler:
             try:
-                token = job.sampler.pick(self._model.logits(output))
+                token = job.sampler.sample(self._model.logits(output))
             except Exception as error:
-                self._break(job, error)
+                self._fail(job, error)
                 return
-            job.stream.token(token, job.sampler.logprob)
+            job.stream.put_token(token, job.sampler.logprob)
             job.ids.append(token)
-            job.said += 1
-            self._watch(job)
-            if token in job.request.stop:
+            job.generated += 1
+            self._wake_when_grammar_done(job)
+            if token in job.request.stop_ids:
                 self._end(job, "stop")
                 return
-        if job.said >= job.limit:
-            self._end(job, "length" if job.limit == job.request.max_tokens else "context")
+        if job.generated >= job.max_generated:
+            self._end(job, "length" if job.max_generated == job.request.max_tokens else "context")
 
     # --- ending ---
 
-    def _end(self, job: Job, reason: Reason) -> None:
-        self._leave(job)
+    def _end(self, job: GenerationJob, reason: FinishReason) -> None:
+        self._release(job)
         if not job.stream.ended:
             now = time.perf_counter()
-            began, prefilled = job.began or now, job.prefilled or now
-            measures = prefilled - began, now - prefilled
-            job.stream.push(Finished(reason, job.prompt, job.cached, job.said, *measures))
+            began_at, prefilled_at = job.began_at or now, job.prefilled_at or now
+            durations = prefilled_at - began_at, now - prefilled_at
+            tokens = job.prompt_length, job.cached_tokens, job.generated
+            job.stream.put(Finished(reason, *tokens, *durations))
 
-    def _break(self, job: Job, error: Exception) -> None:
-        """The job fails alone; what its sequence holds is not trusted any more."""
+    def _fail(self, job: GenerationJob, error: Exception) -> None:
+        """End one job with an error; its sequence is emptied, as its content is in doubt."""
         if not isinstance(error, EngineError):
             log.exception("A generation failed", exc_info=error)
             error = EngineError(f"The engine failed ({error!r}): see the log.")
         if job.sequence:
             job.sequence.clear()
-        self._leave(job)
-        job.stream.push(error)
+        self._release(job)
+        job.stream.put(error)
 
-    def _leave(self, job: Job) -> None:
+    def _release(self, job: GenerationJob) -> None:
         self._scheduler.remove(job)
-        self._ended(job.request)
+        self._on_ended(job.request)

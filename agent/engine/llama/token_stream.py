@@ -1,4 +1,4 @@
-"""What a generation has yielded: written by the engine's thread, read by asyncio in batches."""
+"""A generation's output queue: written by the engine's thread, read by asyncio in batches."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 
-from agent.engine.llama.wakeup import Bell
+from agent.engine.llama.wakeup import LoopWakeup
 from agent.engine.protocol import Finished, Logprob, Prefill, Tokens
 
-PACE = 0.002
-"""Seconds between two wake-ups for tokens; what a fast model writes meanwhile goes along."""
-EAGER = 8
-"""So many tokens wake at once: the first text comes after a header of several."""
+WAKEUP_INTERVAL_SECONDS = 0.002
+"""Seconds between two wake-ups for tokens; the tokens of a fast model are batched meanwhile."""
+IMMEDIATE_WAKEUPS = 8
+"""First tokens that each wake the reader at once: the first text comes after a header of several
+tokens."""
 
 
-class Stream:
+class TokenStream:
     """A Generation whose writer is another thread."""
 
-    def __init__(self, on_cancel: Callable[[Stream], None]) -> None:
+    def __init__(self, on_cancel: Callable[[TokenStream], None], *, use_pipe: bool = True) -> None:
+        """``on_cancel`` is called once, from any thread. ``use_pipe``: as for `LoopWakeup`."""
         self.cancelled = False
-        self.taken = False
-        """The writer has begun; before that a cancel ends it at once."""
+        self.begun = False
+        """Whether the writer has begun; before that a cancel ends the stream at once."""
         self.ended = False
-        """Finished or failed: nothing comes any more."""
+        """Whether it has finished or failed: nothing follows."""
         self._on_cancel = on_cancel
+        self._use_pipe = use_pipe
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._lock = threading.Lock()
         self._items: list[Prefill | Tokens | Finished | Exception] = []
-        self._bell: Bell | None = None
-        """While somebody reads; what comes before that waits."""
-        self._woken = False
+        self._wakeup: LoopWakeup | None = None
+        """Wakes the reader; None while nobody reads, and items wait."""
+        self._wakeup_pending = False
         self._last_wake = 0.0
-        self._told = 0
+        self._token_count = 0
 
     def cancel(self) -> None:
         """Ask the writer to end; safe from any thread, at any time, more than once."""
@@ -42,18 +45,18 @@ class Stream:
             if self.cancelled or self.ended:
                 return
             self.cancelled = True
-        if not self.taken:
-            self.push(Finished("cancelled", 0, 0, 0))
+        if not self.begun:
+            self.put(Finished("cancelled", 0, 0, 0))
         self._on_cancel(self)
 
-    def take(self) -> bool:
-        """The writer begins; False when there is nobody left to write for."""
+    def begin(self) -> bool:
+        """Begin writing; return False if the stream was cancelled before."""
         with self._lock:
-            self.taken = self.taken or not self.cancelled
-        return self.taken
+            self.begun = self.begun or not self.cancelled
+        return self.begun
 
-    def token(self, token: int, logprob: Logprob | None = None) -> None:
-        """Append a sampled id; the reader wakes for it now or, within PACE, with the next."""
+    def put_token(self, token: int, logprob: Logprob | None = None) -> None:
+        """Append a sampled id; wake the reader, unless it was woken within the last interval."""
         with self._lock:
             if self._items and isinstance(batch := self._items[-1], Tokens):
                 batch.ids.append(token)
@@ -62,37 +65,40 @@ class Stream:
             else:
                 self._items.append(Tokens([token], None if logprob is None else [logprob]))
         now = time.perf_counter()
-        self._told += 1
-        if self._told <= EAGER or now - self._last_wake >= PACE:
+        self._token_count += 1
+        if (
+            self._token_count <= IMMEDIATE_WAKEUPS
+            or now - self._last_wake >= WAKEUP_INTERVAL_SECONDS
+        ):
             self._last_wake = now
             self._wake()
 
-    def push(self, item: Prefill | Finished | Exception) -> None:
-        """Append anything else and wake the reader; an exception is raised there."""
+    def put(self, item: Prefill | Finished | Exception) -> None:
+        """Append any other item and wake the reader, where an exception is raised."""
         with self._lock:
             self._items.append(item)
             self.ended = self.ended or not isinstance(item, Prefill)
         self._wake()
 
     def flush(self) -> None:
-        """Wake the reader for what it was not woken for yet; the next token will take longer."""
+        """Wake the reader now; called before work that delays the next token."""
         if self._items:
             self._wake()
 
     def _wake(self) -> None:
         with self._lock:
-            if self._loop.is_closed():  # nobody will read this any more
+            if self._loop.is_closed():  # nobody will read any more
                 self.cancelled = True
-            elif self._bell and not self._woken:
-                self._woken = True
-                self._bell.ring()
+            elif self._wakeup and not self._wakeup_pending:
+                self._wakeup_pending = True
+                self._wakeup.wake()
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Tokens | Finished]:
-        bell = self._bell = Bell(self._loop, self._ready.set)
+        wakeup = self._wakeup = LoopWakeup(self._loop, self._ready.set, use_pipe=self._use_pipe)
         try:
             while True:
                 with self._lock:
-                    self._woken = False
+                    self._wakeup_pending = False
                     items, self._items = self._items, []
                 for item in items:
                     if isinstance(item, Exception):
@@ -104,6 +110,6 @@ class Stream:
                 self._ready.clear()
         finally:
             with self._lock:
-                self._bell = None
-            bell.close()
+                self._wakeup = None
+            wakeup.close()
             self.cancel()

@@ -1,8 +1,10 @@
-"""Waking an event loop from a thread that goes on at once.
+"""Wakes an event loop from another thread without giving up the GIL.
 
-``loop.call_soon_threadsafe`` gives the interpreter's lock away while it writes to its socket. The loop
-takes it, and the thread waits until the loop has done its work: 100 µs beside a token. Here the lock
-stays until the thread gives it up by itself, in its next long native call.
+``loop.call_soon_threadsafe`` writes to the loop's socket and releases the GIL meanwhile. The loop's
+thread takes it, and the caller waits until the loop has done its work: 100 µs beside each token.
+Here the byte is written through ctypes.PyDLL, which keeps the GIL
+(https://docs.python.org/3/library/ctypes.html#ctypes.PyDLL); the caller gives it up by itself, in
+its next long native call.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-def _keeping_the_lock() -> Callable[[int, bytes, int], int] | None:
-    """C's write, called without giving the interpreter's lock away; None where there is none."""
+def _find_c_write() -> Callable[[int, bytes, int], int] | None:
+    """Return C's write, called with the GIL held; None on a system without it."""
     try:
         write = ctypes.PyDLL(None).write
     except (AttributeError, OSError, TypeError):  # Windows
@@ -25,41 +27,50 @@ def _keeping_the_lock() -> Callable[[int, bytes, int], int] | None:
     return write
 
 
-_write = _keeping_the_lock()
+_write_holding_gil = _find_c_write()
 
 
-class Bell:
-    """Makes a loop call back; to be made and closed in the loop."""
+class LoopWakeup:
+    """Makes an event loop call back; made and closed in the loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, answer: Callable[[], object]) -> None:
-        self._loop, self._answer = loop, answer
-        self._out = self._in = -1
-        if _write is not None:
-            self._out, self._in = os.pipe()
-            os.set_blocking(self._out, False)
-            os.set_blocking(self._in, False)
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        callback: Callable[[], object],
+        *,
+        use_pipe: bool = True,
+    ) -> None:
+        """`use_pipe`: False wakes the loop with call_soon_threadsafe, as on a system without C's
+        write."""
+        self._loop, self._callback = loop, callback
+        self._read_fd = self._write_fd = -1
+        if use_pipe and _write_holding_gil is not None:
+            self._read_fd, self._write_fd = os.pipe()
+            os.set_blocking(self._read_fd, False)
+            os.set_blocking(self._write_fd, False)
             try:
-                loop.add_reader(self._out, self._hear)
+                loop.add_reader(self._read_fd, self._on_readable)
             except NotImplementedError:
                 self.close()
 
-    def ring(self) -> None:
-        """Have the loop call back soon; from any thread, but not beside `close`."""
-        if _write is not None and self._in >= 0:
-            _write(self._in, b"!", 1)
+    def wake(self) -> None:
+        """Have the loop call back soon; safe from any thread, but not at the same time as
+        `close`."""
+        if _write_holding_gil is not None and self._write_fd >= 0:
+            _write_holding_gil(self._write_fd, b"!", 1)
         else:
-            self._loop.call_soon_threadsafe(self._answer)
+            self._loop.call_soon_threadsafe(self._callback)
 
-    def _hear(self) -> None:
+    def _on_readable(self) -> None:
         with suppress(BlockingIOError):
-            os.read(self._out, 64)
-        self._answer()
+            os.read(self._read_fd, 64)
+        self._callback()
 
     def close(self) -> None:
-        """Free the pipe."""
-        if self._in >= 0:
+        """Close the pipe."""
+        if self._write_fd >= 0:
             with suppress(NotImplementedError):
-                self._loop.remove_reader(self._out)
-            os.close(self._out)
-            os.close(self._in)
-            self._out = self._in = -1
+                self._loop.remove_reader(self._read_fd)
+            os.close(self._read_fd)
+            os.close(self._write_fd)
+            self._read_fd = self._write_fd = -1

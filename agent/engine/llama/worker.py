@@ -1,4 +1,4 @@
-"""The thread that owns llama.cpp: it loads, serves all requests side by side, and frees."""
+"""The thread that owns llama.cpp: it loads the model, runs all generations, and frees the model."""
 
 from __future__ import annotations
 
@@ -7,138 +7,153 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from agent.engine.llama.token_stream import Stream
+from agent.engine.llama.token_stream import TokenStream
 from agent.engine.placement.placement import Placement
-from agent.engine.protocol import Busy, EngineError, OutOfMemory, Request
+from agent.engine.protocol import EngineBusyError, EngineError, OutOfMemoryError, Request
 
 if TYPE_CHECKING:
-    from agent.engine.llama.model import Model
-    from agent.engine.llama.step_loop import Loop
-    from agent.engine.llama.thread_tuning import Threads
+    from agent.engine.llama.model import LlamaModel
+    from agent.engine.llama.step_loop import StepLoop
+    from agent.engine.llama.thread_tuning import ThreadCounts
 
 log = logging.getLogger(__name__)
 
-QUEUE = 64
-"""Requests that may wait for a free sequence."""
+MAX_QUEUED_REQUESTS = 64
+"""Requests that may wait for a free sequence; more are refused."""
 
 
-class Worker(threading.Thread):
-    """One model's thread, from its load to its end. Everything public is safe from any thread."""
+@dataclass(frozen=True, slots=True)
+class LoadedWorker:
+    """What loading gives."""
+
+    model: LlamaModel
+    loop: StepLoop
+
+
+class EngineWorker(threading.Thread):
+    """One model's thread, from its load to its end. All public members are safe from any thread."""
 
     def __init__(
         self,
         path: Path,
         placement: Placement,
-        threads: Threads | None,
+        threads: ThreadCounts | None,
         progress: Callable[[float], None],
     ) -> None:
         super().__init__(name="llama.cpp", daemon=True)
-        self.loaded: Future[None] = Future()
-        """Done when the model is there, or EngineError."""
+        self.loaded: Future[LoadedWorker] = Future()
+        """What loading gives, or an EngineError."""
         self.loaded.set_running_or_notify_cancel()
         self._path = path
         self._placement = placement
         self.threads = threads
         self._progress = progress
         self._percent = -1
-        self._inbox: SimpleQueue[tuple[Request, Stream] | None] = SimpleQueue()
-        self._most = placement.sequences + QUEUE
+        self._inbox: SimpleQueue[tuple[Request, TokenStream] | None] = SimpleQueue()
+        self._max_unfinished = placement.sequences + MAX_QUEUED_REQUESTS
         self.unfinished = 0
-        """Requests that have not ended, but for work ahead."""
-        self._counting = threading.Lock()
-        self._shut = False
-        self._model: Model
-        self._loop: Loop
-        atexit.register(self._exit)
+        """Requests that have not ended, without background ones."""
+        self._count_lock = threading.Lock()
+        self._shutting_down = False
+        atexit.register(self._at_exit)
 
     @property
     def ready(self) -> bool:
+        """Whether the model is loaded."""
         return self.loaded.done() and self.loaded.exception() is None
 
     @property
     def context_length(self) -> int:
-        return self._model.context_length
+        """Tokens of the loaded model's context."""
+        return self.loaded.result().model.context_length
 
     @property
-    def vocabulary(self) -> int:
-        return self._model.vocabulary
+    def vocabulary_size(self) -> int:
+        """Tokens of the loaded model's vocabulary."""
+        return self.loaded.result().model.vocabulary_size
 
-    def submit(self, request: Request, stream: Stream) -> None:
-        """Queue a request; its stream gets everything that comes of it. Raises Busy."""
-        if not request.idle:
-            with self._counting:
-                if self.unfinished >= self._most and not request.follows:
-                    raise Busy(f"{self.unfinished} requests are being served: try again later.")
+    def submit(self, request: Request, stream: TokenStream) -> None:
+        """Queue a request, whose output goes to its stream. Raises EngineBusyError."""
+        if not request.background:
+            with self._count_lock:
+                if self.unfinished >= self._max_unfinished and not request.continues_turn:
+                    raise EngineBusyError(
+                        f"{self.unfinished} requests are being served: try again later."
+                    )
                 self.unfinished += 1
-            if self._loop.ahead:
-                self._model.stop()
+            loaded = self.loaded.result()
+            if loaded.loop.runs_background:
+                loaded.model.abort()
         self._inbox.put((request, stream))
 
-    def interrupt(self, stream: Stream) -> None:
-        """Stop the native call that works for `stream`, which has been cancelled."""
-        if stream.taken:
-            self._model.stop()
+    def interrupt(self, stream: TokenStream) -> None:
+        """Abort the native call that works for `stream`, which was cancelled."""
+        if stream.begun:
+            self.loaded.result().model.abort()
         self._inbox.put(None)
 
-    def shut(self) -> None:
-        """Cancel what is queued and running, stop loading, free everything and end."""
-        self._shut = True
+    def shut_down(self) -> None:
+        """Cancel all generations, abort a load, free everything and end the thread."""
+        self._shutting_down = True
         if self.ready:
-            self._model.stop()
+            self.loaded.result().model.abort()
         self._inbox.put(None)
 
-    def _exit(self) -> None:
-        self.shut()
+    def _at_exit(self) -> None:
+        self.shut_down()
         self.join(timeout=5)
 
     def run(self) -> None:
+        """Load the model, run steps until the shutdown, and free the model."""
         try:
-            self._load()
+            loaded = self._load()
         except Exception as error:
-            # Threads need memory too.
+            # llama.cpp's threads need memory too.
             if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-                error = OutOfMemory(f"There is not enough memory to load {self._path}.")
+                error = OutOfMemoryError(f"There is not enough memory to load {self._path}.")
             self.loaded.set_exception(error)
         else:
-            self.loaded.set_result(None)
+            self.loaded.set_result(loaded)
             try:
-                while not self._shut:
-                    self._loop.turn()
+                while not self._shutting_down:
+                    loaded.loop.run_step()
             finally:
-                self._loop.close()
-                self._model.close()
-        atexit.unregister(self._exit)
+                loaded.loop.close()
+                loaded.model.close()
+        atexit.unregister(self._at_exit)
 
-    def _load(self) -> None:
-        try:
-            from agent.engine.llama.model import Model
-            from agent.engine.llama.step_loop import Loop
-            from agent.engine.llama.thread_tuning import measure
+    def _load(self) -> LoadedWorker:
+        try:  # imported here, since this loads the native library
+            from agent.engine.llama.model import LlamaModel
+            from agent.engine.llama.step_loop import StepLoop
+            from agent.engine.llama.thread_tuning import measure_threads
         except (ImportError, OSError, RuntimeError) as error:
             raise EngineError(
                 f"llama.cpp cannot be loaded ({error}): install llama-cpp-python again."
             ) from error
-        self._model = Model(self._path, self._placement, self._on_progress)
-        self._loop = Loop(self._model, self._placement.sequences, self._inbox, self._ended)
+        model = LlamaModel(self._path, self._placement, self._on_progress)
+        loop = StepLoop(model, self._placement.sequences, self._inbox, self._on_ended)
         try:
-            self.threads = self.threads or measure(self._model)
+            self.threads = self.threads or measure_threads(model)
         except BaseException:
-            self._model.close()
+            model.close()
             raise
-        self._model.set_threads(self.threads.decode, self.threads.prefill)
+        model.set_threads(self.threads.decode, self.threads.prefill)
         log.info("%s loaded, %s", self._path, self.threads)
+        return LoadedWorker(model, loop)
 
-    def _ended(self, request: Request) -> None:
-        if not request.idle:
-            with self._counting:
+    def _on_ended(self, request: Request) -> None:
+        if not request.background:
+            with self._count_lock:
                 self.unfinished -= 1
 
     def _on_progress(self, done: float) -> bool:
         if (percent := int(done * 100)) != self._percent:
             self._percent = percent
             self._progress(done)
-        return not self._shut
+        return not self._shutting_down

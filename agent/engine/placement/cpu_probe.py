@@ -1,5 +1,8 @@
-"""Whether llama.cpp runs on this processor at all, and whether repacked weights are faster: tried in
-a child process (`trial`), because what is wrong ends it; remembered for this build and machine.
+"""Finds out whether llama.cpp runs on this processor, and whether repacked weights are faster here.
+
+Both are tried in a child process (`cpu_probe_child`), because a build for another processor, or one
+whose repacked weights do not work here, kills the process that tries. The result is stored for this
+build of llama.cpp, this processor and the model's weight types.
 """
 
 from __future__ import annotations
@@ -11,98 +14,109 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.config.settings import Places
 from agent.engine.placement.cpu_probe_child import Speed
 from tools import private_files
 
-GAIN = 1.05
-"""So much faster must repacked weights be to be worth their memory and their longer load."""
-SECONDS = 60.0
-"""After which a child counts as dead."""
+MIN_SPEEDUP = 1.05
+"""Factor by which repacked weights must be faster to be worth their memory and their longer
+load."""
+PROBE_TIMEOUT_SECONDS = 60.0
+"""Seconds after which a child counts as dead."""
 
-_CHILD = ("-m", "agent.engine.placement.cpu_probe_child")
+CHILD_ARGUMENTS = ("-m", "agent.engine.placement.cpu_probe_child")
+"""Arguments of the Python interpreter that run the child; the weight types follow."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What the child found."""
+class ProbeResult:
+    """What the child measured before it ended."""
 
     plain: Speed | None
     """None: llama.cpp died on ordinary weights."""
     repacked: Speed | None
-    """None: it died on repacked ones, or they were wrong."""
-    died: str = ""
-    """How it died."""
+    """None: it died on repacked ones, or their results were wrong."""
+    cause_of_death: str = ""
+    """How the child died: a signal's name or an exit code; empty if it lived."""
 
     @property
-    def repack(self) -> bool | None:
-        """Whether to repack weights; None: it works, but gained too little to say."""
+    def should_repack(self) -> bool | None:
+        """Whether to repack weights; None: it works, but gains too little to decide."""
         if self.plain is None or self.repacked is None:
             return False
         gains = self.repacked.prefill / self.plain.prefill, self.repacked.decode / self.plain.decode
-        return True if max(gains) >= GAIN and min(gains) >= 1 / GAIN else None
+        return True if max(gains) >= MIN_SPEEDUP and min(gains) >= 1 / MIN_SPEEDUP else None
 
 
-def repack(where: Places, types: Iterable[int]) -> bool | None:
-    """Whether to repack weights of these types, as far as is known; costs one small file's read."""
-    found = recall(where, types)
-    return found.repack if found else None
+def should_repack(cache_folder: Path, types: Iterable[int]) -> bool | None:
+    """Say whether to repack weights of these ggml types; None: unknown. Reads one small file."""
+    result = cached_result(cache_folder, types)
+    return result.should_repack if result else None
 
 
-def recall(where: Places, types: Iterable[int]) -> Result | None:
-    """What an earlier probe found of weights of these types; None when there was none."""
+def cached_result(cache_folder: Path, types: Iterable[int]) -> ProbeResult | None:
+    """Return what an earlier probe found for weights of these types; None when there was none."""
     try:
-        noted = json.loads(_notes(where).read_text(encoding="utf-8"))[_key(types)]
-        plain, repacked = noted["plain"], noted["repacked"]
-        return Result(
+        stored = json.loads(_cache_file(cache_folder).read_text(encoding="utf-8"))
+        entry = stored[_cache_key(types)]
+        plain, repacked = entry["plain"], entry["repacked"]
+        return ProbeResult(
             Speed(**plain) if plain else None,
             Speed(**repacked) if repacked else None,
-            noted["died"],
+            entry["died"],
         )
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-async def run(where: Places, types: Iterable[int]) -> Result:
-    """Probe weights of these types in a child and remember what came of it."""
+async def probe(
+    cache_folder: Path,
+    types: Iterable[int],
+    *,
+    arguments: Sequence[str] = CHILD_ARGUMENTS,
+    timeout: float = PROBE_TIMEOUT_SECONDS,
+) -> ProbeResult:
+    """Probe weights of these types in a child and store the result.
+
+    ``arguments``: of the Python interpreter that is the child. ``timeout``: seconds.
+    """
     types = sorted(types)
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, *_CHILD, *map(str, types)),
+        *(sys.executable, *arguments, *map(str, types)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=_environment(),
+        env=_child_environment(),
     )
     try:
-        out, _ = await asyncio.wait_for(child.communicate(), SECONDS)
+        out, _ = await asyncio.wait_for(child.communicate(), timeout)
     except TimeoutError:
         out = b""
     finally:
         if child.returncode is None:
             child.kill()
             await child.wait()
-    result = _result(out, child.returncode or 0)
-    _remember(where, types, result)
+    result = _parse_result(out, child.returncode or 0)
+    _store_result(cache_folder, types, result)
     return result
 
 
-def avoid(where: Places, types: Iterable[int], result: Result) -> None:
-    """Remember that a process died with repacked weights of these types, whatever the probe said."""
-    died = result.died or "a load with repacked weights"
-    _remember(where, types, replace(result, repacked=None, died=died))
+def record_crash(cache_folder: Path, types: Iterable[int], result: ProbeResult) -> None:
+    """Store that a process died with repacked weights of these types, whatever the probe found."""
+    cause = result.cause_of_death or "a load with repacked weights"
+    _store_result(cache_folder, types, replace(result, repacked=None, cause_of_death=cause))
 
 
-def _environment() -> dict[str, str]:
+def _child_environment() -> dict[str, str]:
     return {**os.environ, "GGML_NO_BACKTRACE": "1", "PYTHONSAFEPATH": "1"}
 
 
-def _result(out: bytes, code: int) -> Result:
-    """From the lines of a child and how it ended."""
+def _parse_result(out: bytes, code: int) -> ProbeResult:
+    """Read the lines of a child that ended with ``code``."""
     lines: list[dict[str, Any]] = []
     for line in out.splitlines():
         try:
@@ -111,42 +125,44 @@ def _result(out: bytes, code: int) -> Result:
             break  # it died while it wrote
     stages = {line["stage"]: line for line in lines if isinstance(line, dict) and "stage" in line}
     speeds = {name: Speed(s["prefill"], s["decode"]) for name, s in stages.items()}
-    died = ""
+    cause = ""
     if code:
-        died = signal.strsignal(-code) or f"signal {-code}" if code < 0 else f"exit code {code}"
-    return Result(speeds.get("plain"), speeds.get("repacked"), died)
+        cause = signal.strsignal(-code) or f"signal {-code}" if code < 0 else f"exit code {code}"
+    return ProbeResult(speeds.get("plain"), speeds.get("repacked"), cause)
 
 
-def _remember(where: Places, types: Iterable[int], result: Result) -> None:
-    path = _notes(where)
+def _store_result(cache_folder: Path, types: Iterable[int], result: ProbeResult) -> None:
+    path = _cache_file(cache_folder)
     try:
-        notes = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, ValueError):
-        notes = {}
+        entries = {}
+    fields = asdict(result)
+    fields["died"] = fields.pop("cause_of_death")  # the file's name for it
     try:
-        private_files.folder(path.parent)
-        notes[_key(types)] = asdict(result)
-        path.write_text(json.dumps(notes, indent=1), encoding="utf-8")
+        private_files.make_folder(path.parent)
+        entries[_cache_key(types)] = fields
+        path.write_text(json.dumps(entries, indent=1), encoding="utf-8")
     except OSError:
-        return  # it is found out again next time
+        return  # the next start probes again
 
 
-def _notes(where: Places) -> Path:
-    return where.cache / "probe.json"
+def _cache_file(cache_folder: Path) -> Path:
+    return cache_folder / "probe.json"
 
 
-def _key(types: Iterable[int]) -> str:
-    """This build of llama.cpp, this processor, these types of weights."""
-    import llama_cpp
+def _cache_key(types: Iterable[int]) -> str:
+    """Hash this build of llama.cpp, this processor and these types of weights."""
+    import llama_cpp  # here, since it loads the native library
 
     library = Path(llama_cpp.__file__).parent / "lib"
     build = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in library.iterdir())
-    about = json.dumps([build, _processor(), sorted(types)])
-    return hashlib.sha256(about.encode()).hexdigest()[:16]
+    key = json.dumps([build, processor_id(), sorted(types)])
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def _processor() -> str:
-    """Name and abilities of the processor."""
+def processor_id() -> str:
+    """Describe this processor: its name and its instruction sets."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,88 +1,103 @@
-"""A note that a load is under way: found again after the process died of it, it tells the next one."""
+"""Marks that a load is under way, so that the next process learns that this one died of it.
+
+The marker is a file ``loading-PID.json`` in the cache folder. A process that lives removes it; one
+that llama.cpp kills leaves it behind, and the next process probes the processor before it loads
+anything.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from agent.config.settings import Places
 from agent.engine.placement import cpu_probe
 from agent.engine.protocol import EngineError
 from tools import private_files
 
 log = logging.getLogger(__name__)
 
-_BEFORE = "died-before.json"
-"""Stands beside the notes from a death until a load is lived through."""
-COMMON = (8, 39)
-"""Types of weights that are probed where nothing is known of a model: Q8_0, MXFP4."""
-REBUILD = (
+_LAST_CRASH = "died-before.json"
+"""The marker of the last crash; it stays until a load succeeds."""
+COMMON_WEIGHT_TYPES = (8, 39)
+"""ggml types that are probed where nothing is known of a model: Q8_0, MXFP4."""
+REBUILD_COMMAND = (
     'CMAKE_ARGS="-DGGML_NATIVE=ON" pip install --force-reinstall --no-cache-dir llama-cpp-python'
 )
 
 
 @contextmanager
-def attempt(where: Places, types: Iterable[int], repacked: bool) -> Iterator[None]:
-    """Leaves a note while the body runs; it stays when the process dies in there."""
-    note = where.cache / f"loading-{os.getpid()}.json"
+def crash_marker(cache_folder: Path, types: Iterable[int], repacked: bool) -> Iterator[None]:
+    """Leave a marker while the body runs; it stays if the process dies there.
+
+    ``types``: the weights' ggml types. ``repacked``: whether they are being repacked.
+    """
+    marker = cache_folder / f"loading-{os.getpid()}.json"
     with suppress(OSError):
-        private_files.folder(note.parent)
-        note.write_text(json.dumps({"types": sorted(types), "repacked": repacked}))
+        private_files.make_folder(marker.parent)
+        marker.write_text(json.dumps({"types": sorted(types), "repacked": repacked}))
     try:
         yield
     finally:
         with suppress(OSError):
-            note.unlink()
-            (where.cache / _BEFORE).unlink(missing_ok=True)
+            marker.unlink()
+            (cache_folder / _LAST_CRASH).unlink(missing_ok=True)
 
 
-async def after_a_death(where: Places) -> None:
-    """Where an earlier process died while it loaded: find out what of llama.cpp works here.
+async def recover_from_crash(
+    cache_folder: Path, *, arguments: Sequence[str] = cpu_probe.CHILD_ARGUMENTS
+) -> None:
+    """If an earlier process died while it loaded, probe what of llama.cpp works here.
 
-    Costs nothing otherwise. Raises EngineError when llama.cpp dies on this processor whatever is done.
+    After two crashes in a row with repacked weights these are not repacked again, whatever the
+    probe finds. Costs nothing where there was no crash. ``arguments``: as for `cpu_probe.probe`.
+    Raises EngineError when llama.cpp dies on this processor whatever is done.
     """
-    for note in where.cache.glob("loading-*.json"):
-        if _lives(note):
+    for marker in cache_folder.glob("loading-*.json"):
+        if _is_running(marker):
             continue
-        types, repacked = _read(note)
+        types, repacked = _read_marker(marker)
         log.warning("a process died while it loaded a model (repacked weights: %s)", repacked)
         try:
-            result = await cpu_probe.run(where, types or COMMON)
+            result = await cpu_probe.probe(
+                cache_folder, types or COMMON_WEIGHT_TYPES, arguments=arguments
+            )
         except OSError:
             log.exception("the probe failed")
             return
         if result.plain is None:
             raise EngineError(
-                f"llama.cpp dies on this processor ({result.died}): it was built for another one;"
-                f" install it again with: {REBUILD}"
+                f"llama.cpp dies on this processor ({result.cause_of_death}): it was built for another"
+                f" one; install it again with: {REBUILD_COMMAND}"
             )
-        before = where.cache / _BEFORE
-        if repacked and before.exists():  # twice is no accident, whatever the probe says
-            cpu_probe.avoid(where, types, result)
+        last_crash = cache_folder / _LAST_CRASH
+        if repacked and last_crash.exists():
+            cpu_probe.record_crash(cache_folder, types, result)
         with suppress(OSError):
-            note.replace(before)
+            marker.replace(last_crash)
 
 
-def _lives(note: Path) -> bool:
-    import psutil
+def _is_running(marker: Path) -> bool:
+    """Whether the process that left the marker is still there."""
+    import psutil  # here, since most starts find no marker
 
-    number = note.stem.removeprefix("loading-")
-    if not number.isdigit() or int(number) == os.getpid():
+    pid = marker.stem.removeprefix("loading-")
+    if not pid.isdigit() or int(pid) == os.getpid():
         return False
     try:
-        started = psutil.Process(int(number)).create_time()
-        return started <= note.stat().st_mtime  # or the number was given to another process since
+        started = psutil.Process(int(pid)).create_time()
+        return started <= marker.stat().st_mtime  # else another process has the number by now
     except (psutil.Error, OSError):
         return False
 
 
-def _read(note: Path) -> tuple[list[int], bool]:
+def _read_marker(marker: Path) -> tuple[list[int], bool]:
+    """Return the types, and whether they were being repacked."""
     try:
-        found = json.loads(note.read_text())
-        return [int(kind) for kind in found["types"]], bool(found["repacked"])
+        fields = json.loads(marker.read_text())
+        return [int(kind) for kind in fields["types"]], bool(fields["repacked"])
     except (OSError, ValueError, LookupError, TypeError):
         return [], False

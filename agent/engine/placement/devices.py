@@ -1,4 +1,7 @@
-"""What the machine has to run a model on: GPUs as llama.cpp's backends report them, and memory."""
+"""Reports what a machine can run a model on: the devices of llama.cpp's backends, and free memory.
+
+The C functions are those of https://github.com/ggml-org/ggml/blob/master/include/ggml-backend.h.
+"""
 
 from __future__ import annotations
 
@@ -7,99 +10,103 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["cpu", "gpu", "igpu", "accel", "meta"]
-_KINDS: tuple[Kind, ...] = ("cpu", "gpu", "igpu", "accel", "meta")
-_CGROUP = Path("/sys/fs/cgroup")
-_UNLIMITED = 1 << 60
+DeviceKind = Literal["cpu", "gpu", "igpu", "accel", "meta"]
+"""A device's type, as ggml's enum ggml_backend_dev_type numbers them."""
+_DEVICE_KINDS: tuple[DeviceKind, ...] = ("cpu", "gpu", "igpu", "accel", "meta")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+_UNLIMITED_BYTES = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of a backend; sizes in bytes, 0 where the backend does not say."""
+    """One device of a backend; ``free`` and ``total`` in bytes, 0 where the backend does not
+    say."""
 
     name: str
     description: str
-    kind: Kind
+    kind: DeviceKind
     free: int
     total: int
 
     @property
-    def shared(self) -> bool:
-        """Its memory is the CPU's own."""
+    def shares_memory(self) -> bool:
+        """Whether its memory is the CPU's own."""
         return self.kind == "igpu" or self.name.startswith(("Metal", "MTL"))
 
 
-def ggml(name: str, result: Any, *arguments: Any) -> Any:
-    """A C function of ggml, typed; the library is loaded by the first call."""
+def ggml_function(name: str, result: Any, *arguments: Any) -> Any:
+    """Return a C function of ggml with its types; the first call loads the library."""
     from agent.engine.llama import bindings  # here, since it loads the native library
 
-    return bindings.ggml(name, result, *arguments)
+    return bindings.ggml_function(name, result, *arguments)
 
 
-def devices() -> list[Device]:
-    """All devices, in the order in which llama.cpp takes them."""
-    count = ggml("ggml_backend_dev_count", ctypes.c_size_t)
-    get = ggml("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
+def list_devices() -> list[Device]:
+    """List all devices in the order in which llama.cpp takes them."""
+    count = ggml_function("ggml_backend_dev_count", ctypes.c_size_t)
+    get = ggml_function("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
     return [_device(ctypes.c_void_p(get(i))) for i in range(count())]
 
 
 def _device(handle: ctypes.c_void_p) -> Device:
-    def ask(name: str, result: Any) -> Any:
-        return ggml(name, result, ctypes.c_void_p)(handle)
+    def query(name: str, result: Any) -> Any:
+        return ggml_function(name, result, ctypes.c_void_p)(handle)
 
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     size = ctypes.POINTER(ctypes.c_size_t)
-    memory = ggml("ggml_backend_dev_memory", None, ctypes.c_void_p, size, size)
+    memory = ggml_function("ggml_backend_dev_memory", None, ctypes.c_void_p, size, size)
     memory(handle, ctypes.byref(free), ctypes.byref(total))
     return Device(
-        name=ask("ggml_backend_dev_name", ctypes.c_char_p).decode(errors="replace"),
-        description=ask("ggml_backend_dev_description", ctypes.c_char_p).decode(errors="replace"),
-        kind=_KINDS[ask("ggml_backend_dev_type", ctypes.c_int)],
+        name=query("ggml_backend_dev_name", ctypes.c_char_p).decode(errors="replace"),
+        description=query("ggml_backend_dev_description", ctypes.c_char_p).decode(errors="replace"),
+        kind=_DEVICE_KINDS[query("ggml_backend_dev_type", ctypes.c_int)],
         free=free.value,
         total=total.value,
     )
 
 
-class _Override(ctypes.Structure):
-    """llama_model_tensor_buft_override: tensors whose names match lie in buffers of this type."""
+class _BufferTypeOverride(ctypes.Structure):
+    """llama_model_tensor_buft_override of llama.h: tensors whose names match a pattern (a regular
+    expression) are put into buffers of a type."""
 
     _fields_ = [("pattern", ctypes.c_char_p), ("type", ctypes.c_void_p)]
 
 
-def experts_on_cpu(layers: int) -> ctypes.Array[_Override]:
-    """For the model's parameters: the experts of the first layers lie in ordinary memory."""
-    overrides = (_Override * 2)()  # the second, empty, ends the list
+def cpu_expert_overrides(layers: int) -> ctypes.Array[_BufferTypeOverride]:
+    """Make the model parameter that leaves the experts of the first ``layers`` layers in the CPU's
+    memory, as llama-server's --n-cpu-moe does."""
+    overrides = (_BufferTypeOverride * 2)()  # the second, empty, ends the list
     numbers = "|".join(map(str, range(layers)))
     overrides[0].pattern = rf"^blk\.({numbers})\.ffn_.*_exps\.".encode()
-    overrides[0].type = ggml("ggml_backend_cpu_buffer_type", ctypes.c_void_p)()
+    overrides[0].type = ggml_function("ggml_backend_cpu_buffer_type", ctypes.c_void_p)()
     return overrides
 
 
-def free_memory() -> int:
-    """Bytes of memory that this process may still take, the file cache counted as free."""
+def free_memory(cgroup_root: Path = CGROUP_ROOT) -> int:
+    """Return the bytes of memory that this process may still take; the file cache counts as free.
+
+    A container's limit counts, by either version of cgroups
+    (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files,
+    https://docs.kernel.org/admin-guide/cgroup-v1/memory.html).
+    """
     import psutil
 
-    return min(psutil.virtual_memory().available, *_limits())
-
-
-def _limits() -> list[int]:
-    """What the container leaves, by either version of cgroups."""
-    return [
-        _left(_CGROUP / "memory.max", _CGROUP / "memory.current", _CGROUP / "memory.stat"),
-        _left(
-            _CGROUP / "memory/memory.limit_in_bytes",
-            _CGROUP / "memory/memory.usage_in_bytes",
-            _CGROUP / "memory/memory.stat",
+    v2, v1 = cgroup_root, cgroup_root / "memory"
+    return min(
+        psutil.virtual_memory().available,
+        _cgroup_budget(v2 / "memory.max", v2 / "memory.current", v2 / "memory.stat"),
+        _cgroup_budget(
+            v1 / "memory.limit_in_bytes", v1 / "memory.usage_in_bytes", v1 / "memory.stat"
         ),
-    ]
+    )
 
 
-def _left(limit: Path, usage: Path, stat: Path) -> int:
+def _cgroup_budget(limit: Path, usage: Path, stat: Path) -> int:
     try:
-        most = int(limit.read_text())
-        used = int(usage.read_text())
+        limit_bytes = int(limit.read_text())
+        used_bytes = int(usage.read_text())
         lines = dict[str, str](line.split() for line in stat.read_text().splitlines())
     except (OSError, ValueError):  # no container, or one without a limit
-        return _UNLIMITED
-    cached = int(lines.get("total_inactive_file") or lines.get("inactive_file") or 0)
-    return max(most - used + cached, 0)
+        return _UNLIMITED_BYTES
+    cached_bytes = int(lines.get("total_inactive_file") or lines.get("inactive_file") or 0)
+    return max(limit_bytes - used_bytes + cached_bytes, 0)

@@ -1,4 +1,22 @@
-"""What stands before the weights of a GGUF file: its key-value part, and what tensors follow."""
+"""Reads the header of a GGUF file: its metadata, and a description of its tensors.
+
+The format is that of https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3,
+little-endian::
+
+    "GGUF"  version u32  tensors u64  pairs u64
+    pairs  x  key string  type u32  value
+    tensors x  name string  dimensions u32  shape u64[]  type u32  offset u64
+    (padding to general.alignment)  the tensors' data
+
+    string: length u64, bytes       array: type u32, length u64, values
+
+It is read by hand although the package ``gguf`` has a GGUFReader, because a header is read at every
+start, of every model in a listing. GGUFReader (gguf 0.19.0) makes numpy views of every value, which
+takes 8.9 s for the 128,256 tokens and 280,147 merges of Llama 3; `read_outline` takes 58 ms,
+`read_metadata` 65 ms and `read_vocabulary_size` 0.07 ms. A model of 512 tokens takes GGUFReader 13
+ms and `read_outline` 0.3 ms, and importing ``gguf`` takes 0.2 s more (two cores of a shared
+server).
+"""
 
 from __future__ import annotations
 
@@ -12,85 +30,91 @@ from typing import Any, TypeVar
 
 from agent.engine.protocol import EngineError
 
-Value = int | float | bool | str | list["Value"] | list[bytes]
+MetadataValue = int | float | bool | str | list["MetadataValue"] | list[bytes]
+"""A value of the metadata; arrays of strings stay bytes."""
 
-_SCALARS = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
+_SCALAR_FORMATS = dict(enumerate("BbHhIif?", start=0)) | {10: "Q", 11: "q", 12: "d"}
+"""Format characters of `struct` by the specification's gguf_metadata_value_type."""
+_TYPE_STRING, _TYPE_ARRAY = 8, 9
 
 
 T = TypeVar("T")
-LARGE = 1024
-"""Entries of an array above which an outline leaves it out."""
+MAX_OUTLINE_ENTRIES = 1024
+"""Length of an array from which an outline leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """One tensor of a file."""
+class TensorInfo:
+    """Describes one tensor of a file."""
 
     name: str
     shape: tuple[int, ...]
-    """As ggml has it: the length of a row first."""
-    kind: int
-    """ggml's number for the type."""
+    """In ggml's order: the length of a row first."""
+    ggml_type: int
+    """The number of its type in enum ggml_type."""
     size: int
-    """Bytes in the file."""
+    """Bytes in the file, with the padding after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
-    """A file without its weights and its vocabulary."""
+class GgufOutline:
+    """A file's metadata without its long arrays (the vocabulary), and its tensors."""
 
-    values: dict[str, Value]
-    tensors: tuple[Tensor, ...]
+    metadata: dict[str, MetadataValue]
+    tensors: tuple[TensorInfo, ...]
 
 
-def read(path: Path, last: str | None = None, until: str | None = None) -> dict[str, Value]:
-    """The metadata up to and including the key `last` (all of it by default), by key; or up to the
+def read_metadata(
+    path: Path, last: str | None = None, until: str | None = None
+) -> dict[str, MetadataValue]:
+    """Read the metadata up to and including the key `last` (all of it by default), or up to the
     first key that begins with `until`.
 
-    Arrays of strings stay bytes. Raises EngineError when it is no GGUF or ends too early.
+    Raises EngineError when the file is no GGUF or ends too early.
     """
-    return _with(path, lambda reader: reader.values(last, until))
+    return _with_reader(path, lambda reader: reader.metadata(last, until))
 
 
-def outline(path: Path) -> Outline:
-    """The metadata without long arrays, and the tensors. Raises EngineError like `read`."""
-    return _with(path, lambda reader: reader.outline())
+def read_outline(path: Path) -> GgufOutline:
+    """Read the metadata without long arrays, and the tensors. Raises like `read_metadata`."""
+    return _with_reader(path, lambda reader: reader.outline())
 
 
-def vocabulary(path: Path) -> tuple[str, int]:
-    """The architecture, and the number of tokens. Raises EngineError like `read`."""
-    return _with(path, lambda reader: reader.vocabulary())
+def read_vocabulary_size(path: Path) -> tuple[str, int]:
+    """Read the architecture and the number of tokens. Raises like `read_metadata`."""
+    return _with_reader(path, lambda reader: reader.vocabulary_size())
 
 
-def _with(path: Path, work: Callable[[_Reader], T]) -> T:
+def _with_reader(path: Path, work: Callable[[_HeaderReader], T]) -> T:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return work(_Reader(data))
+            return work(_HeaderReader(data))
     except OSError as error:
         raise EngineError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, LookupError, OverflowError, RecursionError, struct.error):
         raise EngineError(f"{path} is not a GGUF file, or not all of one.") from None
 
 
-class _Reader:
+class _HeaderReader:
+    """Reads a mapped file from its beginning; errors of any kind mean that it is no GGUF."""
+
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data
-        self._at = 0
+        self._offset = 0
 
-    def values(self, last: str | None, until: str | None) -> dict[str, Value]:
-        found: dict[str, Value] = {}
+    def metadata(self, last: str | None, until: str | None) -> dict[str, MetadataValue]:
+        metadata: dict[str, MetadataValue] = {}
         for _ in range(self._counts()[1]):
             key = self._string().decode()
             if until and key.startswith(until):
                 break
-            found[key] = self._value(self._unpack("<I")[0])
+            metadata[key] = self._value(self._unpack("<I")[0])
             if key == last:
                 break
-        return found
+        return metadata
 
-    def vocabulary(self) -> tuple[str, int]:
-        architecture: Value = ""
+    def vocabulary_size(self) -> tuple[str, int]:
+        architecture: MetadataValue = ""
         for _ in range(self._counts()[1]):
             key, kind = self._string().decode(), self._unpack("<I")[0]
             if architecture and key == "tokenizer.ggml.tokens":
@@ -100,86 +124,95 @@ class _Reader:
                 architecture = value
         raise LookupError
 
-    def outline(self) -> Outline:
-        tensors, count = self._counts()
-        values: dict[str, Value] = {}
-        for _ in range(count):
+    def outline(self) -> GgufOutline:
+        tensor_count, pair_count = self._counts()
+        metadata: dict[str, MetadataValue] = {}
+        for _ in range(pair_count):
             key = self._string().decode()
             kind = self._unpack("<I")[0]
-            if kind != _ARRAY or struct.unpack_from("<Q", self._data, self._at + 4)[0] < LARGE:
-                values[key] = self._value(kind)
+            if kind != _TYPE_ARRAY or self._array_length() < MAX_OUTLINE_ENTRIES:
+                metadata[key] = self._value(kind)
             else:
-                self._pass_array()
-        found = [self._tensor() for _ in range(tensors)]
-        alignment = values.get("general.alignment")
+                self._skip_array()
+        tensors = [self._tensor() for _ in range(tensor_count)]
+        alignment = metadata.get("general.alignment")
         unit = alignment if isinstance(alignment, int) and alignment > 0 else 32
-        whole = len(self._data) - (self._at + unit - 1) // unit * unit
-        ends = dict(pairwise(sorted({*(at for *_, at in found), whole})))
-        return Outline(
-            values,
-            tuple(Tensor(name, shape, kind, ends[at] - at) for name, shape, kind, at in found),
+        data_size = len(self._data) - (self._offset + unit - 1) // unit * unit
+        # The file has no sizes: a tensor ends where the next one begins.
+        ends = dict(pairwise(sorted({*(start for *_, start in tensors), data_size})))
+        return GgufOutline(
+            metadata,
+            tuple(
+                TensorInfo(name, shape, kind, ends[start] - start)
+                for name, shape, kind, start in tensors
+            ),
         )
 
     def _counts(self) -> tuple[int, int]:
-        """Tensors and values, from the file's beginning."""
-        magic, version, tensors, count = self._unpack("<4sIQQ")
+        """Read the file's beginning: the number of tensors, and that of pairs."""
+        magic, version, tensors, pairs = self._unpack("<4sIQQ")
         if magic != b"GGUF" or version not in (2, 3):
             raise ValueError
-        return tensors, count
+        return tensors, pairs
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Name, shape, type and where it begins after the header."""
+        """Read a tensor's name, shape, type and offset in the data."""
         name = self._string().decode("utf-8", "replace")
         shape = self._unpack(f"<{self._unpack('<I')[0]}Q")
-        kind, at = self._unpack("<IQ")
-        return name, shape, kind, at
+        kind, start = self._unpack("<IQ")
+        return name, shape, kind, start
 
-    def _pass_array(self) -> None:
-        """Go past a long array without keeping it."""
+    def _array_length(self) -> int:
+        """Look at the length of the array that comes next."""
+        length: int = struct.unpack_from("<Q", self._data, self._offset + 4)[0]
+        return length
+
+    def _skip_array(self) -> None:
+        """Go past a long array without keeping its values."""
         kind, count = self._unpack("<IQ")
-        if kind != _STRING:
-            self._at += count * struct.calcsize("<" + _SCALARS[kind])
+        if kind != _TYPE_STRING:
+            self._offset += count * struct.calcsize("<" + _SCALAR_FORMATS[kind])
             return
-        data, at, length_of = self._data, self._at, struct.Struct("<Q").unpack_from
+        data, offset, length_of = self._data, self._offset, struct.Struct("<Q").unpack_from
         for _ in range(count):
-            at += 8 + length_of(data, at)[0]
-        self._at = at
+            offset += 8 + length_of(data, offset)[0]
+        self._offset = offset
 
     def _unpack(self, form: str) -> tuple[Any, ...]:
-        values = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
+        values = struct.unpack_from(form, self._data, self._offset)
+        self._offset += struct.calcsize(form)
         return values
 
     def _string(self) -> bytes:
         (length,) = self._unpack("<Q")
-        text = self._data[self._at : self._at + length]
+        text = self._data[self._offset : self._offset + length]
         if len(text) != length:
             raise IndexError
-        self._at += length
+        self._offset += length
         return text
 
-    def _value(self, kind: int) -> Value:
-        if kind == _STRING:
+    def _value(self, kind: int) -> MetadataValue:
+        if kind == _TYPE_STRING:
             return self._string().decode("utf-8", "replace")
-        if kind != _ARRAY:
-            scalar: Value = self._unpack("<" + _SCALARS[kind])[0]
+        if kind != _TYPE_ARRAY:
+            scalar: MetadataValue = self._unpack("<" + _SCALAR_FORMATS[kind])[0]
             return scalar
         kind, count = self._unpack("<IQ")
-        if kind == _STRING:
+        if kind == _TYPE_STRING:
             return self._strings(count)
-        if kind == _ARRAY:
+        if kind == _TYPE_ARRAY:
             return [self._value(kind) for _ in range(count)]
-        return list(self._unpack(f"<{count}{_SCALARS[kind]}"))
+        return list(self._unpack(f"<{count}{_SCALAR_FORMATS[kind]}"))
 
     def _strings(self, count: int) -> list[bytes]:
-        """A long array, read in one loop without calls of ours."""
-        data, at, length_of = self._data, self._at, struct.Struct("<Q").unpack_from
-        found = []
+        """Read an array of strings in one loop, without a Python call for each."""
+        data, offset, length_of = self._data, self._offset, struct.Struct("<Q").unpack_from
+        strings = []
         for _ in range(count):
-            start = at + 8
-            at = start + length_of(data, at)[0]
-            found.append(data[start:at])
-        if at > len(data):
+            start = offset + 8
+            offset = start + length_of(data, offset)[0]
+            strings.append(data[start:offset])
+        if offset > len(data):
             raise IndexError
-        self._at = at
-        return found
+        self._offset = offset
+        return strings

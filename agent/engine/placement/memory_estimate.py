@@ -1,4 +1,9 @@
-"""How large the parts of a model are, as its GGUF header tells: what decides where they can lie."""
+"""Reads the sizes of a model's parts from its GGUF header; they decide where the parts can go.
+
+The keys are those of the GGUF specification
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), the tensors' names those of
+https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py.
+"""
 
 from __future__ import annotations
 
@@ -8,127 +13,139 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.engine.placement import gguf_header
-from agent.engine.placement.gguf_header import Outline, Tensor, Value
+from agent.engine.placement.gguf_header import GgufOutline, MetadataValue, TensorInfo
 
-PERIODS = {"gpt-oss": 2, "gemma2": 2, "gemma3": 6, "cohere2": 4}
-"""Every so many layers one sees everything and the others slide, where the file does not say."""
-WIDTH = 2
-"""Bytes of one number in an f16 KV cache."""
+SLIDING_PERIODS = {"gpt-oss": 2, "gemma2": 2, "gemma3": 6, "cohere2": 4}
+"""By architecture: of so many consecutive layers the last has full attention and the others slide;
+for files that do not say (set_swa_pattern in
+https://github.com/ggml-org/llama.cpp/tree/master/src/models)."""
+F16_BYTES = 2
+"""Bytes of one value in an f16 KV cache."""
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 _EXPERT = re.compile(r"ffn_.*_exps\.")
 _SPLIT = re.compile(r"(.+)-00001-of-(\d{5})\.gguf")
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
-    """One block; sizes in bytes."""
+class LayerSizes:
+    """Sizes of one transformer block, in bytes."""
 
     weights: int
-    """Without its experts."""
+    """All tensors but those of its experts."""
     experts: int
-    cell: int
-    """Of one token in its f16 KV cache."""
-    window: int
-    """Tokens that it looks back; 0: all."""
+    kv_bytes_per_token: int
+    """Bytes of one token in the block's f16 KV cache."""
+    sliding_window: int
+    """Tokens that its attention looks back; 0: all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """One model; sizes in bytes."""
+class ModelSizes:
+    """Sizes of one model, in bytes."""
 
     architecture: str
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerSizes, ...]
     embedding: int
-    """Always in the CPU's memory."""
+    """The token embeddings, which are always in the CPU's memory."""
     output: int
-    """What follows the last layer."""
-    tied: bool
-    """The embedding is the output's matrix too."""
-    trained: int
-    """Tokens of the longest context that it was trained for."""
-    activations: int
-    """Of one token of a prefill chunk, while it is computed."""
-    vocabulary: int
-    types: frozenset[int]
-    """ggml types of its matrices."""
+    """All tensors after the last layer."""
+    tied_output: bool
+    """Whether the embedding is the output's matrix too."""
+    trained_context: int
+    """Tokens of the longest context that the model was trained for."""
+    activation_bytes: int
+    """Bytes of the buffers that compute one token of a prefill chunk."""
+    vocabulary_size: int
+    weight_types: frozenset[int]
+    """ggml types of the model's matrices."""
 
     @property
     def weights(self) -> int:
-        """All that is read from the file."""
+        """Bytes of all tensors of the file."""
         layers = sum(layer.weights + layer.experts for layer in self.layers)
         return self.embedding + self.output + layers
 
 
-def of(path: Path) -> Sizes:
-    """The sizes of a model's file, or of all files of a split one. Raises EngineError."""
-    first = gguf_header.outline(path)
+def read_model_sizes(path: Path) -> ModelSizes:
+    """Read the sizes of a model from its file, or from all files of a split one. Raises
+    EngineError."""
+    first = gguf_header.read_outline(path)
     tensors = list(first.tensors)
-    for part in parts(path)[1:]:
-        tensors += gguf_header.outline(part).tensors
-    return _sizes(first, tensors)
+    for part in split_files(path)[1:]:
+        tensors += gguf_header.read_outline(part).tensors
+    return _model_sizes(first, tensors)
 
 
-def parts(path: Path) -> list[Path]:
-    """All files of a model whose first is this one."""
+def split_files(path: Path) -> list[Path]:
+    """List all files of a model whose first is ``path``: NAME-00001-of-00003.gguf, and so on."""
     if (split := _SPLIT.fullmatch(path.name)) is None:
         return [path]
     stem, count = split[1], int(split[2])
     return [path.with_name(f"{stem}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
 
 
-def _sizes(outline: Outline, tensors: list[Tensor]) -> Sizes:
-    architecture = str(outline.values.get("general.architecture", ""))
+def _model_sizes(outline: GgufOutline, tensors: list[TensorInfo]) -> ModelSizes:
+    architecture = str(outline.metadata.get("general.architecture", ""))
     values = {
         key.removeprefix(f"{architecture}."): value
-        for key, value in outline.values.items()
+        for key, value in outline.metadata.items()
         if key.startswith(f"{architecture}.")
     }
     weights: defaultdict[int, int] = defaultdict(int)
     experts: defaultdict[int, int] = defaultdict(int)
-    other: defaultdict[str, int] = defaultdict(int)
+    rest: defaultdict[str, int] = defaultdict(int)
     for tensor in tensors:
         if (layer := _LAYER.match(tensor.name)) is None:
-            other["embedding" if tensor.name.startswith("token_embd") else "output"] += tensor.size
+            rest["embedding" if tensor.name.startswith("token_embd") else "output"] += tensor.size
         elif _EXPERT.match(layer[2]):
             experts[int(layer[1])] += tensor.size
         else:
             weights[int(layer[1])] += tensor.size
     count = _number(values, "block_count", max(weights, default=-1) + 1)
-    return Sizes(
+    return ModelSizes(
         architecture=architecture,
         layers=tuple(
-            Layer(weights[i], experts[i], _cell(values, i), _window(values, architecture, i))
+            LayerSizes(
+                weights[i],
+                experts[i],
+                _kv_bytes_per_token(values, i),
+                _sliding_window(values, architecture, i),
+            )
             for i in range(count)
         ),
-        embedding=other["embedding"],
-        output=other["output"],
-        tied=not any(tensor.name == "output.weight" for tensor in tensors),
-        trained=_number(values, "context_length", 4096),
-        activations=_activations(values),
-        vocabulary=max((t.shape[1] for t in tensors if t.name == "token_embd.weight"), default=0),
-        types=frozenset(t.kind for t in tensors if len(t.shape) > 1),
+        embedding=rest["embedding"],
+        output=rest["output"],
+        tied_output=not any(tensor.name == "output.weight" for tensor in tensors),
+        trained_context=_number(values, "context_length", 4096),
+        activation_bytes=_activation_bytes(values),
+        vocabulary_size=max(
+            (t.shape[1] for t in tensors if t.name == "token_embd.weight"), default=0
+        ),
+        weight_types=frozenset(t.ggml_type for t in tensors if len(t.shape) > 1),
     )
 
 
-def _number(values: dict[str, Value], key: str, default: int, layer: int = 0) -> int:
-    """A number that may differ between layers."""
+def _number(values: dict[str, MetadataValue], key: str, default: int, layer: int = 0) -> int:
+    """Return the number of a key; an array has one for each layer."""
     match values.get(key):
-        case list(each):
-            value = each[layer] if layer < len(each) else None
+        case list(by_layer):
+            value = by_layer[layer] if layer < len(by_layer) else None
         case value:
             pass
     return int(value) if isinstance(value, int | float) else default
 
 
-def _cell(values: dict[str, Value], layer: int) -> int:
+def _kv_bytes_per_token(values: dict[str, MetadataValue], layer: int) -> int:
+    """Compute the bytes of one token's keys and values, of all KV heads of a layer, in f16."""
     heads = max(1, _number(values, "attention.head_count", 1, layer))
-    head = _number(values, "embedding_length", 0) // heads
-    width = _number(values, "attention.key_length", head)
-    width += _number(values, "attention.value_length", head)
-    return WIDTH * _number(values, "attention.head_count_kv", heads, layer) * width
+    head_width = _number(values, "embedding_length", 0) // heads
+    width = _number(values, "attention.key_length", head_width)
+    width += _number(values, "attention.value_length", head_width)
+    return F16_BYTES * _number(values, "attention.head_count_kv", heads, layer) * width
 
 
-def _window(values: dict[str, Value], architecture: str, layer: int) -> int:
+def _sliding_window(values: dict[str, MetadataValue], architecture: str, layer: int) -> int:
+    """Return the tokens of a layer's sliding window, 0 for full attention."""
     window = _number(values, "attention.sliding_window", 0)
     match values.get("attention.sliding_window_pattern"):
         case list(flags):
@@ -136,14 +153,15 @@ def _window(values: dict[str, Value], architecture: str, layer: int) -> int:
         case int(period) if period > 0:
             slides = layer % period < period - 1
         case _:
-            period = PERIODS.get(architecture, 1)
+            period = SLIDING_PERIODS.get(architecture, 1)
             slides = layer % period < period - 1
     return window if slides else 0
 
 
-def _activations(values: dict[str, Value]) -> int:
-    """Four buffers of floats, each as wide as all experts in use, or as the widest dense layer."""
+def _activation_bytes(values: dict[str, MetadataValue]) -> int:
+    """Estimate four float32 buffers, each as wide as the experts in use or the widest dense
+    layer."""
     experts = _number(values, "expert_used_count", 1) or 1
-    wide = experts * _number(values, "expert_feed_forward_length", 0)
-    wide = max(wide, _number(values, "feed_forward_length", 0))
-    return 4 * 4 * (wide + _number(values, "embedding_length", 0))
+    width = experts * _number(values, "expert_feed_forward_length", 0)
+    width = max(width, _number(values, "feed_forward_length", 0))
+    return 4 * 4 * (width + _number(values, "embedding_length", 0))

@@ -1,4 +1,8 @@
-"""How a model is laid out in memory: context, sequences, layers on a GPU, types of the KV cache."""
+"""How a model is laid out in memory: context, sequences, layers on a GPU, types of the KV cache.
+
+The fields are llama.cpp's parameters of the same meaning
+(https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h).
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,29 @@ from dataclasses import dataclass
 from typing import Literal
 
 KvType = Literal["f16", "q8_0", "q4_0"]
+"""ggml type of the KV cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What is decided before a model is loaded."""
+    """Everything that is decided before a model is loaded."""
 
     context: int = 32_768
-    """Tokens of one sequence; sequences share the memory."""
+    """Tokens that one sequence may have (n_ctx); all sequences share these cells."""
     sequences: int = 4
-    """Callers whose generations run side by side."""
-    step: int = 512
-    """Tokens of one prefill chunk (ubatch)."""
+    """Generations that run side by side (n_seq_max)."""
+    ubatch: int = 512
+    """Tokens of one prefill chunk (n_ubatch)."""
     gpu_layers: int = 0
-    """Layers on GPUs, counted from the last; the output counts as one more."""
-    split: tuple[int, ...] = ()
-    """Of those, how many on each GPU, in the backends' order; none: as llama.cpp divides them."""
+    """Layers on GPUs, counted from the last (n_gpu_layers); the output counts as one more."""
+    tensor_split: tuple[int, ...] = ()
+    """Number of those layers on each GPU, in the backends' order (tensor_split); empty: llama.cpp
+    divides them."""
     cpu_experts: int = 0
-    """Layers, from the first, whose experts stay in the CPU's memory."""
+    """Layers, from the first, whose experts stay in the CPU's memory (--n-cpu-moe)."""
     kv_type: KvType = "f16"
     flash_attention: bool | None = None
-    """None: as llama.cpp finds best."""
+    """None: llama.cpp decides."""
     extra_buffers: bool | None = None
-    """Repacked weights, half as fast again on CPUs; None: where they are sure to work."""
+    """Repack the weights for the CPU's matrix instructions (use_extra_bufts), half as fast again;
+    None: only where that is known to work."""

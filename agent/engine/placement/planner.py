@@ -1,4 +1,13 @@
-"""Where a model goes: the placement that fits this machine, and what is said where none does."""
+"""Plans where a model goes: the best placement that fits this machine, or what to do if none fits.
+
+Candidates are listed in order of preference, and the first one that fits is taken; sizes come from
+the file's header (`memory_estimate`), so nothing is loaded to find out. With GPUs the order is
+
+1. all layers on the GPUs, for contexts from the longest down to PREFERRED_CONTEXT_TOKENS;
+2. for each context from MAX_OFFLOAD_CONTEXT_TOKENS down: all layers there, but ever more of the first
+   layers' experts on the CPU; then only the last layers there, ever fewer;
+3. everything on the CPU, as without GPUs.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +16,35 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from agent.engine.placement.memory_estimate import Sizes
+from agent.engine.placement.memory_estimate import ModelSizes
 from agent.engine.placement.placement import KvType, Placement
 from agent.engine.protocol import EngineError
 
 if TYPE_CHECKING:
     from agent.engine.placement.devices import Device
 
-RESERVE = 512 << 20
+GPU_RESERVE_BYTES = 512 << 20
 """Bytes that stay free on every GPU."""
-SPARE = 256 << 20
+MEMORY_RESERVE_BYTES = 256 << 20
 """Bytes that stay free in the memory."""
-PROGRAM = 300 << 20
+PROGRAM_BYTES = 300 << 20
 """Bytes that the program takes beside the model."""
-LEAST, FAIR, AMPLE = 2048, 16_384, 32_768
-"""Tokens of context: below the first a model is not loaded; below the second a part of it rather
-goes to the CPU; more than the third never sends a part of it there."""
-PAD = 256
-"""llama.cpp rounds a window's cells up to so many."""
-_KV = {"f16": 1.0, "q8_0": 34 / 64, "q4_0": 18 / 64}
-"""Share of f16 that a KV cache takes."""
+MIN_CONTEXT_TOKENS, PREFERRED_CONTEXT_TOKENS, MAX_OFFLOAD_CONTEXT_TOKENS = 2048, 16_384, 32_768
+"""Tokens of context. Below the first a model is not loaded; below the second a part of the model
+goes to the CPU instead; a context above the third never pushes a part of the model there."""
+KV_PAD_CELLS = 256
+"""llama.cpp rounds the cells of a sliding window up to a multiple of this (llama_kv_cache_iswa in
+https://github.com/ggml-org/llama.cpp/blob/master/src/llama-kv-cache-iswa.cpp)."""
+_KV_SIZE_RATIO = {"f16": 1.0, "q8_0": 34 / 64, "q4_0": 18 / 64}
+"""Size of a KV cache relative to f16: 34 and 18 bytes for each block of 32 values instead of 64."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What people asked for; None: as it fits."""
+class PlacementRequest:
+    """What the user asked for; None: the planner decides."""
 
-    asked: int | None = None
-    """Tokens of context that must be: --context."""
+    required_context: int | None = None
+    """Tokens of context that are a must: --context."""
     context: int | None = None
     """Tokens of context, fewer where they do not fit: models.toml."""
     gpu_layers: int | None = None
@@ -43,11 +53,11 @@ class Wanted:
     flash_attention: bool | None = None
     extra_buffers: bool | None = None
     overcommit: bool = False
-    """Load it even if the memory is too small for it: pages are then read again and again."""
+    """Load the model even into too little memory: its pages are then read again and again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class MemoryUse:
     """Bytes that a placement takes."""
 
     memory: int
@@ -56,267 +66,296 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What was chosen, what it takes, and why, in sentences without a full stop."""
+class PlacementPlan:
+    """A placement, the memory that it takes, and the reasons for it."""
 
     placement: Placement
-    need: Need
-    why: tuple[str, ...]
-    types: frozenset[int]
+    memory_use: MemoryUse
+    reasons: tuple[str, ...]
+    """Sentences without a full stop."""
+    weight_types: frozenset[int]
     """ggml types of the model's matrices."""
 
 
-class TooLarge(EngineError):
+class ModelTooLargeError(EngineError):
     """The model does not fit; the message says what would."""
 
 
-def choose(name: str, sizes: Sizes, memory: int, devices: list[Device], wanted: Wanted) -> Choice:
-    """The best placement of the model called `name` in `memory` bytes and on these devices.
+def plan_placement(
+    name: str, sizes: ModelSizes, memory: int, devices: list[Device], request: PlacementRequest
+) -> PlacementPlan:
+    """Return the best placement of the model called `name` in `memory` bytes and on these devices.
 
-    GPUs take the whole model if they can, with a context of FAIR at the least; then all but the
-    experts of the first layers; then only the last layers. Raises TooLarge.
+    A required context that does not fit in f16 is tried again with a q8_0 cache. Raises
+    ModelTooLargeError.
     """
-    gpus = usable(devices)
-    room = _Room(sizes, memory, gpus, wanted.overcommit)
+    gpus = usable_gpus(devices)
+    budget = _Budget(sizes, memory, gpus, request.overcommit)
     start = Placement(
-        kv_type=wanted.kv_type or "f16",
-        flash_attention=True if wanted.kv_type not in (None, "f16") else wanted.flash_attention,
-        extra_buffers=wanted.extra_buffers,
+        kv_type=request.kv_type or "f16",
+        flash_attention=True if request.kv_type not in (None, "f16") else request.flash_attention,
+        extra_buffers=request.extra_buffers,
     )
-    found = _first(room, _candidates(room, start, wanted))
-    if found is None and wanted.asked and wanted.kv_type is None:
-        small = replace(start, kv_type="q8_0", flash_attention=True)
-        found = _first(room, _candidates(room, small, wanted))
-    if found is None:
-        raise TooLarge(_refusal(name, room, start, wanted))
-    why = tuple(_why(sizes, found, gpus, wanted))
-    return Choice(found, need(sizes, found, gpus), why, sizes.types)
+    placement = _first_fitting(budget, _candidates(budget, start, request))
+    if placement is None and request.required_context and request.kv_type is None:
+        quantised = replace(start, kv_type="q8_0", flash_attention=True)
+        placement = _first_fitting(budget, _candidates(budget, quantised, request))
+    if placement is None:
+        raise ModelTooLargeError(_refusal(name, budget, start, request))
+    reasons = tuple(_reasons(sizes, placement, gpus, request))
+    return PlacementPlan(placement, memory_use(sizes, placement, gpus), reasons, sizes.weight_types)
 
 
-def usable(devices: list[Device]) -> list[Device]:
-    """The GPUs that llama.cpp would take: integrated ones only where there is no other."""
+def usable_gpus(devices: list[Device]) -> list[Device]:
+    """Return the GPUs that llama.cpp would take: an integrated one only where there is no other."""
     own = [d for d in devices if d.kind == "gpu" and d.free]
     return own or [d for d in devices if d.kind == "igpu" and d.free][:1]
 
 
-def need(sizes: Sizes, placement: Placement, gpus: list[Device]) -> Need:
-    """What a placement takes in memory and on each GPU."""
-    work = _work(sizes, placement)
-    loads, rest = _loads(sizes, placement)
-    shares = placement.split or ((len(loads),) if loads else ())
-    ends = [0, *accumulate(shares)]
+def memory_use(sizes: ModelSizes, placement: Placement, gpus: list[Device]) -> MemoryUse:
+    """Estimate the bytes that a placement takes in memory and on each GPU."""
+    work = work_bytes(sizes, placement)
+    loads, rest = _layer_loads(sizes, placement)
+    counts = placement.tensor_split or ((len(loads),) if loads else ())
+    ends = [0, *accumulate(counts)]
     on_gpus = tuple(sum(loads[a:b]) + (work if b > a else 0) for a, b in pairwise(ends))
-    memory = PROGRAM + rest + work
-    memory += sum(size for gpu, size in zip(gpus, on_gpus, strict=False) if gpu.shared)
-    return Need(memory, on_gpus)
+    memory = PROGRAM_BYTES + rest + work
+    memory += sum(size for gpu, size in zip(gpus, on_gpus, strict=False) if gpu.shares_memory)
+    return MemoryUse(memory, on_gpus)
 
 
-def _work(sizes: Sizes, placement: Placement) -> int:
-    """Bytes of a chunk's activations and its mask, and of the scores."""
-    chunk = placement.step * (sizes.activations + 2 * placement.context)
-    return chunk + 4 * sizes.vocabulary * placement.sequences
+def work_bytes(sizes: ModelSizes, placement: Placement) -> int:
+    """Estimate llama.cpp's compute buffer: one chunk's activations and its mask, and the logits."""
+    chunk = placement.ubatch * (sizes.activation_bytes + 2 * placement.context)
+    return chunk + 4 * sizes.vocabulary_size * placement.sequences
 
 
-def _loads(sizes: Sizes, placement: Placement) -> tuple[list[int], int]:
-    """Bytes of each layer that lies on a GPU, the output last; and of what stays in memory."""
+def kv_cache_bytes(sizes: ModelSizes, placement: Placement) -> int:
+    """Compute the size of the KV cache of all layers, in bytes."""
+    return sum(
+        _kv_bytes(layer.kv_bytes_per_token, layer.sliding_window, placement)
+        for layer in sizes.layers
+    )
+
+
+def _layer_loads(sizes: ModelSizes, placement: Placement) -> tuple[list[int], int]:
+    """Return the bytes of each layer on a GPU, the output last, and of all that stays in memory."""
     count = len(sizes.layers)
     first = max(0, count + 1 - placement.gpu_layers)
     loads, rest = [], sizes.embedding
     for number, layer in enumerate(sizes.layers):
         experts_stay = number < placement.cpu_experts
-        kept = layer.weights + _kv(layer.cell, layer.window, placement)
+        dense = layer.weights + _kv_bytes(layer.kv_bytes_per_token, layer.sliding_window, placement)
         if number >= first:
-            loads.append(kept + (0 if experts_stay else layer.experts))
+            loads.append(dense + (0 if experts_stay else layer.experts))
             rest += layer.experts if experts_stay else 0
         else:
-            rest += kept + layer.experts
+            rest += dense + layer.experts
     if placement.gpu_layers:
-        loads.append(sizes.output + (sizes.embedding if sizes.tied else 0))
+        loads.append(sizes.output + (sizes.embedding if sizes.tied_output else 0))
     else:
         rest += sizes.output
     return loads, rest
 
 
-def _kv(cell: int, window: int, placement: Placement) -> int:
+def _kv_bytes(bytes_per_token: int, window: int, placement: Placement) -> int:
     cells = placement.context
     if window:
-        slid = window * placement.sequences + placement.step
-        cells = min(cells, (slid + PAD - 1) // PAD * PAD)
-    return int(cells * cell * _KV[placement.kv_type])
+        sliding = window * placement.sequences + placement.ubatch
+        cells = min(cells, (sliding + KV_PAD_CELLS - 1) // KV_PAD_CELLS * KV_PAD_CELLS)
+    return int(cells * bytes_per_token * _KV_SIZE_RATIO[placement.kv_type])
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
-    """A model and what there is for it."""
+class _Budget:
+    """A model and the memory that there is for it."""
 
-    sizes: Sizes
+    sizes: ModelSizes
     memory: int
     gpus: list[Device]
     overcommit: bool
 
     def fit(self, placement: Placement) -> Placement | None:
-        """The same with its split over the GPUs; None where it does not fit."""
+        """Return the placement with its split over the GPUs; None where it does not fit."""
         if placement.gpu_layers:
-            loads, _ = _loads(self.sizes, placement)
-            work = _work(self.sizes, placement) + RESERVE
-            split = divide(loads, [gpu.free - work for gpu in self.gpus])
+            loads, _ = _layer_loads(self.sizes, placement)
+            reserved = work_bytes(self.sizes, placement) + GPU_RESERVE_BYTES
+            split = split_layers(loads, [gpu.free - reserved for gpu in self.gpus])
             if split is None:
                 return None
-            placement = replace(placement, split=split if len(self.gpus) > 1 else ())
-        taken = need(self.sizes, placement, self.gpus).memory
-        return placement if self.overcommit or taken + SPARE <= self.memory else None
+            placement = replace(placement, tensor_split=split if len(self.gpus) > 1 else ())
+        needed = memory_use(self.sizes, placement, self.gpus).memory
+        fits = self.overcommit or needed + MEMORY_RESERVE_BYTES <= self.memory
+        return placement if fits else None
 
 
-def divide(loads: list[int], rooms: list[int]) -> tuple[int, ...] | None:
-    """How many layers in a row go to each GPU, by what it has free; None if they do not fit."""
-    total, free = sum(loads), sum(max(room, 0) for room in rooms)
-    for share in (total / free if free else 2.0, 1.0):  # evenly, or each as full as can be
-        counts, at = [], 0
-        for number, room in enumerate(rooms):
-            count = taken = 0
-            last = number == len(rooms) - 1
-            while at < len(loads) and taken + loads[at] <= (room if last else room * share):
-                taken, at, count = taken + loads[at], at + 1, count + 1
+def split_layers(loads: list[int], budgets: list[int]) -> tuple[int, ...] | None:
+    """Return how many consecutive layers go to each GPU, in proportion to its budget; None if they
+    do not fit.
+
+    ``loads``: bytes of each layer, in order. ``budgets``: bytes of each GPU, negative for none.
+    Layers of 1 with budgets of 20 and 5 are split 8 to 2. Where a proportional split leaves a layer
+    over, each GPU is filled up in turn.
+    """
+    total, free = sum(loads), sum(max(budget, 0) for budget in budgets)
+    for share in (total / free if free else 2.0, 1.0):
+        counts, layer = [], 0
+        for number, budget in enumerate(budgets):
+            count = used = 0
+            last = number == len(budgets) - 1
+            limit = budget if last else budget * share
+            while layer < len(loads) and used + loads[layer] <= limit:
+                used, layer, count = used + loads[layer], layer + 1, count + 1
             counts.append(count)
-        if at == len(loads):
+        if layer == len(loads):
             return tuple(counts)
     return None
 
 
-def _candidates(room: _Room, start: Placement, wanted: Wanted) -> Iterator[Placement]:
-    """Placements in order of preference; the first that fits is taken."""
-    count = len(room.sizes.layers)
-    contexts = _contexts(room, start, wanted)
-    whole = count + 1
-    if wanted.gpu_layers is not None or wanted.cpu_experts is not None:
-        layers = whole if wanted.gpu_layers is None else min(wanted.gpu_layers, whole)
+def _candidates(
+    budget: _Budget, start: Placement, request: PlacementRequest
+) -> Iterator[Placement]:
+    """Yield placements in order of preference; the module's docstring has the order."""
+    count = len(budget.sizes.layers)
+    contexts = _context_candidates(budget, start, request)
+    all_layers = count + 1
+    if request.gpu_layers is not None or request.cpu_experts is not None:
+        layers = all_layers if request.gpu_layers is None else min(request.gpu_layers, all_layers)
         for context in contexts:
             yield replace(
                 start,
                 context=context,
-                gpu_layers=layers if room.gpus else 0,
-                cpu_experts=min(wanted.cpu_experts or 0, count) if room.gpus else 0,
+                gpu_layers=layers if budget.gpus else 0,
+                cpu_experts=min(request.cpu_experts or 0, count) if budget.gpus else 0,
             )
         return
-    if room.gpus:
+    if budget.gpus:
         for context in contexts:
-            if context >= min(FAIR, contexts[0]):
-                yield replace(start, context=context, gpu_layers=whole)
-        chosen_freely = wanted.asked is None and wanted.context is None
+            if context >= min(PREFERRED_CONTEXT_TOKENS, contexts[0]):
+                yield replace(start, context=context, gpu_layers=all_layers)
+        is_free_choice = request.required_context is None and request.context is None
         for context in contexts:
-            if chosen_freely and context > max(AMPLE, contexts[-1]):
+            if is_free_choice and context > max(MAX_OFFLOAD_CONTEXT_TOKENS, contexts[-1]):
                 continue
-            at = replace(start, context=context)
-            if any(layer.experts for layer in room.sizes.layers):
+            offloaded = replace(start, context=context)
+            if any(layer.experts for layer in budget.sizes.layers):
                 for experts in range(1, count + 1):
-                    yield replace(at, gpu_layers=whole, cpu_experts=experts)
+                    yield replace(offloaded, gpu_layers=all_layers, cpu_experts=experts)
             for layers in range(count, 0, -1):
-                yield replace(at, gpu_layers=layers)
+                yield replace(offloaded, gpu_layers=layers)
     for context in contexts:
         yield replace(start, context=context)
 
 
-def _first(room: _Room, candidates: Iterator[Placement]) -> Placement | None:
-    return next((fit for each in candidates if (fit := room.fit(each)) is not None), None)
+def _first_fitting(budget: _Budget, candidates: Iterator[Placement]) -> Placement | None:
+    return next((fit for each in candidates if (fit := budget.fit(each)) is not None), None)
 
 
-def _contexts(room: _Room, start: Placement, wanted: Wanted) -> list[int]:
-    """Contexts to try, the longest first: halved down to LEAST, or only the one that must be."""
-    trained = room.sizes.trained
-    if wanted.asked:
-        return [min(wanted.asked, trained)]
-    context = min(wanted.context or trained, trained)
-    found = [context]
-    while context // 2 >= LEAST:
+def _context_candidates(budget: _Budget, start: Placement, request: PlacementRequest) -> list[int]:
+    """List the contexts to try, the longest first: halved down to MIN_CONTEXT_TOKENS, or only the
+    required one."""
+    trained = budget.sizes.trained_context
+    if request.required_context:
+        return [min(request.required_context, trained)]
+    context = min(request.context or trained, trained)
+    contexts = [context]
+    while context // 2 >= MIN_CONTEXT_TOKENS:
         context //= 2
-        found.append(context)
-    if wanted.context is None:
-        # Half of what the weights leave is for the KV cache; the rest is the person's.
-        free = room.memory + sum(gpu.free for gpu in room.gpus if not gpu.shared)
-        spare = (free - room.sizes.weights) / 2
-        fitting = [c for c in found if _cache(room.sizes, replace(start, context=c)) <= spare]
-        found = fitting or found[-1:]
-    return found
+        contexts.append(context)
+    if request.context is None:
+        # Half of what the weights leave is for the KV cache; the rest is the user's.
+        free = budget.memory + sum(gpu.free for gpu in budget.gpus if not gpu.shares_memory)
+        limit = (free - budget.sizes.weights) / 2
+        fitting = [
+            c for c in contexts if kv_cache_bytes(budget.sizes, replace(start, context=c)) <= limit
+        ]
+        contexts = fitting or contexts[-1:]
+    return contexts
 
 
-def _cache(sizes: Sizes, placement: Placement) -> int:
-    return sum(_kv(layer.cell, layer.window, placement) for layer in sizes.layers)
-
-
-def _refusal(name: str, room: _Room, start: Placement, wanted: Wanted) -> str:
-    """What does not fit, and what would."""
-    memory = f"{gigabytes(room.memory)} of memory are free"
-    if room.gpus:
-        free = ", ".join(f"{gigabytes(gpu.free)} on {gpu.name}" for gpu in room.gpus)
+def _refusal(name: str, budget: _Budget, start: Placement, request: PlacementRequest) -> str:
+    """Say what does not fit, and what would."""
+    memory = f"{format_bytes(budget.memory)} of memory are free"
+    if budget.gpus:
+        free = ", ".join(f"{format_bytes(gpu.free)} on {gpu.name}" for gpu in budget.gpus)
         memory += f" ({free})"
-    least = min(LEAST, room.sizes.trained)
-    if wanted.asked and wanted.asked > least:
-        longest = longest_context(room.sizes, room.memory, room.gpus, wanted)
+    least = min(MIN_CONTEXT_TOKENS, budget.sizes.trained_context)
+    if request.required_context and request.required_context > least:
+        longest = longest_context(budget.sizes, budget.memory, budget.gpus, request)
         if longest is not None:
             tokens, kv_type = longest
-            how = "" if kv_type == (wanted.kv_type or "f16") else f' with kv_type = "{kv_type}"'
+            how = "" if kv_type == (request.kv_type or "f16") else f' with kv_type = "{kv_type}"'
             return (
-                f"A context of {wanted.asked:,} tokens does not fit beside {name}: {memory};"
-                f" --context {tokens}{how} would fit."
+                f"A context of {request.required_context:,} tokens does not fit beside {name}:"
+                f" {memory}; --context {tokens}{how} would fit."
             )
-    alone = need(room.sizes, replace(start, context=least), []).memory
+    on_cpu = memory_use(budget.sizes, replace(start, context=least), []).memory
     layers = ""
-    if wanted.gpu_layers or wanted.cpu_experts is not None:
+    if request.gpu_layers or request.cpu_experts is not None:
         layers = " or fewer layers on the GPU (gpu_layers, cpu_experts in models.toml)"
     return (
-        f"{name} needs {gigabytes(alone + SPARE)} and {memory}: close other programs, choose a"
-        f" smaller model{layers}, or set overcommit = true in models.toml, which is very slow."
+        f"{name} needs {format_bytes(on_cpu + MEMORY_RESERVE_BYTES)} and {memory}: close other"
+        f" programs, choose a smaller model{layers}, or set overcommit = true in models.toml, which is"
+        " very slow."
     )
 
 
 def longest_context(
-    sizes: Sizes, memory: int, devices: list[Device], wanted: Wanted
+    sizes: ModelSizes, memory: int, devices: list[Device], request: PlacementRequest
 ) -> tuple[int, KvType] | None:
-    """The longest context that fits, in steps of 1024, and its KV type; None where none does."""
-    kinds: tuple[KvType, ...] = (wanted.kv_type,) if wanted.kv_type else ("f16", "q8_0")
-    top = sizes.trained if wanted.asked is None else min(wanted.asked, sizes.trained)
-    room = _Room(sizes, memory, usable(devices), wanted.overcommit)
+    """Return the longest context that fits, in steps of 1024 tokens, and its KV type; None if none
+    does."""
+    kinds: tuple[KvType, ...] = (request.kv_type,) if request.kv_type else ("f16", "q8_0")
+    trained, required = sizes.trained_context, request.required_context
+    top = trained if required is None else min(required, trained)
+    budget = _Budget(sizes, memory, usable_gpus(devices), request.overcommit)
     best: tuple[int, KvType] | None = None
     for kind in kinds:
         low, high = 0, top // 1024 + 1
         while high - low > 1:
             middle = (low + high) // 2
-            one = replace(wanted, asked=middle * 1024)
+            required_request = replace(request, required_context=middle * 1024)
             start = Placement(kv_type=kind, flash_attention=True if kind != "f16" else None)
-            fits = _first(room, _candidates(room, start, one)) is not None
-            low, high = (middle, high) if fits else (low, middle)
-        if low * 1024 >= LEAST and (best is None or low * 1024 > best[0]):
+            fit = _first_fitting(budget, _candidates(budget, start, required_request))
+            low, high = (middle, high) if fit is not None else (low, middle)
+        if low * 1024 >= MIN_CONTEXT_TOKENS and (best is None or low * 1024 > best[0]):
             best = low * 1024, kind
     return best
 
 
-def _why(sizes: Sizes, chosen: Placement, gpus: list[Device], wanted: Wanted) -> Iterator[str]:
-    whole = len(sizes.layers) + 1
+def _reasons(
+    sizes: ModelSizes, placement: Placement, gpus: list[Device], request: PlacementRequest
+) -> Iterator[str]:
+    """Explain a placement in sentences without a full stop."""
+    all_layers = len(sizes.layers) + 1
     names = " + ".join(gpu.name for gpu in gpus)
-    if chosen.split:
-        names += " (" + " + ".join(map(str, chosen.split)) + " layers)"
+    if placement.tensor_split:
+        names += " (" + " + ".join(map(str, placement.tensor_split)) + " layers)"
     if not gpus:
         yield "on the CPU: llama.cpp reports no GPU"
-    elif not chosen.gpu_layers:
+    elif not placement.gpu_layers:
         yield f"on the CPU: {names} has no room for a layer"
-    elif chosen.cpu_experts:
+    elif placement.cpu_experts:
         yield (
-            f"all layers on {names}, but the experts of the first {chosen.cpu_experts} of"
-            f" {whole - 1} in memory"
+            f"all layers on {names}, but the experts of the first {placement.cpu_experts} of"
+            f" {all_layers - 1} in memory"
         )
-    elif chosen.gpu_layers < whole:
-        yield f"the last {chosen.gpu_layers} of {whole} layers on {names}, the others on the CPU"
+    elif placement.gpu_layers < all_layers:
+        yield (
+            f"the last {placement.gpu_layers} of {all_layers} layers on {names}, the others on the CPU"
+        )
     else:
-        yield f"all {whole} layers on {names}"
-    before = min(wanted.asked or wanted.context or sizes.trained, sizes.trained)
-    if chosen.context < before:
-        yield f"{chosen.context:,} of {before:,} tokens of context, by the memory that is free"
-    elif (wanted.asked or 0) > sizes.trained:
-        yield f"{chosen.context:,} tokens of context: the model was trained for no more"
-    if chosen.kv_type != "f16" and wanted.kv_type is None:
-        yield f"KV cache {chosen.kv_type}, because f16 does not fit"
+        yield f"all {all_layers} layers on {names}"
+    trained = sizes.trained_context
+    wanted = min(request.required_context or request.context or trained, trained)
+    if placement.context < wanted:
+        yield f"{placement.context:,} of {wanted:,} tokens of context, by the memory that is free"
+    elif (request.required_context or 0) > trained:
+        yield f"{placement.context:,} tokens of context: the model was trained for no more"
+    if placement.kv_type != "f16" and request.kv_type is None:
+        yield f"KV cache {placement.kv_type}, because f16 does not fit"
 
 
-def gigabytes(size: int) -> str:
-    """Bytes for people."""
+def format_bytes(size: int) -> str:
+    """Format bytes for people: GB, or MB below 0.1 GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"

@@ -1,0 +1,1 @@
+"""The remote engine: a server (llama-server, vLLM) runs the model."""

@@ -1,7 +1,8 @@
-"""What a server on another machine generates.
+"""A generation that a server runs: its request, its stream, and retries.
 
-What constrains it is asked here, of every token; where it rejects one, the request is made anew from
-there with only the allowed tokens.
+A constraint is checked here, for each token that the server streams. When it rejects one, the
+connection is closed and the completion is requested anew from that position, for one token among
+the allowed ids; then the server generates freely again.
 """
 
 from __future__ import annotations
@@ -12,50 +13,50 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import httpx2
 
 from agent.engine.protocol import (
     EngineError,
     Finished,
+    FinishReason,
     Logprob,
     Prefill,
-    Reason,
     Request,
     Tokens,
     Waiting,
 )
-from agent.engine.remote.backends import Chunk, Json, message
-from agent.engine.remote.health import why
-
-if TYPE_CHECKING:
-    from agent.engine.remote.engine import RemoteEngine
+from agent.engine.remote.backends.base import CompletionChunk, Json, error_message
+from agent.engine.remote.client import RemoteClient
+from agent.engine.remote.event_stream import read_events
+from agent.engine.remote.health import describe_error
+from agent.errors import AgentError
 
 log = logging.getLogger(__name__)
 
-PAUSES = (0.2, 1.0, 3.0)
-"""Seconds before a request is made again of which nothing has come yet."""
-LOOK = 1.0
-"""Seconds between two looks at a server that cannot answer yet."""
-TAIL = 1.0
-"""Seconds that a server has to tell its measures after the last token."""
+
+class ServerUnavailableError(AgentError):
+    """The server cannot answer now; the request may be made again."""
 
 
 class RemoteGeneration:
-    """One generation; who cancels it or goes away ends the connection, and so the server's work."""
+    """A Generation that a server runs; cancelling it closes the connection, which ends the server's
+    work."""
 
-    def __init__(self, engine: RemoteEngine, request: Request) -> None:
-        self._engine, self.request = engine, request
-        self._said: list[int] = []
+    def __init__(self, client: RemoteClient, request: Request) -> None:
+        self._client, self.request = client, request
+        self._generated: list[int] = []
         self._cached = 0
+        """Prompt tokens that were in the server's KV cache."""
         self._began = self._first = time.perf_counter()
-        self._out: asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError] = (
+        """perf_counter at the start, and at the first token."""
+        self._items: asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError] = (
             asyncio.Queue()
         )
         self._loop = asyncio.get_running_loop()
         self._cancelled = False
         self.task = asyncio.create_task(self._run())
+        """Talks to the server; done when nothing follows."""
 
     def cancel(self) -> None:
         """End it; safe from any thread, at any time, more than once."""
@@ -66,7 +67,7 @@ class RemoteGeneration:
     async def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
         try:
             while True:
-                item = await self._out.get()
+                item = await self._items.get()
                 if isinstance(item, EngineError):
                     raise item
                 yield item
@@ -77,199 +78,221 @@ class RemoteGeneration:
 
     async def _run(self) -> None:
         try:
-            self._out.put_nowait(await self._generate())
+            self._items.put_nowait(await self._generate())
         except EngineError as error:
-            self._out.put_nowait(error)
+            self._items.put_nowait(error)
         except asyncio.CancelledError:
-            self._out.put_nowait(self._finished("cancelled"))
+            self._items.put_nowait(self._finished("cancelled"))
         except Exception as error:
             log.exception("a server's stream could not be read")
-            url = self._engine.address
-            self._out.put_nowait(EngineError(f"{url} sent what cannot be read: {why(error)}."))
+            url = self._client.endpoint
+            self._items.put_nowait(
+                EngineError(f"{url} sent what cannot be read: {describe_error(error)}.")
+            )
 
-    # --- saying ---
+    # --- requests ---
 
     async def _generate(self) -> Finished:
         total = len(self.request.prompt)
-        self._out.put_nowait(Prefill(0, total, 0))
-        if self.request.max_tokens == 0 and not self._engine.server.silent:
+        self._items.put_nowait(Prefill(0, total, 0))
+        if self.request.max_tokens == 0 and not self._client.backend.prefill_without_sampling:
             return self._finished("length")
-        among: list[int] | None = None
+        allowed: list[int] | None = None
         while True:
-            most, full = self._left()
-            if most <= 0 and self.request.max_tokens != 0:
-                return self._finished(full)
-            # A token out of few is asked for alone; then the model may go on freely.
-            reason = await self._request_once(most if among is None else 1, among)
+            max_tokens, limit_reason = self._remaining()
+            if max_tokens <= 0 and self.request.max_tokens != 0:
+                return self._finished(limit_reason)
+            # A token among few is requested alone; then the model may generate freely again.
+            reason = await self._complete(max_tokens if allowed is None else 1, allowed)
             if reason is None:
-                if among is not None or self.request.constraint is None:
-                    raise EngineError(f"{self._engine.address} says what it may not say.")
-                among = self.request.constraint.allowed().tolist()
-            elif among is not None and reason == "length":
-                among = None
+                if allowed is not None or self.request.constraint is None:
+                    raise EngineError(f"{self._client.endpoint} says what it may not say.")
+                allowed = self.request.constraint.allowed().tolist()
+            elif allowed is not None and reason == "length":
+                allowed = None
             else:
-                return self._finished(full if reason == "length" else reason)
+                return self._finished(limit_reason if reason == "length" else reason)
 
-    def _left(self) -> tuple[int, Reason]:
-        """Tokens that may still be said, and why no more."""
-        room = self._engine.context_length - len(self.request.prompt) - len(self._said)
-        most = self.request.max_tokens
-        if most is None or most - len(self._said) > room:
+    def _remaining(self) -> tuple[int, FinishReason]:
+        """Return how many tokens may still be generated, and the reason of that limit."""
+        room = self._client.context_length - len(self.request.prompt) - len(self._generated)
+        limit = self.request.max_tokens
+        if limit is None or limit - len(self._generated) > room:
             return room, "context"
-        return most - len(self._said), "length"
+        return limit - len(self._generated), "length"
 
-    async def _request_once(self, most: int, among: list[int] | None) -> Reason | None:
-        """One request to the server; None: a token was rejected. Made again as long as nothing has
-        ever come of it, by a server that can answer."""
-        failed: float | None = None
-        for pause in (*PAUSES, None):
+    async def _complete(self, max_tokens: int, allowed: list[int] | None) -> FinishReason | None:
+        """Request one completion; None: the constraint rejected a token.
+
+        While the generation has no token yet, a failed request is made again, as soon as the server
+        can answer. Raises EngineError.
+        """
+        failed_at: float | None = None
+        for pause in (*self._client.timing.retry_pauses, None):
             try:
-                return await self._stream(most, among)
-            except (httpx2.TransportError, Unavailable) as error:
-                url, said = self._engine.address, len(self._said)
-                if said:
+                return await self._stream(max_tokens, allowed)
+            except (httpx2.TransportError, ServerUnavailableError) as error:
+                url, count = self._client.endpoint, len(self._generated)
+                reason = describe_error(error)
+                if count:
                     raise EngineError(
-                        f"The server at {url} went away after {said:,} tokens ({why(error)});"
+                        f"The server at {url} went away after {count:,} tokens ({reason});"
                         " what was said is kept."
                     ) from None
                 if pause is None:
-                    raise EngineError(f"The server at {url} fails ({why(error)}).") from None
-                log.warning("%s fails (%s); asking again", url, why(error))
-                failed = failed or time.monotonic()
+                    raise EngineError(f"The server at {url} fails ({reason}).") from None
+                log.warning("%s fails (%s); asking again", url, reason)
+                failed_at = failed_at or time.monotonic()
                 await asyncio.sleep(pause)
-                await self._until_it_can_answer(failed)
+                await self._wait_until_healthy(failed_at)
         raise AssertionError("the last try returns or raises")
 
-    async def _until_it_can_answer(self, failed: float) -> None:
-        """Wait for a server that is being started, as long as that makes sense since it ``failed``;
-        whoever waits for the answer is told. Raises EngineError."""
-        engine = self._engine
-        server = f"{engine.name} at {engine.address}"
-        told = False
-        while (trouble := await engine.trouble()) is not None:
-            patience = trouble.patience(engine.address.wait)
-            if self.request.idle or time.monotonic() - failed >= patience:
-                hint = "try again later" if trouble.loading else "start it, or correct its url"
-                after = "" if self.request.idle else f" after {patience:g} s"
-                raise EngineError(f"{server} {trouble}{after}: {hint}.")
-            if not told:
-                told = True
-                self._out.put_nowait(Waiting(f"{server} {trouble}; waiting for it …"))
-            await asyncio.sleep(LOOK)
-        if told:
-            await engine.look()  # another model may be there now
-            self._began = time.perf_counter()
-            self._out.put_nowait(Waiting(f"{server} can answer again."))
+    async def _wait_until_healthy(self, failed_at: float) -> None:
+        """Wait for a server that is restarting, and report that to the reader.
 
-    async def _stream(self, most: int, among: list[int] | None) -> Reason | None:
-        engine = self._engine
-        prompt = [*self.request.prompt, *self._said]
-        body = engine.server.body(self.request, prompt, most, engine.model, among)
-        body["stream"] = among is None
-        reason: Reason | None = None
-        seen, beginning = 0, not self._said
-        async with engine.client.stream("POST", engine.server.path, json=body) as response:
+        ``failed_at``: time.monotonic of the first failure, from which the longest wait counts. A
+        background request does not wait. Raises EngineError.
+        """
+        client = self._client
+        server = f"{client.endpoint.engine} at {client.endpoint}"
+        is_reported = False
+        while (problem := await client.check_health()) is not None:
+            max_wait = problem.max_wait(client.endpoint.wait, client.timing)
+            if self.request.background or time.monotonic() - failed_at >= max_wait:
+                hint = "try again later" if problem.loading else "start it, or correct its url"
+                after = "" if self.request.background else f" after {max_wait:g} s"
+                raise EngineError(f"{server} {problem}{after}: {hint}.")
+            if not is_reported:
+                is_reported = True
+                self._items.put_nowait(Waiting(f"{server} {problem}; waiting for it …"))
+            await asyncio.sleep(client.timing.retry_poll)
+        if is_reported:
+            await client.refresh()  # it may serve another model now
+            self._began = time.perf_counter()
+            self._items.put_nowait(Waiting(f"{server} can answer again."))
+
+    # --- the stream ---
+
+    async def _stream(self, max_tokens: int, allowed: list[int] | None) -> FinishReason | None:
+        """Request a completion and pass its tokens on; None: the constraint rejected a token.
+        Raises ServerUnavailableError, httpx2.TransportError or EngineError."""
+        client = self._client
+        prompt = [*self.request.prompt, *self._generated]
+        body = client.backend.completion_body(
+            self.request, prompt, max_tokens, client.served_model, allowed
+        )
+        body["stream"] = allowed is None
+        reason: FinishReason | None = None
+        count, is_first_request = 0, not self._generated
+        async with client.http.stream(
+            "POST", client.backend.completion_path, json=body
+        ) as response:
             if response.status_code != 200:
                 text = (await response.aread()).decode("utf-8", "replace")
                 if response.status_code >= 500:
-                    raise Unavailable(f"HTTP {response.status_code}: {message(text)}")
-                raise engine.refused(response.status_code, text)
-            messages = _messages(response)
-            async for found in messages:
-                chunk = engine.server.read(found)
-                if not self._said:
-                    self._prefilled(chunk)
+                    raise ServerUnavailableError(
+                        f"HTTP {response.status_code}: {error_message(text)}"
+                    )
+                raise client.refusal(response.status_code, text)
+            messages = _read_messages(response)
+            async for message in messages:
+                chunk = client.backend.parse_chunk(message)
+                if not self._generated:
+                    self._report_prefill(chunk)
                 if chunk.ids and chunk.count is not None:
-                    if chunk.count - seen > len(chunk.ids):
-                        # Of a character's tokens llama-server streams only the last, with the text.
-                        chunk.ids = engine.vocabulary.plain(chunk.text)
-                    seen = chunk.count
-                if chunk.ids and not await self._take(chunk):
+                    if chunk.count - count > len(chunk.ids):
+                        # Of several tokens that are one character, llama-server streams only the last,
+                        # with the text of all.
+                        chunk.ids = client.vocabulary.encode_text(chunk.text)
+                    count = chunk.count
+                if chunk.ids and not await self._accept(chunk):
                     return None
                 if (reason := "stop" if self._stopped else chunk.reason) is not None:
                     break
             if reason is None:
-                raise Unavailable("the stream broke off")
-            if beginning and among is None and engine.server.measures_last:
-                await self._measures(messages)
+                raise ServerUnavailableError("the stream broke off")
+            if is_first_request and allowed is None and client.backend.usage_last:
+                await self._read_usage(messages)
         return reason
 
-    async def _measures(self, messages: AsyncIterator[Json]) -> None:
-        """What comes after the last token: how much of the prompt was known. Its lack hurts nobody."""
-        with suppress(TimeoutError, httpx2.TransportError, Unavailable, EngineError, ValueError):
-            async with asyncio.timeout(TAIL):
-                async for found in messages:
-                    if (cached := self._engine.server.read(found).cached) is not None:
+    async def _read_usage(self, messages: AsyncIterator[Json]) -> None:
+        """Read the usage after the last token, which has the cached prompt tokens; it may be
+        missing."""
+        with suppress(
+            TimeoutError, httpx2.TransportError, ServerUnavailableError, EngineError, ValueError
+        ):
+            async with asyncio.timeout(self._client.timing.usage_timeout):
+                async for message in messages:
+                    if (cached := self._client.backend.parse_chunk(message).cached) is not None:
                         self._cached = cached
 
-    def _prefilled(self, chunk: Chunk) -> None:
+    def _report_prefill(self, chunk: CompletionChunk) -> None:
         total = len(self.request.prompt)
         self._cached = chunk.cached if chunk.cached is not None else self._cached
         if chunk.prefill is not None and chunk.prefill.total == total:
-            self._out.put_nowait(chunk.prefill)
+            self._items.put_nowait(chunk.prefill)
         if chunk.ids:
             self._first = time.perf_counter()
-            self._out.put_nowait(Prefill(total, total, self._cached))
+            self._items.put_nowait(Prefill(total, total, self._cached))
 
-    async def _take(self, chunk: Chunk) -> bool:
-        """Pass ids on, up to the first that is rejected; False then."""
+    async def _accept(self, chunk: CompletionChunk) -> bool:
+        """Pass on the ids up to a stop id, or up to the first that is rejected; then return
+        False."""
         if self.request.max_tokens == 0:
-            return True  # llama-server says one all the same
-        constraint, took = self.request.constraint, 0
+            return True  # llama-server generates a token all the same
+        constraint, accepted = self.request.constraint, 0
         for token in chunk.ids:
             if constraint is not None:
                 if (grammar := constraint.pending) is not None:
                     await asyncio.wait({asyncio.wrap_future(grammar)})
                 if not constraint.accept(token):
                     break
-            took += 1
-            if token in self.request.stop:
+            accepted += 1
+            if token in self.request.stop_ids:
                 break
-        if took:
-            ids = chunk.ids[:took]
-            self._said += ids
-            self._out.put_nowait(Tokens(ids, self._logprobs(chunk, ids)))
-        return took == len(chunk.ids) or self._stopped
+        if accepted:
+            ids = chunk.ids[:accepted]
+            self._generated += ids
+            self._items.put_nowait(Tokens(ids, self._logprobs(chunk, ids)))
+        return accepted == len(chunk.ids) or self._stopped
 
     @property
     def _stopped(self) -> bool:
-        return bool(self._said) and self._said[-1] in self.request.stop
+        return bool(self._generated) and self._generated[-1] in self.request.stop_ids
 
-    def _logprobs(self, chunk: Chunk, ids: Sequence[int]) -> list[Logprob] | None:
-        """As asked for: those of ids that were left out are not known, and said to be certain."""
-        if (most := self.request.logprobs) is None:
+    def _logprobs(self, chunk: CompletionChunk, ids: Sequence[int]) -> list[Logprob] | None:
+        """Return a log probability for each id, if requested; 0 for ids that the server left
+        out."""
+        if (alternatives := self.request.logprobs) is None:
             return None
-        known = {each.token: each for each in chunk.logprobs}
-        found = (known.get(token, Logprob(token, 0.0)) for token in ids)
-        return [Logprob(each.token, each.logprob, each.top[:most]) for each in found]
+        known = {logprob.token: logprob for logprob in chunk.logprobs}
+        logprobs = (known.get(token, Logprob(token, 0.0)) for token in ids)
+        return [Logprob(each.token, each.logprob, each.top[:alternatives]) for each in logprobs]
 
-    def _finished(self, reason: Reason) -> Finished:
+    def _finished(self, reason: FinishReason) -> Finished:
         now = time.perf_counter()
-        first = self._first if self._said else now
+        first = self._first if self._generated else now
         return Finished(
             "cancelled" if self._cancelled else reason,
             len(self.request.prompt),
             self._cached,
-            len(self._said),
+            len(self._generated),
             first - self._began,
             now - first,
         )
 
 
-class Unavailable(Exception):
-    """The server cannot answer now."""
-
-
-async def _messages(response: httpx2.Response) -> AsyncIterator[Json]:
-    """The JSON objects of an event stream, or the one that is the whole answer. Raises Unavailable
-    for an error among them."""
+async def _read_messages(response: httpx2.Response) -> AsyncIterator[Json]:
+    """Yield the JSON objects of an event stream, or the single one of a plain answer. Raises
+    ServerUnavailableError for an error among them."""
     if "json" in response.headers.get("content-type", ""):
         yield json.loads(await response.aread())
         return
-    async for line in response.aiter_lines():
-        kind, _, data = line.partition(":")
-        if kind in ("data", "error") and (data := data.strip()) and data != "[DONE]":
-            found = json.loads(data)
-            if kind == "error" or "error" in found:
-                raise Unavailable(message(data))
-            yield found
+    async for event in read_events(response.aiter_bytes()):
+        data = event.data.strip()
+        if not data or data == "[DONE]":
+            continue
+        message = json.loads(data)
+        if event.type == "error" or "error" in message:
+            raise ServerUnavailableError(error_message(data))
+        yield message

@@ -1,4 +1,4 @@
-"""Whether a server can answer: asked where a request to it failed, by /health and by agent doctor."""
+"""Checks whether a server can answer: after a failed request, for /health and for agent doctor."""
 
 from __future__ import annotations
 
@@ -7,59 +7,78 @@ from dataclasses import dataclass
 
 import httpx2
 
-from agent.engine.remote.backends import Json, message
-
-ANSWER = 2.0
-"""Seconds that a server has to say how it is."""
-LOADING, GONE = 120.0, 15.0
-"""Seconds that a turn waits for a server that says that it is not ready yet, and for one that is not
-there: it may be started again right now, or never."""
+from agent.engine.remote.backends.base import Json, error_message
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a server cannot answer now."""
+class RemoteTiming:
+    """Durations in seconds of everything that waits for a server."""
+
+    health_timeout: float = 2.0
+    """For the answer of /health."""
+    health_ttl: float = 1.0
+    """How long `RemoteClient.cached_health` returns the same result."""
+    load_poll: float = 0.5
+    """Between two checks of a server that is still loading when this engine is loaded."""
+    retry_pauses: tuple[float, ...] = (0.2, 1.0, 3.0)
+    """Before each retry of a completion request that has produced nothing yet."""
+    retry_poll: float = 1.0
+    """Between two checks of a server that a turn waits for."""
+    loading_wait: float = 120.0
+    """How long a turn waits for a server that reports that it is not ready yet."""
+    unreachable_wait: float = 15.0
+    """How long a turn waits for a server that is not there: it may be restarting, or gone for
+    good."""
+    usage_timeout: float = 1.0
+    """For the usage report after the last token."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthProblem:
+    """Why a server cannot answer now; str() is the predicate of a sentence."""
 
     loading: bool
-    """It says itself that it is not ready yet; else there is none, or nothing that works."""
-    why: str
+    """Whether the server reports that it is not ready yet; else it is not there or does not
+    work."""
+    reason: str
 
     def __str__(self) -> str:
-        return "is loading its model" if self.loading else f"does not answer ({self.why})"
+        return "is loading its model" if self.loading else f"does not answer ({self.reason})"
 
-    def patience(self, wait: float | None) -> float:
-        """Seconds to wait for its end. ``wait``: what models.toml says."""
+    def max_wait(self, wait: float | None, timing: RemoteTiming) -> float:
+        """Return the seconds to wait for the problem's end. ``wait``: the setting of
+        models.toml."""
         if wait is not None:
             return wait
-        return LOADING if self.loading else GONE
+        return timing.loading_wait if self.loading else timing.unreachable_wait
 
 
-async def trouble(client: httpx2.AsyncClient) -> Trouble | None:
-    """What keeps the server from answering; None: nothing that it knows of."""
+async def check_health(http: httpx2.AsyncClient, timeout: float) -> HealthProblem | None:
+    """Ask the server for its health; None: it has no problem. ``timeout``: seconds."""
     try:
-        async with asyncio.timeout(ANSWER):
-            response = await ask(client, "GET", "/health")
+        async with asyncio.timeout(timeout):
+            response = await request_twice(http, "GET", "/health")
     except TimeoutError:
-        return Trouble(False, f"nothing within {ANSWER:g} s")
+        return HealthProblem(False, f"nothing within {timeout:g} s")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        return Trouble(False, why(error))
+        return HealthProblem(False, describe_error(error))
     if response.status_code < 500:
         return None
-    said = f"HTTP {response.status_code}: {message(response.text)}"
-    return Trouble(response.status_code == 503, said)
+    reason = f"HTTP {response.status_code}: {error_message(response.text)}"
+    return HealthProblem(response.status_code == 503, reason)
 
 
-async def ask(
-    client: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
+async def request_twice(
+    http: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
 ) -> httpx2.Response:
-    """The answer to what may be asked twice: a server may close a kept connection just as it is used
-    again."""
+    """Make an idempotent request; repeat it once if the connection breaks, since a server may close
+    a pooled connection just as it is used again."""
     try:
-        return await client.request(method, path, json=body)
+        return await http.request(method, path, json=body)
     except (httpx2.ReadError, httpx2.RemoteProtocolError):
-        return await client.request(method, path, json=body)
+        return await http.request(method, path, json=body)
 
 
-def why(error: Exception) -> str:
-    """An exception in a few words."""
+def describe_error(error: Exception) -> str:
+    """Return an exception's message on one line, or else its type's name."""
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -1,187 +1,222 @@
-"""Holds a generation to its rules, where Harmony's own structure says which of them applies."""
+"""Constrains decoding of Harmony: headers by grammars of their own, bodies by the body's grammar.
+
+While a header is written, its grammar allows the kinds of message that may come next. At
+``<|message|>`` the parser tells which segment has begun: a call's arguments or an answer may have a
+grammar; other bodies are free text up to the id that ends them. With calls optional and no grammar
+for the answer, headers are unconstrained too, unless only declared tools are allowed.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 import numpy as np
 from openai_harmony import HarmonyEncoding
 
 from agent.engine.grammars import (
     ANY_OBJECT,
-    Compiled,
+    CompiledGrammar,
     Grammar,
+    GrammarCompiler,
     GrammarError,
-    Grammars,
-    Ids,
     Matcher,
 )
-from agent.formats.constraints import Rules
+from agent.formats.constraints import GenerationConstraints
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.harmony.renderer import header_name
 from agent.formats.harmony.token_ids import (
-    CALL,
-    CHANNEL,
-    CONSTRAIN,
-    END,
-    LAST,
-    MESSAGE,
-    ORDINARY,
-    RETURN,
-    START,
+    CALL_ID,
+    CHANNEL_ID,
+    CONSTRAIN_ID,
+    END_ID,
+    FIRST_SPECIAL_ID,
+    LAST_ID,
+    MESSAGE_ID,
+    RETURN_ID,
+    START_ID,
 )
-from agent.formats.protocol import Kind, Opened
-from agent.formats.recipients import Recipients
+from agent.formats.protocol import Opened, SegmentKind
+from agent.formats.recipients import PYTHON_TOOL, Recipients
 
-NOTHING: frozenset[int] = frozenset()
-UNREAD = 64
-"""Tokens after which the parser reads on in any case, so that no message costs much at its end."""
-_ENDS = {Kind.REASONING: END, Kind.PREAMBLE: END, Kind.FINAL: RETURN}
+if TYPE_CHECKING:
+    from agent.engine.grammars import TokenIds
+
+_NO_IDS: frozenset[int] = frozenset()
+MAX_UNREAD_TOKENS = 64
+"""Ordinary tokens that are parsed at once: not each by itself, nor all at the end of a message."""
+_END_IDS = {
+    SegmentKind.REASONING: END_ID,
+    SegmentKind.PREAMBLE: END_ID,
+    SegmentKind.FINAL: RETURN_ID,
+}
 
 
-class HarmonyGuide:
-    """A Constraint. It reads along with the format's own parser, so both see the same messages."""
+class HarmonyConstraint:
+    """The `Constraint` of one Harmony generation.
+
+    It runs the format's own parser, so that both see the same messages.
+    """
 
     def __init__(
-        self, encoding: HarmonyEncoding, rules: Rules, recipients: Recipients, grammars: Grammars
+        self,
+        encoding: HarmonyEncoding,
+        constraints: GenerationConstraints,
+        recipients: Recipients,
+        grammars: GrammarCompiler,
     ) -> None:
         self._parser = HarmonyParser(encoding, recipients)
-        self._rules, self._grammars = rules, grammars
-        self._exact = rules.exact or rules.calls != "may" or rules.answer is not None
-        self._headers = _Headers(rules, recipients, grammars)
-        self._said: set[Kind] = set()
-        self._free = not self._exact
-        """Anything may come."""
-        self.pending: Future[Compiled] | None = None
-        """The grammar of what comes next, where it is not there yet."""
+        self._constraints, self._grammars = constraints, grammars
+        self._strict = (
+            constraints.declared_tools_only
+            or constraints.calls != "may"
+            or constraints.answer_grammar is not None
+        )
+        self._headers = _HeaderGrammars(constraints, recipients, grammars)
+        self._opened_kinds: set[SegmentKind] = set()
+        self._unconstrained = not self._strict
+        """Whether any token is allowed next."""
+        self.pending: Future[CompiledGrammar] | None = None
+        """The grammar of the next tokens while it is being compiled."""
         self._matcher: Matcher | None = None
-        self._ends = NOTHING
-        """Ids that may end the body, once its grammar is satisfied."""
+        self._end_ids = _NO_IDS
+        """Ids that may end the body once its grammar is satisfied."""
         self._in_body = False
         self._unread: list[int] = []
-        """What the parser has not seen yet: only special ids change what may come."""
-        if self._exact:
+        """Ids that the parser has not seen yet: only special ids change what is allowed."""
+        if self._strict:
             self._begin_header(started=True)
 
-    # --- what comes -----------------------------------------------------------------------------
+    # --- tokens ---------------------------------------------------------------------------------
 
     def accept(self, token: int) -> bool:
-        if not (self._free or self._may_come(token)):
+        """Take the token if it is allowed; tell whether it was."""
+        if not (self._unconstrained or self._is_allowed(token)):
             return False
         self._unread.append(token)
-        if token >= ORDINARY or len(self._unread) == UNREAD:
+        if token >= FIRST_SPECIAL_ID or len(self._unread) == MAX_UNREAD_TOKENS:
             self._parser.feed(self._unread)
             self._unread.clear()
-            if token >= ORDINARY:
-                self._mark(token)
+            if token >= FIRST_SPECIAL_ID:
+                self._on_special(token)
         return True
 
-    def _may_come(self, token: int) -> bool:
-        """The matcher takes it where it does."""
+    def _is_allowed(self, token: int) -> bool:
+        """Tell whether the token may come next; the grammar's matcher consumes it."""
         if self.pending is not None:
-            self._take(self.pending)
-        if token in self._ends:
+            self._begin_matcher(self.pending)
+        if token in self._end_ids:
             return self._matcher is None or self._matcher.complete
-        if self._in_body and token >= ORDINARY:
+        if self._in_body and token >= FIRST_SPECIAL_ID:
             return False
         return self._matcher is None or self._matcher.accept(token)
 
-    def allowed(self) -> Ids:
+    def allowed(self) -> TokenIds:
+        """Return the ids that may come next; waits for a grammar that is being compiled."""
         if self.pending is not None:
-            self._take(self.pending)
+            self._begin_matcher(self.pending)
         matcher = self._matcher
-        ids = np.arange(LAST) if matcher is None else matcher.allowed()
+        ids = np.arange(LAST_ID) if matcher is None else matcher.allowed()
         if self._in_body:
-            ids = ids[: ids.searchsorted(ORDINARY)]
+            ids = ids[: ids.searchsorted(FIRST_SPECIAL_ID)]
             if matcher is None or matcher.complete:
-                ids = np.append(ids, list(self._ends))
+                ids = np.append(ids, list(self._end_ids))
         return ids
 
-    def _mark(self, token: int) -> None:
-        opened = self._parser.within
-        if token == MESSAGE and opened is not None:
+    def _on_special(self, token: int) -> None:
+        opened = self._parser.open_segment
+        if token == MESSAGE_ID and opened is not None:
             self._begin_body(opened)
         elif opened is None and self._in_body:
             self._in_body = False
-            self._matcher, self._ends = None, NOTHING
-            self._free = not self._exact
-            if self._exact and token == END:
+            self._matcher, self._end_ids = None, _NO_IDS
+            self._unconstrained = not self._strict
+            if self._strict and token == END_ID:
                 self._begin_header(started=False)
 
     def _begin_header(self, *, started: bool) -> None:
-        """``started``: ``<|start|>assistant`` stands there already."""
-        self._hold(self._headers.compiled(started, self._said))
+        """Constrain a header; ``started``: ``<|start|>assistant`` is written already."""
+        self._constrain_by(self._headers.compile(started, self._opened_kinds))
 
     def _begin_body(self, opened: Opened) -> None:
         self._in_body = True
-        self._said.add(opened.kind)
-        self._ends = frozenset({_ENDS.get(opened.kind, CALL)})
-        grammar = self._grammar(opened)
-        self._free = grammar is None and not self._exact
-        self._hold(grammar)
+        self._opened_kinds.add(opened.kind)
+        self._end_ids = frozenset({_END_IDS.get(opened.kind, CALL_ID)})
+        grammar = self._body_grammar(opened)
+        self._unconstrained = grammar is None and not self._strict
+        self._constrain_by(grammar)
 
-    def _hold(self, grammar: Future[Compiled] | None) -> None:
+    def _constrain_by(self, grammar: Future[CompiledGrammar] | None) -> None:
         self._matcher, self.pending = None, grammar
         if grammar is not None and grammar.done():
-            self._take(grammar)
+            self._begin_matcher(grammar)
 
-    def _take(self, grammar: Future[Compiled]) -> None:
+    def _begin_matcher(self, grammar: Future[CompiledGrammar]) -> None:
         self.pending = None
         try:
-            self._matcher = grammar.result().begin()
-        except GrammarError:  # of arguments: the call's own check finds what is wrong
-            self._matcher = self._grammars.compile(ANY_OBJECT).result().begin()
+            self._matcher = grammar.result().new_matcher()
+        except GrammarError:  # of arguments: they are validated when the call has ended
+            self._matcher = self._grammars.submit(ANY_OBJECT).result().new_matcher()
 
-    def _grammar(self, opened: Opened) -> Future[Compiled] | None:
+    def _body_grammar(self, opened: Opened) -> Future[CompiledGrammar] | None:
         match opened.kind:
-            case Kind.FINAL:
-                return self._rules.answer
-            case Kind.TOOL if opened.json or opened.recipient != "python":
-                wanted = self._rules.arguments.get(opened.recipient or "")
-                if wanted is None:
+            case SegmentKind.FINAL:
+                return self._constraints.answer_grammar
+            case SegmentKind.TOOL if opened.json or opened.recipient != PYTHON_TOOL:
+                grammar = self._constraints.argument_grammars.get(opened.recipient or "")
+                if grammar is None:
                     return None
-                self._grammars.compile(ANY_OBJECT)  # if the other fails, this one is there by then
-                return self._grammars.compile(wanted)
+                self._grammars.submit(ANY_OBJECT)  # ready if the other fails
+                return self._grammars.submit(grammar)
             case _:
                 return None
 
 
-class _Headers:
+class _HeaderGrammars:
     """The grammars of one generation's headers."""
 
-    def __init__(self, rules: Rules, recipients: Recipients, grammars: Grammars) -> None:
-        self._rules, self._grammars = rules, grammars
+    def __init__(
+        self, constraints: GenerationConstraints, recipients: Recipients, grammars: GrammarCompiler
+    ) -> None:
+        self._constraints, self._grammars = constraints, grammars
         self._names = [header_name(name) for name in recipients.declared]
 
-    def compiled(self, started: bool, said: Iterable[Kind]) -> Future[Compiled]:
-        return self._grammars.compile(Grammar("lark", self._lark(started, set(said)), ours=True))
+    def compile(
+        self, started: bool, opened_kinds: Iterable[SegmentKind]
+    ) -> Future[CompiledGrammar]:
+        return self._grammars.submit(
+            Grammar("lark", self._lark(started, set(opened_kinds)), trusted=True)
+        )
 
-    def _lark(self, started: bool, said: set[Kind]) -> str:
-        """Where a call has to come, thoughts and a word to the person may come before it, once."""
-        rules, must = self._rules, self._rules.calls == "must"
+    def _lark(self, started: bool, opened_kinds: set[SegmentKind]) -> str:
+        """Write the grammar; before a required call, one reasoning and one preamble are allowed."""
+        constraints, must = self._constraints, self._constraints.calls == "must"
         kinds = {
-            "thought": not (must and said & {Kind.REASONING, Kind.PREAMBLE}),
-            "preamble": rules.answer is None and not (must and Kind.PREAMBLE in said),
+            "reasoning": not (
+                must and opened_kinds & {SegmentKind.REASONING, SegmentKind.PREAMBLE}
+            ),
+            "preamble": constraints.answer_grammar is None
+            and not (must and SegmentKind.PREAMBLE in opened_kinds),
             "answer": not must,
-            "call": bool(self._names) and rules.calls != "none",
+            "call": bool(self._names) and constraints.calls != "none",
         }
         allowed = " | ".join(kind for kind, is_allowed in kinds.items() if is_allowed)
-        begin = "" if started else f'<[{START}]> "assistant" '
-        typed = f'" "? <[{CONSTRAIN}]> "json"'
-        kind = f"({typed})?" if rules.answer else ""
+        begin = "" if started else f'<[{START_ID}]> "assistant" '
+        typed = f'" "? <[{CONSTRAIN_ID}]> "json"'
+        kind = f"({typed})?" if constraints.answer_grammar else ""
         names = " | ".join(map(json.dumps, self._names))
         lines = [
             f"start: {begin}({allowed})",
-            f'thought: <[{CHANNEL}]> "analysis" <[{MESSAGE}]>',
-            f'preamble: <[{CHANNEL}]> "commentary" <[{MESSAGE}]>',
-            f'answer: <[{CHANNEL}]> "final" {kind} <[{MESSAGE}]>',
+            f'reasoning: <[{CHANNEL_ID}]> "analysis" <[{MESSAGE_ID}]>',
+            f'preamble: <[{CHANNEL_ID}]> "commentary" <[{MESSAGE_ID}]>',
+            f'answer: <[{CHANNEL_ID}]> "final" {kind} <[{MESSAGE_ID}]>',
         ]
         if kinds["call"]:
             lines += [
-                f"call: <[{CHANNEL}]> channel to kind? <[{MESSAGE}]>",
-                f"    | to <[{CHANNEL}]> channel kind? <[{MESSAGE}]>",
+                f"call: <[{CHANNEL_ID}]> channel to kind? <[{MESSAGE_ID}]>",
+                f"    | to <[{CHANNEL_ID}]> channel kind? <[{MESSAGE_ID}]>",
                 'channel: "commentary" | "analysis"',
                 f'to: " to=" ({names})',
                 f'kind: {typed} | " json" | " code"',

@@ -1,4 +1,4 @@
-"""Harmony as a Format: rendering and parsing bound to one vocabulary."""
+"""Harmony as a `Format`: renderer, parser and constraints with one encoding."""
 
 from __future__ import annotations
 
@@ -9,133 +9,158 @@ from typing import Literal
 
 from openai_harmony import HarmonyEncoding
 
-from agent.engine.grammars import Grammars, Spelling
+from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint
-from agent.formats.constraints import Held, Rules
-from agent.formats.harmony.constraint import HarmonyGuide
+from agent.formats.constraints import ConstraintKind, GenerationConstraints
+from agent.formats.harmony.constraint import HarmonyConstraint
 from agent.formats.harmony.parser import HarmonyParser
-from agent.formats.harmony.renderer import Renderer
+from agent.formats.harmony.renderer import HarmonyRenderer
 from agent.formats.harmony.token_ids import (
-    CALL,
-    CHANNEL,
-    END,
-    ENDOFTEXT,
-    LAST,
-    MESSAGE,
-    ORDINARY,
-    RETURN,
-    vocabulary,
+    CALL_ID,
+    CHANNEL_ID,
+    END_ID,
+    END_OF_TEXT_ID,
+    FIRST_SPECIAL_ID,
+    LAST_ID,
+    MESSAGE_ID,
+    RETURN_ID,
+    harmony_vocabulary,
 )
-from agent.formats.protocol import Head, Parser
-from agent.formats.recipients import Recipients
+from agent.formats.protocol import Parser, PromptHeader
+from agent.formats.recipients import PYTHON_TOOL, Recipients
 
-HEADS = 8
-"""So many of the last are remembered."""
+MAX_CACHED_HEADERS = 8
+"""The number of rendered prompt headers that are cached."""
 
-# What the model may call without being told of a function of that name.
-TRAINED = ("python", "browser", "container")
+TRAINED_NAMESPACES = (PYTHON_TOOL, "browser", "container")
+"""Namespaces of gpt-oss's own tools; all other tools are in ``functions``."""
 
 
 class HarmonyFormat:
-    """gpt-oss's own format."""
+    """The format of gpt-oss."""
 
     name = "harmony"
-    holds: frozenset[Held] = frozenset({"choice", "answer", "arguments"})
-    stop = frozenset({RETURN, CALL, ENDOFTEXT})
+    supported_constraints: frozenset[ConstraintKind] = frozenset({"choice", "answer", "arguments"})
+    stop_ids = frozenset({RETURN_ID, CALL_ID, END_OF_TEXT_ID})
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self.encoding = encoding
-        self.render = Renderer(encoding)
-        self._heads: deque[tuple[Head, list[int]]] = deque(maxlen=HEADS)
+        self.renderer = HarmonyRenderer(encoding)
+        self._cached_headers: deque[tuple[PromptHeader, list[int]]] = deque(
+            maxlen=MAX_CACHED_HEADERS
+        )
 
-    def head(self, head: Head) -> list[int]:
-        """Clients send the same one again and again; to render it takes a millisecond and more."""
-        known = next((ids for one, ids in self._heads if one == head), None)
+    def prompt_header(self, header: PromptHeader) -> list[int]:
+        """Render system and developer message.
+
+        Clients send the same header again and again, and rendering it takes a millisecond or more.
+        """
+        known = next((ids for cached, ids in self._cached_headers if cached == header), None)
         if known is None:
-            known = self._rendered(head)
-            self._heads.append((head, known))
+            known = self._render_header(header)
+            self._cached_headers.append((header, known))
         return known
 
-    def _rendered(self, head: Head) -> list[int]:
-        system = self.render.system(
-            date=head.date,
-            effort=head.effort,
-            python=head.python,
-            own=head.own,
-            functions=bool(head.functions),
+    def _render_header(self, header: PromptHeader) -> list[int]:
+        system = self.renderer.system_message(
+            date=header.date,
+            effort=header.effort,
+            python=header.python,
+            builtin_tools=header.builtin_tools,
+            functions=bool(header.functions),
         )
-        return system + self.render.developer(head.instructions, head.functions)
+        return system + self.renderer.developer_message(header.instructions, header.functions)
 
-    def user(self, text: str) -> list[int]:
-        return self.render.user(text)
+    def user_message(self, text: str) -> list[int]:
+        """Render a user's message."""
+        return self.renderer.user_message(text)
 
     def open_assistant(self) -> list[int]:
-        return self.render.assistant_open()
+        """Return ``<|start|>assistant``."""
+        return self.renderer.open_assistant()
 
     def open_call(self, recipient: str | None) -> list[int]:
+        """Return the header of a call to the tool or, with None, its beginning up to the recipient."""
         if recipient is None:
-            return [CHANNEL, *self.encoding.encode("commentary to")]
-        # A call with nothing in it, without what opens and ends it.
-        empty = self.call(recipient, "", json=recipient != "python")
+            return [CHANNEL_ID, *self.encoding.encode("commentary to")]
+        # A call without text, without its generation prompt and its end.
+        empty = self.tool_call(recipient, "", json=recipient != PYTHON_TOOL)
         return empty[len(self.open_assistant()) : -1]
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
-        if ids and ids[0] in (CHANNEL, MESSAGE):
-            # The model left the opening out; what it stood after may be dropped from history.
+        """End a generated message with ``<|call|>`` or ``<|end|>``, and complete its beginning."""
+        if ids and ids[0] in (CHANNEL_ID, MESSAGE_ID):
+            # The model left <|start|>assistant out; the message before may be dropped from history.
             ids = [*self.open_assistant(), *ids]
-        # A finished answer ends in <|return|> only as the very last thing that was said.
-        body = ids[:-1] if ids and ids[-1] in (END, CALL, RETURN, ENDOFTEXT) else ids
-        return [*body, CALL if call else END]
+        # The Harmony guide: in a history, an answer's <|return|> becomes <|end|>.
+        body = ids[:-1] if ids and ids[-1] in (END_ID, CALL_ID, RETURN_ID, END_OF_TEXT_ID) else ids
+        return [*body, CALL_ID if call else END_ID]
 
-    def result(self, recipient: str, text: str) -> list[int]:
-        return self.render.tool_result(recipient, text)
+    def tool_result(self, recipient: str, text: str) -> list[int]:
+        """Render the result of the tool that was called as ``recipient``."""
+        return self.renderer.tool_result(recipient, text)
 
-    def plain(self, text: str) -> list[int]:
-        return self.render.body(text)
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenise a short text within a message; markup that it spells stays text."""
+        return self.renderer.encode_text(text)
 
-    def canonical(self, tool: str) -> str:
-        return tool if tool.split(".")[0] in TRAINED else f"functions.{tool}"
+    def canonical_name(self, tool: str) -> str:
+        """Return the tool's name with its namespace, by default ``functions``."""
+        return tool if tool.split(".")[0] in TRAINED_NAMESPACES else f"functions.{tool}"
 
     def parser(self, recipients: Recipients | None) -> Parser:
+        """Make a parser for one generation after ``<|start|>assistant``."""
         return HarmonyParser(self.encoding, recipients)
 
-    def spelling(self, token: int) -> bytes:
-        known = vocabulary(self.encoding)
-        raw = known.raw(token)
-        return known.spelled(token).encode() if raw is None else raw
+    def token_bytes(self, token: int) -> bytes:
+        """Return an id's bytes, or a special token's text; empty for an id that does not exist."""
+        vocabulary = harmony_vocabulary(self.encoding)
+        raw = vocabulary.token_bytes(token)
+        return vocabulary.special_text(token).encode() if raw is None else raw
 
     def is_markup(self, token: int) -> bool:
-        return token >= ORDINARY
+        """Tell whether the id is a special token."""
+        return token >= FIRST_SPECIAL_ID
 
     @property
-    def grammars(self) -> Grammars:
+    def grammars(self) -> GrammarCompiler:
+        """The grammar compiler of o200k_harmony, one in a process."""
         return _grammars(self.encoding)
 
-    def guide(self, rules: Rules, recipients: Recipients) -> Constraint:
-        return HarmonyGuide(self.encoding, rules, recipients, self.grammars)
+    def new_constraint(
+        self, constraints: GenerationConstraints, recipients: Recipients
+    ) -> Constraint:
+        """Make the constraint of one generation after ``<|start|>assistant``."""
+        return HarmonyConstraint(self.encoding, constraints, recipients, self.grammars)
 
-    def said(self, text: str, *, phase: Literal["commentary", "final_answer"]) -> list[int]:
+    def assistant_message(
+        self, text: str, *, phase: Literal["commentary", "final_answer"]
+    ) -> list[int]:
+        """Render an answer, or a preamble for the phase ``commentary``."""
         if phase == "commentary":
-            return self.render.assistant_preamble(text)
-        return self.render.assistant_final(text)
+            return self.renderer.commentary_message(text)
+        return self.renderer.final_message(text)
 
-    def call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
-        return self.render.call(recipient, arguments, json=json)
+    def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
+        """Render a call; with ``json`` False its body is code."""
+        return self.renderer.tool_call(recipient, arguments, json=json)
 
-    def thought(self, text: str) -> list[int]:
-        return self.render.assistant_analysis(text)
+    def reasoning_message(self, text: str) -> list[int]:
+        """Render reasoning, as a message in the analysis channel."""
+        return self.renderer.analysis_message(text)
 
-    def developer(self, text: str) -> list[int]:
-        return self.render.developer(text, ())
+    def developer_message(self, text: str) -> list[int]:
+        """Render instructions in the middle of a history."""
+        return self.renderer.developer_message(text, ())
 
 
 @lru_cache(maxsize=1)
-def _grammars(encoding: HarmonyEncoding) -> Grammars:
-    """A process has one encoding, and so one tokenizer for all its runtimes."""
+def _grammars(encoding: HarmonyEncoding) -> GrammarCompiler:
+    """Make the grammar compiler that all runtimes share: a process has one encoding."""
 
-    def spelling() -> Spelling:
+    def token_bytes() -> TokenBytes:
         decode = encoding._inner.decode_bytes
-        tokens = [decode([token]) for token in range(LAST)]
-        return Spelling(tokens, frozenset(range(ORDINARY, LAST)))
+        tokens = [decode([token]) for token in range(LAST_ID)]
+        return TokenBytes(tokens, frozenset(range(FIRST_SPECIAL_ID, LAST_ID)))
 
-    return Grammars(spelling)
+    return GrammarCompiler(token_bytes)

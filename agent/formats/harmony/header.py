@@ -1,8 +1,40 @@
-"""What a message's header says, however badly it is written.
+"""Reads the header of a Harmony message, however malformed it is.
 
-A header is a few parts, each begun by its mark: the role after ``<|start|>``, channels after
-``<|channel|>``, a content type after ``<|constrain|>``. Each part is read from its left; what is not
-understood is kept as a repair's text, or, when no ``<|message|>`` follows, is the message's body.
+A header is a list of parts, each begun by a special token: the role after ``<|start|>``, a channel
+after ``<|channel|>``, a content type after ``<|constrain|>``. The recipient (``to=…``) may be in any
+of them. Each part is read from the left; each step removes what it understands and returns the rest::
+
+    part of               steps, in this order                                  sets
+    <|start|>      role · unknown role (a tool's name, or noise) · recipients   other_turn, author
+    <|channel|>    channel · second channel · bare recipient · recipients       channel, recipient
+                   or no channel: content type · tool's name · recipients
+    <|constrain|>  channel · content type · recipients                          json
+
+What is left of a part becomes the text of a ``header_text`` repair, but of the last part it may be the
+message's body. So the same word means different things: whether ``<|message|>`` follows
+(``_complete``) decides. With it, the body is known to be elsewhere and the reader is generous. Without
+it, prose may follow at once, and only a recipient at the beginning of the rest is one::
+
+    header (declared tool: functions.f)                        segment, and the repairs
+    <|channel|>analysis<|message|>                             reasoning
+    <|channel|>commentary to=functions.f <|constrain|>json<|m… tool functions.f, json
+     to=functions.f<|channel|>commentary json<|message|>       tool functions.f, json
+    <|channel|>commentary functions.f<|message|>               tool functions.f; recipient_bare
+    <|channel|>functions.f<|message|>                          tool functions.f; channel_is_tool
+    <|channel|>comentary<|message|>                            preamble; channel_misspelt
+    <|channel|>analysis<|channel|>final<|message|>             final; channel_repeated
+    <|channel|>plan<|message|>                                 reasoning; channel_unknown
+    <|channel|>We plan to=functions.f<|message|>               tool functions.f; channel_unknown
+    <|channel|>commentary to=functions.f {"a":1}<|message|>    tool functions.f; arguments_in_header
+    <|start|>f<|channel|>commentary<|message|>                 tool functions.f; role_is_tool
+    <|start|>functions.f<|channel|>commentary<|message|>       the tool's result: the turn ends
+    <|start|>user<|message|>                                   the user's message: the turn ends
+    <|channel|>finalHello<|return|>                            final "Hello"; message_missing
+    <|channel|>We come to this<|end|>                          reasoning "We come…"; message_missing
+    <|channel|>commentary to=functions.f <|constrain|>I will…  reasoning "I will…"; message_missing,
+                                                               recipient_dropped
+
+More cases, with their expected segments, are in ``tests/support/harmony_cases.json``.
 """
 
 from __future__ import annotations
@@ -10,17 +42,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from agent.formats.harmony.token_ids import CALL, CHANNEL, MESSAGE, START
-from agent.formats.protocol import Kind, Opened, Repair
-from agent.formats.recipients import PERSON, Recipients
+from agent.formats.harmony.token_ids import CALL_ID, CHANNEL_ID, MESSAGE_ID, START_ID
+from agent.formats.protocol import Opened, Repair, SegmentKind
+from agent.formats.recipients import NON_TOOL_RECIPIENTS, Recipients
 
 CHANNELS = ("analysis", "commentary", "final")
-TURNS = frozenset({"user", "system", "developer", "tool"})
-"""Roles whose messages are not the model's to write."""
-LATE_ROLES = ("assistant", *CHANNELS, *sorted(TURNS))
+OTHER_ROLES = frozenset({"user", "system", "developer", "tool"})
+"""Roles whose messages the model must not write."""
+HEADER_WORDS = ("assistant", *CHANNELS, *sorted(OTHER_ROLES))
+"""The words with which a header without ``<|start|>`` may begin."""
 
 _TO = re.compile(r"to\s?=\s*")
-_TO_PERSON = re.compile(r"\s*to\s?=\s*assistant\b")
+_TO_ASSISTANT = re.compile(r"\s*to\s?=\s*assistant\b")
 _TYPE = re.compile(r"\s*\b(json|code)\b\s*")
 _CHANNEL_WORD = re.compile(r"\s*(analysis|commentary|final)\b")
 _CONTENT_TYPE = re.compile(r"\s*(json|code|response|text)(?![a-z])\s*")
@@ -31,108 +64,131 @@ _SECOND_CHANNEL = re.compile(r"\s*[^\w\s{]*\s*(analysis|commentary|final)\b")
 
 
 @dataclass(slots=True)
-class Part:
-    """A mark and the ordinary text after it; ``texts`` holds one text per token."""
+class HeaderPart:
+    """A special token and the ordinary text after it; ``texts`` has one item for each token."""
 
-    mark: int
-    at: int
+    marker: int
+    position: int
     texts: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
+        """The part's text without its special token."""
         return "".join(self.texts)
 
 
 @dataclass(slots=True)
-class Heading:
-    """A header, understood."""
+class MessageHeader:
+    """The meaning of a header."""
 
     channel: str | None = None
     channel_seen: bool = False
-    raw: str | None = None
-    """The recipient as it was written."""
-    canonical: str | None = None
+    """Whether there was a ``<|channel|>``, also with an unknown name."""
+    raw_recipient: str | None = None
+    """The recipient as the model wrote it."""
+    recipient: str | None = None
+    """The declared tool that it means."""
     json: bool = False
-    prose: bool = False
-    """The text after ``<|constrain|>`` is no content type."""
+    constrain_is_prose: bool = False
+    """Whether the text after ``<|constrain|>`` is no content type."""
     body: str = ""
-    """Text of the last part that is no header: arguments that leaked into it, or a body whose
-    ``<|message|>`` is missing."""
-    turn: bool = False
-    """Somebody else's message begins."""
+    """Text of the last part that does not belong to the header: arguments that were written into it, or
+    the body of a message whose ``<|message|>`` is missing."""
+    other_turn: bool = False
+    """Whether another role's message begins."""
     repairs: list[Repair] = field(default_factory=list)
 
     @property
-    def called(self) -> bool:
-        return self.raw is not None and self.raw not in PERSON
+    def is_call(self) -> bool:
+        """Whether the recipient is a tool, declared or not."""
+        return self.raw_recipient is not None and self.raw_recipient not in NON_TOOL_RECIPIENTS
 
-    def is_message(self, ended: int | None) -> bool:
-        """Whether a header without ``<|message|>`` holds one: words, or a call without arguments."""
+    def holds_message(self, ended: int | None) -> bool:
+        """Tell whether a header without ``<|message|>`` contains a message.
+
+        That is text, or a call without arguments. ``ended`` is the id that ended the header, or None.
+        """
         words = _ANY_CHANNEL.sub("", self.body)
-        return any(c.isalnum() for c in words) or (self.called and ended == CALL)
+        return any(c.isalnum() for c in words) or (self.is_call and ended == CALL_ID)
 
-    def opened(self, ended: int | None) -> Opened:
-        """The segment that this header opens; ``ended`` by ``<|message|>``, or a body without one."""
-        match self.called, self.channel:
-            case True, _ if self.thought(ended):
-                kind = Kind.REASONING
+    def opened_segment(self, ended: int | None) -> Opened:
+        """Return the event of the segment that this header opens.
+
+        ``ended`` is the id that ended the header: ``<|message|>``, or another if its body has begun.
+        """
+        match self.is_call, self.channel:
+            case True, _ if self.abandons_call(ended):
+                kind = SegmentKind.REASONING
             case True, _:
-                kind = Kind.TOOL if self.canonical else Kind.TOOL_UNKNOWN
-                return Opened(kind, self.canonical, self.raw, self.json)
+                kind = SegmentKind.TOOL if self.recipient else SegmentKind.TOOL_UNKNOWN
+                return Opened(kind, self.recipient, self.raw_recipient, self.json)
             case _, "analysis":
-                kind = Kind.REASONING
+                kind = SegmentKind.REASONING
             case _, "final":
-                kind = Kind.FINAL
+                kind = SegmentKind.FINAL
             case _, "commentary":
-                lost = self.json and self.raw is None
-                kind = Kind.TOOL_UNKNOWN if lost else Kind.PREAMBLE
-            case _ if self.json and self.raw is None:
-                kind = Kind.TOOL_UNKNOWN
+                lacks_recipient = self.json and self.raw_recipient is None
+                kind = SegmentKind.TOOL_UNKNOWN if lacks_recipient else SegmentKind.PREAMBLE
+            case _ if self.json and self.raw_recipient is None:
+                kind = SegmentKind.TOOL_UNKNOWN
             case _:
-                kind = Kind.REASONING if self.channel_seen else Kind.FINAL
+                kind = SegmentKind.REASONING if self.channel_seen else SegmentKind.FINAL
         return Opened(kind, json=self.json)
 
-    def thought(self, ended: int | None) -> bool:
-        """Seen in the wild: ``to=functions.f <|constrain|>`` and then thoughts instead of a call."""
+    def abandons_call(self, ended: int | None) -> bool:
+        """Tell whether reasoning follows the recipient instead of a call.
+
+        Models do write ``to=functions.f <|constrain|>`` and then think on.
+        """
         return (
-            self.called and self.prose and ended not in (MESSAGE, CALL) and not _is_json(self.body)
+            self.is_call
+            and self.constrain_is_prose
+            and ended not in (MESSAGE_ID, CALL_ID)
+            and not _is_json(self.body)
         )
 
 
-def read(
-    parts: list[Part], recipients: Recipients, *, prefilled: bool, ended: int | None
-) -> Heading:
-    """Read a header that ``ended`` (by that id; None: cut off or overlong) closed.
+def read_header(
+    parts: list[HeaderPart], recipients: Recipients, *, prefilled: bool, ended: int | None
+) -> MessageHeader:
+    """Read a header from its parts.
 
-    ``prefilled``: its first part continues ``<|start|>assistant``.
+    ``ended`` is the id that ended it, or None if the stream ended or the header is too long.
+    ``prefilled`` tells that its first part continues the prompt's ``<|start|>assistant``.
     """
-    return _Reader(recipients, ended == MESSAGE).read(parts, prefilled)
+    return _HeaderReader(recipients, ended == MESSAGE_ID).read(parts, prefilled)
 
 
-def could_begin(text: str) -> bool:
-    """Whether text without any mark may still become a header (role, channel, recipient)."""
+def may_begin_header(text: str) -> bool:
+    """Tell whether text without special tokens may be the beginning of a header."""
     text = text.lstrip()
-    if any(word.startswith(text) for word in LATE_ROLES):
+    if any(word.startswith(text) for word in HEADER_WORDS):
         return True
-    for word in LATE_ROLES:
+    for word in HEADER_WORDS:
         if text.startswith(word):
             rest = text[len(word) :].lstrip(": ")
-            return not rest or "to=".startswith(rest) or rest.startswith("to=") or could_begin(rest)
+            return (
+                not rest
+                or "to=".startswith(rest)
+                or rest.startswith("to=")
+                or may_begin_header(rest)
+            )
     return "to=".startswith(text) or text.startswith("to=")
 
 
-def spell(word: str) -> str | None:
-    """The channel that a word means: ignoring case, a prefix of three letters, or one edit away."""
+def correct_channel(word: str) -> str | None:
+    """Return the channel that a word means: in any case, abbreviated to three letters, or misspelt."""
     word = word.lower()
     if word in CHANNELS:
         return word
     for channel in CHANNELS:
-        if (len(word) >= 3 and channel.startswith(word)) or _one_edit(word, channel):
+        if (len(word) >= 3 and channel.startswith(word)) or _is_single_edit(word, channel):
             return channel
     return None
 
 
-def _one_edit(a: str, b: str) -> bool:
+def _is_single_edit(a: str, b: str) -> bool:
+    """Tell whether one insertion, deletion, replacement or swap of neighbours makes ``b`` of ``a``."""
     if abs(len(a) - len(b)) > 1:
         return False
     a, b = sorted((a, b), key=len)
@@ -145,60 +201,64 @@ def _is_json(text: str) -> bool:
     return text.lstrip().startswith(("{", "["))
 
 
-class _Reader:
-    """Reads the parts from left to right into a heading."""
+class _HeaderReader:
+    """Reads the parts of one header from left to right.
 
-    def __init__(self, recipients: Recipients, whole: bool) -> None:
+    Methods called ``_read_…`` take the text that is left of the current part and return the rest.
+    """
+
+    def __init__(self, recipients: Recipients, complete: bool) -> None:
+        """Begin a header; ``complete``: it ended with ``<|message|>``."""
         self._recipients = recipients
-        self._whole = whole
-        self._h = Heading()
+        self._complete = complete
+        self._header = MessageHeader()
         self._author: str | None = None
-        self._at = 0
-        self._last = False
-        self._word = ""
+        self._position = 0
+        self._is_last_part = False
+        self._channel_word = ""
 
-    def read(self, parts: list[Part], prefilled: bool) -> Heading:
-        h = self._h
+    def read(self, parts: list[HeaderPart], prefilled: bool) -> MessageHeader:
+        h = self._header
         typed = False
         for part in parts:
-            self._at = part.at
-            self._last = part is parts[-1]
+            self._position = part.position
+            self._is_last_part = part is parts[-1]
             text = part.text
-            if part.mark == START:
-                rest = self._role(text, prefilled)
-            elif part.mark == CHANNEL:
-                rest = self._channel(text)
+            if part.marker == START_ID:
+                rest = self._read_role(text, prefilled)
+            elif part.marker == CHANNEL_ID:
+                rest = self._read_channel(text)
             else:
                 typed = True
-                rest = self._content_type(text)
-            rest = self._to(rest)
+                rest = self._read_content_type(text)
+            rest = self._read_recipients(rest)
             if not rest.strip():
                 continue
-            if self._last and (not self._whole or (h.called and _is_json(rest))):
+            if self._is_last_part and (not self._complete or (h.is_call and _is_json(rest))):
                 h.body = rest.lstrip()
             else:
                 self._repair("header_text", rest)
-        self._judge_author(typed)
+        self._classify_author(typed)
         return h
 
     def _repair(self, rule: str, text: str) -> None:
-        self._h.repairs.append(Repair(rule, self._at, text))
+        self._header.repairs.append(Repair(rule, self._position, text))
 
-    def _body_begins(self) -> bool:
-        """Whether text of this part may be the body, and so must not be taken for a header's."""
-        return self._last and not self._whole
+    def _may_hold_body(self) -> bool:
+        """Tell whether the rest of this part may be the body, and must be read with care."""
+        return self._is_last_part and not self._complete
 
     # --- the role ---------------------------------------------------------------------------------
 
-    def _role(self, text: str, prefilled: bool) -> str:
+    def _read_role(self, text: str, prefilled: bool) -> str:
         stripped = text.lstrip()
         if stripped.startswith("assistant"):
             if prefilled:
                 self._repair("role_repeated", "assistant")
             stripped = stripped[len("assistant") :]
             prefilled = True
-        found = _WORD.match(stripped)
-        word = found[1] if found else ""
+        match = _WORD.match(stripped)
+        word = match[1] if match else ""
         if not word or _TO.match(stripped):
             return stripped
         after = stripped[len(word) :]
@@ -208,175 +268,186 @@ class _Reader:
             return after
         if prefilled:
             return stripped
-        if word.lower() in TURNS:
-            self._h.turn = True
+        if word.lower() in OTHER_ROLES:
+            self._header.other_turn = True
             return ""
-        return self._unknown_role(stripped)
+        return self._read_unknown_role(stripped)
 
-    def _unknown_role(self, text: str) -> str:
+    def _read_unknown_role(self, text: str) -> str:
         word = text.split()[0]
         after = text[len(word) :]
-        if "." in word.strip(".") or self._recipients.resolve(word) or _TO_PERSON.match(after):
+        if "." in word.strip(".") or self._recipients.resolve(word) or _TO_ASSISTANT.match(after):
             self._author = word
             return after
-        if self._body_begins() and not _TO.match(after.lstrip()):
+        if self._may_hold_body() and not _TO.match(after.lstrip()):
             return text
         self._repair("role_unknown", word)
         return after
 
-    def _judge_author(self, typed: bool) -> None:
-        """A role that names a tool: its result, which only the tool may write, or a call of it."""
-        h, author = self._h, self._author
-        if author is None or h.turn:
+    def _classify_author(self, typed: bool) -> None:
+        """Decide whether a role that names a tool begins its result, or is a misplaced recipient."""
+        h, author = self._header, self._author
+        if author is None or h.other_turn:
             return
         exact = author in self._recipients.declared or "." in author
-        if h.raw in PERSON or (exact and h.raw is None and not (typed or h.json)):
-            h.turn = True
+        if h.raw_recipient in NON_TOOL_RECIPIENTS or (
+            exact and h.raw_recipient is None and not (typed or h.json)
+        ):
+            h.other_turn = True
         else:
-            # A repair's text stands nowhere else: as the recipient, the name is in the segment.
-            h.repairs.append(Repair("role_is_tool", self._at, author if h.raw else ""))
-            if h.raw is None:
-                h.raw, h.canonical = author, self._recipients.known(author)
+            # A repair's text is in no segment: as the recipient, the name is in the segment.
+            h.repairs.append(
+                Repair("role_is_tool", self._position, author if h.raw_recipient else "")
+            )
+            if h.raw_recipient is None:
+                h.raw_recipient, h.recipient = author, self._recipients.resolve_recipient(author)
 
     # --- the channel ------------------------------------------------------------------------------
 
     def _set_channel(self, channel: str, word: str) -> None:
-        """The last valid channel counts; the ``word`` of an earlier one is then in no segment."""
-        if self._h.channel is not None:
-            self._repair("channel_repeated", self._word)
-        self._h.channel, self._word = channel, word
+        """Set the channel; the last valid one counts, and the word of an earlier one is a repair."""
+        if self._header.channel is not None:
+            self._repair("channel_repeated", self._channel_word)
+        self._header.channel, self._channel_word = channel, word
 
-    def _channel(self, text: str) -> str:
+    def _read_channel(self, text: str) -> str:
         stripped = text.lstrip()
-        found = _WORD.match(stripped)
-        word = found[1] if found else ""
+        match = _WORD.match(stripped)
+        word = match[1] if match else ""
         rest = stripped[len(word) :]
-        channel, rest, word = self._split(word, rest)
+        channel, rest, word = self._split_channel(word, rest)
         if channel is None:
-            return self._no_channel(stripped)
-        self._h.channel_seen = True
+            return self._read_unknown_channel(stripped)
+        self._header.channel_seen = True
         self._set_channel(channel, word if word == channel else "")
         if word != channel:
             self._repair("channel_misspelt", word)
-        if self._whole and (second := _SECOND_CHANNEL.match(rest)):
+        if self._complete and (second := _SECOND_CHANNEL.match(rest)):
             self._set_channel(second[1], second[1])
             rest = rest[second.end() :]
-        return self._bare_recipient(rest)
+        return self._read_bare_recipient(rest)
 
-    def _split(self, word: str, rest: str) -> tuple[str | None, str, str]:
-        """Channel, what follows it, and its word; they may be glued (``finalHello``)."""
+    def _split_channel(self, word: str, rest: str) -> tuple[str | None, str, str]:
+        """Return the channel, the rest and the channel's word; these may be joined: ``finalHello``."""
         for channel in CHANNELS:
             if word.startswith(channel):
                 glued = word[len(channel) :] + rest
                 if (
-                    self._whole
+                    self._complete
                     or not glued[:1].islower()
                     or glued.startswith(("to=", "json", "code"))
                 ):
                     return channel, glued, channel
-        spelt = spell(word)
-        if self._body_begins() and word.lower() not in CHANNELS and not _TO.match(rest.lstrip()):
-            # In "We come to …" no word is a misspelt channel: it is all body.
-            spelt = None
-        return spelt, rest, word
+        corrected = correct_channel(word)
+        if self._may_hold_body() and word.lower() not in CHANNELS and not _TO.match(rest.lstrip()):
+            # In "We come to …" no word is a misspelt channel: all of it is body.
+            corrected = None
+        return corrected, rest, word
 
-    def _no_channel(self, text: str) -> str:
-        """Not a channel: a tool's name, a content type, or nothing that is known."""
+    def _read_unknown_channel(self, text: str) -> str:
+        """Read a part that begins with no channel: a content type, a tool's name, or unknown text."""
         word = text.split(maxsplit=1)[0] if text.strip() else ""
         after = text[len(word) :]
-        if found := _TYPE.fullmatch(word):
-            self._h.json = self._h.json or found[1] == "json"
+        if match := _TYPE.fullmatch(word):
+            self._header.json = self._header.json or match[1] == "json"
             return after
-        if self._h.raw is None and word and not _TO.match(text):
+        if self._header.raw_recipient is None and word and not _TO.match(text):
             canonical = self._recipients.resolve(word)
-            if canonical and (not self._body_begins() or _is_json(after)):
+            if canonical and (not self._may_hold_body() or _is_json(after)):
                 self._repair("channel_is_tool", "")
-                self._h.raw, self._h.canonical = word, canonical
+                self._header.raw_recipient, self._header.recipient = word, canonical
                 return after
-        self._h.channel_seen = True
-        if self._body_begins():
+        self._header.channel_seen = True
+        if self._may_hold_body():
             return text
         to = _TO.search(text)
         self._repair("channel_unknown", text[: to.start()] if to else text)
         return text[to.start() :] if to else ""
 
-    def _bare_recipient(self, rest: str) -> str:
-        """``commentary functions.f``: a tool's name without its ``to=``."""
+    def _read_bare_recipient(self, rest: str) -> str:
+        """Read a tool's name without ``to=``, as in ``commentary functions.f``."""
         words = rest.split(maxsplit=1)
-        if self._h.raw is not None or self._h.channel == "final" or not words:
+        if self._header.raw_recipient is not None or self._header.channel == "final" or not words:
             return rest
-        # Prose may hold a tool's bare name; only one with its prefix is meant as a recipient there.
-        if not self._whole and "." not in words[0].strip("."):
+        # Prose may contain a tool's bare name; there, only a name with its prefix is a recipient.
+        if not self._complete and "." not in words[0].strip("."):
             return rest
         canonical = self._recipients.resolve(words[0])
         if canonical is None:
             return rest
         self._repair("recipient_bare", "")
-        self._h.raw, self._h.canonical = words[0], canonical
-        return self._type(rest.lstrip()[len(words[0]) :])
+        self._header.raw_recipient, self._header.recipient = words[0], canonical
+        return self._strip_content_type(rest.lstrip()[len(words[0]) :])
 
     # --- content type and recipient -----------------------------------------------------------------
 
-    def _type(self, text: str) -> str:
-        """Without the content type that it begins with."""
-        found = _TYPE.match(text)
-        if not found:
+    def _strip_content_type(self, text: str) -> str:
+        """Remove a content type at the beginning of the text."""
+        match = _TYPE.match(text)
+        if not match:
             return text
-        self._h.json = self._h.json or found[1] == "json"
-        return text[found.end() :]
+        self._header.json = self._header.json or match[1] == "json"
+        return text[match.end() :]
 
-    def _content_type(self, text: str) -> str:
-        if self._h.channel is None and (found := _CHANNEL_WORD.match(text)):
-            self._set_channel(found[1], found[1])
-            return text[found.end() :]
-        if found := _CONTENT_TYPE.match(text):
-            self._h.json = self._h.json or found[1] == "json"
-            return text[found.end() :]
-        self._h.prose = self._last and bool(text.strip())
+    def _read_content_type(self, text: str) -> str:
+        if self._header.channel is None and (match := _CHANNEL_WORD.match(text)):
+            self._set_channel(match[1], match[1])
+            return text[match.end() :]
+        if match := _CONTENT_TYPE.match(text):
+            self._header.json = self._header.json or match[1] == "json"
+            return text[match.end() :]
+        self._header.constrain_is_prose = self._is_last_part and bool(text.strip())
         return text
 
-    def _to(self, text: str) -> str:
-        """Takes the recipients out of a part; the first one counts."""
-        if not self._whole:
-            # The body may follow, so a recipient stands at once or nowhere.
-            text = self._type(text)
-            while found := _TO.match(text.lstrip()):
-                text = self._recipient(text.lstrip()[found.end() :])
+    def _read_recipients(self, text: str) -> str:
+        """Read the recipients of a part; the first of the header counts."""
+        if not self._complete:
+            # The body may follow: only at the beginning is ``to=`` a recipient.
+            text = self._strip_content_type(text)
+            while match := _TO.match(text.lstrip()):
+                text = self._read_recipient(text.lstrip()[match.end() :])
             return text
-        head, brace, leaked = text.partition("{")
-        before, *values = _TO.split(head)
-        rest = self._type(before)
+        before_brace, brace, after_brace = text.partition("{")
+        before, *values = _TO.split(before_brace)
+        rest = self._strip_content_type(before)
         for value in values[:-1]:
-            rest += self._recipient(value)
-        return rest + (self._recipient(values[-1] + brace + leaked) if values else brace + leaked)
+            rest += self._read_recipient(value)
+        return rest + (
+            self._read_recipient(values[-1] + brace + after_brace)
+            if values
+            else brace + after_brace
+        )
 
-    def _recipient(self, value: str) -> str:
-        """Takes the name that ``to=`` is followed by; what is left of the text."""
+    def _read_recipient(self, value: str) -> str:
+        """Read the name after ``to=`` and return the rest."""
         value, cut, more = value.partition("<|")
         words = value.partition("{")[0].split(maxsplit=1)
         if not words:
             return value + cut + more
-        name, canonical = self._name(words[0])
+        name, canonical = self._resolve_name(words[0])
         rest = value.lstrip()[len(words[0]) :]
-        left = self._type(rest)
-        unknown = canonical is None and name not in PERSON
-        if unknown and self._whole and left.strip() and not _is_json(left):
+        left = self._strip_content_type(rest)
+        unknown = canonical is None and name not in NON_TOOL_RECIPIENTS
+        if unknown and self._complete and left.strip() and not _is_json(left):
             name = _TYPE_LAST.sub("", value.partition("{")[0].strip())
-            left = self._type(value.lstrip()[len(name) :])
-        if self._h.raw is not None:
+            left = self._strip_content_type(value.lstrip()[len(name) :])
+        if self._header.raw_recipient is not None:
             self._repair("recipient_repeated", name)
         else:
-            self._h.raw, self._h.canonical = name, canonical or self._recipients.known(name)
+            self._header.raw_recipient, self._header.recipient = (
+                name,
+                canonical or self._recipients.resolve_recipient(name),
+            )
         return left + cut + more
 
-    def _name(self, word: str) -> tuple[str, str | None]:
-        """A name and what it resolves to; ``json`` glued to its end is the content type."""
+    def _resolve_name(self, word: str) -> tuple[str, str | None]:
+        """Return a name and what it resolves to; ``json`` joined to its end is the content type."""
         for name in (word, word.rstrip(".,:;?!")):
             if canonical := self._recipients.resolve(name):
                 return name, canonical
         for kind in ("json", "code"):
             name = word.removesuffix(kind)
             if name != word and (canonical := self._recipients.resolve(name)):
-                self._h.json = self._h.json or kind == "json"
+                self._header.json = self._header.json or kind == "json"
                 return name, canonical
         return word, None

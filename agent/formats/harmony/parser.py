@@ -1,7 +1,19 @@
-"""Harmony's parser: a state machine on token ids that understands any stream and loses nothing.
+"""Harmony's parser: a state machine on token ids that accepts any stream and loses no content.
 
 Only special ids are markup; markup that is spelled in ordinary tokens is text. ``<|start|>``,
-``<|channel|>`` and the stop ids end what is open, so that no message swallows the next.
+``<|channel|>`` and the stop ids end an open message, so that no message swallows the next::
+
+                 <|message|>, or the text cannot be a header's
+        HEADER ──────────────────────────────────────────────▶ BODY
+          ▲  │ <|channel|>, <|constrain|>: another part        │ text: `SegmentBody`
+          └──┘                                                 │
+          ▲          <|end|>, <|start|>, <|channel|>           │
+          └────────────────────────────────────────────────────┤
+                                                               ▼ <|return|>, <|call|>, <|endoftext|>,
+                                                             STOP  or the end of a call
+
+In a body that streams, ordinary tokens take the short way in `HarmonyParser.feed`: a dictionary look-up
+for each, and one delta for a run of them.
 """
 
 from __future__ import annotations
@@ -11,217 +23,242 @@ from collections.abc import Sequence
 
 from openai_harmony import HarmonyEncoding
 
-from agent.formats.harmony.header import TURNS, Heading, Part, could_begin, read
-from agent.formats.harmony.segment_body import Body
-from agent.formats.harmony.token_ids import (
-    ANALYSIS,
-    ASSISTANT,
-    CALL,
-    CHANNEL,
-    COMMENTARY,
-    CONSTRAIN,
-    END,
-    ENDOFTEXT,
-    FINAL,
-    MESSAGE,
-    RETURN,
-    START,
-    vocabulary,
+from agent.formats.harmony.header import (
+    OTHER_ROLES,
+    HeaderPart,
+    MessageHeader,
+    may_begin_header,
+    read_header,
 )
-from agent.formats.protocol import Closed, Opened, Piece, Repair, Stop
+from agent.formats.harmony.segment_body import SegmentBody
+from agent.formats.harmony.token_ids import (
+    ANALYSIS_ID,
+    ASSISTANT_ID,
+    CALL_ID,
+    CHANNEL_ID,
+    COMMENTARY_IDS,
+    CONSTRAIN_ID,
+    END_ID,
+    END_OF_TEXT_ID,
+    FINAL_ID,
+    MESSAGE_ID,
+    RETURN_ID,
+    START_ID,
+    harmony_vocabulary,
+)
+from agent.formats.protocol import Closed, Opened, ParseEvent, Repair, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
-LONGEST_HEADER = 128
-"""Tokens after which a header without ``<|message|>`` is taken for a body; real ones have under 40."""
-_PROSE = 3
-"""Words after a channel's that make it a body when another ``<|channel|>`` follows."""
-_STOPS = frozenset({END, RETURN, CALL, ENDOFTEXT})
-_OPENINGS = tuple(
-    (*start, CHANNEL, *channel)
-    for start in ((), (START, ASSISTANT))
-    for channel in ((ANALYSIS,), (FINAL,), COMMENTARY)
+MAX_HEADER_TOKENS = 128
+"""Tokens after which a header without ``<|message|>`` becomes a body; correct ones have under 40."""
+_PROSE_WORDS = 3
+"""Words after a channel's name that make the header a body when another ``<|channel|>`` follows."""
+_STOP_IDS = frozenset({END_ID, RETURN_ID, CALL_ID, END_OF_TEXT_ID})
+_MESSAGE_OPENINGS = tuple(
+    (*start, CHANNEL_ID, *channel)
+    for start in ((), (START_ID, ASSISTANT_ID))
+    for channel in ((ANALYSIS_ID,), (FINAL_ID,), COMMENTARY_IDS)
 )
-"""What a new message looks like when it begins within an open JSON string; less is text there."""
+"""The beginnings of a message that end an open JSON string; shorter markup is text there."""
+
+
+class OpenHeader:
+    """A header that is being read: after the prompt's (``prefilled``), after ``<|start|>``
+    (``started``), or with neither."""
+
+    def __init__(self, start: int, *, prefilled: bool = False, started: bool = False) -> None:
+        """``start``: position of its first id."""
+        self.start, self.prefilled, self.started = start, prefilled, started
+        self.parts = [HeaderPart(START_ID, start)]
+        self.tokens = 0
 
 
 class HarmonyParser:
-    """One generation after ``<|start|>assistant``."""
+    """The parser of one generation after ``<|start|>assistant``."""
 
     def __init__(self, encoding: HarmonyEncoding, recipients: Recipients | None = None) -> None:
-        """``recipients`` None: no tools are known; calls are taken as they are written."""
-        self._vocabulary = vocabulary(encoding)
-        self._texts = self._vocabulary.texts
+        """Begin a generation; with ``recipients`` None all calls are taken as they are written."""
+        self._vocabulary = harmony_vocabulary(encoding)
+        self._known_texts = self._vocabulary.known_texts
         self._recipients = AnyRecipient() if recipients is None else recipients
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._out: list[Piece] = []
-        self._late: list[Repair] = []
-        """Repairs within a body: told after it."""
-        self._quoted: list[int] = []
-        """Markup in a JSON string that may yet turn out to be a new message."""
-        self._body: Body | None = None
-        self._plain = False
-        """In a body whose whole texts may go straight out."""
+        self._out: list[ParseEvent] = []
+        self._deferred_repairs: list[Repair] = []
+        """Repairs within the open body: reported after its end."""
+        self._quoted_markup: list[int] = []
+        """Markup in a JSON string that may be the beginning of a new message."""
+        self._body: SegmentBody | None = None
+        self._in_plain_text = False
+        """In a streaming body, and between two characters: tokens with known texts need no checks."""
         self._done = False
-        self._at = 0
-        self._spanned = 0
-        self._begin(0, prefilled=True)
+        self._position = 0
+        self._spanned_to = 0
+        self._header = OpenHeader(0, prefilled=True)
+        """The latest header, which may still grow where no body is open."""
 
     @property
-    def within(self) -> Opened | None:
-        """The segment whose body is being written, also while its text is held back."""
+    def open_segment(self) -> Opened | None:
+        """The segment whose body is being written, also while its text is buffered."""
         return None if self._body is None else self._body.opened
 
-    def feed(self, ids: Sequence[int]) -> list[Piece]:
+    def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
+        """Parse the next ids; never raises."""
         out = self._out = []
-        known = self._texts.get
+        known = self._known_texts.get
         i, n = 0, len(ids)
         while i < n and not self._done:
-            if self._plain and self._body is not None:
+            if self._in_plain_text and self._body is not None:
                 begin = i
                 run = []
                 while i < n and (text := known(ids[i])) is not None:
                     run.append(text)
                     i += 1
                 if run:
-                    self._at += i - begin
+                    self._position += i - begin
                     self._body.tokens += i - begin
                     self._body.add("".join(run), out)
                     continue
-            self._step(ids[i])
+            self._feed_token(ids[i])
             i += 1
         return out
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[ParseEvent]:
+        """End the stream; an open segment is closed as incomplete."""
         self._out = []
         if not self._done:
-            self._unquote()
-            self._flush()
+            self._release_quoted_markup()
+            self._flush_decoder()
             if self._body is None:
-                self._headless(None)
+                self._close_incomplete_header(None)
             if self._body is not None:
-                self._close(None)
+                self._close_body(None)
             self._done = True
         return self._out
 
     # --- tokens ---------------------------------------------------------------------------------
 
-    def _step(self, token: int) -> None:
-        at = self._at
-        self._at += 1
-        if self._quoted and self._still_quoted(token):
+    def _feed_token(self, token: int) -> None:
+        at = self._position
+        self._position += 1
+        if self._quoted_markup and self._continues_quoted_markup(token):
             return
-        raw = self._vocabulary.raw(token)
+        raw = self._vocabulary.token_bytes(token)
         if raw is not None:
             text = self._decoder.decode(raw)
             partial = bool(self._decoder.getstate()[0])
-            self._text(text, 1)
-            self._plain = self._body is not None and self._body.streams and not partial
+            self._add_text(text, 1)
+            self._in_plain_text = self._body is not None and self._body.is_streaming and not partial
             return
-        self._flush()
+        self._flush_decoder()
         if self._body is None:
-            self._mark_in_header(token, at)
+            self._marker_in_header(token, at)
         else:
-            self._mark_in_body(token, at, self._body)
-        self._plain = self._body is not None and self._body.streams and not self._quoted
+            self._marker_in_body(token, at, self._body)
+        self._in_plain_text = (
+            self._body is not None and self._body.is_streaming and not self._quoted_markup
+        )
 
-    def _flush(self) -> None:
-        """Bytes of a character that never became whole."""
+    def _flush_decoder(self) -> None:
+        """Add the bytes of an incomplete character, as U+FFFD."""
         if text := self._decoder.decode(b"", True):
-            self._text(text, 0)
+            self._add_text(text, 0)
         self._decoder.reset()
 
-    def _text(self, text: str, tokens: int) -> None:
+    def _add_text(self, text: str, tokens: int) -> None:
         if self._body is not None:
             self._body.tokens += tokens
             if text:
                 self._body.add(text, self._out)
             return
-        part = self._parts[-1]
+        part = self._header.parts[-1]
         if tokens:
             part.texts.append(text)
-            self._length += 1
+            self._header.tokens += 1
         else:
             part.texts[-1] += text
-        bare = len(self._parts) == 1 and not self._started
-        if (bare and not could_begin(part.text)) or self._length > LONGEST_HEADER:
-            self._headless(None, force=True)
+        bare = len(self._header.parts) == 1 and not self._header.started
+        if (bare and not may_begin_header(part.text)) or self._header.tokens > MAX_HEADER_TOKENS:
+            self._close_incomplete_header(None, force=True)
 
     # --- headers ----------------------------------------------------------------------------------
 
-    def _begin(self, at: int, *, prefilled: bool = False, started: bool = False) -> None:
-        """A header begins: after the prompt's, after ``<|start|>``, or with neither."""
+    def _begin_header(self, at: int, *, prefilled: bool = False, started: bool = False) -> None:
         self._body = None
-        self._prefilled, self._started = prefilled, started
-        self._header_at = at
-        self._parts = [Part(START, at)]
-        self._length = 0
+        self._header = OpenHeader(at, prefilled=prefilled, started=started)
 
-    def _mark_in_header(self, token: int, at: int) -> None:
-        if token in (CHANNEL, CONSTRAIN):
-            if token == CHANNEL and self._is_prose():
-                self._headless(token)
-                self._ended(token, at)
+    def _marker_in_header(self, token: int, at: int) -> None:
+        if token in (CHANNEL_ID, CONSTRAIN_ID):
+            if token == CHANNEL_ID and self._looks_like_body():
+                self._close_incomplete_header(token)
+                self._end_message(token, at)
                 return
-            if self._length >= LONGEST_HEADER:
-                self._abandon()
-                self._begin(at, prefilled=self._prefilled, started=self._started)
-            self._parts.append(Part(token, at))
-            self._length += 1
-        elif token == MESSAGE:
-            heading = self._read(token)
-            if heading.turn:
-                self._stop("turn", self._header_at)
+            if self._header.tokens >= MAX_HEADER_TOKENS:
+                self._abandon_header()
+                self._begin_header(
+                    at, prefilled=self._header.prefilled, started=self._header.started
+                )
+            self._header.parts.append(HeaderPart(token, at))
+            self._header.tokens += 1
+        elif token == MESSAGE_ID:
+            header = self._read_header(token)
+            if header.other_turn:
+                self._stop("turn", self._header.start)
             else:
-                self._open(heading, token)
-        elif token in _STOPS or token == START:
-            self._headless(token)
-            self._ended(token, at)
+                self._open_body(header, token)
+        elif token in _STOP_IDS or token == START_ID:
+            self._close_incomplete_header(token)
+            self._end_message(token, at)
         else:
             self._out.append(Repair("stray_token", at, ""))
 
-    def _read(self, ended: int | None) -> Heading:
-        prefilled = self._prefilled
-        return read(self._parts, self._recipients, prefilled=prefilled, ended=ended)
+    def _read_header(self, ended: int | None) -> MessageHeader:
+        prefilled = self._header.prefilled
+        return read_header(self._header.parts, self._recipients, prefilled=prefilled, ended=ended)
 
-    def _abandon(self) -> None:
-        text = "".join(part.text for part in self._parts)
-        self._out.append(Repair("header_abandoned", self._header_at, text))
+    def _abandon_header(self) -> None:
+        text = "".join(part.text for part in self._header.parts)
+        self._out.append(Repair("header_abandoned", self._header.start, text))
 
-    def _is_prose(self) -> bool:
-        part = self._parts[-1]
-        if part.mark == START or not ("{" in part.text or len(part.text.split()) > _PROSE):
+    def _looks_like_body(self) -> bool:
+        part = self._header.parts[-1]
+        if part.marker == START_ID or not (
+            "{" in part.text or len(part.text.split()) > _PROSE_WORDS
+        ):
             return False
-        heading = self._read(None)
-        json = heading.called and heading.body.startswith("{")
-        return json or len(heading.body.split()) >= _PROSE
+        header = self._read_header(None)
+        json = header.is_call and header.body.startswith("{")
+        return json or len(header.body.split()) >= _PROSE_WORDS
 
-    def _headless(self, ended: int | None, *, force: bool = False) -> None:
-        """A header without ``<|message|>``: its text is the body, if there is any.
+    def _close_incomplete_header(self, ended: int | None, *, force: bool = False) -> None:
+        """End a header that has no ``<|message|>``: its text, if there is any, becomes the body.
 
-        ``force``: it can be no header any more, so that a body is open afterwards.
+        ``ended`` is the id that ended it. With ``force`` the text cannot be a header any more, and a
+        body is open afterwards unless the generation stopped.
         """
-        heading = self._read(ended)
-        text = "".join(part.text for part in self._parts)
-        bare = len(self._parts) == 1 and not self._started
-        if heading.turn and (not bare or text.strip() in TURNS):
+        header = self._read_header(ended)
+        text = "".join(part.text for part in self._header.parts)
+        bare = len(self._header.parts) == 1 and not self._header.started
+        if header.other_turn and (not bare or text.strip() in OTHER_ROLES):
             if ended is None and not force:
-                self._abandon()
+                self._abandon_header()
             else:
-                self._stop("turn", self._header_at)
-        elif bare and not heading.called and (text.strip() or force):
-            self._open(Heading(repairs=[Repair("header_missing", self._header_at, "")]), ended)
-            self._resume(self._parts[-1].texts, text)
-        elif force or heading.is_message(ended):
-            heading.repairs.append(Repair("message_missing", self._header_at, ""))
-            self._open(heading, ended)
-            self._resume(self._parts[-1].texts, heading.body)
-        elif text or len(self._parts) > 1:
-            self._abandon()
-        elif ended == START and self._prefilled:
-            self._out.append(Repair("start_repeated", self._header_at, ""))
+                self._stop("turn", self._header.start)
+        elif bare and not header.is_call and (text.strip() or force):
+            self._open_body(
+                MessageHeader(repairs=[Repair("header_missing", self._header.start, "")]), ended
+            )
+            self._continue_as_body(self._header.parts[-1].texts, text)
+        elif force or header.holds_message(ended):
+            header.repairs.append(Repair("message_missing", self._header.start, ""))
+            self._open_body(header, ended)
+            self._continue_as_body(self._header.parts[-1].texts, header.body)
+        elif text or len(self._header.parts) > 1:
+            self._abandon_header()
+        elif ended == START_ID and self._header.prefilled:
+            self._out.append(Repair("start_repeated", self._header.start, ""))
 
-    def _resume(self, texts: list[str], body: str) -> None:
-        """The text that is left of a header goes on as the body."""
+    def _continue_as_body(self, texts: list[str], body: str) -> None:
+        """Begin the body with the text that is left of a header."""
         assert self._body is not None
         left = len(body)
         while left > 0 and texts:
@@ -230,92 +267,103 @@ class HarmonyParser:
         if body:
             self._body.add(body, self._out)
 
-    def _open(self, heading: Heading, ended: int | None) -> None:
-        if not (self._prefilled or self._started):
-            self._out.append(Repair("start_missing", self._header_at, ""))
-        self._out += heading.repairs
-        if heading.thought(ended):
-            self._out.append(Repair("recipient_dropped", self._header_at, heading.raw or ""))
-        leaked = None
-        if ended == MESSAGE and heading.body:
-            leaked = Repair("arguments_in_header", self._parts[-1].at, heading.body)
-        self._body = Body(heading.opened(ended), leaked, self._out)
+    def _open_body(self, header: MessageHeader, ended: int | None) -> None:
+        if not (self._header.prefilled or self._header.started):
+            self._out.append(Repair("start_missing", self._header.start, ""))
+        self._out += header.repairs
+        if header.abandons_call(ended):
+            self._out.append(
+                Repair("recipient_dropped", self._header.start, header.raw_recipient or "")
+            )
+        header_arguments = None
+        if ended == MESSAGE_ID and header.body:
+            header_arguments = Repair(
+                "arguments_in_header", self._header.parts[-1].position, header.body
+            )
+        self._body = SegmentBody(header.opened_segment(ended), header_arguments, self._out)
 
     # --- bodies -----------------------------------------------------------------------------------
 
-    def _mark_in_body(self, token: int, at: int, body: Body) -> None:
-        if token in _STOPS:
-            self._ended(token, at)
-        elif body.in_string():
-            if token in (START, CHANNEL):
-                self._quoted.append(token)
+    def _marker_in_body(self, token: int, at: int, body: SegmentBody) -> None:
+        if token in _STOP_IDS:
+            self._end_message(token, at)
+        elif body.in_json_string():
+            if token in (START_ID, CHANNEL_ID):
+                self._quoted_markup.append(token)
             else:
-                self._text(self._vocabulary.spelled(token), 1)
-        elif token in (START, CHANNEL):
-            self._late.append(Repair("end_missing", at, ""))
-            self._ended(token, at)
-        elif token == MESSAGE and (word := body.channel_again()):
+                self._add_text(self._vocabulary.special_text(token), 1)
+        elif token in (START_ID, CHANNEL_ID):
+            self._deferred_repairs.append(Repair("end_missing", at, ""))
+            self._end_message(token, at)
+        elif token == MESSAGE_ID and (word := body.repeated_channel()):
             again = Repair("header_in_body", at, word)
-            self._open(Heading(channel=word.strip(), channel_seen=True, repairs=[again]), None)
+            self._open_body(
+                MessageHeader(channel=word.strip(), channel_seen=True, repairs=[again]), None
+            )
         else:
-            self._late.append(Repair("stray_token", at, ""))
+            self._deferred_repairs.append(Repair("stray_token", at, ""))
 
-    def _still_quoted(self, token: int) -> bool:
-        """Whether the token is taken up by markup in a JSON string."""
-        ids = (*self._quoted, token)
-        if ids in _OPENINGS:
-            # A new message after all; the call before it is what counts.
-            at = self._at - len(ids)
-            self._quoted.clear()
-            self._late.append(Repair("end_missing", at, ""))
-            self._ended(ids[0], at)
+    def _continues_quoted_markup(self, token: int) -> bool:
+        """Tell whether the token continues markup in a JSON string, and handle it if so."""
+        ids = (*self._quoted_markup, token)
+        if ids in _MESSAGE_OPENINGS:
+            # A new message after all: it ends the call.
+            at = self._position - len(ids)
+            self._quoted_markup.clear()
+            self._deferred_repairs.append(Repair("end_missing", at, ""))
+            self._end_message(ids[0], at)
             return True
-        if any(opening[: len(ids)] == ids for opening in _OPENINGS):
-            self._quoted.append(token)
+        if any(opening[: len(ids)] == ids for opening in _MESSAGE_OPENINGS):
+            self._quoted_markup.append(token)
             return True
-        self._unquote()
+        self._release_quoted_markup()
         return False
 
-    def _unquote(self) -> None:
-        quoted, self._quoted = self._quoted, []
+    def _release_quoted_markup(self) -> None:
+        quoted, self._quoted_markup = self._quoted_markup, []
         for token in quoted:
-            raw = self._vocabulary.raw(token)
-            self._text(self._vocabulary.spelled(token) if raw is None else raw.decode(), 1)
+            raw = self._vocabulary.token_bytes(token)
+            self._add_text(self._vocabulary.special_text(token) if raw is None else raw.decode(), 1)
 
-    def _ended(self, token: int, at: int) -> None:
-        """A stop id or a new message's first id: close what is open and go on behind it."""
+    def _end_message(self, token: int, at: int) -> None:
+        """End the open message at a stop id or at a new message's first id."""
         if self._done:
             return
-        called = self._close(token, at) if self._body is not None else False
+        called = self._close_body(token, at) if self._body is not None else False
         if called:
             self._stop("call", at)
-        elif token == RETURN:
+        elif token == RETURN_ID:
             self._stop("return", at)
-        elif token in (CALL, ENDOFTEXT):
+        elif token in (CALL_ID, END_OF_TEXT_ID):
             self._stop("end", at)
         else:
-            self._begin(at + (token == END), started=token == START)
-            if token == CHANNEL:
-                self._parts.append(Part(CHANNEL, at))
+            self._begin_header(at + (token == END_ID), started=token == START_ID)
+            if token == CHANNEL_ID:
+                self._header.parts.append(HeaderPart(CHANNEL_ID, at))
 
-    def _close(self, token: int | None, at: int = 0) -> bool:
-        """Close the body, ended by ``token`` at ``at`` (None: the stream ended); was it a call?"""
+    def _close_body(self, token: int | None, at: int = 0) -> bool:
+        """Close the body and tell whether it was a call.
+
+        ``token`` is the id that ended it, at ``at``; None if the stream ended.
+        """
         body = self._body
         assert body is not None
         unused = body.close(token, self._out)
-        end = self._at if token is None else at + 1 if token in _STOPS else at
-        self._out.append(Closed(token is not None, self._spanned, end, body.tokens))
-        self._spanned = end
+        end = self._position if token is None else at + 1 if token in _STOP_IDS else at
+        self._out.append(Closed(token is not None, self._spanned_to, end, body.tokens))
+        self._spanned_to = end
         if unused is not None:
-            self._late.append(unused)
-        if (body.calls and token in (END, RETURN)) or (token == CALL and not body.calls):
-            self._late.append(Repair("stop_token", at, ""))
-        self._out += self._late
-        self._late = []
+            self._deferred_repairs.append(unused)
+        if (body.is_call and token in (END_ID, RETURN_ID)) or (
+            token == CALL_ID and not body.is_call
+        ):
+            self._deferred_repairs.append(Repair("stop_token", at, ""))
+        self._out += self._deferred_repairs
+        self._deferred_repairs = []
         self._body = None
-        return body.calls
+        return body.is_call
 
     def _stop(self, reason: str, at: int) -> None:
         self._out.append(Stop(reason, at))
         self._done = True
-        self._plain = False
+        self._in_plain_text = False

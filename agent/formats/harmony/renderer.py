@@ -1,7 +1,8 @@
-"""Messages as token ids, one at a time, by openai-harmony.
+"""Renders Harmony messages as token ids, one at a time, with openai-harmony.
 
-What a text spells is never markup: only headers hold special ids. A message is rendered once; to append
-to a conversation costs the new message only.
+Markup that a text spells stays text: only headers contain special ids. Each message is rendered once,
+so that appending to a conversation costs only the new message; openai-harmony alone renders entire
+conversations. The headers are cached: a message is its empty frame with the text's tokens in it.
 """
 
 from __future__ import annotations
@@ -26,35 +27,49 @@ from openai_harmony import (
     ToolNamespaceConfig,
 )
 
-from agent.formats.harmony.schema_normaliser import normalise
-from agent.formats.harmony.token_ids import ASSISTANT, CALL, START
+from agent.formats.harmony.schema_normaliser import normalise_schema
+from agent.formats.harmony.token_ids import ASSISTANT_ID, CALL_ID, START_ID
 from agent.formats.protocol import FunctionTool
-from agent.formats.tokenizer_text import Tokenised, line, parts, unbroken, whole
+from agent.formats.recipients import PYTHON_TOOL
+from agent.formats.tokenizer_text import (
+    TokenisedText,
+    break_long_runs,
+    replace_surrogates,
+    single_line,
+    tokenizer_chunks,
+)
 
-MOST_EMPTY = 1024
-_NO_NAME = re.compile(r"[^\w.-]")
-_THOUGHT = frozenset({"python", "browser", "container"})
-"""Namespaces that gpt-oss calls while it thinks, in the analysis channel."""
+MAX_CACHED_FRAMES = 1024
+"""Messages without text that are cached, by their header."""
+_NOT_NAME_CHARACTER = re.compile(r"[^\w.-]")
+_ANALYSIS_NAMESPACES = frozenset({PYTHON_TOOL, "browser", "container"})
+"""The namespaces of gpt-oss's own tools, which it calls in the analysis channel.
+
+The Harmony guide: calls of built-in tools are "normally" in that channel, of functions in commentary.
+"""
 
 
-class Renderer:
-    """Renders with one vocabulary."""
+class HarmonyRenderer:
+    """Renders messages with one encoding."""
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self._encoding = encoding
-        self._empty: dict[tuple[Role | str | None, ...], list[int]] = {}
-        """Messages without text, by who speaks to whom: the rest of a message is its text."""
+        self._cached_frames: dict[tuple[Role | str | None, ...], list[int]] = {}
+        """Messages without text, by author, channel, recipient and content type."""
 
-    def system(
+    def system_message(
         self,
         *,
         date: str,
         effort: Literal["low", "medium", "high"],
         python: bool,
-        own: Sequence[FunctionTool] = (),
+        builtin_tools: Sequence[FunctionTool] = (),
         functions: bool,
     ) -> list[int]:
-        """The system message; ``functions``: the developer message declares some."""
+        """Render the system message; ``functions``: the developer message declares functions.
+
+        ``date`` is ``YYYY-MM-DD``.
+        """
         content = (
             SystemContent.new()
             .with_conversation_start_date(date)
@@ -62,50 +77,59 @@ class Renderer:
         )
         if python:
             content = content.with_python_tool()
-        for namespace in _namespaces(own):
+        for namespace in _namespaces(builtin_tools):
             content = content.with_tools(namespace)
         message = Message.from_role_and_content(Role.SYSTEM, content)
         options = RenderOptions(conversation_has_function_tools=functions)
-        return self._rendered(message, options)
+        return self._render(message, options)
 
-    def developer(self, instructions: str | None, functions: Sequence[FunctionTool]) -> list[int]:
-        """Instructions and tools; nothing when there are neither."""
+    def developer_message(
+        self, instructions: str | None, functions: Sequence[FunctionTool]
+    ) -> list[int]:
+        """Render instructions and functions; without both the result is empty."""
         if not instructions and not functions:
             return []
         content = DeveloperContent.new()
         if instructions:
-            content = content.with_instructions(unbroken(whole(instructions)))
+            content = content.with_instructions(break_long_runs(replace_surrogates(instructions)))
         if functions:
-            content = content.with_function_tools([_described(tool) for tool in functions])
-        return self._rendered(Message.from_role_and_content(Role.DEVELOPER, content))
+            content = content.with_function_tools([_tool_description(tool) for tool in functions])
+        return self._render(Message.from_role_and_content(Role.DEVELOPER, content))
 
-    def user(self, text: str) -> list[int]:
+    def user_message(self, text: str) -> list[int]:
+        """Render a user's message."""
         return self._message(Author(role=Role.USER), text)
 
-    def assistant_open(self) -> list[int]:
-        """What a generation continues."""
-        return [START, ASSISTANT]
+    def open_assistant(self) -> list[int]:
+        """Return the generation prompt, ``<|start|>assistant``."""
+        return [START_ID, ASSISTANT_ID]
 
-    def assistant_final(self, text: str) -> list[int]:
+    def final_message(self, text: str) -> list[int]:
+        """Render an answer."""
         return self._message(Author(role=Role.ASSISTANT), text, "final")
 
-    def assistant_analysis(self, text: str) -> list[int]:
+    def analysis_message(self, text: str) -> list[int]:
+        """Render reasoning."""
         return self._message(Author(role=Role.ASSISTANT), text, "analysis")
 
-    def assistant_preamble(self, text: str) -> list[int]:
+    def commentary_message(self, text: str) -> list[int]:
+        """Render a preamble, which precedes calls."""
         return self._message(Author(role=Role.ASSISTANT), text, "commentary")
 
-    def call(self, recipient: str, arguments: str, json: bool) -> list[int]:
-        """A call as gpt-oss writes it: the recipient stands in the channel's part of the header."""
-        channel = f"{_channel(recipient)} to={header_name(recipient)}"
+    def tool_call(self, recipient: str, arguments: str, json: bool) -> list[int]:
+        """Render a call as gpt-oss writes it: the recipient is in the channel's part of the header.
+
+        With ``json`` False the arguments are code.
+        """
+        channel = f"{_tool_channel(recipient)} to={header_name(recipient)}"
         kind = "<|constrain|>json" if json else "code"
         ids = self._message(Author(role=Role.ASSISTANT), arguments, channel, content_type=kind)
-        return [*ids[:-1], CALL]
+        return [*ids[:-1], CALL_ID]
 
     def tool_result(self, recipient: str, text: str) -> list[int]:
-        """The result of a call, written by the tool that was called as ``recipient``."""
+        """Render the result of the tool that was called as ``recipient``."""
         author = Author.new(Role.TOOL, header_name(recipient))
-        return self._message(author, text, _channel(recipient), recipient="assistant")
+        return self._message(author, text, _tool_channel(recipient), recipient="assistant")
 
     def _message(
         self,
@@ -116,9 +140,9 @@ class Renderer:
         content_type: str | None = None,
     ) -> list[int]:
         key = (author.role, author.name, channel, recipient, content_type)
-        if (empty := self._empty.get(key)) is None:
-            if len(self._empty) >= MOST_EMPTY:
-                self._empty.clear()
+        if (empty := self._cached_frames.get(key)) is None:
+            if len(self._cached_frames) >= MAX_CACHED_FRAMES:
+                self._cached_frames.clear()
             message = Message(
                 author=author,
                 content=[TextContent(text="")],
@@ -126,48 +150,50 @@ class Renderer:
                 recipient=recipient,
                 content_type=content_type,
             )
-            empty = self._empty[key] = self._rendered(message)
-        return [*empty[:-1], *self.body(text), empty[-1]]
+            empty = self._cached_frames[key] = self._render(message)
+        return [*empty[:-1], *self.encode_text(text), empty[-1]]
 
-    def body(self, text: str) -> list[int]:
-        """A message's text; whatever it spells is text."""
-        if isinstance(text, Tokenised):
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenise a message's text; markup that it spells stays text."""
+        if isinstance(text, TokenisedText):
             return text.ids
         ids: list[int] = []
-        for part in parts(whole(text)):
+        for part in tokenizer_chunks(replace_surrogates(text)):
             ids += self._encoding.encode(part, disallowed_special=())
         return ids
 
-    def _rendered(self, message: Message, options: RenderOptions | None = None) -> list[int]:
+    def _render(self, message: Message, options: RenderOptions | None = None) -> list[int]:
         ids: list[int] = self._encoding.render(message, options)
         return ids
 
 
-def _channel(recipient: str) -> str:
-    return "analysis" if recipient.split(".")[0] in _THOUGHT else "commentary"
+def _tool_channel(recipient: str) -> str:
+    return "analysis" if recipient.split(".")[0] in _ANALYSIS_NAMESPACES else "commentary"
 
 
 def header_name(name: str) -> str:
-    """A name that is one word of a header, whatever a model or a client made of it."""
-    return _NO_NAME.sub("_", line(name))[:256] or "unknown"
+    """Make a name of a model or a client safe as one word of a header."""
+    return _NOT_NAME_CHARACTER.sub("_", single_line(name))[:256] or "unknown"
 
 
-def _namespaces(own: Sequence[FunctionTool]) -> list[ToolNamespaceConfig]:
-    """The model's own namespaces: the browser in the words that it was trained on."""
-    found = []
-    for name, group in itertools.groupby(own, lambda tool: tool.name.partition(".")[0]):
+def _namespaces(builtin_tools: Sequence[FunctionTool]) -> list[ToolNamespaceConfig]:
+    """Return the namespaces of the model's own tools, the browser's in the words of its training."""
+    namespaces = []
+    for name, group in itertools.groupby(builtin_tools, lambda tool: tool.name.partition(".")[0]):
         tools = [replace(tool, name=tool.name.partition(".")[2]) for tool in group]
         if name == "browser":
             trained = ToolNamespaceConfig.browser()
             offered = {tool.name for tool in tools}
-            kept = [tool for tool in trained.tools if tool.name in offered]
-            found.append(trained.model_copy(update={"tools": kept}))
+            tools_offered = [tool for tool in trained.tools if tool.name in offered]
+            namespaces.append(trained.model_copy(update={"tools": tools_offered}))
         else:
-            described = [_described(tool) for tool in tools]
-            found.append(ToolNamespaceConfig(name=name, description=None, tools=described))
-    return found
+            described = [_tool_description(tool) for tool in tools]
+            namespaces.append(ToolNamespaceConfig(name=name, description=None, tools=described))
+    return namespaces
 
 
-def _described(tool: FunctionTool) -> ToolDescription:
-    description = "\n".join(line(text) for text in tool.description.splitlines()).strip()
-    return ToolDescription.new(header_name(tool.name), description, normalise(tool.parameters))
+def _tool_description(tool: FunctionTool) -> ToolDescription:
+    description = "\n".join(single_line(text) for text in tool.description.splitlines()).strip()
+    return ToolDescription.new(
+        header_name(tool.name), description, normalise_schema(tool.parameters)
+    )

@@ -1,4 +1,21 @@
-"""A message's body: its text as it streams, or held back where only its end tells what it is."""
+"""The body of a Harmony message, streamed, or buffered where its kind is not clear yet.
+
+A body is in one of three modes:
+
+``STREAM``
+    Text becomes deltas at once: a call's arguments, and other text after its prefix.
+``PREFIX``
+    At the beginning of reasoning, preamble or answer, up to `_MAX_PREFIX_CHARS` are buffered while they
+    may still be a repeated channel name: ``<|channel|>analysis<|message|>final<|message|>Hello`` is an
+    answer. A preamble that begins with ``{`` is buffered to its end (``BUFFER``); if ``<|call|>`` ends
+    it, it is a call without a recipient.
+``BUFFER``
+    The segment is opened only at the end of the body. Besides the preamble above, this is a call with
+    arguments in its header: ``to=functions.f {"a":1}<|message|>{"b":2}<|call|>``. The body's arguments
+    count unless only the header's are a JSON object; the others become a repair.
+
+Within a call, `SegmentBody.in_json_string` tells the parser whether a special token is quoted text.
+"""
 
 from __future__ import annotations
 
@@ -8,98 +25,111 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from agent.formats.harmony.header import CHANNELS
-from agent.formats.harmony.token_ids import CALL
-from agent.formats.protocol import Delta, Kind, Opened, Piece, Repair
+from agent.formats.harmony.token_ids import CALL_ID
+from agent.formats.protocol import Delta, Opened, ParseEvent, Repair, SegmentKind
 
-_LEAD = 32
-"""Characters that may be held at a body's beginning."""
-_QUOTE = re.compile(r'\\.|"', re.DOTALL)
+_MAX_PREFIX_CHARS = 32
+"""Characters that may be buffered at the beginning of a body."""
+_STRING_QUOTE = re.compile(r'\\.|"', re.DOTALL)
 
 
 class _Mode(Enum):
-    LEAD = auto()
-    """At the beginning: a repeated channel word, or JSON where prose belongs, changes what it is."""
+    PREFIX = auto()
     STREAM = auto()
-    HOLD = auto()
+    BUFFER = auto()
 
 
-class Body:
-    """The text of one segment; ``leaked`` are arguments that stood in the header of a call."""
+class SegmentBody:
+    """The text of one segment; ``header_arguments`` are arguments in the header of a call."""
 
-    def __init__(self, opened: Opened, leaked: Repair | None, out: list[Piece]) -> None:
+    def __init__(
+        self, opened: Opened, header_arguments: Repair | None, out: list[ParseEvent]
+    ) -> None:
         self.opened = opened
         self.tokens = 0
-        self._leaked = leaked
-        self._held: list[str] = []
+        self._header_arguments = header_arguments
+        self._buffered: list[str] = []
         self._unscanned: list[str] = []
         self._is_json: bool | None = None
         self._in_string = False
-        self._mode = _Mode.HOLD if leaked else _Mode.STREAM if self.calls else _Mode.LEAD
+        self._mode = (
+            _Mode.BUFFER if header_arguments else _Mode.STREAM if self.is_call else _Mode.PREFIX
+        )
         if self._mode is _Mode.STREAM:
             out.append(opened)
 
     @property
-    def calls(self) -> bool:
-        return self.opened.kind in (Kind.TOOL, Kind.TOOL_UNKNOWN)
+    def is_call(self) -> bool:
+        """Whether the segment is a call, of a declared tool or not."""
+        return self.opened.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
 
     @property
-    def streams(self) -> bool:
-        """Text goes straight out."""
+    def is_streaming(self) -> bool:
+        """Whether text becomes deltas at once."""
         return self._mode is _Mode.STREAM
 
-    def add(self, text: str, out: list[Piece]) -> None:
-        if self.calls:
+    def add(self, text: str, out: list[ParseEvent]) -> None:
+        """Add text; the events that follow from it are appended to ``out``."""
+        if self.is_call:
             self._unscanned.append(text)
         if self._mode is _Mode.STREAM:
             out.append(Delta(text))
             return
-        self._held.append(text)
-        if self._mode is _Mode.LEAD:
-            self._judge_lead(out)
+        self._buffered.append(text)
+        if self._mode is _Mode.PREFIX:
+            self._classify_prefix(out)
 
-    def _judge_lead(self, out: list[Piece]) -> None:
-        lead = "".join(self._held)
-        stripped = lead.strip()
-        if self.opened.kind is Kind.PREAMBLE and stripped.startswith("{"):
-            # A call that lost its recipient, if <|call|> ends it.
-            self._mode = _Mode.HOLD
-        elif len(lead) > _LEAD or not any(c.startswith(stripped) for c in CHANNELS):
+    def _classify_prefix(self, out: list[ParseEvent]) -> None:
+        prefix = "".join(self._buffered)
+        stripped = prefix.strip()
+        if self.opened.kind is SegmentKind.PREAMBLE and stripped.startswith("{"):
+            # If <|call|> ends it, it is a call without a recipient.
+            self._mode = _Mode.BUFFER
+        elif len(prefix) > _MAX_PREFIX_CHARS or not any(c.startswith(stripped) for c in CHANNELS):
             self._release(out)
 
-    def _release(self, out: list[Piece]) -> None:
+    def _release(self, out: list[ParseEvent]) -> None:
         self._mode = _Mode.STREAM
         out.append(self.opened)
-        if text := "".join(self._held):
+        if text := "".join(self._buffered):
             out.append(Delta(text))
-        self._held = []
+        self._buffered = []
 
-    def channel_again(self) -> str | None:
-        """The text so far, if it is only a channel's name: the header goes on in the body."""
-        lead = "".join(self._held) if self._mode is _Mode.LEAD else ""
-        return lead if lead.strip() in CHANNELS else None
+    def repeated_channel(self) -> str | None:
+        """Return the text so far if it is a channel's name, so that the header was repeated."""
+        prefix = "".join(self._buffered) if self._mode is _Mode.PREFIX else ""
+        return prefix if prefix.strip() in CHANNELS else None
 
-    def close(self, ended: int | None, out: list[Piece]) -> Repair | None:
-        """All that was held goes out; answers with the text that belongs to no segment."""
+    def close(self, ended: int | None, out: list[ParseEvent]) -> Repair | None:
+        """End the body, by the id ``ended`` or (None) the stream's end, and emit buffered text.
+
+        Returns a repair with the text that belongs to no segment, if there is any.
+        """
         if self._mode is _Mode.STREAM:
             return None
-        if self._mode is _Mode.HOLD and not self.calls and ended == CALL:
-            self.opened = replace(self.opened, kind=Kind.TOOL_UNKNOWN, json=True)
-        unused = self._choose() if self._leaked else None
+        if self._mode is _Mode.BUFFER and not self.is_call and ended == CALL_ID:
+            self.opened = replace(self.opened, kind=SegmentKind.TOOL_UNKNOWN, json=True)
+        unused = self._choose_arguments() if self._header_arguments else None
         self._release(out)
         return unused
 
-    def _choose(self) -> Repair | None:
-        """Arguments in the header and in the body: the body's, unless only the header's are any."""
-        assert self._leaked is not None
-        body, leaked = "".join(self._held), self._leaked
-        if body.strip() not in ("", "{}") and (_valid(body) or not _valid(leaked.text)):
-            return leaked
-        self._held = [leaked.text]
-        return replace(leaked, text=body)
+    def _choose_arguments(self) -> Repair | None:
+        """Choose between arguments in the header and in the body; the others are returned."""
+        assert self._header_arguments is not None
+        body, header = "".join(self._buffered), self._header_arguments
+        if body.strip() not in ("", "{}") and (
+            _is_json_object(body) or not _is_json_object(header.text)
+        ):
+            return header
+        self._buffered = [header.text]
+        return replace(header, text=body)
 
-    def in_string(self) -> bool:
-        """Whether the text so far is JSON with an open string. Each text is looked at only once."""
-        if not self.calls:
+    def in_json_string(self) -> bool:
+        """Tell whether the call's text so far is JSON with an open string.
+
+        Scans only the text since the last call of this method.
+        """
+        if not self.is_call:
             return False
         text = "".join(self._unscanned)
         self._unscanned = []
@@ -109,12 +139,12 @@ class Body:
         if escaped % 2:
             self._unscanned.append("\\")
             text = text[:-1]
-        if sum(quote[0] == '"' for quote in _QUOTE.finditer(text)) % 2:
+        if sum(quote[0] == '"' for quote in _STRING_QUOTE.finditer(text)) % 2:
             self._in_string = not self._in_string
         return bool(self._is_json) and self._in_string
 
 
-def _valid(text: str) -> bool:
+def _is_json_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):

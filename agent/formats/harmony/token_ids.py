@@ -1,57 +1,69 @@
-"""The o200k_harmony token ids, and the text of each."""
+"""The token ids of o200k_harmony, and the text of each.
+
+The special ids are those of the Harmony guide, "Special tokens"
+(https://cookbook.openai.com/articles/openai-harmony), and of openai-harmony's
+``src/tiktoken_ext/public_encodings.rs`` (https://github.com/openai/harmony).
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from openai_harmony import HarmonyEncoding
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
 
-ENDOFTEXT = 199_999
-RETURN = 200_002
-CONSTRAIN = 200_003
-CHANNEL = 200_005
-START = 200_006
-END = 200_007
-MESSAGE = 200_008
-CALL = 200_012
+END_OF_TEXT_ID = 199_999
+RETURN_ID = 200_002
+CONSTRAIN_ID = 200_003
+CHANNEL_ID = 200_005
+START_ID = 200_006
+END_ID = 200_007
+MESSAGE_ID = 200_008
+CALL_ID = 200_012
 
-ORDINARY = 199_998
-"""Ids below are byte strings; from here on special and reserved tokens."""
-LAST = 201_088
+FIRST_SPECIAL_ID = 199_998
+"""Ids below are byte strings; from this id on they are special or reserved tokens."""
+LAST_ID = 201_088
+"""openai-harmony's last reserved id. The model's own vocabulary is the 201,088 ids below it."""
 
-ASSISTANT = 173_781
-ANALYSIS = 35_644
-FINAL = 17_196
-COMMENTARY = (12_606, 815)
+ASSISTANT_ID = 173_781
+ANALYSIS_ID = 35_644
+FINAL_ID = 17_196
+COMMENTARY_IDS = (12_606, 815)
+"""The ordinary tokens of the role ``assistant`` and of the channels' names."""
 
 
-class Vocabulary:
-    """What the ids mean. ``texts`` fills as they are met: most texts use a few thousand ids."""
+class HarmonyVocabulary:
+    """The bytes and texts of token ids.
+
+    ``known_texts`` is filled as ids occur: most texts use only a few thousand of the ids.
+    """
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self._encoding = encoding
-        self.texts: dict[int, str] = {}
-        """Ordinary ids met so far whose bytes are whole UTF-8."""
+        self.known_texts: dict[int, str] = {}
+        """The texts of ordinary ids that have occurred and whose bytes are valid UTF-8."""
 
-    def raw(self, token: int) -> bytes | None:
-        """An ordinary id's bytes, None for any other; a text is remembered if it is whole."""
-        if not 0 <= token < ORDINARY:
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return an ordinary id's bytes, or None for any other id; valid UTF-8 is remembered."""
+        if not 0 <= token < FIRST_SPECIAL_ID:
             return None
         raw = bytes(self._encoding._inner.decode_bytes([token]))
         try:
-            self.texts[token] = raw.decode()
+            self.known_texts[token] = raw.decode()
         except UnicodeDecodeError:
             pass
         return raw
 
-    def spelled(self, token: int) -> str:
-        """The spelling of a special id, empty for ids that do not exist."""
-        if not ORDINARY <= token <= LAST:
+    def special_text(self, token: int) -> str:
+        """Return the text of a special id, such as ``<|end|>``; empty for ids that do not exist."""
+        if not FIRST_SPECIAL_ID <= token <= LAST_ID:
             return ""
         return bytes(self._encoding._inner.decode_bytes([token])).decode()
 
 
 @lru_cache(maxsize=1)
-def vocabulary(encoding: HarmonyEncoding) -> Vocabulary:
-    """The encoding's vocabulary, the same for every parser, since a process has one encoding."""
-    return Vocabulary(encoding)
+def harmony_vocabulary(encoding: HarmonyEncoding) -> HarmonyVocabulary:
+    """Return the vocabulary that all parsers share: a process has one encoding."""
+    return HarmonyVocabulary(encoding)

@@ -1,12 +1,18 @@
-"""The families that write markup over text: Qwen3, Qwen3-Coder, Llama 3, and plain text.
+"""Formats of models that write markup in text: Qwen3, Qwen3-Coder, Llama 3, and plain text.
 
-The parser mends what is malformed and says so. Its repairs, by ``rule``:
+Prompts come from the model's own chat template (`chat_template`), generations are parsed by the tags
+of its `dialects`. The format of calls is that of the models' own documentation: Hermes' JSON in
+``<tool_call>`` (https://github.com/NousResearch/Hermes-Function-Calling) for Qwen3, tags for
+Qwen3-Coder (https://huggingface.co/Qwen/Qwen3-Coder-30B-A3B-Instruct), bare JSON or
+``<|python_tag|>`` for Llama 3 (https://www.llama.com/docs/model-cards-and-prompt-formats/llama3_1/).
 
-- Thinking: ``think_unclosed`` (a call or the end came first; after the call it is thinking still),
+The parser mends malformed generations and reports each repair. The repairs, by ``rule``:
+
+- Thinking: ``think_unclosed`` (a call or the end came first; after the call reasoning goes on),
   ``think_unopened`` (``</think>`` in the answer), ``think_repeated``.
 - Calls: ``call_unclosed`` (the closing tag is missing), ``call_unopened`` (``<function=`` without
-  ``<tool_call>``), ``call_text`` (what stood in it beside name and arguments), ``call_malformed``
-  (``<tool_call>`` that no call follows), ``call_cut`` (the stream ended before its name),
+  ``<tool_call>``), ``call_text`` (text of a call besides name and arguments), ``call_malformed``
+  (``<tool_call>`` without a call), ``call_cut`` (the stream ended before its name),
   ``parameter_unclosed``.
-- ``stray_tag``, ``stray_token``: markup that means nothing there.
+- ``stray_tag``, ``stray_token``: markup without a meaning at that point.
 """

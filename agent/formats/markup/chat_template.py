@@ -1,197 +1,287 @@
-"""A model's own chat template, taken apart: what it writes around each kind of message.
+"""Derives from a model's Jinja chat template the markup around each kind of message.
 
-A conversation here grows message by message and is never rendered anew, so the template is asked once,
-with marks for what people, tools and the model say: from where the marks stand in small conversations,
-with and without a message, follows what stands before and after each. The texts themselves never pass
-through the template; they are encoded apart from the markup. A template that cannot be taken apart so
-(because a message changes what was written before it) is not used.
+A conversation here grows message by message and is never rendered anew, while a template renders
+entire conversations. So the template is rendered a few times with *sentinels*, random strings X, Y, Z
+and V, in place of texts; the difference between the outputs is the markup. The texts themselves never
+pass through the template: they are tokenised apart from the markup, so that no text can forge it.
+
+For example, a template in ChatML that opens ``<think>`` and writes an empty thought into the last
+assistant message (␊ is a line break)::
+
+    [user X]             <|im_start|>user␊X<|im_end|>␊
+    [user X] + prompt    <|im_start|>user␊X<|im_end|>␊<|im_start|>assistant␊<think>␊
+    [user X, asst Y]     <|im_start|>user␊X<|im_end|>␊
+                         <|im_start|>assistant␊<think>␊␊</think>␊␊Y<|im_end|>␊
+    [user X, asst Y,     <|im_start|>user␊X<|im_end|>␊<|im_start|>assistant␊Y<|im_end|>␊
+     user Z]             <|im_start|>user␊Z<|im_end|>␊
+
+    what follows Z in the last                          user.after        <|im_end|>␊
+    what follows Y in [X, Y]                            assistant.after   <|im_end|>␊
+    between X and Y in the last, without user.after     assistant.before  <|im_start|>assistant␊
+    between Y and Z, without assistant.after            user.before       <|im_start|>user␊
+    what follows X with the prompt, without user.after  generation_prompt <|im_start|>assistant␊<think>␊
+    common prefix of that and assistant.before          message_header    <|im_start|>assistant␊
+
+A tool's result and a later system message are derived in the same way: V is the value in the call's
+arguments, or the system message. With tools, what precedes X depends on them, and so `prompt_header`
+renders the template for each new set of them.
+
+Each step checks that the markup is where it must be. A template that fails (because a message changes
+what was written before it, or because it raises) is not used; see `default_templates`. llama.cpp, too,
+compares renderings, there to derive the parser
+(https://github.com/ggml-org/llama.cpp/blob/master/docs/autoparser.md). The variables and filters are
+those that Hugging Face's templates expect
+(https://huggingface.co/docs/transformers/chat_templating_writing).
 """
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Protocol
 
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from agent.formats.tokenizer_text import alike
-
-_GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
-_FAILURES = (
-    *(TemplateError, TypeError, ValueError, AttributeError),
-    *(LookupError, ArithmeticError, RecursionError),
+from agent.formats.markup.default_templates import TEMPLATES
+from agent.formats.markup.template_child import (
+    TEMPLATE_ERRORS,
+    compile_template,
+    error_text,
+    render_template,
 )
-"""What a template may raise; it is somebody else's program."""
-Message = dict[str, Any]
+from agent.formats.markup.template_process import TemplateProcess, UnusableTemplateError
+from agent.util.prefix import common_prefix_length
+
+TemplateMessage = dict[str, Any]
 
 
-class TemplateUnusable(Exception):
-    """Why the template cannot be used."""
+class TemplateRenderer(Protocol):
+    """Renders one template."""
+
+    def render(self, request: Mapping[str, Any]) -> str:
+        """Render; ``request`` has the parameters of `render_template`. Raises UnusableTemplateError."""
+        ...
+
+
+class KnownTemplate:
+    """Renders a template of ours in this process."""
+
+    def __init__(self, source: str) -> None:
+        self._template = compile_template(source)
+
+    def render(self, request: Mapping[str, Any]) -> str:
+        """Render; ``request`` has the parameters of `render_template`. Raises UnusableTemplateError."""
+        try:
+            return render_template(self._template, **request)
+        except TEMPLATE_ERRORS as error:
+            raise UnusableTemplateError(error_text(error)) from error
+
+
+def start_renderer(source: str) -> TemplateRenderer:
+    """Render a template of ours here, and any other in a process of its own, which is started now.
+
+    Raises UnusableTemplateError.
+    """
+    return KnownTemplate(source) if source in TEMPLATES.values() else TemplateProcess(source)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """Markup around a text."""
+class MessageFrame:
+    """The markup around a text."""
 
     before: str
     after: str
     escaped: bool = False
-    """The text stands in a JSON string."""
+    """Whether the text is in a JSON string, and has to be escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFrames:
+    """All markup that a template writes around texts."""
+
+    user: MessageFrame
+    assistant: MessageFrame
+    developer: MessageFrame
+    """Of a later system message; the user's where the template allows none."""
+    result: MessageFrame
+    """Of a tool's result."""
+    result_separator: str
+    """The markup between the results of two calls."""
+    generation_prompt: str
+    """The beginning of an assistant message that a generation continues."""
+    message_header: str
+    """What remains of it in the history, where reasoning is dropped."""
 
 
 class ChatTemplate:
-    """Raises TemplateUnusable where it is made."""
+    """The frames that a template writes around messages.
 
-    def __init__(self, source: str, *, begin: str = "", end: str = "") -> None:
-        """``begin``, ``end``: how the model's own tokens for that are spelled."""
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = _tojson
-        environment.globals |= {"raise_exception": _refuse, "bos_token": begin, "eos_token": end}
-        mark = secrets.token_hex(6)
-        self._x, self._y, self._z, self._v = (f"{name}{mark}{name}" for name in "xyzv")
-        self.thinks = "</think>" in source
+    The constructor raises UnusableTemplateError.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        renderer: TemplateRenderer | None = None,
+        *,
+        begin: str = "",
+        end: str = "",
+    ) -> None:
+        """Derive the frames.
+
+        ``renderer``: the template's, where it was started already. ``begin`` and ``end``: the texts of
+        the model's BOS and EOS tokens.
+        """
+        self._begin, self._end = begin, end
+        nonce = secrets.token_hex(6)
+        self._x, self._y, self._z, self._v = (f"{name}{nonce}{name}" for name in "xyzv")
+        self.has_thinking = "</think>" in source
+        self._renderer = renderer or start_renderer(source)
+        self._no_tools: list[TemplateMessage] | None = None
         try:
-            # Training frameworks mark what the model writes; to Jinja these tags are unknown.
-            self._template = environment.from_string(_GENERATION.sub("", source))
-        except TemplateError as error:
-            raise TemplateUnusable(str(error)) from error
-        self._no_tools: list[Message] | None = None
-        try:
-            self._take_apart()
-        except TemplateUnusable:
-            self._no_tools = []  # some ask whether there are tools, some go through them
-            self._take_apart()
+            self.frames = self._derive_frames()
+        except UnusableTemplateError:
+            self._no_tools = []  # some templates test for tools, others iterate over them
+            self.frames = self._derive_frames()
 
-    def head(self, instructions: bool, tools: Sequence[Message], day: date) -> tuple[str, str]:
-        """What stands before the first message: up to the instructions, and after them.
+    def prompt_header(
+        self, instructions: bool, tools: Sequence[TemplateMessage], day: date
+    ) -> tuple[str, str]:
+        """Render what precedes the first message, as the parts before and after the instructions.
 
-        Without a place for instructions, the second part is empty and the first holds none.
+        Without instructions the second part is empty. Raises UnusableTemplateError if the template
+        has no place for the instructions or tools.
         """
         system = [_message("system", self._v)] if instructions else []
-        talk = [_message("user", self._x), _message("assistant", self._y)]
-        text = self._rendered([*system, *talk, _message("user", self._z)], tools, day)
-        head = _cut_end(text.partition(self._x)[0], self.user.before)
-        before, _, after = head.partition(self._v)
+        messages = [_message("user", self._x), _message("assistant", self._y)]
+        text = self._render([*system, *messages, _message("user", self._z)], tools, day)
+        header = _remove_suffix(text.partition(self._x)[0], self.frames.user.before)
+        before, _, after = header.partition(self._v)
         return before, after
 
-    def _take_apart(self) -> None:
+    def _derive_frames(self) -> TemplateFrames:
+        """Derive all frames, as in the module's example. Raises UnusableTemplateError."""
         x, y, z = self._x, self._y, self._z
-        user, said, again = _message("user", x), _message("assistant", y), _message("user", z)
-        text = self._rendered([user, said, again])
-        closing = _between(text, z, None)
-        ending = _between(self._rendered([user, said]), y, None)
-        self.user = Frame(_cut_begin(_between(text, y, z), ending), closing)
-        self.said = Frame(_cut_begin(_between(text, x, y), closing), ending)
-        begun = _cut_end(text.partition(x)[0], self.user.before)
-        if self._rendered([user]) != f"{begun}{self.user.before}{x}{closing}":
-            raise TemplateUnusable("what it writes around a message depends on others")
-        opening = _between(self._rendered([user], generate=True), x, None)
-        self.opening = _cut_begin(opening, closing)
-        """What a generation goes on from."""
-        self.header = self.opening[: alike(self.opening, self.said.before)]
-        """What is left of it in history, where thoughts are dropped."""
-        self.further = ""
-        """What stands between two results."""
-        self.result = self._result([user], again)
-        self.developer = self._developer([user, said], again)
+        user, assistant = _message("user", x), _message("assistant", y)
+        next_user = _message("user", z)
+        text = self._render([user, assistant, next_user])
+        user_after = _between(text, z, None)
+        assistant_after = _between(self._render([user, assistant]), y, None)
+        user_frame = MessageFrame(_remove_prefix(_between(text, y, z), assistant_after), user_after)
+        assistant_frame = MessageFrame(
+            _remove_prefix(_between(text, x, y), user_after), assistant_after
+        )
+        beginning = _remove_suffix(text.partition(x)[0], user_frame.before)
+        if self._render([user]) != f"{beginning}{user_frame.before}{x}{user_after}":
+            raise UnusableTemplateError("what it writes around a message depends on others")
+        prompt = _between(self._render([user], generate=True), x, None)
+        generation_prompt = _remove_prefix(prompt, user_after)
+        shared = common_prefix_length(generation_prompt, assistant_frame.before)
+        result, separator = self._derive_result_frame(user_frame, [user], next_user)
+        return TemplateFrames(
+            user=user_frame,
+            assistant=assistant_frame,
+            developer=self._derive_developer_frame(
+                user_frame, assistant_frame, [user, assistant], next_user
+            ),
+            result=result,
+            result_separator=separator,
+            generation_prompt=generation_prompt,
+            message_header=generation_prompt[:shared],
+        )
 
-    def _result(self, before: list[Message], again: Message) -> Frame:
+    def _derive_result_frame(
+        self, user: MessageFrame, before: list[TemplateMessage], following: TemplateMessage
+    ) -> tuple[MessageFrame, str]:
+        """Derive a tool result's frame, and what separates two results of one message's calls."""
         function = {"name": "f", "arguments": {"k": self._v}}
         call = {"id": "call00000", "type": "function", "function": function}
         called = {**_message("assistant", ""), "tool_calls": [call]}
         result = _message("tool", self._y) | {"name": "f", "tool_call_id": "call00000"}
         try:
-            ending = _between(self._rendered([*before, called]), self._v, None)
-            text = self._rendered([*before, called, result, again])
-            both = self._rendered([*before, called, result, result | {"content": self._x}])
-            self.further = _between(both, self._y, self._x)
-            quoted = self._rendered([*before, called, {**result, "content": f'{self._y}"'}, again])
-            return Frame(
-                _cut_begin(_between(text, self._v, self._y), ending),
-                _cut_end(_between(text, self._y, self._z), self.user.before),
+            call_after = _between(self._render([*before, called]), self._v, None)
+            text = self._render([*before, called, result, following])
+            two_results = self._render([*before, called, result, result | {"content": self._x}])
+            separator = _between(two_results, self._y, self._x)
+            quoted = self._render(
+                [*before, called, {**result, "content": f'{self._y}"'}, following]
+            )
+            frame = MessageFrame(
+                _remove_prefix(_between(text, self._v, self._y), call_after),
+                _remove_suffix(_between(text, self._y, self._z), user.before),
                 escaped=f'{self._y}\\"' in quoted,
             )
-        except TemplateUnusable:
-            # It knows no results: they are told as a person would tell them.
-            before_it, behind = "<tool_response>\n", "\n</tool_response>"
-            self.further = f"{behind}\n{before_it}"
-            return Frame(self.user.before + before_it, behind + self.user.after)
+            return frame, separator
+        except UnusableTemplateError:
+            # The template knows no results: they become user messages.
+            opening, closing = "<tool_response>\n", "\n</tool_response>"
+            frame = MessageFrame(user.before + opening, closing + user.after)
+            return frame, f"{closing}\n{opening}"
 
-    def _developer(self, before: list[Message], again: Message) -> Frame:
-        try:
-            text = self._rendered([*before, _message("system", self._v), again])
-            return Frame(
-                _cut_begin(_between(text, self._y, self._v), self.said.after),
-                _cut_end(_between(text, self._v, self._z), self.user.before),
-            )
-        except TemplateUnusable:
-            return self.user
-
-    def _rendered(
+    def _derive_developer_frame(
         self,
-        messages: Sequence[Message],
-        tools: Sequence[Message] = (),
+        user: MessageFrame,
+        assistant: MessageFrame,
+        before: list[TemplateMessage],
+        following: TemplateMessage,
+    ) -> MessageFrame:
+        """Derive the frame of a later system message, or the user's if there can be none."""
+        try:
+            text = self._render([*before, _message("system", self._v), following])
+            return MessageFrame(
+                _remove_prefix(_between(text, self._y, self._v), assistant.after),
+                _remove_suffix(_between(text, self._v, self._z), user.before),
+            )
+        except UnusableTemplateError:
+            return user
+
+    def _render(
+        self,
+        messages: Sequence[TemplateMessage],
+        tools: Sequence[TemplateMessage] = (),
         day: date = date(2025, 1, 1),
         *,
         generate: bool = False,
     ) -> str:
-        try:
-            return self._template.render(
-                messages=[dict(message) for message in messages],
-                tools=list(tools) or self._no_tools,
-                add_generation_prompt=generate,
-                enable_thinking=True,
-                tools_in_user_message=False,
-                date_string=day.strftime("%d %b %Y"),
-                strftime_now=day.strftime,
-            )
-        except _FAILURES as error:
-            raise TemplateUnusable(str(error)) from error
+        return self._renderer.render(
+            {
+                "messages": [dict(message) for message in messages],
+                "tools": list(tools) or self._no_tools,
+                "day": day.isoformat(),
+                "generate": generate,
+                "begin": self._begin,
+                "end": self._end,
+            }
+        )
 
 
-def _message(role: str, content: str) -> Message:
+def _message(role: str, content: str) -> TemplateMessage:
     return {"role": role, "content": content}
 
 
 def _between(text: str, start: str, end: str | None) -> str:
-    """What stands between two marks that must be there."""
-    _, found, rest = text.rpartition(start)
-    if end is not None and found:
-        rest, found, _ = rest.partition(end)
-    if not found:
-        raise TemplateUnusable("it leaves out what was said")
+    """Return the text between two sentinels, or (None) after the first, which must be there."""
+    _, sentinel, rest = text.rpartition(start)
+    if end is not None and sentinel:
+        rest, sentinel, _ = rest.partition(end)
+    if not sentinel:
+        raise UnusableTemplateError("it leaves out what was said")
     return rest
 
 
-def _cut_begin(text: str, begin: str) -> str:
+def _remove_prefix(text: str, begin: str) -> str:
     if not text.startswith(begin):
-        raise TemplateUnusable("what it writes around a message depends on others")
+        raise UnusableTemplateError("what it writes around a message depends on others")
     return text[len(begin) :]
 
 
-def _cut_end(text: str, end: str) -> str:
+def _remove_suffix(text: str, end: str) -> str:
     if not text.endswith(end):
-        raise TemplateUnusable("what it writes around a message depends on others")
+        raise UnusableTemplateError("what it writes around a message depends on others")
     return text[: len(text) - len(end)]
 
 
-def _tojson(value: object, indent: int | None = None, **_: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _refuse(reason: str) -> None:
-    raise TemplateError(reason)
-
-
-def described(name: str, description: str, parameters: Mapping[str, Any]) -> Message:
-    """A tool as templates want it: OpenAI's way."""
+def tool_schema(name: str, description: str, parameters: Mapping[str, Any]) -> TemplateMessage:
+    """Describe a tool as templates expect it: as in OpenAI's Chat Completions API."""
     function = {"name": name, "description": description, "parameters": dict(parameters)}
     return {"type": "function", "function": function}

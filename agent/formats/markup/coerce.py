@@ -1,4 +1,7 @@
-"""A value that was written as plain text, as JSON of the type that the tool's schema asks for."""
+"""Converts a parameter's value, written as plain text, into JSON of the type in the tool's schema.
+
+Tags carry no types: ``<parameter=count>5</parameter>`` is 5 for an integer, "5" for a string.
+"""
 
 from __future__ import annotations
 
@@ -9,49 +12,50 @@ from typing import Any
 
 from pydantic_core import from_json
 
-_DEEPEST = 8
-_LONGEST_LITERAL = 20_000
-"""Characters; Python's own parser is slow, and recursive."""
+_MAX_REFERENCE_DEPTH = 8
+"""Nested references and unions that are followed for a type."""
+_MAX_LITERAL_CHARS = 20_000
+"""Characters of a Python literal that is parsed: Python's own parser is slow, and recursive."""
 
 
-def types(schema: Mapping[str, Any], name: str) -> frozenset[str]:
-    """The JSON types that the property may have; empty where the schema does not say."""
+def property_types(schema: Mapping[str, Any], name: str) -> frozenset[str]:
+    """Return the JSON types that a property may have; empty if the schema does not tell."""
     properties = schema.get("properties")
-    found = properties.get(name) if isinstance(properties, Mapping) else None
-    return frozenset(_types(found, schema, 0))
+    property_schema = properties.get(name) if isinstance(properties, Mapping) else None
+    return frozenset(_schema_types(property_schema, schema, 0))
 
 
-def _types(found: object, root: Mapping[str, Any], depth: int) -> set[str]:
-    if not isinstance(found, Mapping) or depth > _DEEPEST:
+def _schema_types(schema: object, root: Mapping[str, Any], depth: int) -> set[str]:
+    if not isinstance(schema, Mapping) or depth > _MAX_REFERENCE_DEPTH:
         return set()
     out: set[str] = set()
-    match found.get("type"):
-        case str(one):
-            out.add(one)
-        case list(several):
-            out |= {one for one in several if isinstance(one, str)}
+    match schema.get("type"):
+        case str(name):
+            out.add(name)
+        case list(names):
+            out |= {name for name in names if isinstance(name, str)}
     if not out:
-        match found.get("$ref"):
+        match schema.get("$ref"):
             case str(ref) if ref.startswith("#/"):
-                out |= _types(_at(root, ref[2:].split("/")), root, depth + 1)
+                out |= _schema_types(_resolve_path(root, ref[2:].split("/")), root, depth + 1)
         for group in ("anyOf", "oneOf", "allOf"):
-            if isinstance(options := found.get(group), list):
+            if isinstance(options := schema.get(group), list):
                 for option in options:
-                    out |= _types(option, root, depth + 1)
+                    out |= _schema_types(option, root, depth + 1)
         if not out:
-            values = found.get("enum", [found["const"]] if "const" in found else [])
-            out |= {_type(value) for value in values if isinstance(values, list)}
+            values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+            out |= {_json_type(value) for value in values if isinstance(values, list)}
     return out
 
 
-def _at(root: Mapping[str, Any], path: list[str]) -> object:
+def _resolve_path(root: Mapping[str, Any], path: list[str]) -> object:
     value: object = root
     for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 
 
-def _type(value: object) -> str:
+def _json_type(value: object) -> str:
     match value:
         case None:
             return "null"
@@ -69,34 +73,37 @@ def _type(value: object) -> str:
             return "object"
 
 
-def streams(wanted: frozenset[str]) -> bool:
-    """Whether the text can only mean itself, so that it need not be whole."""
-    return wanted <= {"string"}
+def is_plain_string(types: frozenset[str]) -> bool:
+    """Tell whether a value of these types is its text itself, so that it can stream."""
+    return types <= {"string"}
 
 
-def settled(text: str, wanted: frozenset[str]) -> str:
-    """The value as JSON; valid JSON of a wanted type stays as it was written, all else is a string."""
+def coerce_value(text: str, types: frozenset[str]) -> str:
+    """Return a complete value as JSON of one of the types.
+
+    Valid JSON of such a type stays as it was written; a value that fits none becomes a string.
+    """
     plain = text.strip()
-    if "null" in wanted and plain.lower() in ("null", "none"):
+    if "null" in types and plain.lower() in ("null", "none"):
         return "null"
-    if "boolean" in wanted and plain.lower() in ("true", "false"):
+    if "boolean" in types and plain.lower() in ("true", "false"):
         return plain.lower()
     try:
         value = from_json(plain, allow_inf_nan=False)
     except ValueError:
-        value = _literal(plain) if wanted & {"array", "object"} else plain
+        value = _parse_literal(plain) if types & {"array", "object"} else plain
         plain = json.dumps(value, ensure_ascii=False)
-    found = _type(value)
-    if found in wanted or (found == "integer" and "number" in wanted):
-        return plain if found != "string" else json.dumps(value, ensure_ascii=False)
-    if found == "number" and "integer" in wanted and value == int(value):
+    kind = _json_type(value)
+    if kind in types or (kind == "integer" and "number" in types):
+        return plain if kind != "string" else json.dumps(value, ensure_ascii=False)
+    if kind == "number" and "integer" in types and value == int(value):
         return str(int(value))
     return json.dumps(text, ensure_ascii=False)
 
 
-def _literal(text: str) -> Any:
-    """A list or dict as Python writes it, which models do too; else the text itself."""
-    if len(text) > _LONGEST_LITERAL or text[:1] not in ("[", "{"):
+def _parse_literal(text: str) -> Any:
+    """Parse a Python list or dict, which models write too; return any other text itself."""
+    if len(text) > _MAX_LITERAL_CHARS or text[:1] not in ("[", "{"):
         return text
     try:
         value = ast.literal_eval(text)

@@ -1,8 +1,8 @@
-"""Holds a generation of markup over text to its rules, as far as ids of their own tell what comes.
+"""Constrains decoding of markup in text, as far as special ids tell what comes next.
 
-A call that begins with the id of ``<tool_call>`` is of a declared tool and fits its schema. An answer
-that has a form begins where no thought is open. Calls that are told by their text alone (Llama's bare
-JSON, tags as Qwen3-Coder's) are free.
+A call that begins with the id of ``<tool_call>`` is constrained to a declared tool and its schema. An
+answer with a grammar begins where no reasoning is open. Calls that only their text distinguishes
+(Llama's bare JSON, Qwen3-Coder's tags) are not constrained.
 """
 
 from __future__ import annotations
@@ -10,134 +10,154 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agent.engine.grammars import ANY_OBJECT, Compiled, Grammar, Grammars, Ids, Matcher
-from agent.formats.constraints import Rules
+from agent.engine.grammars import (
+    ANY_OBJECT,
+    CompiledGrammar,
+    Grammar,
+    GrammarCompiler,
+    Matcher,
+)
+from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup.dialects import CALL, CALL_END, THINK, THINK_END
 
-_GAPS = """
+if TYPE_CHECKING:
+    from agent.engine.grammars import TokenIds
+
+_GAP_RULES = """
 gap: GAP?
 GAP: / |\\n[ \\t]{0,32}/
 """
-_CALL = """
+_CALL_RULE = """
 start: gap "{" gap "\\"name\\"" gap ":" gap (CALLS) gap "}" gap END
 """
 
 
-class MarkupGuide:
-    """A Constraint."""
+class MarkupConstraint:
+    """The `Constraint` of one generation of markup in text."""
 
     def __init__(
         self,
-        rules: Rules,
-        names: Sequence[str],
-        grammars: Grammars,
+        constraints: GenerationConstraints,
+        tool_names: Sequence[str],
+        grammars: GrammarCompiler,
         specials: Mapping[str, int],
-        stop: frozenset[int],
-        size: int,
+        stop_ids: frozenset[int],
+        vocabulary_size: int,
         *,
         thinking: bool,
         json_calls: bool,
     ) -> None:
-        """``names``: of the declared tools. ``thinking``: the prompt ended with ``<think>``; a tag
-        within thoughts is no call. ``json_calls``: they are written so."""
-        self._rules, self._names, self._grammars = rules, names, grammars
-        self._specials, self._stop, self._size = specials, stop, size
-        self._call = specials.get(CALL)
-        self._think, self._thought = specials.get(THINK), specials.get(THINK_END)
+        """Begin a generation.
+
+        ``thinking``: the prompt ended with ``<think>``; a tag within reasoning is no call.
+        ``json_calls``: calls are written as JSON, so that they can be constrained.
+        """
+        self._constraints, self._tool_names, self._grammars = constraints, tool_names, grammars
+        self._specials, self._stop_ids, self._vocabulary_size = specials, stop_ids, vocabulary_size
+        self._call_id = specials.get(CALL)
+        self._think_id, self._think_end_id = specials.get(THINK), specials.get(THINK_END)
         self._thinking, self._json_calls = thinking, json_calls
         self._matcher: Matcher | None = None
-        self._in_call = self._called = False
-        self.pending: Future[Compiled] | None = None
-        """The grammar of what comes next, where it is not there yet."""
+        self._in_call = self._has_called = False
+        self.pending: Future[CompiledGrammar] | None = None
+        """The grammar of the next tokens while it is being compiled."""
         if not thinking:
             self._begin_answer()
 
     def accept(self, token: int) -> bool:
-        self._take()
-        if token in self._stop:
+        """Take the token if it is allowed; tell whether it was."""
+        self._begin_matcher()
+        if token in self._stop_ids:
             return self._may_stop()
         if self._matcher is not None:
             if not self._matcher.accept(token):
                 return False
-        elif token == self._call and self._rules.calls == "none":
+        elif token == self._call_id and self._constraints.calls == "none":
             return False
-        if token == self._call and not self._thinking and not self._in_call:
+        if token == self._call_id and not self._thinking and not self._in_call:
             self._begin_call()
-        elif token in (self._think, self._thought) and not self._in_call:
-            self._thinking, self._matcher = token == self._think, None
+        elif token in (self._think_id, self._think_end_id) and not self._in_call:
+            self._thinking, self._matcher = token == self._think_id, None
             if not self._thinking:
                 self._begin_answer()
         elif self._in_call and self._matcher is not None and self._matcher.complete:
-            self._in_call, self._called, self._matcher = False, True, None
+            self._in_call, self._has_called, self._matcher = False, True, None
             self._begin_answer()
         return True
 
-    def allowed(self) -> Ids:
-        self._take()
-        stops = list(self._stop)
+    def allowed(self) -> TokenIds:
+        """Return the ids that may come next; waits for a grammar that is being compiled."""
+        self._begin_matcher()
+        stops = list(self._stop_ids)
         if self._matcher is not None:
             ids = self._matcher.allowed()
         else:
-            no_call = [self._call] if self._call and self._rules.calls == "none" else []
-            ids = np.setdiff1d(np.arange(self._size), no_call + stops)
+            no_call = [self._call_id] if self._call_id and self._constraints.calls == "none" else []
+            ids = np.setdiff1d(np.arange(self._vocabulary_size), no_call + stops)
         return np.append(ids, stops) if self._may_stop() else ids
 
-    def _take(self) -> None:
+    def _begin_matcher(self) -> None:
         if self.pending is not None:
             grammar, self.pending = self.pending, None
-            self._matcher = grammar.result().begin()
+            self._matcher = grammar.result().new_matcher()
 
     def _may_stop(self) -> bool:
-        if self._rules.answer is None:
+        if self._constraints.answer_grammar is None:
             return not self._in_call or self._matcher is None
         if self._in_call or self._thinking or self._matcher is None:
             return False
-        return self._called or self._matcher.complete
+        return self._has_called or self._matcher.complete
 
     # --- grammars -------------------------------------------------------------------------------
 
     def _begin_answer(self) -> None:
-        """A thought, a call or the answer; behind a call another one, until its result is there."""
-        if (answer := self._rules.answer) is None:
+        """Allow reasoning, a call or the answer; after a call, only another call."""
+        if (answer := self._constraints.answer_grammar) is None:
             return
-        call = self._call if self._json_calls and self._names else None
-        marks = [
-            None if self._called else self._think,
-            None if self._rules.calls == "none" else call,
+        call = self._call_id if self._json_calls and self._tool_names else None
+        openings = [
+            None if self._has_called else self._think_id,
+            None if self._constraints.calls == "none" else call,
         ]
-        choices = [f"<[{mark}]>" for mark in marks if mark is not None]
-        if not self._called:
+        choices = [f"<[{opening}]>" for opening in openings if opening is not None]
+        if not self._has_called:
             choices.append("answer")
         start = f"start: /[ \n]{{0,4}}/ ({' | '.join(choices)})\n"
-        self.pending = self._grammars.first(
-            lambda: Grammar("lark", f"{start}answer: {answer.result().body}\n", ours=True)
+        self.pending = self._grammars.submit_first_usable(
+            lambda: Grammar("lark", f"{start}answer: {answer.result().lark_body}\n", trusted=True)
         )
 
     def _begin_call(self) -> None:
         self._matcher = None
-        if self._json_calls and self._names:
+        if self._json_calls and self._tool_names:
             self._in_call = True
-            any_object = self._grammars.compile(ANY_OBJECT)
-            none: list[Future[Compiled]] = [any_object] * len(self._names)
-            wanted = self._rules.arguments
-            of = [self._grammars.compile(wanted.get(name, ANY_OBJECT)) for name in self._names]
-            self.pending = self._grammars.first(
-                lambda: self._calls(of, any_object), lambda: self._calls(none, any_object)
+            any_object = self._grammars.submit(ANY_OBJECT)
+            any_arguments: list[Future[CompiledGrammar]] = [any_object] * len(self._tool_names)
+            grammars = self._constraints.argument_grammars
+            arguments = [
+                self._grammars.submit(grammars.get(name, ANY_OBJECT)) for name in self._tool_names
+            ]
+            self.pending = self._grammars.submit_first_usable(
+                lambda: self._call_grammar(arguments, any_object),
+                lambda: self._call_grammar(any_arguments, any_object),
             )
 
-    def _calls(self, arguments: Sequence[Future[Compiled]], otherwise: Future[Compiled]) -> Grammar:
-        """One of the declared tools, and its own arguments, all of which are done."""
+    def _call_grammar(
+        self, arguments: Sequence[Future[CompiledGrammar]], otherwise: Future[CompiledGrammar]
+    ) -> Grammar:
+        """Write the grammar of a call of any declared tool with its arguments, all compiled."""
         end = self._specials.get(CALL_END)
         ending = json.dumps(CALL_END) if end is None else f"<[{end}]>"
-        calls = " | ".join(f"call_{i}" for i in range(len(self._names)))
-        lines = [_CALL.replace("CALLS", calls).replace("END", ending), _GAPS]
-        for i, (name, compiled) in enumerate(zip(self._names, arguments, strict=True)):
+        calls = " | ".join(f"call_{i}" for i in range(len(self._tool_names)))
+        lines = [_CALL_RULE.replace("CALLS", calls).replace("END", ending), _GAP_RULES]
+        for i, (name, compiled) in enumerate(zip(self._tool_names, arguments, strict=True)):
             quoted = json.dumps(json.dumps(name, ensure_ascii=False), ensure_ascii=False)
-            # What cannot be used is found by the call's own check.
-            body = (otherwise if compiled.exception() else compiled).result().body
+            # Arguments without a usable grammar are validated when the call has ended.
+            body = (otherwise if compiled.exception() else compiled).result().lark_body
             lines.append(f'call_{i}: {quoted} gap "," gap "\\"arguments\\"" gap ":" gap args_{i}')
             lines.append(f"args_{i}: {body}")
-        return Grammar("lark", "\n".join(lines), ours=True)
+        return Grammar("lark", "\n".join(lines), trusted=True)

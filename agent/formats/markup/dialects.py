@@ -1,8 +1,8 @@
-"""The families that write markup over text, and the tags of each.
+"""The dialects of markup in text, and the tags and special tokens of each.
 
-A tag counts whether the model wrote it as its own id or spelled it in ordinary ones: finetunes do
-both, and their tokenizers make the one id of the spelling in any text that they were trained on. In
-code, which Markdown's fences and backticks mark, a tag is text.
+A tag counts whether the model wrote it as one special id or spelled it in ordinary tokens: finetunes do
+both, since their tokenizers made the special id of any spelled tag in their training data. Within
+Markdown's code (fences and backticks) a tag is text.
 """
 
 from __future__ import annotations
@@ -18,53 +18,58 @@ PYTHON_TAG = "<|python_tag|>"
 
 
 @dataclass(frozen=True)
-class Family:
-    """How one family writes."""
+class Dialect:
+    """The markup of one family of models."""
 
     name: str
     tags: tuple[str, ...]
-    ends: tuple[str, ...]
-    """Specials that end what the model says."""
-    turns: tuple[str, ...]
-    """Specials that begin somebody's turn."""
-    bare_json: bool = False
-    """An object with name and parameters that begins a line is a call."""
-    xml: bool = False
-    """Calls are told to be written as tags, not as JSON."""
-    other: tuple[str, ...] = field(default=())
-    """Further specials that its own markup needs."""
+    """Tags that begin or end reasoning and calls."""
+    end_markers: tuple[str, ...]
+    """Special tokens that end a generation."""
+    turn_markers: tuple[str, ...]
+    """Special tokens that begin another role's message."""
+    bare_json_calls: bool = False
+    """A JSON object with name and parameters at the beginning of a line is a call."""
+    xml_calls: bool = False
+    """Calls are written as tags instead of JSON."""
+    other_markers: tuple[str, ...] = field(default=())
+    """Further special tokens that the dialect's templates use."""
 
     @cached_property
-    def seek(self) -> re.Pattern[str]:
-        """Where prose may end."""
-        found = [re.escape(tag) for tag in self.tags] + ([r"\{"] if self.bare_json else [])
-        return re.compile("|".join(found) or r"(?!)")
+    def tag_pattern(self) -> re.Pattern[str]:
+        """A pattern of what may end prose: any tag, or ``{`` where that may begin a call."""
+        patterns = [re.escape(tag) for tag in self.tags] + ([r"\{"] if self.bare_json_calls else [])
+        return re.compile("|".join(patterns) or r"(?!)")
 
     @property
     def specials(self) -> tuple[str, ...]:
-        """All that a vocabulary of this family needs, besides text."""
-        names = (*self.tags, *self.ends, *self.turns, *self.other)
+        """The special tokens that a vocabulary for this dialect needs."""
+        names = (*self.tags, *self.end_markers, *self.turn_markers, *self.other_markers)
         return tuple(name for name in dict.fromkeys(names) if name.endswith(">"))
 
 
 _ENDS, _TURNS = ("<|im_end|>", "<|endoftext|>"), ("<|im_start|>",)
 
-FAMILIES = {
+DIALECTS = {
     family.name: family
     for family in (
-        Family("qwen3", (THINK, THINK_END, CALL, CALL_END), _ENDS, _TURNS),
-        Family(
-            "qwen3-coder", (THINK, THINK_END, CALL, CALL_END, FUNCTION), _ENDS, _TURNS, xml=True
+        Dialect("qwen3", (THINK, THINK_END, CALL, CALL_END), _ENDS, _TURNS),
+        Dialect(
+            "qwen3-coder",
+            (THINK, THINK_END, CALL, CALL_END, FUNCTION),
+            _ENDS,
+            _TURNS,
+            xml_calls=True,
         ),
-        Family(
+        Dialect(
             "llama3",
             (THINK, THINK_END, PYTHON_TAG),
-            ends=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
-            turns=("<|start_header_id|>",),
-            bare_json=True,
-            other=("<|begin_of_text|>", "<|end_header_id|>"),
+            end_markers=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"),
+            turn_markers=("<|start_header_id|>",),
+            bare_json_calls=True,
+            other_markers=("<|begin_of_text|>", "<|end_header_id|>"),
         ),
-        Family(
+        Dialect(
             "plain",
             (THINK, THINK_END),
             (*_ENDS, "<end_of_turn>", "<|eot_id|>", "</s>"),

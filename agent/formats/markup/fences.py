@@ -1,62 +1,70 @@
-"""Where prose is code: what stands in Markdown's fences and backticks is shown, never meant."""
+"""Finds code in Markdown as it streams: tags within fences and backticks are quoted, not meant.
+
+A Markdown parser needs entire blocks. Here only what changes between code and prose is followed:
+fenced code blocks and code spans, roughly as CommonMark defines them
+(https://spec.commonmark.org/0.31.2/), except that a code span ends with its line at the latest.
+"""
 
 from __future__ import annotations
 
 import re
 
-_STEP = re.compile(r"`+|~+|\n|[^\S\n]+|[^\s`~]+")
+_MARKDOWN_TOKEN = re.compile(r"`+|~+|\n|[^\S\n]+|[^\s`~]+")
 
 
-class Fences:
-    """Follows prose as it comes, cut anywhere."""
+class MarkdownCode:
+    """Follows a Markdown text, in pieces of any size."""
 
     def __init__(self) -> None:
         self._fence: str | None = None
-        """What opened the fence that is open; at least as much closes it."""
-        self._inline = 0
-        """So many backticks opened the code in this line."""
-        self._run = ""
-        """Backticks or tildes that may go on."""
-        self._begun = False
-        """This line has more than white space."""
-        self._run_begins_line = False
+        """What opened the code block; as many characters or more close it."""
+        self._inline_backticks = 0
+        """The number of backticks that opened the code span in this line; 0 outside one."""
+        self._open_run = ""
+        """A run of backticks or tildes that may continue."""
+        self._line_has_text = False
+        """Whether this line has had more than white space."""
+        self._run_at_line_start = False
 
     def feed(self, text: str) -> None:
-        for step in _STEP.finditer(text):
-            found = step[0]
-            if found[0] in "`~":
-                if self._run and self._run[0] != found[0]:
-                    self._settle()
-                if not self._run:
-                    self._run_begins_line = not self._begun
-                self._run += found
-                self._begun = True
+        """Read more text."""
+        for match in _MARKDOWN_TOKEN.finditer(text):
+            token = match[0]
+            if token[0] in "`~":
+                if self._open_run and self._open_run[0] != token[0]:
+                    self._apply_run()
+                if not self._open_run:
+                    self._run_at_line_start = not self._line_has_text
+                self._open_run += token
+                self._line_has_text = True
                 continue
-            self._settle()
-            if found == "\n":
-                self._inline, self._begun = 0, False
-            elif not found.isspace():
-                self._begun = True
+            self._apply_run()
+            if token == "\n":
+                self._inline_backticks, self._line_has_text = 0, False
+            elif not token.isspace():
+                self._line_has_text = True
 
     @property
     def inside(self) -> bool:
-        """What comes next is code."""
-        self._settle()
-        return self._fence is not None or self._inline > 0
+        """Whether the next character is in code."""
+        self._apply_run()
+        return self._fence is not None or self._inline_backticks > 0
 
     @property
-    def line_begins(self) -> bool:
-        """What comes next is the first in its line."""
-        return not self._begun
+    def at_line_start(self) -> bool:
+        """Whether the line has had only white space so far."""
+        return not self._line_has_text
 
-    def _settle(self) -> None:
-        run, self._run = self._run, ""
+    def _apply_run(self) -> None:
+        run, self._open_run = self._open_run, ""
         if not run:
             return
         if self._fence is not None:
-            if self._run_begins_line and run.startswith(self._fence):
+            if self._run_at_line_start and run.startswith(self._fence):
                 self._fence = None
-        elif self._run_begins_line and len(run) >= 3:
+        elif self._run_at_line_start and len(run) >= 3:
             self._fence = run
         elif run[0] == "`":
-            self._inline = 0 if self._inline == len(run) else self._inline or len(run)
+            self._inline_backticks = (
+                0 if self._inline_backticks == len(run) else self._inline_backticks or len(run)
+            )

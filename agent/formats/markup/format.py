@@ -1,7 +1,7 @@
-"""A family that writes markup over text as a Format: one template, one vocabulary.
+"""The `Format` of a model that writes markup in text: a chat template and a vocabulary.
 
-What the model generates is one message, however many thoughts, calls and texts are in it: it stays as
-it was written, between the template's header and end.
+A generation is one message, however much reasoning and however many calls and texts it contains. In the
+history it stays as the model wrote it, between the template's header and end of an assistant message.
 """
 
 from __future__ import annotations
@@ -12,19 +12,24 @@ from datetime import date
 from functools import cached_property
 from typing import Any, Literal
 
-from agent.engine.grammars import Grammars, Spelling
-from agent.engine.protocol import Constraint
-from agent.formats.constraints import Held, Rules
-from agent.formats.markup.chat_template import ChatTemplate, Frame, TemplateUnusable, described
-from agent.formats.markup.constraint import MarkupGuide
-from agent.formats.markup.dialects import CALL, CALL_END, THINK, THINK_END, Family
-from agent.formats.markup.parser import Alphabet, MarkupParser
-from agent.formats.markup.vocabulary import Encoder, Vocabulary
-from agent.formats.protocol import FunctionTool, Head, Parser
-from agent.formats.recipients import Recipients
+from agent.engine.grammars import GrammarCompiler, TokenBytes
+from agent.engine.protocol import Constraint, EngineError
+from agent.formats.constraints import ConstraintKind, GenerationConstraints
+from agent.formats.markup.chat_template import (
+    ChatTemplate,
+    MessageFrame,
+    tool_schema,
+)
+from agent.formats.markup.constraint import MarkupConstraint
+from agent.formats.markup.dialects import CALL, CALL_END, THINK, THINK_END, Dialect
+from agent.formats.markup.parser import MarkupParser, TokenClasses
+from agent.formats.markup.template_process import UnusableTemplateError
+from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary
+from agent.formats.protocol import FunctionTool, Parser, PromptHeader
+from agent.formats.recipients import PYTHON_TOOL, Recipients
 
-PYTHON = FunctionTool(
-    "python",
+PYTHON_FUNCTION = FunctionTool(
+    PYTHON_TOOL,
     "Runs Python code. Names stay defined from call to call. Gives what the code prints and the"
     " value of its last line.",
     {
@@ -33,208 +38,249 @@ PYTHON = FunctionTool(
         "required": ["code"],
     },
 )
-"""For families that were not trained on a python tool of their own."""
+"""The python tool for models that were not trained on one of their own."""
 
 
 class MarkupFormat:
-    """Rendering and parsing bound to one vocabulary."""
+    """Renderer, parser and constraints of one dialect with one vocabulary and template."""
 
-    def __init__(self, family: Family, vocabulary: Vocabulary, template: ChatTemplate) -> None:
-        self.name = family.name
+    def __init__(
+        self, dialect: Dialect, vocabulary: MarkupVocabulary, template: ChatTemplate
+    ) -> None:
+        self.name = dialect.name
         self.template = template
-        self.encoder = Encoder(vocabulary)
-        self._family, self._begin = family, vocabulary.begin
-        self._vocabulary, self._marks = vocabulary, frozenset(vocabulary.specials.values())
-        self._alphabet = Alphabet(vocabulary, family)
-        self.stop = frozenset(self._alphabet.stop)
-        self._opening = self.encoder.markup(template.opening)
-        header = self.encoder.markup(template.header)
-        self._header = header if self._opening[: len(header)] == header else self._opening
-        self._ending = self.encoder.markup(template.said.after)
-        self._thinking = template.opening.rstrip().endswith(THINK)
+        self.encoder = MarkupEncoder(vocabulary)
+        self._dialect, self._begin_id = dialect, vocabulary.begin_id
+        self._vocabulary, self._special_ids = vocabulary, frozenset(vocabulary.specials.values())
+        self._token_classes = TokenClasses(vocabulary, dialect)
+        self.stop_ids = frozenset(self._token_classes.stop_ids)
+        self._generation_prompt = self.encoder.encode_markup(template.frames.generation_prompt)
+        header = self.encoder.encode_markup(template.frames.message_header)
+        self._message_header = (
+            header if self._generation_prompt[: len(header)] == header else self._generation_prompt
+        )
+        self._message_end = self.encoder.encode_markup(template.frames.assistant.after)
+        self._starts_thinking = template.frames.generation_prompt.rstrip().endswith(THINK)
 
-    # --- what others write ------------------------------------------------------------------------
+    # --- prompts ------------------------------------------------------------------------------
 
-    def head(self, head: Head) -> list[int]:
-        functions = [*head.functions, *head.own, *([PYTHON] if head.python else [])]
-        tools = [] if self._family.name == "plain" else [self._declared(f) for f in functions]
-        day = date.fromisoformat(head.date)
-        instructions = head.instructions
+    def prompt_header(self, header: PromptHeader) -> list[int]:
+        """Render the template's system message with instructions and tools."""
+        functions = [
+            *header.functions,
+            *header.builtin_tools,
+            *([PYTHON_FUNCTION] if header.python else []),
+        ]
+        tools = [] if self._dialect.name == "plain" else [self._declare_tool(f) for f in functions]
+        day = date.fromisoformat(header.date)
+        instructions = header.instructions
         try:
-            before, after = self.template.head(bool(instructions), tools, day)
-        except TemplateUnusable:
-            # It has no place for instructions and tools: a person says them.
-            before, after = self.template.head(False, [], day)
-            said = [instructions or "", *(json.dumps(t, ensure_ascii=False) for t in tools)]
-            ids = self.encoder.markup(before + after)
-            return self._begun(ids) + self.user("\n".join(said).strip())
-        ids = self.encoder.markup(before)
+            before, after = self.template.prompt_header(bool(instructions), tools, day)
+        except UnusableTemplateError:
+            # The template has no place for instructions and tools: they become a user message.
+            try:
+                before, after = self.template.prompt_header(False, [], day)
+            except UnusableTemplateError as error:
+                raise EngineError(f"The model's chat template cannot be used: {error}.") from error
+            texts = [instructions or "", *(json.dumps(t, ensure_ascii=False) for t in tools)]
+            ids = self.encoder.encode_markup(before + after)
+            return self._with_begin_id(ids) + self.user_message("\n".join(texts).strip())
+        ids = self.encoder.encode_markup(before)
         if instructions:
-            ids += self.encoder.text(instructions)
-        return self._begun(ids + self.encoder.markup(after))
+            ids += self.encoder.encode_text(instructions)
+        return self._with_begin_id(ids + self.encoder.encode_markup(after))
 
-    def _declared(self, function: FunctionTool) -> dict[str, Any]:
-        """Descriptions come from servers: what they spell is never markup."""
-        declared = described(function.name, function.description, function.parameters)
-        harmless: dict[str, Any] = self._harmless(declared)
-        return harmless
+    def _declare_tool(self, function: FunctionTool) -> dict[str, Any]:
+        """Describe a tool for the template, without markup: descriptions come from servers."""
+        schema = tool_schema(function.name, function.description, function.parameters)
+        safe: dict[str, Any] = self._break_markup(schema)
+        return safe
 
-    def _harmless(self, value: Any) -> Any:
+    def _break_markup(self, value: Any) -> Any:
         match value:
             case str():
-                return self.encoder.harmless(value)
+                return self.encoder.break_markup(value)
             case list():
-                return [self._harmless(part) for part in value]
+                return [self._break_markup(part) for part in value]
             case Mapping():
-                return {self._harmless(key): self._harmless(part) for key, part in value.items()}
+                return {
+                    self._break_markup(key): self._break_markup(part) for key, part in value.items()
+                }
             case _:
                 return value
 
-    def _begun(self, ids: list[int]) -> list[int]:
-        if self._begin is None or ids[:1] == [self._begin]:
+    def _with_begin_id(self, ids: list[int]) -> list[int]:
+        if self._begin_id is None or ids[:1] == [self._begin_id]:
             return ids
-        return [self._begin, *ids]
+        return [self._begin_id, *ids]
 
-    def user(self, text: str) -> list[int]:
-        return self._framed(self.template.user, text)
+    def user_message(self, text: str) -> list[int]:
+        """Render a user's message."""
+        return self._encode_framed(self.template.frames.user, text)
 
-    def developer(self, text: str) -> list[int]:
-        return self._framed(self.template.developer, text)
+    def developer_message(self, text: str) -> list[int]:
+        """Render a later system message, or a user's where the template allows none."""
+        return self._encode_framed(self.template.frames.developer, text)
 
-    def result(self, recipient: str, text: str) -> list[int]:
-        return self._framed(self.template.result, text)
+    def tool_result(self, recipient: str, text: str) -> list[int]:
+        """Render a tool's result; the template does not use ``recipient``."""
+        return self._encode_framed(self.template.frames.result, text)
 
-    def further_result(self, results: Sequence[int], text: str) -> list[int]:
-        after = self.encoder.markup(self.template.result.after)
-        more = Frame(
-            self.template.further, self.template.result.after, self.template.result.escaped
-        )
-        return [*results[: len(results) - len(after)], *self._framed(more, text)]
+    def append_result(self, results: Sequence[int], text: str) -> list[int]:
+        """Return the results with another one in the same message."""
+        frames = self.template.frames
+        after = self.encoder.encode_markup(frames.result.after)
+        more = MessageFrame(frames.result_separator, frames.result.after, frames.result.escaped)
+        return [*results[: len(results) - len(after)], *self._encode_framed(more, text)]
 
-    def _framed(self, frame: Frame, text: str) -> list[int]:
+    def _encode_framed(self, frame: MessageFrame, text: str) -> list[int]:
         if frame.escaped:
             text = json.dumps(text, ensure_ascii=False)[1:-1]
-        markup = self.encoder.markup
-        return markup(frame.before) + self.encoder.text(text) + markup(frame.after)
+        markup = self.encoder.encode_markup
+        return markup(frame.before) + self.encoder.encode_text(text) + markup(frame.after)
 
-    # --- what the model writes --------------------------------------------------------------------
+    # --- generation ---------------------------------------------------------------------------
 
     def open_assistant(self) -> list[int]:
-        return list(self._opening)
+        """Return the template's generation prompt."""
+        return list(self._generation_prompt)
 
     def open_call(self, recipient: str | None) -> list[int]:
+        """Return the beginning of a call of the tool or, with None, of any; nothing for plain text."""
         if self.name == "plain":
             return []
-        ids = self.encoder.markup(f"\n{THINK_END}\n\n") if self._thinking else []
+        ids = self.encoder.encode_markup(f"\n{THINK_END}\n\n") if self._starts_thinking else []
         if recipient is None:
-            opened = {"llama3": '{"name": "'}.get(self.name, f"{CALL}\n")
-            return ids + self.encoder.markup(opened)
-        return ids + self._called(recipient, None)
+            beginning = {"llama3": '{"name": "'}.get(self.name, f"{CALL}\n")
+            return ids + self.encoder.encode_markup(beginning)
+        return ids + self._encode_call(recipient, None)
 
-    def header(self) -> list[int]:
-        return list(self._header)
+    def message_header(self) -> list[int]:
+        """Return the beginning of an assistant message without what opens reasoning."""
+        return list(self._message_header)
 
-    def ending(self) -> list[int]:
-        return list(self._ending)
+    def message_end(self) -> list[int]:
+        """Return the template's end of an assistant message."""
+        return list(self._message_end)
 
-    def between(self) -> list[int]:
-        return self.encoder.markup("\n")
+    def part_separator(self) -> list[int]:
+        """Return a line break."""
+        return self.encoder.encode_markup("\n")
 
     def close_message(self, ids: Sequence[int], *, call: bool) -> list[int]:
-        body, ending = list(ids), self._ending
-        if body and body[-1] in self.stop:
-            # The template's own end, as far as the model wrote it, stays as it is.
-            if body[-1] in ending:
-                return body + ending[ending.index(body[-1]) + 1 :]
+        """End a generated message as the template does, without repeating what the model wrote."""
+        body, message_end = list(ids), self._message_end
+        if body and body[-1] in self.stop_ids:
+            # If the model wrote a part of the template's end, the rest is added.
+            if body[-1] in message_end:
+                return body + message_end[message_end.index(body[-1]) + 1 :]
             body.pop()
-        return body + ending
+        return body + message_end
 
-    def plain(self, text: str) -> list[int]:
-        return self.encoder.text(text)
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenise a short text within a message; markup that it spells stays text."""
+        return self.encoder.encode_text(text)
 
-    def canonical(self, tool: str) -> str:
+    def canonical_name(self, tool: str) -> str:
+        """Return the name unchanged: these formats have no namespaces."""
         return tool
 
     def parser(self, recipients: Recipients | None) -> Parser:
-        return MarkupParser(self._alphabet, recipients, thinking=self._thinking)
+        """Make a parser for one generation after `open_assistant`."""
+        return MarkupParser(self._token_classes, recipients, thinking=self._starts_thinking)
 
     @property
-    def holds(self) -> frozenset[Held]:
-        known = self._vocabulary.specials
-        held: set[Held] = set()
-        if CALL in known and not self._family.xml:
-            held.add("arguments")
-        if not self._thinking or THINK_END in known:
-            held.add("answer")
-        return frozenset(held)
+    def supported_constraints(self) -> frozenset[ConstraintKind]:
+        """The kinds of constraints that the vocabulary's special ids make enforceable."""
+        specials = self._vocabulary.specials
+        kinds: set[ConstraintKind] = set()
+        if CALL in specials and not self._dialect.xml_calls:
+            kinds.add("arguments")
+        if not self._starts_thinking or THINK_END in specials:
+            kinds.add("answer")
+        return frozenset(kinds)
 
     @cached_property
-    def grammars(self) -> Grammars:
-        def spelling() -> Spelling:
-            tokens = [self.spelling(token) for token in range(self._vocabulary.size)]
-            return Spelling(tokens, self._marks)
+    def grammars(self) -> GrammarCompiler:
+        """The grammar compiler of the model's vocabulary."""
 
-        return Grammars(spelling)
+        def token_bytes() -> TokenBytes:
+            tokens = [self.token_bytes(token) for token in range(self._vocabulary.size)]
+            return TokenBytes(tokens, self._special_ids)
 
-    def guide(self, rules: Rules, recipients: Recipients) -> Constraint:
-        return MarkupGuide(
-            rules,
+        return GrammarCompiler(token_bytes)
+
+    def new_constraint(
+        self, constraints: GenerationConstraints, recipients: Recipients
+    ) -> Constraint:
+        """Make the constraint of one generation after `open_assistant`."""
+        return MarkupConstraint(
+            constraints,
             recipients.declared,
             self.grammars,
             self._vocabulary.specials,
-            self.stop,
+            self.stop_ids,
             self._vocabulary.size,
-            thinking=self._thinking,
-            json_calls="arguments" in self.holds,
+            thinking=self._starts_thinking,
+            json_calls="arguments" in self.supported_constraints,
         )
 
-    def spelling(self, token: int) -> bytes:
-        return self._vocabulary.raw(token) or b""
+    def token_bytes(self, token: int) -> bytes:
+        """Return an id's bytes; empty for an id that does not exist."""
+        return self._vocabulary.token_bytes(token) or b""
 
     def is_markup(self, token: int) -> bool:
-        return self._alphabet.raw(token) is None or token in self._marks
+        """Tell whether the id is a special token or has no text."""
+        return self._token_classes.text_bytes(token) is None or token in self._special_ids
 
-    # --- what it wrote elsewhere ------------------------------------------------------------------
+    # --- imported histories ----------------------------------------------------------------------
 
-    def said(self, text: str, *, phase: Literal["commentary", "final_answer"]) -> list[int]:
-        return self._framed(self.template.said, text)
+    def assistant_message(
+        self, text: str, *, phase: Literal["commentary", "final_answer"]
+    ) -> list[int]:
+        """Render an assistant's message; the template does not distinguish phases."""
+        return self._encode_framed(self.template.frames.assistant, text)
 
-    def call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
-        arguments = arguments if json else _coded(arguments)
-        said = self.template.said
-        markup = self.encoder.markup
-        return markup(said.before) + self._called(recipient, arguments) + markup(said.after)
+    def tool_call(self, recipient: str, arguments: str, *, json: bool = True) -> list[int]:
+        """Render a call; code becomes the argument ``code``."""
+        arguments = arguments if json else _code_arguments(arguments)
+        frame = self.template.frames.assistant
+        markup = self.encoder.encode_markup
+        return markup(frame.before) + self._encode_call(recipient, arguments) + markup(frame.after)
 
-    def _called(self, recipient: str, arguments: str | None) -> list[int]:
-        """The call as the family writes it; arguments None: only up to them."""
-        markup, text = self.encoder.markup, self.encoder.text
+    def _encode_call(self, recipient: str, arguments: str | None) -> list[int]:
+        """Encode a call as the dialect writes it; with ``arguments`` None only the part before them."""
+        markup, text = self.encoder.encode_markup, self.encoder.encode_text
         name = json.dumps(recipient, ensure_ascii=False)
-        if self._family.xml:
+        if self._dialect.xml_calls:
             ids = markup(f"{CALL}\n<function=") + text(recipient) + markup(">\n")
             if arguments is None:
                 return ids
-            for key, value in _values(arguments).items():
-                shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                ids += text(f"<parameter={key}>\n{shown}\n</parameter>\n")
+            for key, value in _argument_values(arguments).items():
+                value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                ids += text(f"<parameter={key}>\n{value}\n</parameter>\n")
             return ids + markup(f"</function>\n{CALL_END}")
-        if self._family.bare_json:
+        if self._dialect.bare_json_calls:
             ids = text(f'{{"name": {name}, "parameters": ')
             return ids + text(f"{arguments}}}") if arguments is not None else ids
         ids = markup(f"{CALL}\n") + text(f'{{"name": {name}, "arguments": ')
         return ids if arguments is None else ids + text(f"{arguments}}}\n") + markup(CALL_END)
 
-    def thought(self, text: str) -> list[int]:
-        if not self.template.thinks:
+    def reasoning_message(self, text: str) -> list[int]:
+        """Render reasoning within ``<think>``; empty if the template knows none."""
+        if not self.template.has_thinking:
             return []
-        before, after = self.template.header, self.template.said.after
-        return self._framed(Frame(f"{before}{THINK}\n", f"\n{THINK_END}\n\n{after}"), text)
+        before, after = self.template.frames.message_header, self.template.frames.assistant.after
+        return self._encode_framed(
+            MessageFrame(f"{before}{THINK}\n", f"\n{THINK_END}\n\n{after}"), text
+        )
 
 
-def _coded(code: str) -> str:
+def _code_arguments(code: str) -> str:
     return json.dumps({"code": code}, ensure_ascii=False)
 
 
-def _values(arguments: str) -> Mapping[str, Any]:
+def _argument_values(arguments: str) -> Mapping[str, Any]:
     try:
         values = json.loads(arguments)
     except (ValueError, RecursionError):

@@ -1,4 +1,10 @@
-"""A GGUF's own vocabulary: its ids' bytes from the file, text as ids by llama.cpp."""
+"""A GGUF's vocabulary: the ids' bytes are read from the file, text is tokenised by llama.cpp.
+
+The keys ``tokenizer.ggml.*`` are those of the GGUF specification
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), the token types those of llama.cpp's
+``enum llama_token_type`` (https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h). The bytes
+come from the header, which has been read already to choose the format.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +15,24 @@ from pathlib import Path
 from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
 
-_UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
-_SPACE = "▁"
+_UNKNOWN_TYPE, _CONTROL_TYPE, _USER_DEFINED_TYPE, _BYTE_TYPE = 2, 3, 4, 6
+_SPECIAL_TYPES = (_UNKNOWN_TYPE, _CONTROL_TYPE, _USER_DEFINED_TYPE)
+_SENTENCEPIECE_SPACE = "▁"
 
 
 class GgufVocabulary:
-    """The tokens of one model file; ``values`` is its header, if that was read already."""
+    """The vocabulary of a model file."""
 
-    def __init__(self, path: Path, values: dict[str, gguf_header.Value] | None = None) -> None:
-        """Reads the file (half a second). Raises EngineError."""
-        values = gguf_header.read(path) if values is None else values
+    def __init__(
+        self, path: Path, values: dict[str, gguf_header.MetadataValue] | None = None
+    ) -> None:
+        """Load the vocabulary, in half a second; ``values`` is the file's header, if read already.
+
+        Raises EngineError.
+        """
+        values = gguf_header.read_metadata(path) if values is None else values
         tokens, types = values.get("tokenizer.ggml.tokens"), values.get("tokenizer.ggml.token_type")
-        self._pieces = values.get("tokenizer.ggml.model") != "gpt2"
+        self._is_sentencepiece = values.get("tokenizer.ggml.model") != "gpt2"
         if not isinstance(tokens, list):
             raise EngineError(f"{path} has no vocabulary.")
         self._tokens = [token for token in tokens if isinstance(token, bytes)]
@@ -29,15 +41,17 @@ class GgufVocabulary:
         self.specials = {
             spelling: token
             for token, kind in enumerate(self._types)
-            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+            if kind in _SPECIAL_TYPES
             and len(spelling := self._tokens[token].decode("utf-8", "replace")) > 1
-            and spelling.replace(_SPACE, " ").strip()
+            and spelling.replace(_SENTENCEPIECE_SPACE, " ").strip()
         }
-        self.controls = frozenset(t for t in self.specials.values() if self._type(t) == _CONTROL)
+        self.control_ids = frozenset(
+            t for t in self.specials.values() if self._type(t) == _CONTROL_TYPE
+        )
         self._load(path)
 
     def _load(self, path: Path) -> None:
-        from agent.engine.llama.bindings import lib  # here, since this loads the native library
+        from agent.engine.llama.bindings import lib  # here: it loads the native library
 
         self._lib = lib
         params = lib.llama_model_default_params()
@@ -46,31 +60,33 @@ class GgufVocabulary:
         if not self._model:
             raise EngineError(f"The vocabulary of {path} cannot be loaded.")
         self._vocabulary = vocabulary = lib.llama_model_get_vocab(self._model)
-        self.ends = frozenset(
+        self.end_ids = frozenset(
             token for token in self.specials.values() if lib.llama_vocab_is_eog(vocabulary, token)
         )
         begin = int(lib.llama_vocab_bos(vocabulary))
-        self.begin = begin if begin >= 0 and lib.llama_vocab_get_add_bos(vocabulary) else None
+        self.begin_id = begin if begin >= 0 and lib.llama_vocab_get_add_bos(vocabulary) else None
 
     def _type(self, token: int) -> int:
         kind = self._types[token] if token < len(self._types) else 1
         return kind if isinstance(kind, int) else 1
 
-    def raw(self, token: int) -> bytes | None:
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of an id; None for an id that does not exist."""
         if not 0 <= token < len(self._tokens):
             return None
-        written = self._tokens[token]
-        match self._type(token):
-            case 3 | 4 | 2:
-                return written
-            case 6:
-                return bytes([int(written[3:5], 16)]) if written.startswith(b"<0x") else written
-        text = written.decode("utf-8", "replace")
-        if self._pieces:
-            return text.replace(_SPACE, " ").encode()
-        return b"".join(_BYTES.get(character) or character.encode() for character in text)
+        spelling = self._tokens[token]
+        kind = self._type(token)
+        if kind in _SPECIAL_TYPES:
+            return spelling
+        if kind == _BYTE_TYPE:
+            return bytes([int(spelling[3:5], 16)]) if spelling.startswith(b"<0x") else spelling
+        text = spelling.decode("utf-8", "replace")
+        if self._is_sentencepiece:
+            return text.replace(_SENTENCEPIECE_SPACE, " ").encode()
+        return b"".join(GPT2_BYTES.get(character) or character.encode() for character in text)
 
     def encode(self, text: str) -> list[int]:
+        """Tokenise a text that spells no special token, with llama.cpp."""
         raw = text.encode()
         if not raw:
             return []
@@ -85,12 +101,15 @@ class GgufVocabulary:
             room = -count
 
 
-def _byte_table() -> dict[str, bytes]:
-    """GPT-2's spelling, in which every byte is a printable character."""
+def _gpt2_byte_table() -> dict[str, bytes]:
+    """Map the characters of GPT-2's spelling to bytes: each byte is a printable character.
+
+    See ``bytes_to_unicode`` in https://github.com/openai/gpt-2/blob/master/src/encoder.py.
+    """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
+    unprintable = [byte for byte in range(256) if byte not in printable]
     table = {chr(byte): bytes([byte]) for byte in printable}
-    return table | {chr(256 + i): bytes([byte]) for i, byte in enumerate(others)}
+    return table | {chr(256 + i): bytes([byte]) for i, byte in enumerate(unprintable)}
 
 
-_BYTES = _byte_table()
+GPT2_BYTES = _gpt2_byte_table()

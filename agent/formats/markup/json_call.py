@@ -1,4 +1,15 @@
-"""A call as JSON: ``{"name": …, "arguments": {…}}``, its arguments streamed as they were written."""
+"""Reads a call as JSON: ``{"name": …, "arguments": {…}}``, and streams the arguments unchanged.
+
+A JSON parser would need the entire object. This scanner follows only its nesting and strings, and knows
+of each piece of text to which slot of the object it belongs (`JsonSlot`)::
+
+    <tool_call>{"name": "f", "id": 7, "arguments": {"a": 1}}</tool_call>
+               │  KEY    NAME   OTHER               ARGUMENTS → deltas, byte for byte
+               FRAME            └ a repair: call_text
+
+The segment is opened as soon as the name is known; without a tag, only once the arguments have begun
+too.
+"""
 
 from __future__ import annotations
 
@@ -7,313 +18,327 @@ import re
 from collections.abc import Callable
 from enum import Enum, auto
 
-from agent.formats.markup.segments import Segments
-from agent.formats.markup.text_buffer import Source
-from agent.formats.protocol import Kind, Opened
+from agent.formats.markup.segments import SegmentWriter
+from agent.formats.markup.text_buffer import TokenTextBuffer
+from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import Recipients
 
-ARGUMENTS = ("arguments", "parameters")
-LONGEST_WAIT = 256
-"""Characters of white space that are looked over to see what follows a tag."""
-LONGEST_DOUBT = 2000
-"""Characters that may be held until it is clear whether they are a call."""
+ARGUMENT_KEYS = ("arguments", "parameters")
+MAX_LOOKAHEAD_CHARS = 256
+"""Characters that may be read ahead to see what follows a tag."""
+MAX_UNDECIDED_CHARS = 2000
+"""Characters that may be buffered until it is clear whether they are a call."""
 
 _IN_STRING = re.compile(r'[^"\\<]+')
-_OUTSIDE = re.compile(r'\s+|[^\s"{}\[\],:<]+|.', re.DOTALL)
-_NEW_CALL = re.compile(r'<tool_call>\s*\{\s*"')
-_HALF_NEW_CALL = re.compile(r"<tool_call>\s*(\{\s*)?$")
+_STRUCTURE = re.compile(r'\s+|[^\s"{}\[\],:<]+|.', re.DOTALL)
+_NEXT_CALL = re.compile(r'<tool_call>\s*\{\s*"')
+_PARTIAL_NEXT_CALL = re.compile(r"<tool_call>\s*(\{\s*)?$")
 
 
-class Slot(Enum):
-    """What the text belongs to."""
+class JsonSlot(Enum):
+    """The part of the call's object that a piece of text belongs to."""
 
     FRAME = auto()
     KEY = auto()
     NAME = auto()
     ARGUMENTS = auto()
     TYPE = auto()
-    """``"type": "function"``, as some write."""
+    """``"type": "function"``, which some models write."""
     OTHER = auto()
 
 
-class Verdict(Enum):
-    """What a call's text turned out to be; None: more is needed."""
+class CallOutcome(Enum):
+    """How reading a call ended."""
 
     ENDED = auto()
     PROSE = auto()
-    """No call at all; ``raw`` is prose."""
+    """It was no call; the reader's ``raw`` is prose."""
 
 
 class JsonCall:
-    """Reads from the first ``{``; with ``closing``, up to that tag."""
+    """Reads one call from its ``{`` on."""
 
     def __init__(
         self,
-        source: Source,
-        segments: Segments,
+        buffer: TokenTextBuffer,
+        segments: SegmentWriter,
         recipients: Recipients,
         *,
         closing: str | None,
-        doubt: Callable[[], None] | None = None,
+        on_confirmed: Callable[[], None] | None = None,
     ) -> None:
-        """``closing`` None: it ends with the JSON.
+        """Begin a call that ends with the tag ``closing`` or (None) with the object.
 
-        ``doubt``: it is a call only if it has name and arguments; called when that is clear.
+        With ``on_confirmed`` the object is a call only if it has name and arguments; the function is
+        called when that is clear.
         """
-        self._source, self._segments, self._recipients = source, segments, recipients
-        self._closing, self._doubt = closing, doubt
-        self.again = False
-        """Another call follows at once, without a tag."""
-        self._at = source.next
+        self._buffer, self._segments, self._recipients = buffer, segments, recipients
+        self._closing, self._on_confirmed = closing, on_confirmed
+        self.another_follows = False
+        """Whether another call follows without a tag of its own."""
+        self._start = buffer.next_position
         self._raw: list[str] = []
-        self._others: list[str] = []
-        """What was written beside name and arguments."""
-        self._held: list[str] | None = None
-        """Arguments that are no object as they stand: a string that holds one, or null."""
-        self._waiting: list[str] = []
-        """Arguments before the name is known."""
+        self._unexpected: list[str] = []
+        """Text of the call besides name and arguments."""
+        self._unusual_arguments: list[str] | None = None
+        """Arguments that are not an object, collected: a string that contains one, or null."""
+        self._early_arguments: list[str] = []
+        """Arguments that came before the name."""
         self._name: str | None = None
         self._opened = False
-        self._slot = Slot.FRAME
+        self._slot = JsonSlot.FRAME
         self._key: str | None = None
-        self._word: list[str] = []
+        self._slot_text: list[str] = []
         self._depth = 0
-        self._length = 0
-        self._string = self._whole = self._argued = False
+        self._raw_length = 0
+        self._in_string = self._object_complete = self._has_arguments = False
 
     @property
     def raw(self) -> str:
-        """All that was read, while no call was opened."""
+        """All text that was read before a call was confirmed."""
         return "".join(self._raw)
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def read(self, final: bool) -> Verdict | None:
-        source = self._source
+    def read(self, final: bool) -> CallOutcome | None:
+        """Read the buffer; None if more text is needed. ``final``: no more will come."""
+        source = self._buffer
         while text := source.text:
-            if self._hopeless():
-                return Verdict.PROSE
-            if self._whole:
-                return self._behind(text, final)
-            if self._string and (run := _IN_STRING.match(text)):
+            if self._is_prose():
+                return CallOutcome.PROSE
+            if self._object_complete:
+                return self._read_after_object(text, final)
+            if self._in_string and (run := _IN_STRING.match(text)):
                 self._put(source.take(run.end()))
             elif text[0] == "<" and self._closing is not None:
-                verdict = self._tag(text, final)
+                verdict = self._read_tag(text, final)
                 if verdict is not True:
                     return verdict or None
-            elif self._string:
+            elif self._in_string:
                 if text[0] == "\\" and len(text) == 1 and not final:
                     return None
                 quote = text[0] == '"'
                 self._put(source.take(2 if text[0] == "\\" else 1))
                 if quote:
-                    self._string_ends()
+                    self._end_string()
             else:
-                run = _OUTSIDE.match(text)
+                run = _STRUCTURE.match(text)
                 assert run is not None
-                self._outside(source.take(run.end()))
-        if self._hopeless() or (final and self._doubt is not None and not self._opened):
-            return Verdict.PROSE
-        return Verdict.ENDED if self._closing is None and self._whole else None
+                self._read_structure(source.take(run.end()))
+        if self._is_prose() or (final and self._on_confirmed is not None and not self._opened):
+            return CallOutcome.PROSE
+        return CallOutcome.ENDED if self._closing is None and self._object_complete else None
 
-    def _hopeless(self) -> bool:
-        """Too much, or something else than name and arguments, before it is clear that it is a call."""
-        if self._opened or self._doubt is None:
+    def _is_prose(self) -> bool:
+        """Tell whether an unconfirmed object cannot be a call: too long, or with other contents."""
+        if self._opened or self._on_confirmed is None:
             return False
-        return self._length > LONGEST_DOUBT or bool(self._others) or self._whole
+        return (
+            self._raw_length > MAX_UNDECIDED_CHARS
+            or bool(self._unexpected)
+            or self._object_complete
+        )
 
-    def _tag(self, text: str, final: bool) -> Verdict | bool:
-        """At ``<``: the end, False to wait for more, or True: read over it."""
+    def _read_tag(self, text: str, final: bool) -> CallOutcome | bool:
+        """Read at ``<``: returns the outcome, False to wait for more text, or True to go on."""
         assert self._closing is not None
-        if not self._string:
+        if not self._in_string:
             if text.startswith(self._closing):
-                self._source.take(len(self._closing))
-                return Verdict.ENDED
+                self._buffer.take(len(self._closing))
+                return CallOutcome.ENDED
             if text.startswith("<tool_call>"):
-                return Verdict.ENDED
-            if could_be(text, (self._closing, "<tool_call>")):
-                return self._half(text) if final else False
-            self._outside(self._source.take(1))
+                return CallOutcome.ENDED
+            if is_prefix_of(text, (self._closing, "<tool_call>")):
+                return self._take_partial_tag(text) if final else False
+            self._read_structure(self._buffer.take(1))
             return True
-        # In a string a tag is text, unless nothing but a new call or the end follows.
-        if _NEW_CALL.match(text):
-            return Verdict.ENDED
+        # In a string a tag is text, unless only a new call or the end follows.
+        if _NEXT_CALL.match(text):
+            return CallOutcome.ENDED
         if text.startswith(self._closing):
             rest = text[len(self._closing) :].lstrip()
             if rest.startswith("<tool_call>") or (final and not rest):
-                self._source.take(len(self._closing))
-                return Verdict.ENDED
-            if not final and len(text) < LONGEST_WAIT and could_be(rest, ("<tool_call>",)):
+                self._buffer.take(len(self._closing))
+                return CallOutcome.ENDED
+            if (
+                not final
+                and len(text) < MAX_LOOKAHEAD_CHARS
+                and is_prefix_of(rest, ("<tool_call>",))
+            ):
                 return False
-        elif (not final and len(text) < LONGEST_WAIT) and (
-            could_be(text, (self._closing, "<tool_call>")) or _HALF_NEW_CALL.match(text)
+        elif (not final and len(text) < MAX_LOOKAHEAD_CHARS) and (
+            is_prefix_of(text, (self._closing, "<tool_call>")) or _PARTIAL_NEXT_CALL.match(text)
         ):
             return False
-        self._put(self._source.take(1))
+        self._put(self._buffer.take(1))
         return True
 
-    def _half(self, text: str) -> bool:
-        """A tag that was cut off."""
-        self._others.append(self._source.take(len(text)))
+    def _take_partial_tag(self, text: str) -> bool:
+        """Take a tag that was cut off at the end of the stream."""
+        self._unexpected.append(self._buffer.take(len(text)))
         return False
 
-    def _behind(self, text: str, final: bool) -> Verdict | None:
-        """After the object."""
+    def _read_after_object(self, text: str, final: bool) -> CallOutcome | None:
+        """Read what follows the complete object."""
         if self._closing is None:
-            return Verdict.ENDED
+            return CallOutcome.ENDED
         rest = text.lstrip()
         if rest and rest[0] in "}]":
-            self._others.append(self._source.take(len(text) - len(rest) + 1).strip())
-            return self._behind(self._source.text, final) if self._source.text else None
+            self._unexpected.append(self._buffer.take(len(text) - len(rest) + 1).strip())
+            return self._read_after_object(self._buffer.text, final) if self._buffer.text else None
         if rest.startswith(self._closing):
-            self._source.take(len(text) - len(rest) + len(self._closing))
-            return Verdict.ENDED
-        if final and could_be(rest, (self._closing,)):
-            self._half(text)
+            self._buffer.take(len(text) - len(rest) + len(self._closing))
+            return CallOutcome.ENDED
+        if final and is_prefix_of(rest, (self._closing,)):
+            self._take_partial_tag(text)
             return None
-        wait = not final and len(text) < LONGEST_WAIT
-        if wait and could_be(rest, (self._closing, "<tool_call>")):
+        may_wait = not final and len(text) < MAX_LOOKAHEAD_CHARS
+        if may_wait and is_prefix_of(rest, (self._closing, "<tool_call>")):
             return None
-        self.again = rest[:1] == "{"
-        if not self.again and not rest.startswith("<tool_call>"):
-            self._segments.repair("call_unclosed", self._source.next)
-        return Verdict.ENDED
+        self.another_follows = rest[:1] == "{"
+        if not self.another_follows and not rest.startswith("<tool_call>"):
+            self._segments.repair("call_unclosed", self._buffer.next_position)
+        return CallOutcome.ENDED
 
-    def _outside(self, text: str) -> None:
-        """A run outside of strings: one structural character, white space, or a word."""
-        top = self._depth == 1
+    def _read_structure(self, text: str) -> None:
+        """Read outside of strings: one structural character, white space, or a word."""
+        at_top_level = self._depth == 1
         match text:
             case "{" | "[":
-                self._value_begins()
+                self._begin_value()
                 self._put(text)
                 self._depth += 1
             case "}" | "]" if self._depth <= 1:
-                self._value_ends()
+                self._end_value()
                 self._put(text)
-                self._depth, self._whole = 0, True
+                self._depth, self._object_complete = 0, True
             case "}" | "]":
                 self._put(text)
                 self._depth -= 1
                 if self._depth == 1:
-                    self._value_ends()
+                    self._end_value()
             case '"':
-                if top and self._slot is Slot.FRAME and self._key is None:
-                    self._slot, self._word = Slot.KEY, []
+                if at_top_level and self._slot is JsonSlot.FRAME and self._key is None:
+                    self._slot, self._slot_text = JsonSlot.KEY, []
                 else:
-                    self._value_begins()
-                self._string = True
+                    self._begin_value()
+                self._in_string = True
                 self._put(text)
             case ",":
-                if top:
-                    self._value_ends()
+                if at_top_level:
+                    self._end_value()
                 self._put(text)
             case _:
-                if not text.isspace() and not (text == ":" and self._slot is Slot.FRAME):
-                    self._value_begins()
+                if not text.isspace() and not (text == ":" and self._slot is JsonSlot.FRAME):
+                    self._begin_value()
                 self._put(text)
 
-    def _string_ends(self) -> None:
-        self._string = False
-        if self._slot is Slot.KEY:
-            self._key = _string("".join(self._word)) or ""
-            self._slot = Slot.FRAME
+    def _end_string(self) -> None:
+        self._in_string = False
+        if self._slot is JsonSlot.KEY:
+            self._key = _parse_string("".join(self._slot_text)) or ""
+            self._slot = JsonSlot.FRAME
         elif self._depth == 1:
-            self._value_ends()
+            self._end_value()
 
-    def _value_begins(self) -> None:
-        if self._depth != 1 or self._slot is not Slot.FRAME:
+    def _begin_value(self) -> None:
+        if self._depth != 1 or self._slot is not JsonSlot.FRAME:
             return
         if self._key == "name" and self._name is None:
-            self._slot, self._word = Slot.NAME, []
-        elif self._key in ARGUMENTS and not self._argued:
-            self._slot, self._argued = Slot.ARGUMENTS, True
-            self._open()
+            self._slot, self._slot_text = JsonSlot.NAME, []
+        elif self._key in ARGUMENT_KEYS and not self._has_arguments:
+            self._slot, self._has_arguments = JsonSlot.ARGUMENTS, True
+            self._open_segment()
         elif self._key == "type" and not self._opened:
-            self._slot, self._word = Slot.TYPE, []
+            self._slot, self._slot_text = JsonSlot.TYPE, []
         else:
-            self._slot = Slot.OTHER
-            self._others.append(f'"{self._key}": ' if self._key is not None else "")
+            self._slot = JsonSlot.OTHER
+            self._unexpected.append(f'"{self._key}": ' if self._key is not None else "")
 
-    def _value_ends(self) -> None:
+    def _end_value(self) -> None:
         match self._slot:
-            case Slot.NAME:
-                self._name = _string("".join(self._word))
+            case JsonSlot.NAME:
+                self._name = _parse_string("".join(self._slot_text))
                 if self._name is None:
-                    self._others.append("".join(self._word))
-                elif self._doubt is None or self._argued:
-                    self._open()
-            case Slot.ARGUMENTS if self._held is not None:
-                self._arguments(_unpacked("".join(self._held)))
-                self._held = None
-            case Slot.TYPE if (word := "".join(self._word).strip()) != '"function"':
-                self._others.append(word)
-            case Slot.KEY:
-                self._others += self._word
-            case Slot.FRAME if self._key is not None:
-                self._others.append(self._key)
-        self._slot, self._key = Slot.FRAME, None
+                    self._unexpected.append("".join(self._slot_text))
+                elif self._on_confirmed is None or self._has_arguments:
+                    self._open_segment()
+            case JsonSlot.ARGUMENTS if self._unusual_arguments is not None:
+                self._write_arguments(_unpack_arguments("".join(self._unusual_arguments)))
+                self._unusual_arguments = None
+            case JsonSlot.TYPE if (word := "".join(self._slot_text).strip()) != '"function"':
+                self._unexpected.append(word)
+            case JsonSlot.KEY:
+                self._unexpected += self._slot_text
+            case JsonSlot.FRAME if self._key is not None:
+                self._unexpected.append(self._key)
+        self._slot, self._key = JsonSlot.FRAME, None
 
     def _put(self, text: str) -> None:
         if not self._opened:
             self._raw.append(text)
-            self._length += len(text)
+            self._raw_length += len(text)
         match self._slot:
-            case Slot.KEY | Slot.NAME | Slot.TYPE:
-                self._word.append(text)
-            case Slot.OTHER:
-                self._others.append(text)
-            case Slot.ARGUMENTS:
-                if self._held is None and self._depth == 1 and text != "{":
-                    self._held = []
-                if self._held is None:
-                    self._arguments(text)
+            case JsonSlot.KEY | JsonSlot.NAME | JsonSlot.TYPE:
+                self._slot_text.append(text)
+            case JsonSlot.OTHER:
+                self._unexpected.append(text)
+            case JsonSlot.ARGUMENTS:
+                if self._unusual_arguments is None and self._depth == 1 and text != "{":
+                    self._unusual_arguments = []
+                if self._unusual_arguments is None:
+                    self._write_arguments(text)
                 else:
-                    self._held.append(text)
+                    self._unusual_arguments.append(text)
 
-    # --- pieces -----------------------------------------------------------------------------------
+    # --- segment ----------------------------------------------------------------------------------
 
-    def _arguments(self, text: str) -> None:
+    def _write_arguments(self, text: str) -> None:
         if self._opened:
             self._segments.delta(text)
         else:
-            self._waiting.append(text)
+            self._early_arguments.append(text)
 
-    def _open(self) -> None:
+    def _open_segment(self) -> None:
         if self._name is None or self._opened:
             return
         self._opened, self._raw = True, []
-        if self._doubt is not None:
-            self._doubt()
-        called = self._recipients.known(self._name)
-        kind = Kind.TOOL if called else Kind.TOOL_UNKNOWN
-        self._segments.open(Opened(kind, called, self._name, json=True), self._at)
-        self._segments.delta("".join(self._waiting))
-        self._waiting = []
+        if self._on_confirmed is not None:
+            self._on_confirmed()
+        recipient = self._recipients.resolve_recipient(self._name)
+        kind = SegmentKind.TOOL if recipient else SegmentKind.TOOL_UNKNOWN
+        self._segments.open(Opened(kind, recipient, self._name, json=True), self._start)
+        self._segments.delta("".join(self._early_arguments))
+        self._early_arguments = []
 
-    def close(self, complete: bool, *, until: int, end: int | None = None) -> None:
-        """``complete``: the model ended it, not the stream."""
-        if self._slot is not Slot.NAME:
-            self._value_ends()
-        self._open()
+    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
+        """End the call; ``complete``: by the model, and not by the stream's end.
+
+        ``content_end`` and ``end`` are those of `SegmentWriter.close`.
+        """
+        if self._slot is not JsonSlot.NAME:
+            self._end_value()
+        self._open_segment()
         if self._opened:
-            if others := "".join(self._others).strip():
-                self._segments.repair("call_text", self._at, others)
+            if unexpected := "".join(self._unexpected).strip():
+                self._segments.repair("call_text", self._start, unexpected)
         elif complete:
-            # A call without a name: the model will be told.
-            self._segments.open(Opened(Kind.TOOL_UNKNOWN, json=True), self._at)
+            # A call without a name: its result will say so.
+            self._segments.open(Opened(SegmentKind.TOOL_UNKNOWN, json=True), self._start)
             self._segments.delta(self.raw)
         else:
-            self._segments.repair("call_cut", self._at, self.raw)
+            self._segments.repair("call_cut", self._start, self.raw)
             return
-        self._segments.close(complete, until=until, end=end)
+        self._segments.close(complete, content_end=content_end, end=end)
 
 
-def could_be(text: str, tags: tuple[str, ...]) -> bool:
-    """Whether more text could make one of the tags of it."""
+def is_prefix_of(text: str, tags: tuple[str, ...]) -> bool:
+    """Tell whether the text is the beginning of one of the tags."""
     return any(tag.startswith(text) for tag in tags)
 
 
-def _string(text: str) -> str | None:
+def _parse_string(text: str) -> str | None:
+    """Return the value of a JSON string, or None."""
     try:
         value = json.loads(text, strict=False)
         if isinstance(value, str):
@@ -323,9 +348,9 @@ def _string(text: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _unpacked(text: str) -> str:
-    """Arguments as a string that holds them, or null for none."""
+def _unpack_arguments(text: str) -> str:
+    """Return arguments that were written as a string that contains them, or as null."""
     if text.strip() == "null":
         return ""
-    inner = _string(text)
+    inner = _parse_string(text)
     return inner if inner is not None and inner.lstrip().startswith("{") else text

@@ -1,56 +1,63 @@
-"""Calls that are neither JSON nor tags: code, and what only stands where a call belongs."""
+"""Reads calls that are neither JSON nor tags: unreadable text in ``<tool_call>``, and code."""
 
 from __future__ import annotations
 
-from agent.formats.markup.json_call import LONGEST_DOUBT, Verdict
-from agent.formats.markup.segments import Segments
-from agent.formats.markup.text_buffer import Source
-from agent.formats.protocol import Kind, Opened
-from agent.formats.recipients import Recipients
+from agent.formats.markup.dialects import CALL, CALL_END
+from agent.formats.markup.json_call import MAX_UNDECIDED_CHARS, CallOutcome
+from agent.formats.markup.segments import SegmentWriter
+from agent.formats.markup.text_buffer import TokenTextBuffer
+from agent.formats.protocol import Opened, SegmentKind
+from agent.formats.recipients import PYTHON_TOOL, Recipients
 
-_CALL, _END = "<tool_call>", "</tool_call>"
 
-
-class OddCall:
-    """What stands in ``<tool_call>`` and cannot be read; prose, unless ``</tool_call>`` follows."""
+class MalformedCall:
+    """Reads unknown text after ``<tool_call>``: prose, unless ``</tool_call>`` follows."""
 
     raw = ""
+    """Prose is left in the buffer."""
 
-    def __init__(self, source: Source, segments: Segments, at: int) -> None:
-        self._source, self._segments, self._at = source, segments, at
+    def __init__(self, buffer: TokenTextBuffer, segments: SegmentWriter, start: int) -> None:
+        self._buffer, self._segments, self._start = buffer, segments, start
         self._text = ""
 
-    def read(self, final: bool) -> Verdict | None:
-        text = self._source.text
-        end, other = text.find(_END), text.find(_CALL)
-        if end >= 0 and not 0 <= other < end:
-            self._text = self._source.take(end)
-            self._source.take(len(_END))
-            return Verdict.ENDED
-        if final or other >= 0 or len(text) > LONGEST_DOUBT:
-            return Verdict.PROSE
+    def read(self, final: bool) -> CallOutcome | None:
+        """Read the buffer; None if more text is needed. ``final``: no more will come."""
+        text = self._buffer.text
+        end, next_call = text.find(CALL_END), text.find(CALL)
+        if end >= 0 and not 0 <= next_call < end:
+            self._text = self._buffer.take(end)
+            self._buffer.take(len(CALL_END))
+            return CallOutcome.ENDED
+        if final or next_call >= 0 or len(text) > MAX_UNDECIDED_CHARS:
+            return CallOutcome.PROSE
         return None
 
-    def close(self, complete: bool, *, until: int, end: int | None = None) -> None:
-        self._segments.open(Opened(Kind.TOOL_UNKNOWN, json=True), self._at)
+    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
+        """End the call; the parameters are those of `SegmentWriter.close`."""
+        self._segments.open(Opened(SegmentKind.TOOL_UNKNOWN, json=True), self._start)
         self._segments.delta(self._text)
-        self._segments.close(complete, until=until, end=end)
+        self._segments.close(complete, content_end=content_end, end=end)
 
 
 class CodeCall:
-    """Code for the model's own tool; only the end of the generation ends it."""
+    """Reads code for the python tool; only the end of the generation ends it."""
 
     raw = ""
+    """Prose is left in the buffer."""
 
-    def __init__(self, source: Source, segments: Segments, recipients: Recipients, at: int) -> None:
-        self._source, self._segments = source, segments
-        called = recipients.known("python")
-        kind = Kind.TOOL if called else Kind.TOOL_UNKNOWN
-        segments.open(Opened(kind, called, "python"), at)
+    def __init__(
+        self, buffer: TokenTextBuffer, segments: SegmentWriter, recipients: Recipients, start: int
+    ) -> None:
+        self._buffer, self._segments = buffer, segments
+        recipient = recipients.resolve_recipient(PYTHON_TOOL)
+        kind = SegmentKind.TOOL if recipient else SegmentKind.TOOL_UNKNOWN
+        segments.open(Opened(kind, recipient, PYTHON_TOOL), start)
 
-    def read(self, final: bool) -> Verdict | None:
-        self._segments.delta(self._source.take(len(self._source.text)))
+    def read(self, final: bool) -> CallOutcome | None:
+        """Read the buffer; None if more text is needed. ``final``: no more will come."""
+        self._segments.delta(self._buffer.take(len(self._buffer.text)))
         return None
 
-    def close(self, complete: bool, *, until: int, end: int | None = None) -> None:
-        self._segments.close(complete, until=until, end=end)
+    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
+        """End the call; the parameters are those of `SegmentWriter.close`."""
+        self._segments.close(complete, content_end=content_end, end=end)

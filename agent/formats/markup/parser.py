@@ -1,7 +1,14 @@
-"""The parser of the families that write markup over text: total, incremental, and nothing is lost.
+"""The parser of markup in text: it accepts any stream, works incrementally and loses no content.
 
-Ids become bytes, bytes text, and text segments. What is decided depends on the text alone, never on
-how it was cut; only what may still become a tag is held back.
+Ids become bytes, bytes become text, and text becomes segments::
+
+    ids ─ TokenClasses ─▶ bytes ─ UTF-8 decoder ─▶ TokenTextBuffer ─ MarkupParser ─▶ SegmentWriter
+                                                                     │        ▲
+                                                                     └ call ──┘  JsonCall, XmlCall,
+                                                                                 MalformedCall, CodeCall
+
+The result depends on the text alone, never on how it was split into tokens. So only text that may still
+become a tag, or that decides whether something is a call, stays in the buffer.
 """
 
 from __future__ import annotations
@@ -16,204 +23,220 @@ from agent.formats.markup.dialects import (
     PYTHON_TAG,
     THINK,
     THINK_END,
-    Family,
+    Dialect,
 )
-from agent.formats.markup.fences import Fences
-from agent.formats.markup.json_call import LONGEST_WAIT, JsonCall, Verdict, could_be
-from agent.formats.markup.malformed_call import CodeCall, OddCall
-from agent.formats.markup.segments import Segments
-from agent.formats.markup.text_buffer import Source
-from agent.formats.markup.vocabulary import Vocabulary
+from agent.formats.markup.fences import MarkdownCode
+from agent.formats.markup.json_call import MAX_LOOKAHEAD_CHARS, CallOutcome, JsonCall, is_prefix_of
+from agent.formats.markup.malformed_call import CodeCall, MalformedCall
+from agent.formats.markup.segments import SegmentWriter
+from agent.formats.markup.text_buffer import TokenTextBuffer
+from agent.formats.markup.vocabulary import MarkupVocabulary
 from agent.formats.markup.xml_call import XmlCall
-from agent.formats.protocol import Kind, Opened, Piece, Stop
+from agent.formats.protocol import Opened, ParseEvent, SegmentKind, Stop
 from agent.formats.recipients import AnyRecipient, Recipients
 
-Call = JsonCall | XmlCall | OddCall | CodeCall
+CallReader = JsonCall | XmlCall | MalformedCall | CodeCall
 
 
-class Alphabet:
-    """What each id of a vocabulary is to a family; made once."""
+class TokenClasses:
+    """The meaning of each id of a vocabulary in a dialect; made once for all parsers."""
 
-    def __init__(self, vocabulary: Vocabulary, family: Family) -> None:
+    def __init__(self, vocabulary: MarkupVocabulary, dialect: Dialect) -> None:
         known = vocabulary.specials
-        self.family = family
-        self.stop = vocabulary.ends | {known[name] for name in family.ends if name in known}
-        self.turn = frozenset(known[name] for name in family.turns if name in known)
+        self.dialect = dialect
+        self.stop_ids = vocabulary.end_ids | {
+            known[name] for name in dialect.end_markers if name in known
+        }
+        self.turn_ids = frozenset(known[name] for name in dialect.turn_markers if name in known)
         self._vocabulary = vocabulary
-        tags = {known[tag] for tag in family.tags if tag in known}
-        self._silent = vocabulary.controls - tags
+        tags = {known[tag] for tag in dialect.tags if tag in known}
+        self._textless_ids = vocabulary.control_ids - tags
 
-    def raw(self, token: int) -> bytes | None:
-        """The bytes of an id that is text or a tag."""
-        return None if token in self._silent else self._vocabulary.raw(token)
+    def text_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of an id that is text or a tag; None for any other id."""
+        return None if token in self._textless_ids else self._vocabulary.token_bytes(token)
 
 
 class MarkupParser:
-    """One generation."""
+    """The parser of one generation."""
 
     def __init__(
-        self, alphabet: Alphabet, recipients: Recipients | None = None, *, thinking: bool = False
+        self,
+        token_classes: TokenClasses,
+        recipients: Recipients | None = None,
+        *,
+        thinking: bool = False,
     ) -> None:
-        """``recipients`` None: no tools are known; calls are taken as they are written.
+        """Begin a generation; ``thinking``: the prompt ended with ``<think>``.
 
-        ``thinking``: the prompt ended with ``<think>``.
+        With ``recipients`` None no tools are known, and calls are taken as they are written.
         """
-        self._alphabet, self._family = alphabet, alphabet.family
+        self._token_classes, self._dialect = token_classes, token_classes.dialect
         self._recipients = AnyRecipient() if recipients is None else recipients
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._source = Source()
-        self._segments = Segments(self._source)
-        self._fences = Fences()
+        self._buffer = TokenTextBuffer()
+        self._segments = SegmentWriter(self._buffer)
+        self._markdown_code = MarkdownCode()
         self._thinking = thinking
-        self._ended_thought: int | None = None
-        """The token of ``</think>``; the white space behind it is still the thought's."""
-        self._call: Call | None = None
-        self._call_at = 0
+        self._think_end_position: int | None = None
+        """The position of ``</think>`` while white space may follow: that belongs to the reasoning."""
+        self._call: CallReader | None = None
+        self._call_start = 0
         self._after_call = False
-        self._space: list[str] = []
-        """White space that goes out only if more of the same follows."""
-        self._at = 0
+        self._pending_space: list[str] = []
+        """White space that is written only if more of the same segment follows."""
+        self._position = 0
         self._done = False
 
-    def feed(self, ids: Sequence[int]) -> list[Piece]:
+    def feed(self, ids: Sequence[int]) -> list[ParseEvent]:
+        """Parse the next ids; never raises."""
         for token in ids:
             if self._done:
                 break
-            self._token(token)
+            self._feed_token(token)
         out, self._segments.out = self._segments.out, []
         return out
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[ParseEvent]:
+        """End the stream; an open segment is closed as incomplete."""
         if not self._done:
             self._end(False)
         out, self._segments.out = self._segments.out, []
         return out
 
-    def _token(self, token: int) -> None:
-        at = self._at
-        self._at += 1
-        raw = self._alphabet.raw(token)
-        if token in self._alphabet.stop:
+    def _feed_token(self, token: int) -> None:
+        at = self._position
+        self._position += 1
+        raw = self._token_classes.text_bytes(token)
+        if token in self._token_classes.stop_ids:
             self._end(True)
             self._segments.out.append(Stop("return", at))
-        elif token in self._alphabet.turn:
-            self._at = at
+        elif token in self._token_classes.turn_ids:
+            self._position = at
             self._end(True)
             self._segments.out.append(Stop("turn", at))
         elif raw is None:
             self._segments.repair("stray_token", at)
         else:
-            self._source.add(self._decoder.decode(raw), at)
-            self._run(False)
+            self._buffer.add(self._decoder.decode(raw), at)
+            self._read_buffer(False)
 
     def _end(self, ended: bool) -> None:
-        """Nothing follows; ``ended``: by the model."""
-        self._source.add(self._decoder.decode(b"", True), max(self._at - 1, 0))
-        self._run(True)
-        until = self._source.next
+        """End the generation; ``ended``: by the model, and not by the stream's end."""
+        self._buffer.add(self._decoder.decode(b"", True), max(self._position - 1, 0))
+        self._read_buffer(True)
+        content_end = self._buffer.next_position
         if self._call is not None:
             if ended and not isinstance(self._call, CodeCall):
-                self._segments.repair("call_unclosed", until)
-            self._close_call(ended, end=self._at)
-        elif self._segments.opened is not None:
-            if self._ended_thought is None:
-                self._segments.delta("".join(self._space))
+                self._segments.repair("call_unclosed", content_end)
+            self._close_call(ended, end=self._position)
+        elif self._segments.open_segment is not None:
+            if self._think_end_position is None:
+                self._segments.delta("".join(self._pending_space))
                 if self._thinking and ended:
-                    self._segments.repair("think_unclosed", until)
+                    self._segments.repair("think_unclosed", content_end)
             self._segments.close(
-                ended or self._ended_thought is not None, until=until, end=self._at
+                ended or self._think_end_position is not None,
+                content_end=content_end,
+                end=self._position,
             )
         self._done = True
 
-    def _run(self, final: bool) -> None:
-        while self._step(final):
+    def _read_buffer(self, final: bool) -> None:
+        while self._read_next(final):
             pass
 
-    def _step(self, final: bool) -> bool:
-        """Decide one thing; False when nothing is left to be decided now."""
+    def _read_next(self, final: bool) -> bool:
+        """Read the next piece of the buffer; False if nothing more can be decided now."""
         if self._call is not None:
-            return self._in_call(final)
-        text = self._source.text
-        if self._ended_thought is not None:
-            return self._behind_thought(text)
-        found = self._family.seek.search(text)
-        if found is None:
-            self._say(len(text) - (0 if final else self._unclear(text)))
+            return self._read_call(final)
+        text = self._buffer.text
+        if self._think_end_position is not None:
+            return self._end_reasoning(text)
+        tag = self._dialect.tag_pattern.search(text)
+        if tag is None:
+            self._take_prose(len(text) - (0 if final else self._partial_tag_length(text)))
             return False
-        if found.start():
-            self._say(found.start())
+        if tag.start():
+            self._take_prose(tag.start())
             return True
-        return self._tag(found[0], final)
+        return self._read_tag(tag[0], final)
 
     # --- prose ------------------------------------------------------------------------------------
 
-    def _unclear(self, text: str) -> int:
-        """So many characters at the end may become a tag."""
+    def _partial_tag_length(self, text: str) -> int:
+        """Return how many characters at the end of the text may become a tag."""
         at = text.rfind("<")
-        return len(text) - at if at >= 0 and could_be(text[at:], self._family.tags) else 0
+        return len(text) - at if at >= 0 and is_prefix_of(text[at:], self._dialect.tags) else 0
 
-    def _say(self, count: int) -> None:
-        """The next characters are what the segment says."""
-        began = self._source.next
-        self._prose(self._source.take(count), began)
+    def _take_prose(self, count: int) -> None:
+        """Write the next characters as prose."""
+        start = self._buffer.next_position
+        self._write_prose(self._buffer.take(count), start)
 
-    def _prose(self, text: str, began: int) -> None:
+    def _write_prose(self, text: str, start: int) -> None:
+        """Write reasoning or answer whose first token is at ``start``; opens a segment if needed."""
         segments = self._segments
-        if segments.opened is None:
-            # Semicolons stand between the calls of some.
-            text = text.lstrip("; \t\r\n" if self._after_call and self._family.bare_json else None)
+        if segments.open_segment is None:
+            # Some models separate calls by semicolons.
+            text = text.lstrip(
+                "; \t\r\n" if self._after_call and self._dialect.bare_json_calls else None
+            )
             if not text:
                 return
             self._after_call = False
-            segments.open(Opened(Kind.REASONING if self._thinking else Kind.FINAL), began)
-        self._fences.feed(text)
-        said = text.rstrip()
-        if said:
-            segments.delta("".join(self._space) + said)
-            self._space = []
-        self._space.append(text[len(said) :])
+            segments.open(
+                Opened(SegmentKind.REASONING if self._thinking else SegmentKind.FINAL), start
+            )
+        self._markdown_code.feed(text)
+        stripped = text.rstrip()
+        if stripped:
+            segments.delta("".join(self._pending_space) + stripped)
+            self._pending_space = []
+        self._pending_space.append(text[len(stripped) :])
 
     def _end_prose(self, at: int) -> None:
-        """Markup follows, with the token ``at``: what was open is whole."""
-        if self._segments.opened is not None:
-            self._segments.close(True, until=at, end=at)
-        self._space = []
-        self._fences = Fences()
+        """End an open segment of prose, since markup begins with the token ``at``."""
+        if self._segments.open_segment is not None:
+            self._segments.close(True, content_end=at, end=at)
+        self._pending_space = []
+        self._markdown_code = MarkdownCode()
 
-    def _behind_thought(self, text: str) -> bool:
+    def _end_reasoning(self, text: str) -> bool:
+        """Skip white space after ``</think>``, then close the reasoning."""
         rest = text.lstrip()
-        self._source.take(len(text) - len(rest))
+        self._buffer.take(len(text) - len(rest))
         if not rest:
             return False
-        assert self._ended_thought is not None
-        self._segments.close(True, until=self._ended_thought)
-        self._ended_thought = None
+        assert self._think_end_position is not None
+        self._segments.close(True, content_end=self._think_end_position)
+        self._think_end_position = None
         return True
 
     # --- tags -------------------------------------------------------------------------------------
 
-    def _tag(self, tag: str, final: bool) -> bool:
-        at = self._source.next
+    def _read_tag(self, tag: str, final: bool) -> bool:
+        at = self._buffer.next_position
         if tag == THINK_END and self._thinking:
-            self._source.take(len(tag))
-            self._thinking, self._space, self._fences = False, [], Fences()
-            self._ended_thought = at if self._segments.opened is not None else None
+            self._buffer.take(len(tag))
+            self._thinking, self._pending_space, self._markdown_code = False, [], MarkdownCode()
+            self._think_end_position = at if self._segments.open_segment is not None else None
             return True
-        if self._fences.inside:
-            self._say(len(tag))
+        if self._markdown_code.inside:
+            self._take_prose(len(tag))
             return True
         match tag:
             case "{":
-                return self._bare(at)
+                return self._read_bare_json(at)
             case "<tool_call>":
-                return self._called(at, final)
+                return self._read_tool_call(at, final)
             case "<function=":
-                return self._function(at, final)
+                return self._read_function(at, final)
             case "<|python_tag|>":
-                return self._python(at, final)
+                return self._read_python_tag(at, final)
         if tag == THINK_END or (tag == THINK and not self._thinking):
             self._end_prose(at)
-        self._source.take(len(tag))
+        self._buffer.take(len(tag))
         match tag:
             case "<think>" if not self._thinking:
                 self._thinking = True
@@ -225,87 +248,93 @@ class MarkupParser:
                 self._segments.repair("stray_tag", at, tag)
         return True
 
-    def _called(self, at: int, final: bool) -> bool:
-        """At ``<tool_call>``: what follows tells how it is written."""
-        text = self._source.text[len(CALL) :]
+    def _read_tool_call(self, at: int, final: bool) -> bool:
+        """Begin a call at ``<tool_call>``: the following text tells whether it is JSON or tags."""
+        text = self._buffer.text[len(CALL) :]
         rest = text.lstrip()
-        if not final and len(text) < LONGEST_WAIT and could_be(rest, (FUNCTION, "{")):
+        if not final and len(text) < MAX_LOOKAHEAD_CHARS and is_prefix_of(rest, (FUNCTION, "{")):
             return False
         json, xml = rest.startswith("{"), rest.startswith(FUNCTION)
         if self._thinking and rest and not (json or xml):
-            self._say(len(CALL))  # thoughts about calls
+            self._take_prose(len(CALL))  # reasoning about calls
             return True
-        self._begin(at, len(CALL) + len(text) - len(rest))
+        self._begin_call(at, len(CALL) + len(text) - len(rest))
         if json:
-            self._call = self._json(closing=CALL_END)
+            self._call = self._new_json_call(closing=CALL_END)
         elif xml:
-            self._call = self._xml()
+            self._call = self._new_xml_call()
         else:
-            self._call = OddCall(self._source, self._segments, at)
+            self._call = MalformedCall(self._buffer, self._segments, at)
         return True
 
-    def _function(self, at: int, final: bool) -> bool:
-        """At ``<function=`` that no ``<tool_call>`` stands before."""
-        if not (self._fences.line_begins or self._segments.opened is None):
-            self._say(len(FUNCTION))
+    def _read_function(self, at: int, final: bool) -> bool:
+        """Begin a call at a ``<function=`` without ``<tool_call>``."""
+        if not (self._markdown_code.at_line_start or self._segments.open_segment is None):
+            self._take_prose(len(FUNCTION))
             return True
-        self._begin(at, 0)
+        self._begin_call(at, 0)
         if not self._after_call:
             self._segments.repair("call_unopened", at)
-        self._call = self._xml()
+        self._call = self._new_xml_call()
         return True
 
-    def _bare(self, at: int) -> bool:
-        """At ``{``: a call, if it begins a line and turns out to be one."""
-        if not self._fences.line_begins:
-            self._say(1)
+    def _read_bare_json(self, at: int) -> bool:
+        """Begin a possible call at a ``{`` at the beginning of a line."""
+        if not self._markdown_code.at_line_start:
+            self._take_prose(1)
             return True
-        self._call_at = at
-        self._call = self._json(closing=None, doubt=lambda: self._end_prose(at))
+        self._call_start = at
+        self._call = self._new_json_call(closing=None, on_confirmed=lambda: self._end_prose(at))
         return True
 
-    def _python(self, at: int, final: bool) -> bool:
-        """At ``<|python_tag|>``: a call as JSON, or code for the model's own tool."""
-        text = self._source.text[len(PYTHON_TAG) :]
+    def _read_python_tag(self, at: int, final: bool) -> bool:
+        """Begin a call at ``<|python_tag|>``: JSON, or code for the python tool."""
+        text = self._buffer.text[len(PYTHON_TAG) :]
         rest = text.lstrip()
-        if not final and not rest and len(text) < LONGEST_WAIT:
+        if not final and not rest and len(text) < MAX_LOOKAHEAD_CHARS:
             return False
-        self._begin(at, len(PYTHON_TAG) + len(text) - len(rest))
+        self._begin_call(at, len(PYTHON_TAG) + len(text) - len(rest))
         if rest.startswith("{"):
-            self._call = self._json(closing=None)
+            self._call = self._new_json_call(closing=None)
         else:
-            self._call = CodeCall(self._source, self._segments, self._recipients, at)
+            self._call = CodeCall(self._buffer, self._segments, self._recipients, at)
         return True
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def _begin(self, at: int, markup: int) -> None:
-        """A call begins, behind so many characters of markup."""
+    def _begin_call(self, at: int, markup_length: int) -> None:
+        """Begin a call at the token ``at``, after ``markup_length`` characters of markup."""
         self._end_prose(at)
         if self._thinking:
             self._segments.repair("think_unclosed", at)
-        self._source.take(markup)
-        self._call_at = at
+        self._buffer.take(markup_length)
+        self._call_start = at
 
-    def _json(self, *, closing: str | None, doubt: Callable[[], None] | None = None) -> JsonCall:
+    def _new_json_call(
+        self, *, closing: str | None, on_confirmed: Callable[[], None] | None = None
+    ) -> JsonCall:
         return JsonCall(
-            self._source, self._segments, self._recipients, closing=closing, doubt=doubt
+            self._buffer,
+            self._segments,
+            self._recipients,
+            closing=closing,
+            on_confirmed=on_confirmed,
         )
 
-    def _xml(self) -> XmlCall:
-        return XmlCall(self._source, self._segments, self._recipients)
+    def _new_xml_call(self) -> XmlCall:
+        return XmlCall(self._buffer, self._segments, self._recipients)
 
-    def _in_call(self, final: bool) -> bool:
+    def _read_call(self, final: bool) -> bool:
         call = self._call
         assert call is not None
         match call.read(final):
-            case Verdict.ENDED:
+            case CallOutcome.ENDED:
                 self._close_call(True)
-            case Verdict.PROSE:
+            case CallOutcome.PROSE:
                 self._call = None
-                if isinstance(call, OddCall):
-                    self._segments.repair("call_malformed", self._call_at, CALL)
-                self._prose(call.raw, self._call_at)
+                if isinstance(call, MalformedCall):
+                    self._segments.repair("call_malformed", self._call_start, CALL)
+                self._write_prose(call.raw, self._call_start)
             case None:
                 return False
         return True
@@ -313,10 +342,14 @@ class MarkupParser:
     def _close_call(self, complete: bool, end: int | None = None) -> None:
         call = self._call
         assert call is not None
-        call.close(complete, until=max(self._source.last, 0), end=end)
-        self._call, self._after_call, self._fences = None, True, Fences()
-        if not isinstance(call, JsonCall | XmlCall) or not call.again:
+        call.close(complete, content_end=max(self._buffer.last_position, 0), end=end)
+        self._call, self._after_call, self._markdown_code = None, True, MarkdownCode()
+        if not isinstance(call, JsonCall | XmlCall) or not call.another_follows:
             return
-        text = self._source.text
-        self._source.take(len(text) - len(text.lstrip()))
-        self._call = self._json(closing=CALL_END) if isinstance(call, JsonCall) else self._xml()
+        text = self._buffer.text
+        self._buffer.take(len(text) - len(text.lstrip()))
+        self._call = (
+            self._new_json_call(closing=CALL_END)
+            if isinstance(call, JsonCall)
+            else self._new_xml_call()
+        )

@@ -1,39 +1,47 @@
-"""The pieces of one generation as its parser finds them, in the order that the protocol wants."""
+"""Collects the events of a markup parser in the order that `Parser` promises."""
 
 from __future__ import annotations
 
-from agent.formats.markup.text_buffer import Source
-from agent.formats.protocol import Closed, Delta, Opened, Piece, Repair
+from agent.formats.markup.text_buffer import TokenTextBuffer
+from agent.formats.protocol import Closed, Delta, Opened, ParseEvent, Repair
 
 
-class Segments:
-    """One segment after the other; repairs within one are told after it."""
+class SegmentWriter:
+    """Writes one segment after the other; repairs within a segment follow its end."""
 
-    def __init__(self, source: Source) -> None:
-        self.out: list[Piece] = []
-        self.opened: Opened | None = None
-        self._source = source
-        self._late: list[Repair] = []
-        self._spanned = 0
-        self._began = 0
+    def __init__(self, source: TokenTextBuffer) -> None:
+        self.out: list[ParseEvent] = []
+        self.open_segment: Opened | None = None
+        self._buffer = source
+        self._deferred_repairs: list[Repair] = []
+        self._spanned_to = 0
+        self._content_start = 0
 
-    def open(self, opened: Opened, began: int) -> None:
-        """``began``: the token in which its content begins."""
-        self.opened, self._began = opened, began
+    def open(self, opened: Opened, content_start: int) -> None:
+        """Open a segment whose content begins with the token at ``content_start``."""
+        self.open_segment, self._content_start = opened, content_start
         self.out.append(opened)
 
     def delta(self, text: str) -> None:
+        """Add text to the open segment."""
         if text:
             self.out.append(Delta(text))
 
-    def close(self, complete: bool, *, until: int, end: int | None = None) -> None:
-        """``until``: the token in which its content ends; ``end``: of its span, else what was read."""
-        end = max(self._source.last + 1 if end is None else end, self._spanned)
-        tokens = min(max(until - self._began, 0), end - self._spanned)
-        self.out.append(Closed(complete, self._spanned, end, tokens))
-        self.out += self._late
-        self._spanned, self._late, self.opened = end, [], None
+    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
+        """Close the open segment.
+
+        Its content ends before the token at ``content_end``; its span at ``end``, by default after
+        what was taken from the buffer.
+        """
+        end = max(self._buffer.last_position + 1 if end is None else end, self._spanned_to)
+        tokens = min(max(content_end - self._content_start, 0), end - self._spanned_to)
+        self.out.append(Closed(complete, self._spanned_to, end, tokens))
+        self.out += self._deferred_repairs
+        self._spanned_to, self._deferred_repairs, self.open_segment = end, [], None
 
     def repair(self, rule: str, at: int, text: str = "") -> None:
-        into: list[Repair] | list[Piece] = self.out if self.opened is None else self._late
-        into.append(Repair(rule, at, text))
+        """Report a repair at the token ``at``."""
+        target: list[Repair] | list[ParseEvent] = (
+            self.out if self.open_segment is None else self._deferred_repairs
+        )
+        target.append(Repair(rule, at, text))

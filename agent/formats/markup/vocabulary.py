@@ -1,4 +1,4 @@
-"""What the ids of a vocabulary mean, and text as ids."""
+"""A model's vocabulary, and an encoder that keeps markup and text apart."""
 
 from __future__ import annotations
 
@@ -6,88 +6,100 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
-from agent.formats.tokenizer_text import parts, whole
+from agent.formats.tokenizer_text import replace_surrogates, tokenizer_chunks
 
 
-class Vocabulary(Protocol):
-    """A model's tokens."""
+class MarkupVocabulary(Protocol):
+    """The tokens of a model."""
 
     size: int
-    """How many ids there are."""
+    """The number of ids."""
     specials: dict[str, int]
-    """Ids that are more than their text, by their spelling: ``<|im_end|>``, ``<tool_call>``."""
-    controls: frozenset[int]
-    """Specials that stand for no text."""
-    ends: frozenset[int]
-    """Ids that end what the model says, as its file has them."""
-    begin: int | None
-    """The id that begins every prompt, if there is one."""
+    """Special tokens' ids by their text: ``<|im_end|>``, ``<tool_call>``."""
+    control_ids: frozenset[int]
+    """Special ids that have no text (GGUF's token type *control*)."""
+    end_ids: frozenset[int]
+    """Ids that end a generation, according to the model's file."""
+    begin_id: int | None
+    """The id that begins every prompt (BOS), if the model wants it."""
 
-    def raw(self, token: int) -> bytes | None:
-        """The bytes of an id; None for one that does not exist or that stands for no text."""
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of an id; None for an id that does not exist."""
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Text that holds no spelling of a special id."""
+        """Tokenise a text that spells no special token."""
         ...
 
 
-class Bytes:
-    """One id a byte, then the specials: for scripts and tests without a model."""
+class ByteVocabulary:
+    """One id for each byte, then the special tokens: for scripts and tests without a model."""
 
     def __init__(self, specials: Iterable[str]) -> None:
+        """Number the special tokens from 256 on."""
         self.specials = {spelling: 256 + i for i, spelling in enumerate(specials)}
         self.size = 256 + len(self.specials)
-        self.controls = frozenset(
+        self.control_ids = frozenset(
             token for spelling, token in self.specials.items() if spelling.startswith("<|")
         )
-        self.ends: frozenset[int] = frozenset()
-        self.begin: int | None = None
+        self.end_ids: frozenset[int] = frozenset()
+        self.begin_id: int | None = None
         self._texts = {token: spelling.encode() for spelling, token in self.specials.items()}
 
-    def raw(self, token: int) -> bytes | None:
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the byte, or a special token's text; None for an id that does not exist."""
         return bytes([token]) if 0 <= token < 256 else self._texts.get(token)
 
     def encode(self, text: str) -> list[int]:
+        """Return the text's bytes in UTF-8."""
         return list(text.encode())
 
 
-class Encoder:
-    """Text and markup as ids: in markup the specials that are spelled count, in text they do not."""
+class MarkupEncoder:
+    """Tokenises markup, in which spelled special tokens count, and text, in which they do not."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: MarkupVocabulary) -> None:
         self._vocabulary = vocabulary
         longest_first = sorted((s for s in vocabulary.specials if s), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
-    def markup(self, text: str) -> list[int]:
+    def encode_markup(self, text: str) -> list[int]:
+        """Tokenise markup: spelled special tokens become their ids."""
         ids: list[int] = []
-        done = 0
-        for found in self._special.finditer(text):
-            ids += self._ordinary(text[done : found.start()])
-            ids.append(self._vocabulary.specials[found[0]])
-            done = found.end()
-        return ids + self._ordinary(text[done:])
+        encoded = 0
+        for match in self._special.finditer(text):
+            ids += self._encode_ordinary(text[encoded : match.start()])
+            ids.append(self._vocabulary.specials[match[0]])
+            encoded = match.end()
+        return ids + self._encode_ordinary(text[encoded:])
 
-    def text(self, text: str) -> list[int]:
-        """What people and tools wrote. A tokenizer may take a spelled special for the special itself,
-        even when told not to: so no piece that it gets holds one."""
-        text = whole(text)
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenise the text of users and tools: special tokens that it spells stay text.
+
+        llama.cpp's tokenizer makes user-defined special tokens of their spelling, even with
+        ``parse_special`` false; so the text is cut within each of them.
+        """
+        text = replace_surrogates(text)
         ids: list[int] = []
-        done = at = 0
-        while found := self._special.search(text, at):
-            at = found.start() + 1
-            ids += self._ordinary(text[done:at])
-            done = at
-        return ids + self._ordinary(text[done:])
+        start = at = 0
+        while match := self._special.search(text, at):
+            at = match.start() + 1
+            ids += self._encode_ordinary(text[start:at])
+            start = at
+        return ids + self._encode_ordinary(text[start:])
 
-    def harmless(self, text: str) -> str:
-        """The text with a space in every spelled special: for what a template puts into markup."""
+    def break_markup(self, text: str) -> str:
+        """Put a space into every special token that a text spells.
+
+        For text that a template puts into markup, as it does with tools' descriptions.
+        """
         at = 0
-        while found := self._special.search(text, at):
-            at = found.start() + 1
+        while match := self._special.search(text, at):
+            at = match.start() + 1
             text = f"{text[:at]} {text[at:]}"
-        return whole(text)
+        return replace_surrogates(text)
 
-    def _ordinary(self, text: str) -> list[int]:
-        return [token for part in parts(text) for token in self._vocabulary.encode(part)]
+    def _encode_ordinary(self, text: str) -> list[int]:
+        return [
+            token for chunk in tokenizer_chunks(text) for token in self._vocabulary.encode(chunk)
+        ]

@@ -1,4 +1,18 @@
-"""A call as tags: ``<function=NAME><parameter=K>V</parameter>…</function>``, streamed as JSON."""
+"""Reads a call as tags and streams its arguments as JSON.
+
+Values are written without quotes and escapes, so a tag in a value is ambiguous: it ends the value
+only where a tag that may come next follows it (`_TAGS_AFTER`). A value that must be a string streams,
+escaped; any other is buffered to its end and made JSON of the type in the tool's schema (`coerce`)::
+
+    <function=f>           segment opened
+    <parameter=text>       {"text": "
+    say "hi"               say \\"hi\\"
+    </parameter>           "
+    <parameter=count>      , "count":
+    5                      (buffered)
+    </parameter>           5
+    </function>            }
+"""
 
 from __future__ import annotations
 
@@ -7,221 +21,237 @@ import re
 from enum import Enum, auto
 
 from agent.formats.markup import coerce
-from agent.formats.markup.json_call import LONGEST_WAIT, Verdict, could_be
-from agent.formats.markup.segments import Segments
-from agent.formats.markup.text_buffer import Source
-from agent.formats.protocol import Kind, Opened
+from agent.formats.markup.dialects import CALL, CALL_END, FUNCTION
+from agent.formats.markup.json_call import MAX_LOOKAHEAD_CHARS, CallOutcome, is_prefix_of
+from agent.formats.markup.segments import SegmentWriter
+from agent.formats.markup.text_buffer import TokenTextBuffer
+from agent.formats.protocol import Opened, SegmentKind
 from agent.formats.recipients import Recipients
 
-CALL, CALL_END = "<tool_call>", "</tool_call>"
-FUNCTION, FUNCTION_END = "<function=", "</function>"
+FUNCTION_END = "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 
-_BEHIND_VALUE = (PARAMETER, FUNCTION_END, CALL_END, CALL, FUNCTION)
-_BEHIND = {
-    PARAMETER_END: _BEHIND_VALUE,
+_AFTER_VALUE = (PARAMETER, FUNCTION_END, CALL_END, CALL, FUNCTION)
+_TAGS_AFTER = {
+    PARAMETER_END: _AFTER_VALUE,
     FUNCTION_END: (CALL_END, CALL, FUNCTION),
     CALL_END: (CALL,),
     CALL: (FUNCTION,),
 }
-"""A tag ends a value only where one of these follows; else it is text, as in a file about XML."""
-_NAMED = re.compile(r"<(?:function|parameter)=([^<>\n]*)>")
-_TEXT = re.compile(r"[^<\n]+")
+"""A tag ends a value only if one of these follows; otherwise it is text, as in a file about XML."""
+_NAMED_TAG = re.compile(r"<(?:function|parameter)=([^<>\n]*)>")
+_VALUE_TEXT = re.compile(r"[^<\n]+")
 
 
-class _Place(Enum):
-    HEAD = auto()
+class _XmlState(Enum):
+    NAME = auto()
     BETWEEN = auto()
     VALUE = auto()
-    BEHIND = auto()
+    AFTER = auto()
 
 
 class XmlCall:
-    """Reads from ``<function=``."""
+    """Reads one call from its ``<function=`` on."""
 
-    def __init__(self, source: Source, segments: Segments, recipients: Recipients) -> None:
-        self._source, self._segments, self._recipients = source, segments, recipients
-        self.again = False
-        """Another call follows at once, in the same ``<tool_call>``."""
-        self._at = source.next
-        self._place = _Place.HEAD
-        self._opened = False
-        self._others: list[str] = []
-        self._names: set[str] = set()
-        self._key = ""
+    def __init__(
+        self, buffer: TokenTextBuffer, segments: SegmentWriter, recipients: Recipients
+    ) -> None:
+        self._buffer, self._segments, self._recipients = buffer, segments, recipients
+        self.another_follows = False
+        """Whether another call follows in the same ``<tool_call>``."""
+        self._start = buffer.next_position
+        self._state = _XmlState.NAME
+        self._is_open = False
+        self._unexpected: list[str] = []
+        self._seen_parameters: set[str] = set()
+        self._parameter = ""
         self._types: frozenset[str] = frozenset()
-        self._held: list[str] | None = None
-        """The value, where its type is known only at its end."""
-        self._break = ""
-        """The line break that may turn out to stand before the end of the value."""
-        self._value_begins = False
+        self._schema = recipients.argument_schema("")
+        self._buffered_value: list[str] | None = None
+        """The value so far, if its type can be told only at its end."""
+        self._pending_newline = ""
+        """A line break that does not belong to the value if its end follows."""
+        self._at_value_start = False
 
     raw = ""
+    """Never prose: a call with tags is a call."""
 
-    def read(self, final: bool) -> Verdict | None:
-        while text := self._source.text:
-            match self._place:
-                case _Place.HEAD:
-                    verdict = self._head(text, final)
-                case _Place.BETWEEN:
-                    verdict = self._between(text, final)
-                case _Place.VALUE:
-                    verdict = self._value(text, final)
-                case _Place.BEHIND:
-                    return self._behind(text, final)
-            if verdict is not True:
-                return verdict or None
+    def read(self, final: bool) -> CallOutcome | None:
+        """Read the buffer; None if more text is needed. ``final``: no more will come."""
+        while text := self._buffer.text:
+            match self._state:
+                case _XmlState.NAME:
+                    outcome = self._read_name(text, final)
+                case _XmlState.BETWEEN:
+                    outcome = self._read_between(text, final)
+                case _XmlState.VALUE:
+                    outcome = self._read_value(text, final)
+                case _XmlState.AFTER:
+                    return self._read_after_function(text, final)
+            if outcome is not True:
+                return outcome or None
         return None
 
-    # Each answers with a verdict, False to wait for more, or True to go on.
+    # Each returns an outcome, False to wait for more text, or True to go on.
 
-    def _head(self, text: str, final: bool) -> Verdict | bool:
-        name = _NAMED.match(text)
+    def _read_name(self, text: str, final: bool) -> CallOutcome | bool:
+        name = _NAMED_TAG.match(text)
         if name is None:
-            if not final and len(text) < LONGEST_WAIT and not re.search(r"[>\n]", text):
+            if not final and len(text) < MAX_LOOKAHEAD_CHARS and not re.search(r"[>\n]", text):
                 return False
-            # No name; the model will be told.
-            self._source.take(len(FUNCTION))
-            self._open("")
+            # A call without a name: its result will say so.
+            self._buffer.take(len(FUNCTION))
+            self._open_segment("")
             return True
-        self._source.take(name.end())
-        self._open(name[1].strip().strip("\"'"))
+        self._buffer.take(name.end())
+        self._open_segment(name[1].strip().strip("\"'"))
         return True
 
-    def _open(self, name: str) -> None:
-        self._opened = True
-        called = self._recipients.known(name) if name else None
-        self._schema = self._recipients.schema(called or "")
-        kind = Kind.TOOL if called else Kind.TOOL_UNKNOWN
-        self._segments.open(Opened(kind, called, name or None, json=True), self._at)
-        self._place = _Place.BETWEEN
+    def _open_segment(self, name: str) -> None:
+        self._is_open = True
+        recipient = self._recipients.resolve_recipient(name) if name else None
+        self._schema = self._recipients.argument_schema(recipient or "")
+        kind = SegmentKind.TOOL if recipient else SegmentKind.TOOL_UNKNOWN
+        self._segments.open(Opened(kind, recipient, name or None, json=True), self._start)
+        self._state = _XmlState.BETWEEN
 
-    def _between(self, text: str, final: bool) -> Verdict | bool:
+    def _read_between(self, text: str, final: bool) -> CallOutcome | bool:
         if text[0].isspace():
-            self._source.take(len(text) - len(text.lstrip()))
+            self._buffer.take(len(text) - len(text.lstrip()))
             return True
         if text.startswith(PARAMETER):
-            name = _NAMED.match(text)
+            name = _NAMED_TAG.match(text)
             if name is not None:
-                self._source.take(name.end())
-                self._begin(name[1].strip().strip("\"'"))
+                self._buffer.take(name.end())
+                self._begin_value(name[1].strip().strip("\"'"))
                 return True
-            if not final and len(text) < LONGEST_WAIT and not re.search(r"[>\n]", text):
+            if not final and len(text) < MAX_LOOKAHEAD_CHARS and not re.search(r"[>\n]", text):
                 return False
         elif text.startswith(FUNCTION_END):
-            self._source.take(len(FUNCTION_END))
-            self._place = _Place.BEHIND
+            self._buffer.take(len(FUNCTION_END))
+            self._state = _XmlState.AFTER
             return True
         elif text.startswith((CALL_END, CALL, FUNCTION)):
-            self._place = _Place.BEHIND
+            self._state = _XmlState.AFTER
             return True
-        elif not final and could_be(text, _BEHIND_VALUE):
+        elif not final and is_prefix_of(text, _AFTER_VALUE):
             return False
         cut = text.find("<", 1)
-        self._others.append(self._source.take(len(text) if cut < 0 else cut))
+        self._unexpected.append(self._buffer.take(len(text) if cut < 0 else cut))
         return True
 
-    def _begin(self, name: str) -> None:
-        self._key, self._types = name, coerce.types(self._schema, name)
-        lead = ", " if self._names else "{"
-        self._names.add(name)
-        self._segments.delta(f"{lead}{json.dumps(name, ensure_ascii=False)}: ")
-        self._held = None if coerce.streams(self._types) else []
-        if self._held is None:
+    def _begin_value(self, name: str) -> None:
+        self._parameter, self._types = name, coerce.property_types(self._schema, name)
+        separator = ", " if self._seen_parameters else "{"
+        self._seen_parameters.add(name)
+        self._segments.delta(f"{separator}{json.dumps(name, ensure_ascii=False)}: ")
+        self._buffered_value = None if coerce.is_plain_string(self._types) else []
+        if self._buffered_value is None:
             self._segments.delta('"')
-        self._place, self._value_begins, self._break = _Place.VALUE, True, ""
+        self._state, self._at_value_start, self._pending_newline = _XmlState.VALUE, True, ""
 
-    def _value(self, text: str, final: bool) -> Verdict | bool:
-        if self._value_begins:
-            self._value_begins = False
+    def _read_value(self, text: str, final: bool) -> CallOutcome | bool:
+        if self._at_value_start:
+            self._at_value_start = False
             if text[0] == "\n":
-                self._source.take(1)
+                self._buffer.take(1)
                 return True
         if text[0] == "\n":
-            self._put(self._source.take(1))
+            self._write_value(self._buffer.take(1))
         elif text[0] != "<":
-            run = _TEXT.match(text)
+            run = _VALUE_TEXT.match(text)
             assert run is not None
-            self._put(self._source.take(run.end()))
+            self._write_value(self._buffer.take(run.end()))
         else:
-            match self._ends(text, final):
+            match self._ends_value(text, final):
                 case None:
                     return False
-                case False if final and could_be(text, (*_BEHIND, PARAMETER)):
-                    self._others.append(self._source.take(len(text)))  # a tag that was cut off
+                case False if final and is_prefix_of(text, (*_TAGS_AFTER, PARAMETER)):
+                    self._unexpected.append(self._buffer.take(len(text)))  # a tag that was cut off
                 case False:
-                    self._put(self._source.take(1))
+                    self._write_value(self._buffer.take(1))
                 case True:
                     self._end_value()
                     if text.startswith(PARAMETER_END):
-                        self._source.take(len(PARAMETER_END))
+                        self._buffer.take(len(PARAMETER_END))
                     else:
-                        self._segments.repair("parameter_unclosed", self._source.next)
-                    self._place = _Place.BETWEEN
+                        self._segments.repair("parameter_unclosed", self._buffer.next_position)
+                    self._state = _XmlState.BETWEEN
         return True
 
-    def _ends(self, text: str, final: bool) -> bool | None:
-        """Whether the tag ends the value; None: not clear yet."""
-        wait = not final and len(text) < LONGEST_WAIT
-        for tag, behind in _BEHIND.items():
+    def _ends_value(self, text: str, final: bool) -> bool | None:
+        """Tell whether the tag ends the value; None if that is not clear yet."""
+        may_wait = not final and len(text) < MAX_LOOKAHEAD_CHARS
+        for tag, following in _TAGS_AFTER.items():
             if text.startswith(tag):
                 rest = text[len(tag) :].lstrip()
-                if rest.startswith(behind):
+                if rest.startswith(following):
                     return True
-                if wait and could_be(rest, behind):
+                if may_wait and is_prefix_of(rest, following):
                     return None
                 return not rest and final and tag != CALL
         if text.startswith(PARAMETER):
-            # Only where a line begins, for a parameter that the tool has and that was not given yet.
-            name = _NAMED.match(text)
+            # Only at the beginning of a line, for a declared parameter without a value so far.
+            name = _NAMED_TAG.match(text)
             if name is None:
-                return None if wait and not re.search(r"[>\n]", text) else False
+                return None if may_wait and not re.search(r"[>\n]", text) else False
             declared = self._schema.get("properties") or {}
-            return bool(self._break) and name[1] in declared and name[1] not in self._names
-        return None if wait and could_be(text, (*_BEHIND, PARAMETER)) else False
+            return (
+                bool(self._pending_newline)
+                and name[1] in declared
+                and name[1] not in self._seen_parameters
+            )
+        return None if may_wait and is_prefix_of(text, (*_TAGS_AFTER, PARAMETER)) else False
 
-    def _behind(self, text: str, final: bool) -> Verdict | None:
+    def _read_after_function(self, text: str, final: bool) -> CallOutcome | None:
         rest = text.lstrip()
         if rest.startswith(CALL_END):
-            self._source.take(len(text) - len(rest) + len(CALL_END))
-            return Verdict.ENDED
-        if final and could_be(rest, (CALL_END,)):
-            self._others.append(self._source.take(len(text)))  # a tag that was cut off
+            self._buffer.take(len(text) - len(rest) + len(CALL_END))
+            return CallOutcome.ENDED
+        if final and is_prefix_of(rest, (CALL_END,)):
+            self._unexpected.append(self._buffer.take(len(text)))  # a tag that was cut off
             return None
-        if not final and len(text) < LONGEST_WAIT and could_be(rest, (CALL_END, CALL, FUNCTION)):
+        if (
+            not final
+            and len(text) < MAX_LOOKAHEAD_CHARS
+            and is_prefix_of(rest, (CALL_END, CALL, FUNCTION))
+        ):
             return None
-        self.again = rest.startswith(FUNCTION)
+        self.another_follows = rest.startswith(FUNCTION)
         if not rest.startswith((CALL, FUNCTION)):
-            self._segments.repair("call_unclosed", self._source.next)
-        return Verdict.ENDED
+            self._segments.repair("call_unclosed", self._buffer.next_position)
+        return CallOutcome.ENDED
 
-    def _put(self, text: str) -> None:
+    def _write_value(self, text: str) -> None:
         if text == "\n":
-            text, self._break = self._break, "\n"
+            text, self._pending_newline = self._pending_newline, "\n"
         else:
-            text, self._break = self._break + text, ""
-        if self._held is not None:
-            self._held.append(text)
+            text, self._pending_newline = self._pending_newline + text, ""
+        if self._buffered_value is not None:
+            self._buffered_value.append(text)
         else:
             self._segments.delta(json.dumps(text, ensure_ascii=False)[1:-1])
 
     def _end_value(self) -> None:
-        if self._held is None:
+        if self._buffered_value is None:
             self._segments.delta('"')
         else:
-            self._segments.delta(coerce.settled("".join(self._held), self._types))
-            self._held = None
+            self._segments.delta(coerce.coerce_value("".join(self._buffered_value), self._types))
+            self._buffered_value = None
 
-    def close(self, complete: bool, *, until: int, end: int | None = None) -> None:
-        """``complete``: the model ended it, not the stream."""
-        if not self._opened:
-            self._open("")
-        if self._place is _Place.VALUE and complete:
+    def close(self, complete: bool, *, content_end: int, end: int | None = None) -> None:
+        """End the call; ``complete``: by the model, and not by the stream's end.
+
+        ``content_end`` and ``end`` are those of `SegmentWriter.close`.
+        """
+        if not self._is_open:
+            self._open_segment("")
+        if self._state is _XmlState.VALUE and complete:
             self._end_value()
-        elif self._place is _Place.VALUE and self._held:
-            self._segments.delta("".join(self._held))
-        if complete or self._place is _Place.BEHIND:
-            self._segments.delta("}" if self._names else "{}")
-        if others := "".join(self._others).strip():
-            self._segments.repair("call_text", self._at, others)
-        self._segments.close(complete, until=until, end=end)
+        elif self._state is _XmlState.VALUE and self._buffered_value:
+            self._segments.delta("".join(self._buffered_value))
+        if complete or self._state is _XmlState.AFTER:
+            self._segments.delta("}" if self._seen_parameters else "{}")
+        if unexpected := "".join(self._unexpected).strip():
+            self._segments.repair("call_text", self._start, unexpected)
+        self._segments.close(complete, content_end=content_end, end=end)

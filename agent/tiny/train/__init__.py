@@ -1,0 +1,1 @@
+"""Training and evaluation of the embedded model; not a part of the wheel."""

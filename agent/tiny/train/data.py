@@ -8,9 +8,7 @@ writes shards that train.py reads; every shard depends on its own number alone.
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import tempfile
 import time
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,37 +25,36 @@ from openai_harmony import (
     Role,
     SystemContent,
     ToolDescription,
-    load_harmony_encoding,
 )
 
+from agent.formats.harmony.encoding import load_encoding
 from agent.tiny import vocabulary
-from agent.tiny.train import dialogues, phrases, words
-from agent.tiny.train.tools import Tool, choose_tools
-from agent.tiny.train.turns import Call, Turn
+from agent.tiny.train import mixture, phrases, words
+from agent.tiny.train.corpus_dialogues import choose_functions
+from agent.tiny.train.tools import FILE_TOOLS, DialogueTool, choose_tools, fixed
+from agent.tiny.train.turns import DialogueCall, DialogueTurn
 from agent.tiny.train.words import Split, pool
 
-PACKS = 3
+MAX_SEGMENT_TOKENS = 320
+"""Longer conversations are left out."""
+CONVERSATIONS_PER_PACK = 24
+PACKS_PER_PREFIX = 6
 """Packs of one prefix: its conversations are sorted by length, so that little is padding."""
-START, END, MESSAGE, CHANNEL = 200_006, 200_007, 200_008, 200_005
-RETURN, CALL, CONSTRAIN = 200_002, 200_012, 200_003
+CUT_SHARE = 0.6
+"""Of the conversations with a call, those that end with it: what follows is copying, and known."""
+START_ID, END_ID, MESSAGE_ID, CHANNEL_ID = 200_006, 200_007, 200_008, 200_005
+RETURN_ID, CALL_ID, CONSTRAIN_ID = 200_002, 200_012, 200_003
 
 
 @cache
 def encoding() -> HarmonyEncoding:
     """openai-harmony's encoding, built offline from the shipped ranks."""
-    folder = Path(tempfile.gettempdir()) / f"agent-tiny-ranks-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    target = folder / "o200k_base.tiktoken"
-    if not target.exists():
-        partial = target.with_suffix(f".{os.getpid()}")
-        partial.write_bytes(vocabulary.ranks())
-        partial.replace(target)
-    os.environ["TIKTOKEN_ENCODINGS_BASE"] = str(folder)
-    return load_harmony_encoding("HarmonyGptOss")
+    return load_encoding(vocabulary.ranks)
 
 
 @cache
 def encode(text: str) -> tuple[int, ...]:
+    """Tokenize text; special tokens in it are plain text."""
     return tuple(encoding().encode(text, disallowed_special=()))
 
 
@@ -85,7 +82,7 @@ def name_ids(name: str) -> tuple[int, ...]:
 
 
 @dataclass
-class Writer:
+class ConversationWriter:
     """Collects a conversation's tokens with the weight of predicting each."""
 
     ids: list[int] = field(default_factory=list)
@@ -109,13 +106,14 @@ class Writer:
             value = first if first and index == 0 else weight
             self.weights.append(value if self.learn else 0.0)
 
-    def given(self, tokens: tuple[int, ...] | list[int]) -> None:
+    def put_context(self, tokens: tuple[int, ...] | list[int]) -> None:
+        """Add tokens that carry no loss."""
         self.ids.extend(tokens)
         self.weights.extend([0.0] * len(tokens))
 
 
 def render_prefix(
-    rng: random.Random, python: bool, tools: list[Tool], instructions: str | None
+    rng: random.Random, python: bool, tools: list[DialogueTool], instructions: str | None
 ) -> list[int]:
     """System and developer message, as the program renders them."""
     effort = rng.choice([ReasoningEffort.MEDIUM] * 4 + [ReasoningEffort.LOW, ReasoningEffort.HIGH])
@@ -139,58 +137,62 @@ def render_prefix(
     return ids
 
 
-ASSISTANT = (START, *encode("assistant"))
+ASSISTANT = (START_ID, *encode("assistant"))
 
 
-def write_user(out: Writer, text: str) -> None:
-    out.given([START, *encode("user"), MESSAGE, *encode(text), END, *ASSISTANT])
+def write_user(out: ConversationWriter, text: str) -> None:
+    """Write a user's message."""
+    out.put_context([START_ID, *encode("user"), MESSAGE_ID, *encode(text), END_ID, *ASSISTANT])
 
 
-def write_analysis(out: Writer, text: str) -> None:
+def write_analysis(out: ConversationWriter, text: str) -> None:
     """A thought. What it says the request is decides all that follows, so that weighs most."""
-    out.put((CHANNEL,), 0.2)
+    out.put((CHANNEL_ID,), 0.2)
     out.put(encode("analysis"), 1.0, first=3.0)
-    out.put((MESSAGE,), 2.0)
+    out.put((MESSAGE_ID,), 2.0)
     space = ""
     for mark in ("First:", "second:"):
         if mark in text:
             head, _, text = text.partition(mark + " ")
             out.put(encode(head + mark), 0.5, first=6.0)
             space = " "
-    what, _, rest = text.partition(". ")
+    what, _, rest = text.removesuffix(".").partition(". ")
     ids = encode(f"{space}{what}.")
     out.put(ids[:3], 6.0)
-    out.put(ids[3:], 3.0 if ":" in what else 1.5)
+    out.put(ids[3:], 3.0 if ":" in what else 2.0)
     if rest.startswith("I call "):
         out.put(encode(" I call"), 0.3)
-        out.put(encode(rest[6:-1]), 2.0, first=6.0)
+        out.put(encode(rest[6:]), 2.0, first=6.0)
         out.put(encode("."), 1.0)
-    else:
-        out.put(encode(f" {rest}"), 0.3)
-    out.put((END,), 0.5)
+    elif rest:
+        out.put(encode(f" {rest}."), 0.3)
+    out.put((END_ID,), 0.5)
     out.put(ASSISTANT, 0.1)
 
 
-def write_call(out: Writer, call: Call) -> None:
-    """A call in the form that the real model writes, and its result."""
-    out.put((CHANNEL,), 0.2)
+def write_call(out: ConversationWriter, call: DialogueCall) -> None:
+    """A call in the form that the real model writes."""
+    out.put((CHANNEL_ID,), 0.2)
     if call.tool is None:
         out.put(encode("analysis"), 1.0, first=3.0)
         out.put(encode(" to"), 2.0)
         out.put(encode("=python code"), 0.5, first=0.5)
-        out.put((MESSAGE,), 0.2)
-        for index, token in enumerate(call.code_ids or encode(call.code)):
-            operator = any(c in b"+-*/%()" for c in vocabulary.tokens()[token])
-            out.put((token,), 5.0 if operator or index == 0 else 2.0, copy=True)
-        out.put((CALL,), 4.0)
-        author, channel = "python", "analysis"
+        out.put((MESSAGE_ID,), 0.2)
+        first = 5.0
+        for part, copy in call.code_tokens(encode):
+            for token in part:
+                operator = any(c in b"+-*/%()" for c in vocabulary.tokens()[token])
+                weight = 5.0 if operator and not call.code_parts else 2.0
+                out.put((token,), max(weight, first), copy=copy)
+                first = 0.0
+        out.put((CALL_ID,), 4.0)
     else:
         out.put(encode("commentary"), 0.5, first=3.0)
         out.put(encode(" to=functions"), 0.2)
         out.put(encode("."), 0.2)
         out.put(name_ids(call.tool.name), 2.0, first=5.0)
         out.put(encode(" "), 1.5)
-        out.put((CONSTRAIN, *encode("json"), MESSAGE), 0.1)
+        out.put((CONSTRAIN_ID, *encode("json"), MESSAGE_ID), 0.1)
         if not call.arguments:
             out.put(encode("{}"), 3.0)
         quoted = False
@@ -202,35 +204,54 @@ def write_call(out: Writer, call: Call) -> None:
             out.put(value, 1.5, first=5.0, copy=True)
         if call.arguments:
             out.put(encode('"}' if quoted else "}"), 2.5)
-        out.put((CALL,), 0.5)
+        out.put((CALL_ID,), 0.5)
+
+
+def write_result(out: ConversationWriter, call: DialogueCall) -> None:
+    """What the tool answers, and who goes on."""
+    author, channel = "python", "analysis"
+    if call.tool is not None:
         author, channel = f"functions.{call.tool.name}", "commentary"
-    out.given(
-        [START, *encode(author), *encode(" to=assistant"), CHANNEL, *encode(channel), MESSAGE]
+    out.put_context(
+        [
+            START_ID,
+            *encode(author),
+            *encode(" to=assistant"),
+            CHANNEL_ID,
+            *encode(channel),
+            MESSAGE_ID,
+        ]
     )
-    out.given([*call.result_ids(encode), END, *ASSISTANT])
+    out.put_context([*call.result_ids(encode), END_ID, *ASSISTANT])
 
 
-def write_final(out: Writer, pieces: list[tuple[tuple[int, ...], ...]], last: bool) -> None:
-    out.put((CHANNEL,), 0.2)
+def write_final(
+    out: ConversationWriter, pieces: list[tuple[tuple[int, ...], ...]], last: bool
+) -> None:
+    """Write the final answer."""
+    out.put((CHANNEL_ID,), 0.2)
     out.put(encode("final"), 4.0)
-    out.put((MESSAGE,), 0.5)
+    out.put((MESSAGE_ID,), 0.5)
     for index, parts in enumerate(pieces):
         if index:
             out.put(encode("\n\n"), 3.0)
         for number, part in enumerate(parts):
             out.put(part, 1.3, first=4.0 if number == 0 else 3.0, copy=True)
     if last:
-        out.put((RETURN,), 3.0)
+        out.put((RETURN_ID,), 3.0)
     else:
-        out.given((END,))
+        out.put_context((END_ID,))
 
 
-def write_turns(turns: list[Turn], learn_all: bool = False) -> Writer:
-    """Finished turns lose their analysis and carry no loss; the last one is learned."""
-    out = Writer()
+def write_turns(turns: list[DialogueTurn], cut: bool = False) -> ConversationWriter:
+    """Finished turns lose their analysis and carry no loss; the last one is learned.
+
+    ``cut``: what follows the last call is left out.
+    """
+    out = ConversationWriter()
     for index, turn in enumerate(turns):
         last = index == len(turns) - 1
-        out.learn = last or learn_all
+        out.learn = last
         write_user(out, turn.user)
         if last:
             write_analysis(out, turn.thoughts[0])
@@ -238,53 +259,67 @@ def write_turns(turns: list[Turn], learn_all: bool = False) -> Writer:
             if last and number:
                 write_analysis(out, turn.thoughts[number])
             write_call(out, call)
+            if cut and last and number == len(turn.calls) - 1:
+                return out
+            write_result(out, call)
         write_final(out, turn.answer(encode), last)
     return out
 
 
-def write_copy(rng: random.Random) -> Writer:
+def write_copy(rng: random.Random) -> ConversationWriter:
     """Pure copying, which erodes if it is not kept in the mix."""
-    out = Writer()
+    out = ConversationWriter()
     lower, upper = pool("train")
     text = " ".join(rng.choice(lower if rng.random() < 0.7 else upper) for _ in range(5))
     text += f" {words.phrase(rng, 'train', 9)} {words.number(rng, 'train')}"
-    ids = [*encode(text)[:20], *(rng.randrange(vocabulary.ORDINARY) for _ in range(6))]
+    ids = [*encode(text)[:20], *(rng.randrange(vocabulary.ORDINARY_TOKENS) for _ in range(6))]
     rng.shuffle(ids)
-    out.given([START, *encode("user"), MESSAGE, *ids, END, START])
-    out.given(ids[:2])
+    out.put_context([START_ID, *encode("user"), MESSAGE_ID, *ids, END_ID, START_ID])
+    out.put_context(ids[:2])
     out.put(ids[2:], 0.6)
     return out
 
 
 @dataclass
 class Prefix:
+    """System and developer message with the tools that they declare."""
+
     ids: list[int]
     python: bool
-    tools: list[Tool]
+    tools: list[DialogueTool]
 
 
 def make_prefix(rng: random.Random, split: Split) -> Prefix:
+    """Choose tools and render a prefix."""
     python = rng.random() < 0.75
-    tools = choose_tools(rng, split)
+    kind = rng.random()
+    if kind < 0.28:  # as clients declare them
+        python, tools = python and rng.random() < 0.3, choose_functions(rng, split)
+    elif kind < 0.33:
+        tools = [*choose_functions(rng, split), *(fixed(rng, name, 1.0) for name in FILE_TOOLS)]
+    elif kind < 0.73:  # as a fresh installation declares them
+        python, tools = True, [fixed(rng, name, 1.0) for name in FILE_TOOLS]
+    else:
+        tools = choose_tools(rng, split)
     instructions = rng.choice(phrases.INSTRUCTIONS) if rng.random() < 0.35 else None
     return Prefix(render_prefix(rng, python, tools, instructions), python, tools)
 
 
-def make_segments(rng: random.Random, prefix: Prefix, count: int) -> list[Writer]:
-    out: list[Writer] = []
+def make_segments(rng: random.Random, prefix: Prefix, count: int) -> list[ConversationWriter]:
+    """Write conversations that follow a prefix."""
+    out: list[ConversationWriter] = []
     while len(out) < count:
         if rng.random() < 0.05:
             out.append(write_copy(rng))
             continue
-        written = write_turns(
-            dialogues.conversation(rng, "train", prefix.python, prefix.tools, clean, encode)
-        )
-        if len(written.ids) <= 330:
+        turns = mixture.conversation(rng, "train", prefix.python, prefix.tools, clean, encode)
+        written = write_turns(turns, cut=rng.random() < CUT_SHARE)
+        if len(written.ids) <= MAX_SEGMENT_TOKENS:
             out.append(written)
     return out
 
 
-def stress(prefix: list[int], out: Writer, weight: float = 5.0) -> None:
+def stress(prefix: list[int], out: ConversationWriter, weight: float = 5.0) -> None:
     """Gives `weight` to copies at a fork: the two tokens before went on differently elsewhere.
 
     There induction finds the wrong place; they are most of what goes wrong in copying.
@@ -300,15 +335,17 @@ def stress(prefix: list[int], out: Writer, weight: float = 5.0) -> None:
         seen.add(ids[at])
 
 
-def write_shard(path: Path, number: int, prefixes: int, per_pack: int = 12) -> None:
+def write_shard(path: Path, number: int, prefixes: int, per_pack: int) -> None:
     """One shard: packs as flat arrays with offsets, neighbours of like length in pairs."""
     rng = random.Random(f"tiny {number}")
-    packs: list[tuple[list[int], list[Writer]]] = []
-    while len(packs) < prefixes * PACKS:
+    packs: list[tuple[list[int], list[ConversationWriter]]] = []
+    while len(packs) < prefixes * PACKS_PER_PREFIX:
         prefix = make_prefix(rng, "train")
         if len(prefix.ids) > 640:
             continue
-        segments = sorted(make_segments(rng, prefix, per_pack * PACKS), key=lambda w: len(w.ids))
+        segments = sorted(
+            make_segments(rng, prefix, per_pack * PACKS_PER_PREFIX), key=lambda w: len(w.ids)
+        )
         for segment in segments:
             stress(prefix.ids, segment)
         packs += [
@@ -330,18 +367,19 @@ def write_shard(path: Path, number: int, prefixes: int, per_pack: int = 12) -> N
 
 
 def main() -> None:
+    """Write shards of training data."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--shards", type=int, default=40)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--prefixes", type=int, default=400, help="prefixes a shard")
+    parser.add_argument("--prefixes", type=int, default=135, help="prefixes a shard")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for number in range(options.first, options.first + options.shards):
         begun = time.time()
         path = options.out / f"shard{number:04}.npz"
         if not path.exists():
-            write_shard(path, number, options.prefixes)
+            write_shard(path, number, options.prefixes, CONVERSATIONS_PER_PACK)
             print(f"{path} {time.time() - begun:.1f} s", flush=True)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from agent.tiny.train import arithmetic, phrases, results, words
-from agent.tiny.train.tools import HANDS, Tool, unseen
-from agent.tiny.train.turns import AGAIN, Call, Clean, Encode, Request, Turn
+from agent.tiny.train.tools import FILE_TOOLS, DialogueTool, unseen, unseen_request
+from agent.tiny.train.turns import AGAIN, Clean, DialogueCall, DialogueRequest, DialogueTurn, Encode
 from agent.tiny.train.words import Split, expand
 
 
@@ -18,7 +18,7 @@ class Talker:
         rng: random.Random,
         split: Split,
         python: bool,
-        tools: list[Tool],
+        tools: list[DialogueTool],
         clean: Clean,
         encode: Encode,
     ) -> None:
@@ -39,6 +39,8 @@ class Talker:
     def ids(self, text: str, value: str, start: int = 0) -> tuple[int, ...]:
         """The value's tokens as they stand in the sentence, without a leading space."""
         at = text.find(value, start)
+        if value[:1].isdigit():  # a digit's token never has a space
+            return self.encode(value)
         if at > 0 and text[at - 1] == " ":
             return self.clean(self.encode(" " + value))
         return self.encode(value)
@@ -62,7 +64,9 @@ class Talker:
             case _:
                 return words.word(rng, split), 0.3
 
-    def finish(self, text: str, tool: Tool, values: list[str], named: bool = False) -> Request:
+    def finish(
+        self, text: str, tool: DialogueTool, values: list[str], named: bool = False
+    ) -> DialogueRequest:
         """Binds a sentence's values to the tool's parameters, in order."""
         arguments = []
         start = 0
@@ -71,19 +75,30 @@ class Talker:
             arguments.append((param.name, param.kind, shown))
             start = text.find(value, start) + 1
         result = results.of(self.rng, self.split, tool, values)
-        return Request(text, Call(tool, values, result, arguments), named)
+        return DialogueRequest(text, DialogueCall(tool, values, result, arguments), named)
 
-    def of_python(self) -> Request:
+    def of_python(self) -> DialogueRequest:
+        """A request that python answers."""
         text, code = arithmetic.request(self.rng, self.split)
-        return self.python_call(text, code, self.encode(code))
+        return self.python_call(text, code)
 
-    def python_call(self, text: str, code: str, code_ids: tuple[int, ...]) -> Request:
-        result = arithmetic.run(code)
+    def python_call(
+        self,
+        text: str,
+        code: str,
+        code_parts: tuple[tuple[tuple[int, ...], bool], ...] = (),
+        result: str | None = None,
+    ) -> DialogueRequest:
+        """A call of python with its result; None: that of the code, an expression."""
+        result = arithmetic.run(code) if result is None else result
         if self.rng.random() < 0.04:
             result = self.rng.choice(results.ERRORS["python"])
-        return Request(text, Call(None, [code], result, code=code, code_ids=code_ids))
+        return DialogueRequest(
+            text, DialogueCall(None, [code], result, code=code, code_parts=code_parts)
+        )
 
-    def of_tool(self, tool: Tool) -> Request:
+    def of_tool(self, tool: DialogueTool) -> DialogueRequest:
+        """A request that this tool answers."""
         rng, family = self.rng, tool.family
         if family == "unseen":
             return self.of_unseen(tool)
@@ -110,7 +125,8 @@ class Talker:
         text = expand(rng, rng.choice(phrases.TEMPLATES[template]), shown)
         return self.finish(text, tool, values)
 
-    def of_unseen(self, tool: Tool) -> Request:
+    def of_unseen(self, tool: DialogueTool) -> DialogueRequest:
+        """A request for a tool that was never declared before."""
         rng = self.rng
         values, shown = [], []
         for param in tool.params:
@@ -121,13 +137,13 @@ class Talker:
                 value = rng.choice([words.word, words.phrase, words.query])(rng, self.split)
                 shown.append(self.quoted(value, 0.5))
             values.append(value)
-        grammar, named = phrases.unseen(rng, tool)
+        grammar, named = unseen_request(rng, tool)
         return self.finish(expand(rng, grammar, shown), tool, values, named)
 
-    def request(self) -> Request | None:
+    def request(self) -> DialogueRequest | None:
         """Something that a declared tool can do."""
         rng = self.rng
-        choices: list[tuple[float, Tool | None]] = [
+        choices: list[tuple[float, DialogueTool | None]] = [
             (1.0, t) for t in self.tools if t.family != "unseen"
         ]
         new = [t for t in self.tools if t.family == "unseen"]
@@ -143,13 +159,14 @@ class Talker:
         tool = rng.choices([c for _, c in choices], [w for w, _ in choices])[0]
         return self.of_python() if tool is None else self.of_tool(tool)
 
-    def chat(self) -> Turn:
+    def chat(self) -> DialogueTurn:
+        """A turn without a call."""
         kind = self.rng.choice(list(phrases.CHAT))
         text = expand(self.rng, self.rng.choice(phrases.CHAT[kind]), [])
         thought, reply = phrases.REPLY[kind]
-        return Turn(text, [thought], reply=reply, kind="chat")
+        return DialogueTurn(text, [thought], reply=reply, kind="chat")
 
-    def declined(self) -> Turn:
+    def declined(self) -> DialogueTurn:
         """Something that no declared tool can do."""
         rng = self.rng
         here = {tool.family for tool in self.tools}
@@ -169,21 +186,22 @@ class Talker:
                 text = self.of_python().text
             elif family == "unseen":
                 text = self.of_unseen(unseen(rng, self.split)).text
-            elif not (family in HANDS and here & set(HANDS)):
+            elif not (family in FILE_TOOLS and here & set(FILE_TOOLS)):
                 value, share = self.value(family)
                 text = expand(
                     rng, rng.choice(phrases.TEMPLATES[family]), [self.quoted(value, share)]
                 )
-        return Turn(text, [phrases.DECLINE[0]], reply=phrases.DECLINE[1], kind="decline")
+        return DialogueTurn(text, [phrases.DECLINE[0]], reply=phrases.DECLINE[1], kind="decline")
 
-    def single(self) -> Turn:
+    def single(self) -> DialogueTurn:
+        """A turn with one call, or a declined one."""
         asked = self.request()
         if asked is None:
             return self.declined()
         kind = "python" if asked.call.tool is None else asked.call.family
-        return Turn(asked.text, [asked.thought()], [asked.call], kind=kind)
+        return DialogueTurn(asked.text, [asked.thought()], [asked.call], kind=kind)
 
-    def double(self) -> Turn:
+    def double(self) -> DialogueTurn:
         """Two things in one message: two requests, or one request with two values."""
         rng = self.rng
         one = self.request()
@@ -223,7 +241,7 @@ class Talker:
                         + codes[1]
                     ],
                 )
-                requests = [self.python_call(text, c, self.encode(c)) for c in codes]
+                requests = [self.python_call(text, c) for c in codes]
             else:
                 pairs = [self.value(tool.family) for _ in range(2)]
                 shown = [self.quoted(v, s) for v, s in pairs]
@@ -266,9 +284,9 @@ class Talker:
             f"Two things are asked. First: {requests[0].thought()}",
             f"Now the second: {requests[1].thought()}",
         ]
-        return Turn(text, thoughts, [r.call for r in requests], kind="two")
+        return DialogueTurn(text, thoughts, [r.call for r in requests], kind="two")
 
-    def follow(self) -> list[Turn]:
+    def follow(self) -> list[DialogueTurn]:
         """A request and a short follow-up that only makes sense after it."""
         rng = self.rng
         for _ in range(6):
@@ -285,12 +303,11 @@ class Talker:
                 text = expand(rng, rng.choice(arithmetic.FOLLOW[op]), [amount])
                 code = f"{call.result} {op} {amount}"
                 thought = f"The previous result is {call.result}. I run python."
+                parts = (call.result, f" {op} ", amount)
                 asked = self.python_call(
-                    text,
-                    code,
-                    (*self.encode(call.result), *self.encode(f" {op} "), *self.encode(amount)),
+                    text, code, tuple((self.encode(part), True) for part in parts)
                 )
-                return [before, Turn(text, [thought], [asked.call], kind="follow")]
+                return [before, DialogueTurn(text, [thought], [asked.call], kind="follow")]
             if (
                 tool.family in ("sum", "echo", "note")
                 or len(call.values) != 1
@@ -300,10 +317,13 @@ class Talker:
             value, share = self.value(tool.family)
             text = expand(rng, rng.choice(phrases.FOLLOW), [self.quoted(value, share)])
             asked = self.finish(text, tool, [value])
-            return [before, Turn(text, [AGAIN.format(tool.name)], [asked.call], kind="follow")]
+            return [
+                before,
+                DialogueTurn(text, [AGAIN.format(tool.name)], [asked.call], kind="follow"),
+            ]
         return [self.single()]
 
-    def row(self) -> list[Turn]:
+    def row(self) -> list[DialogueTurn]:
         """Requests one after the other that have nothing to do with each other: mostly of one tool,
         whose earlier results would be wrong answers."""
         rng = self.rng
@@ -317,32 +337,8 @@ class Talker:
             if tool is None and rng.random() < 0.4:
                 code = arithmetic.simple(rng, self.split)
                 text = expand(rng, rng.choice(phrases.SYMBOLS), [code])
-                asked = self.python_call(text, code, self.encode(code))
+                asked = self.python_call(text, code)
             else:
                 asked = self.of_python() if tool is None else self.of_tool(tool)
-            turns.append(Turn(asked.text, [asked.thought()], [asked.call], kind="row"))
+            turns.append(DialogueTurn(asked.text, [asked.thought()], [asked.call], kind="row"))
         return turns
-
-
-def conversation(
-    rng: random.Random, split: Split, python: bool, tools: list[Tool], clean: Clean, encode: Encode
-) -> list[Turn]:
-    """One conversation of one to four turns; the last one is what is learned."""
-    talker = Talker(rng, split, python, tools, clean, encode)
-    kind = rng.random()
-    if kind < 0.07:
-        turns = [talker.chat()]
-    elif kind < 0.16:
-        turns = [talker.declined()]
-    elif kind < 0.40:
-        turns = [talker.double()]
-    elif kind < 0.54:
-        turns = talker.follow()
-    elif kind < 0.72:
-        turns = talker.row()
-    else:
-        turns = [talker.single()]
-    if rng.random() < 0.12:
-        earlier = rng.choice([talker.chat, talker.single, talker.single, talker.declined])()
-        turns = [earlier, *turns]
-    return turns

@@ -14,12 +14,8 @@ import numpy.typing as npt
 import torch
 
 from agent.tiny import expand, gguf
-from agent.tiny.train.model import Layer, Shape, Tiny
-
-SHARPEN = 3.0
-"""All logits are multiplied by this: one answer is right, so sampling at 1.0 should find it too."""
-ATTENTION = (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output"))
-"""A layer's attention matrices by their names here and in the file."""
+from agent.tiny.train import warm_start
+from agent.tiny.train.model import ATTENTION_TENSORS, LOGIT_SCALE, Shape, Tiny, TransformerLayer
 
 
 def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
@@ -34,13 +30,13 @@ def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
         "rows.ids": model.trained.cpu().numpy().astype(np.int32),
         "rows.in": gguf.quantise_q4(array(model.input_rows())),
         "rows.out": gguf.quantise_q4(array(model.output_rows())),
-        "output_norm.weight": array(model.output_norm) * SHARPEN,
+        "output_norm.weight": array(model.output_norm) * LOGIT_SCALE,
     }
     for index, block in enumerate(model.blocks):
-        assert isinstance(block, Layer)
+        assert isinstance(block, TransformerLayer)
         name = f"blk.{index}."
         out[name + "attn_norm.weight"] = array(block.attn_norm)
-        for key, long in ATTENTION:
+        for key, long in ATTENTION_TENSORS:
             out[f"{name}{long}.weight"] = array(getattr(block, key)).astype(np.float16)
             out[f"{name}{long}.bias"] = array(getattr(block, f"{key}_bias"))
         out[name + "attn_sinks.weight"] = array(block.sinks)
@@ -59,14 +55,16 @@ def tensors(model: Tiny) -> dict[str, npt.NDArray[Any]]:
 
 def load(run: Path) -> tuple[Tiny, dict[str, Any]]:
     """The model of a run's checkpoint and what else the checkpoint says."""
-    with np.load(run / "rows.npz") as chosen:
-        model = Tiny(Shape(), chosen["trained"], chosen["full"])
     saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)
+    layers = 1 + max(int(name.split(".")[1]) for name in saved["model"] if name[:6] == "blocks")
+    with np.load(run / "rows.npz") as chosen:
+        model = Tiny(Shape(layers=layers), chosen["trained"], chosen["full"])
     model.load_state_dict(saved["model"])
     return model, saved
 
 
 def main() -> None:
+    """Write the core of a checkpoint."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("core", type=Path, nargs="?", default=expand.CORE)
@@ -75,8 +73,6 @@ def main() -> None:
     options = parser.parse_args()
     model, saved = load(options.run)
     if options.blend:
-        from agent.tiny.train import warm_start  # which needs this module
-
         warm_start.blend(model, options.blend, options.share)
     expand.write_core(options.core, model.shape.as_dict(), tensors(model))
     print(f"{options.core} {options.core.stat().st_size} bytes, step {saved['step']}")

@@ -20,14 +20,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agent.tiny import rows
+from agent.tiny import embedding_rows
+
+LOGIT_SCALE = 3.0
+"""All logits are multiplied by this: one answer is right, so sampling at 1.0 should find it too."""
+ATTENTION_TENSORS = (("q", "attn_q"), ("k", "attn_k"), ("v", "attn_v"), ("o", "attn_output"))
+"""A layer's attention matrices by their names here and in the file."""
 
 
 @dataclass(frozen=True)
 class Shape:
     """Dimensions and the constants of gpt-oss that the file's metadata repeats."""
 
-    dim: int = rows.DIM
+    dim: int = embedding_rows.EMBEDDING_DIMS
     layers: int = 4
     heads: int = 4
     head_dim: int = 64
@@ -41,6 +46,7 @@ class Shape:
     rope_context: int = 131_072
 
     def as_dict(self) -> dict[str, Any]:
+        """The fields as the core's header has them."""
         return asdict(self)
 
 
@@ -61,6 +67,7 @@ class Pack:
     weight: Tensor
 
     def to(self, device: torch.device) -> Pack:
+        """Move all tensors to a device."""
         return Pack(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
 
 
@@ -98,7 +105,7 @@ def fake_q4(x: Tensor) -> Tensor:
     return x + (quantised - x).detach()
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """One block's parameters, named as in the file."""
 
     def __init__(self, shape: Shape) -> None:
@@ -137,17 +144,17 @@ class Tiny(nn.Module):
         """`trained`: ids with rows of their own; `full` (bool): all 256 dims, else the free 96."""
         super().__init__()
         self.shape = shape
-        self.blocks = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(TransformerLayer(shape) for _ in range(shape.layers))
         self.output_norm = nn.Parameter(torch.full((shape.dim,), 4.0))
         count = len(trained)
         self.delta_in = nn.Parameter(torch.zeros(count, shape.dim))
         self.delta_out = nn.Parameter(torch.zeros(count, shape.dim))
         free = torch.zeros(count, shape.dim)
-        free[:, rows.IDENTITY :] = 1
+        free[:, embedding_rows.IDENTITY_DIMS :] = 1
         free[torch.from_numpy(full)] = 1
         self.register_buffer("free", free, persistent=False)
         self.register_buffer("trained", torch.from_numpy(trained).long(), persistent=False)
-        table = torch.from_numpy(rows.table())
+        table = torch.from_numpy(embedding_rows.table())
         self.register_buffer("table", table.to(torch.bfloat16), persistent=False)
         where = torch.full((len(table),), count, dtype=torch.long)
         where[self.trained] = torch.arange(count)
@@ -167,16 +174,25 @@ class Tiny(nn.Module):
     def output_rows(self) -> Tensor:
         """The trained output rows as the file holds them, (T, 256)."""
         row = self.table[self.trained].float() + self.delta_out * self.free
-        return fake_q4(row.roll(rows.ROLL, dims=1) * rows.OUTPUT_SCALE)
+        return fake_q4(
+            row.roll(embedding_rows.OUTPUT_ROLL_DIMS, dims=1) * embedding_rows.OUTPUT_SCALE
+        )
+
+    def structured_rows(self) -> tuple[Tensor, Tensor]:
+        """The rows that the trained tokens have without training, in and out, both (T, 256)."""
+        base = self.table[self.trained].float()
+        rolled = base.roll(embedding_rows.OUTPUT_ROLL_DIMS, dims=1)
+        return base, rolled * embedding_rows.OUTPUT_SCALE
 
     def set_rows(self, inputs: Tensor, outputs: Tensor) -> None:
         """Makes the trained rows those of a file, both (T, 256)."""
         base = self.table[self.trained].float()
-        plain = outputs.roll(-rows.ROLL, dims=1) / rows.OUTPUT_SCALE
+        plain = outputs.roll(-embedding_rows.OUTPUT_ROLL_DIMS, dims=1) / embedding_rows.OUTPUT_SCALE
         self.delta_in.copy_((inputs - base) * self.free)
         self.delta_out.copy_((plain - base) * self.free)
 
     def embed(self, ids: Tensor) -> Tensor:
+        """Input rows of token ids."""
         where = self.where[ids]
         base = self.table[ids].float()
         own = where < len(self.trained)
@@ -184,8 +200,12 @@ class Tiny(nn.Module):
         return base
 
     def logit_rows(self, ids: Tensor) -> Tensor:
+        """Output rows of token ids."""
         where = self.where[ids]
-        base = self.table[ids].float().roll(rows.ROLL, dims=1) * rows.OUTPUT_SCALE
+        base = (
+            self.table[ids].float().roll(embedding_rows.OUTPUT_ROLL_DIMS, dims=1)
+            * embedding_rows.OUTPUT_SCALE
+        )
         own = where < len(self.trained)
         base[own] = self.output_rows()[where[own]]
         return base
@@ -193,18 +213,22 @@ class Tiny(nn.Module):
     # -- blocks -------------------------------------------------------------------------------
 
     def norm(self, x: Tensor, gain: Tensor) -> Tensor:
+        """RMS normalisation."""
         y = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.shape.epsilon)
         return (y * gain).to(self.dtype)
 
     def heads(self, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Project, and split into heads."""
         y = F.linear(h, weight.to(self.dtype), bias.to(self.dtype))
         return y.unflatten(-1, (self.shape.heads, self.shape.head_dim))
 
     def turn(self, x: Tensor, position: Tensor) -> Tensor:
+        """Apply rotary position embedding."""
         cos, sin = self.cos[position].unsqueeze(-2), self.sin[position].unsqueeze(-2)
         return rotate(x.float(), cos, sin).to(self.dtype)
 
-    def experts(self, block: Layer, x: Tensor) -> Tensor:
+    def experts(self, block: TransformerLayer, x: Tensor) -> Tensor:
+        """The mixture of both experts."""
         shape, dtype = self.shape, self.dtype
         h = self.norm(x, block.ffn_norm)
         gate = F.linear(h, block.gate.to(dtype), block.gate_bias.to(dtype)).clamp(max=7)
@@ -240,7 +264,7 @@ class Tiny(nn.Module):
 
         last = shape.layers - 1
         for index, block in enumerate(self.blocks):
-            assert isinstance(block, Layer)
+            assert isinstance(block, TransformerLayer)
             window = shape.window if index % 2 == 0 else 1 << 30
             h = self.norm(x, block.attn_norm)
             k = self.turn(self.heads(h, block.k, block.k_bias), position)
@@ -267,7 +291,7 @@ class Tiny(nn.Module):
                 qp = q[:split].unflatten(0, (batch, plen)).transpose(1, 2)
                 qs = q[split:].unflatten(0, (batch, count, slen)).permute(0, 3, 1, 2, 4)
                 seen = (gap >= 0) & (gap < window) & real[:, None, :]
-                yp = attend_one(qp, kp, vp, bias(seen).unsqueeze(1), block.sinks)
+                yp = attend_prefix(qp, kp, vp, bias(seen).unsqueeze(1), block.sinks)
                 near = min(plen, window)
                 key_at = torch.arange(plen - near, plen, device=device) - plen
                 reach = torch.arange(slen, device=device)[:, None] - key_at < window
@@ -293,8 +317,8 @@ class Tiny(nn.Module):
         shape = self.shape
         hd, half = shape.head_dim, shape.head_dim // 2
         first, second = self.blocks[0], self.blocks[1]
-        assert isinstance(first, Layer) and isinstance(second, Layer)
-        free = rows.IDENTITY
+        assert isinstance(first, TransformerLayer) and isinstance(second, TransformerLayer)
+        free = embedding_rows.IDENTITY_DIMS
         cos, sin = rope_table(shape, 3)
         scale = 1 + 0.1 * math.log(shape.rope_factor)
         fast = 13
@@ -331,21 +355,25 @@ class Tiny(nn.Module):
                 else:  # the previous token against a key's second previous one
                     second.q[row, free + bit] = strength
                     second.k[row, free + 32 + bit] = strength
-            share = rows.IDENTITY // shape.heads
+            share = embedding_rows.IDENTITY_DIMS // shape.heads
             for spot in range(share):
                 dim = head * share + spot
                 second.v[head * hd + spot] = 0
                 second.v[head * hd + spot, dim] = 1.0
-                second.o[(dim + rows.ROLL) % shape.dim, head * hd + spot] = 2.0
+                second.o[(dim + embedding_rows.OUTPUT_ROLL_DIMS) % shape.dim, head * hd + spot] = (
+                    2.0
+                )
             second.sinks[head] = 9.0
         for block in list(self.blocks)[2:]:
             # Later layers may move identities to the output too; they learn where to look.
-            assert isinstance(block, Layer)
+            assert isinstance(block, TransformerLayer)
             for head in range(shape.heads):
                 for spot in range(share):
                     dim = head * share + spot
                     block.v[head * hd + spot, dim] += 1.0
-                    block.o[(dim + rows.ROLL) % shape.dim, head * hd + spot] += 0.3
+                    block.o[
+                        (dim + embedding_rows.OUTPUT_ROLL_DIMS) % shape.dim, head * hd + spot
+                    ] += 0.3
 
 
 def _softmax_sink(parts: list[Tensor], sinks: Tensor) -> list[Tensor]:
@@ -362,7 +390,7 @@ def _softmax_sink(parts: list[Tensor], sinks: Tensor) -> list[Tensor]:
     return [*powers, inverse]
 
 
-def attend_one(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, sinks: Tensor) -> Tensor:
+def attend_prefix(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, sinks: Tensor) -> Tensor:
     """Attention of (B, H, P, hd) over itself; returns (B·P, H·hd)."""
     scores = (q * 0.125) @ k.transpose(-1, -2) + mask
     power, inverse = _softmax_sink([scores], sinks.view(1, -1, 1, 1))

@@ -11,13 +11,13 @@ from agent.tiny.train import phrases, words
 from agent.tiny.train.words import Split
 
 if TYPE_CHECKING:
-    from agent.tiny.train.tools import Tool
+    from agent.tiny.train.tools import DialogueTool
 
 ERRORS: dict[str, list[str]] = phrases.WORDS["errors"]
 """By family; `{0}` is the first argument, `{n}` a number, `{w}` and `{w2}` words."""
-SKY = phrases.listed("sky")
-DAYS = phrases.listed("days")
-TOPICS = phrases.listed("topics")
+SKY = phrases.word_list("sky")
+DAYS = phrases.word_list("days")
+TOPICS = phrases.word_list("topics")
 
 
 def is_error(result: str) -> bool:
@@ -32,6 +32,7 @@ def moment(result: str) -> str | None:
 
 
 def sentence(rng: random.Random, split: Split, most: int = 8) -> str:
+    """A sentence of words."""
     common = rng.choice([0.0, 0.5, 0.95, 0.95])
     text = " ".join(
         words.word(rng, split, common) + rng.choice(["", "", "", "", "", "", ",", ":"])
@@ -43,6 +44,7 @@ def sentence(rng: random.Random, split: Split, most: int = 8) -> str:
 
 
 def file_text(rng: random.Random, split: Split) -> str:
+    """A file's content."""
     lines: list[str] = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 8, 12])):
         kind = rng.random()
@@ -73,7 +75,7 @@ def file_text(rng: random.Random, split: Split) -> str:
     return text + rng.choice(["", "\n"])
 
 
-CODE = phrases.listed("code")
+CODE = phrases.word_list("code")
 
 
 def code(rng: random.Random, split: Split) -> str:
@@ -84,6 +86,7 @@ def code(rng: random.Random, split: Split) -> str:
 
 
 def time_json(rng: random.Random, split: Split, zone: str) -> str:
+    """The time tool's JSON."""
     offset = rng.choice(
         ["+00:00", "+01:00", "+02:00", "-05:00", "+09:00", "-08:00", "+05:30", "+11:00"]
     )
@@ -102,7 +105,7 @@ def time_json(rng: random.Random, split: Split, zone: str) -> str:
     return json.dumps(data, indent=rng.choice([2, 2, 2, None]), ensure_ascii=False)
 
 
-def of(rng: random.Random, split: Split, tool: Tool, values: list[str]) -> str:
+def of(rng: random.Random, split: Split, tool: DialogueTool, values: list[str]) -> str:
     """A result of a call, sometimes an error."""
     first = values[0] if values else "here"
     if rng.random() < 0.09:

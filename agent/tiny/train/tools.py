@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from agent.tiny import vocabulary
 from agent.tiny.train import phrases
+from agent.tiny.train.corpus import CorpusEntry
 from agent.tiny.train.words import Split, belongs, pool
 
 
 @dataclass(frozen=True)
 class Param:
+    """A parameter of a tool."""
+
     name: str
     kind: str = "string"
     required: bool = True
@@ -21,7 +26,7 @@ class Param:
 
 
 @dataclass(frozen=True)
-class Tool:
+class DialogueTool:
     """A declared function; `family` tells the data which requests it serves."""
 
     family: str
@@ -31,8 +36,19 @@ class Tool:
     verb: str = ""
     noun: str = ""
     words: tuple[str, ...] = field(default=())
+    entry: CorpusEntry | None = None
+    """Of a function of the corpus: what it is made of."""
+
+    @property
+    def path(self) -> Path | None:
+        """The file of the corpus that it stands in."""
+        return self.entry.path if self.entry else None
 
     def schema(self) -> dict[str, Any]:
+        """Its parameters as JSON Schema."""
+        if self.entry is not None:
+            schema: dict[str, Any] = json.loads(self.entry.fields["parameters"])
+            return schema
         properties: dict[str, Any] = {}
         for param in self.params:
             properties[param.name] = {"type": param.kind}
@@ -44,11 +60,11 @@ class Tool:
 
 FIXED: dict[str, dict[str, list[str]]] = phrases.WORDS["fixed"]
 """A family's names (the first is the program's own), descriptions (likewise), parameter names."""
-HANDS = ("read", "list", "search")
-EXTRAS = tuple(family for family in FIXED if family not in HANDS)
+FILE_TOOLS = ("read", "list", "search")
+EXTRAS = tuple(family for family in FIXED if family not in FILE_TOOLS)
 
 
-def fixed(rng: random.Random, family: str, usual: float = 0.75) -> Tool:
+def fixed(rng: random.Random, family: str, usual: float = 0.75) -> DialogueTool:
     """A family's tool, most of the time as the program declares it."""
     names, descriptions, params = FIXED[family].values()
     own = rng.random() < usual
@@ -67,22 +83,22 @@ def fixed(rng: random.Random, family: str, usual: float = 0.75) -> Tool:
                     Param("last_line", "integer", False),
                 ]
         case "list":
-            return Tool(family, name, text, (Param(first, "string", False, about),))
+            return DialogueTool(family, name, text, (Param(first, "string", False, about),))
         case "search":
             if own or rng.random() < 0.5:
                 extra = [Param("path", "string", False)]
         case "sum":
             second = {"a": "b", "x": "y", "first": "second"}[first]
             kind = rng.choice(["number", "number", "integer"])
-            return Tool(family, name, text, (Param(first, kind), Param(second, kind)))
+            return DialogueTool(family, name, text, (Param(first, kind), Param(second, kind)))
         case _:
             pass
-    return Tool(family, name, text, (Param(first, "string", True, about), *extra))
+    return DialogueTool(family, name, text, (Param(first, "string", True, about), *extra))
 
 
-VERBS = phrases.listed("verbs")
-NOUNS = phrases.listed("nouns")
-PARAMS = phrases.listed("parameters")
+VERBS = phrases.word_list("verbs")
+NOUNS = phrases.word_list("nouns")
+PARAMS = phrases.word_list("parameters")
 
 
 @cache
@@ -97,10 +113,12 @@ def _plain() -> frozenset[str]:
 
 @cache
 def plain(split: Split) -> tuple[str, ...]:
+    """Words of a split whose token exists with a space and without."""
     return tuple(sorted(w for w in _plain() if belongs(w, split) and len(w) > 2))
 
 
 def server(rng: random.Random, split: Split) -> str:
+    """A server's name."""
     return rng.choice(plain(split))
 
 
@@ -112,7 +130,7 @@ def bank(rng: random.Random, split: Split, words: list[str], wild: float = 0.4) 
             return value
 
 
-def unseen(rng: random.Random, split: Split) -> Tool:
+def unseen(rng: random.Random, split: Split) -> DialogueTool:
     """A tool that was never declared before."""
     verb, noun = bank(rng, split, VERBS), bank(rng, split, NOUNS)
     style = rng.choice(["vn", "vn", "vn", "nv", "n", "v", "camel"])
@@ -161,20 +179,20 @@ def unseen(rng: random.Random, split: Split) -> Tool:
             f"{noun.title()}: {verb} it.",
         ]
     )
-    return Tool("unseen", name, text, params, verb, noun, (style,))
+    return DialogueTool("unseen", name, text, params, verb, noun, (style,))
 
 
-def choose_tools(rng: random.Random, split: Split) -> list[Tool]:
+def choose_tools(rng: random.Random, split: Split) -> list[DialogueTool]:
     """A random selection, in random order."""
-    tools: list[Tool] = []
+    tools: list[DialogueTool] = []
     kind = rng.random()
     if kind < 0.3:  # as a fresh installation declares them
-        tools = [fixed(rng, family, 1.0) for family in HANDS]
+        tools = [fixed(rng, family, 1.0) for family in FILE_TOOLS]
         if kind < 0.15:
             return tools
     elif kind < 0.66:
         usual = 1.0 if rng.random() < (0.7 if split == "train" else 0.8) else 0.0
-        tools += [fixed(rng, f, usual) for f in HANDS if usual or rng.random() < 0.7]
+        tools += [fixed(rng, f, usual) for f in FILE_TOOLS if usual or rng.random() < 0.7]
     extras = rng.choice([0, 1, 1, 2, 2, 3, 4, 5, 6])
     own, new = (0.7, 0.8) if split == "train" else (0.85, 0.45)
     tools += [fixed(rng, f, own) for f in rng.sample(EXTRAS, extras)]
@@ -182,7 +200,76 @@ def choose_tools(rng: random.Random, split: Split) -> list[Tool]:
         tools += [unseen(rng, split) for _ in range(rng.choice([1, 1, 2, 2, 3]))]
     if rng.random() < 0.7:
         rng.shuffle(tools)
-    unique: dict[str, Tool] = {}
+    unique: dict[str, DialogueTool] = {}
     for tool in tools:
         unique.setdefault(tool.name, tool)
     return list(unique.values())
+
+
+def unseen_request(rng: random.Random, tool: DialogueTool) -> tuple[str, bool]:
+    """A sentence for a new tool, and whether it has the tool's name or only its description."""
+    verb, noun = tool.verb, tool.noun
+    article = "an" if noun[0] in "aeiou" else "a"
+    count = len(tool.params)
+    named = [f"{p.name.replace('_', ' ')} {{{i}}}" for i, p in enumerate(tool.params)]
+    bare = [f"{{{i}}}" for i in range(count)]
+    mode = rng.random()
+    spoken = tool.name.replace("__", " ").replace("_", " ")
+    short = tool.name.split("__")[-1]
+    args = " and ".join(named if rng.random() < 0.5 else bare)
+    link = rng.choice([" with ", " with ", " for ", " on ", ": "]) if count else ""
+    if mode < 0.32:
+        called = rng.choice(
+            [
+                tool.name,
+                tool.name,
+                short,
+                f"the {short} tool",
+                f"the tool {tool.name}",
+                f"the {spoken} tool",
+                tool.name,
+            ]
+        )
+        return (
+            phrases.ASK
+            + rng.choice(["use ", "call ", "run ", "try ", "invoke ", "use "])
+            + called
+            + link
+            + args
+            + phrases.END
+        ), True
+    body = rng.choice(
+        [
+            f"{verb} the {noun}",
+            f"{verb} {article} {noun}",
+            f"{verb} {noun}",
+            f"{verb} my {noun}",
+            f"{verb} this {noun}",
+        ]
+    )
+    if count == 0:
+        return phrases.ASK + body + phrases.END, False
+    if count == 1 and rng.random() < 0.7:
+        tail = rng.choice(
+            [
+                " {0}",
+                " {0}",
+                ": {0}",
+                " for {0}",
+                " of {0}",
+                " named {0}",
+                " called {0}",
+                " with {0}",
+            ]
+        )
+        if rng.random() < 0.15:
+            return rng.choice(
+                [
+                    f"which {noun} do you {verb} for {{0}}?",
+                    f"{{0}}: {verb} the {noun}",
+                    f"i want to {verb} {article} {noun}, {{0}}",
+                    f"i need {article} {noun} to {verb}: {{0}}",
+                ]
+            ), False
+        return phrases.ASK + body + tail + phrases.END, False
+    return phrases.ASK + body + link + args + phrases.END, False

@@ -11,6 +11,8 @@ process has one thread: two threads in one process were several times slower.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -23,28 +25,37 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from agent.tiny import rows, vocabulary
+from agent.tiny import embedding_rows, vocabulary
+from agent.tiny.train import model as model_module
 from agent.tiny.train import warm_start
 from agent.tiny.train.model import Pack, Shape, Tiny
 
-NEGATIVES = 768
-TRAINED_ROWS = 3000
+NEGATIVE_SAMPLES = (1024, 768)
+"""Of the trained rows that the batch lacks, and of all other ordinary tokens."""
+TRIM_STEPS = 50
+"""Steps after which a process gives freed memory back: batches of all sizes fragment it."""
+TRAINED_ROWS = 9000
+"""Tokens with rows of their own."""
 
 
-def trained_rows(data: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def trained_rows(
+    data: Path, always: np.ndarray[Any, Any]
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The most frequent tokens of the first shards, and which of them train all dimensions.
 
-    Words keep their identity dimensions, so that they can still be copied as arguments; markup
-    and punctuation may change altogether.
+    ``always``: ids that are among them in any case, those of a core to start from. Words keep their
+    identity dimensions, so that they can still be copied as arguments; markup and punctuation may
+    change altogether.
     """
-    counts = np.zeros(vocabulary.SIZE, dtype=np.int64)
-    for path in sorted(data.glob("shard*.npz"))[:3]:
+    counts = np.zeros(vocabulary.VOCABULARY_SIZE, dtype=np.int64)
+    for path in sorted(data.glob("shard*.npz"))[:6]:
         with np.load(path) as shard:
             for key in ("prefix", "segment"):
-                counts += np.bincount(shard[key], minlength=vocabulary.SIZE)
+                counts += np.bincount(shard[key], minlength=vocabulary.VOCABULARY_SIZE)
     for index, text in enumerate(vocabulary.tokens()):
         if text.isdigit():
             counts[index] = 0
+    counts[always] = np.iinfo(counts.dtype).max
     order = np.argsort(-counts, kind="stable")[:TRAINED_ROWS]
     chosen = np.sort(order[counts[order] >= 20])
     return chosen, warm_start.markup(chosen)
@@ -52,7 +63,7 @@ def trained_rows(data: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]
 
 def variants() -> tuple[Tensor, Tensor]:
     """For every token the id of its group (same letters), and the groups as a padded table."""
-    core = np.packbits(rows.bits()[:, : rows.CORE], axis=1)
+    core = np.packbits(embedding_rows.bits()[:, : embedding_rows.LETTER_DIMS], axis=1)
     _, group = np.unique(core, axis=0, return_inverse=True)
     group = group.reshape(-1)
     order = np.argsort(group, kind="stable")
@@ -182,15 +193,17 @@ class Optimiser:
         return [*(p.data for p in self.all), *self.momentum, *moments]
 
     def state(self) -> dict[str, Any]:
+        """What a checkpoint needs of it."""
         return {"momentum": self.momentum, "adam": self.adam.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
+        """Restore the state of a checkpoint."""
         for mine, saved in zip(self.momentum, state["momentum"], strict=True):
             mine.copy_(saved)
         self.adam.load_state_dict(state["adam"])
 
 
-class Exchange:
+class WeightExchange:
     """Processes train by themselves and now and then go on from the mean of what they have.
 
     Gradients are not exchanged: who is pre-empted would make the others wait at every step. The
@@ -220,48 +233,55 @@ class Exchange:
         return float(said[1])
 
 
+def token_losses(hidden: Tensor, rows: Tensor, correction: Tensor, target: Tensor) -> Tensor:
+    """Cross entropy of every hidden state, (M, 256), where the right row of (C, 256) is `target`."""
+    return F.cross_entropy((hidden @ rows.T).float() + correction, target, reduction="none")
+
+
 class Loss:
-    """Softmax over the trained rows, the batch's tokens with their variants, and a sample."""
+    """Softmax over the batch's tokens with their variants and a sample of all others."""
 
     def __init__(self, model: Tiny, device: torch.device) -> None:
         self.model, self.device = model, device
         group, table = variants()
         self.group, self.table = group.to(device), table.to(device)
 
-    def __call__(self, pack: Pack, precise: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted mean loss; correct and total weights of (all tokens, decisions)."""
-        model = self.model
-        keep = pack.weight.flatten() > 0
-        hidden = model(pack).flatten(0, 2)[keep]
-        target, weight = pack.target.flatten()[keep], pack.weight.flatten()[keep]
+    def candidates(self, pack: Pack, target: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Ids to choose from, what to add to their logits, and how many are no sample (sorted)."""
         near = self.table[self.group[target.unique()]].flatten()
-        base = torch.cat(
-            (model.trained, near[near >= 0], pack.prefix.flatten(), pack.segments.flatten())
+        base = torch.cat((near[near >= 0], pack.prefix.flatten(), pack.segments.flatten())).unique()
+        trained = self.model.trained[~torch.isin(self.model.trained, base)]
+        known = trained[torch.randperm(len(trained), device=self.device)[: NEGATIVE_SAMPLES[0]]]
+        other = torch.randint(
+            0, vocabulary.ORDINARY_TOKENS, (NEGATIVE_SAMPLES[1],), device=self.device
         )
-        base = base.unique()
-        sample = torch.randint(0, vocabulary.ORDINARY, (NEGATIVES,), device=self.device)
-        sample = sample[~torch.isin(sample, base)]
-        wanted = torch.cat((base, sample))
-        logit_rows = model.logit_rows(wanted)
-        correction = logit_rows.new_zeros(len(wanted))
-        correction[len(base) :] = float(
-            np.log((vocabulary.ORDINARY - len(base)) / max(1, len(sample)))
-        )
-        place = torch.searchsorted(base, target)
-        parts: list[Tensor] = []
-        rights: list[Tensor] = []
+        other = other[~torch.isin(other, torch.cat((base, self.model.trained)))]
+        rest = vocabulary.ORDINARY_TOKENS - len(base) - len(trained)
+        corrections = [
+            torch.full((len(some),), float(np.log(of / max(1, len(some)))), device=self.device)
+            for some, of in ((base, len(base)), (known, len(trained)), (other, rest))
+        ]
+        return torch.cat((base, known, other)), torch.cat(corrections), len(base)
+
+    def __call__(self, pack: Pack, precise: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Weighted mean loss; its plain mean; right and all of (tokens, decisions)."""
+        keep = pack.weight.flatten() > 0
+        hidden = self.model(pack).flatten(0, 2)[keep]
+        target, weight = pack.target.flatten()[keep], pack.weight.flatten()[keep]
+        wanted, correction, own = self.candidates(pack, target)
+        rows = self.model.logit_rows(wanted)
+        target_index = torch.searchsorted(wanted[:own], target)
+        kind = torch.float32 if precise else hidden.dtype
         # In pieces below 32 MB: larger blocks are mapped and zeroed anew at every step.
-        for some, want in zip(hidden.split(1024), place.split(1024), strict=True):
-            if precise:
-                logits = some.float() @ logit_rows.T
-            else:
-                logits = (some @ logit_rows.to(some.dtype).T).float()
-            logits = logits + correction
-            parts.append(F.cross_entropy(logits, want, reduction="none"))
-            rights.append((logits.detach().argmax(dim=1) == want).float())
-        losses = torch.cat(parts)
+        losses = torch.cat(
+            [
+                token_losses(some.to(kind), rows.to(kind), correction, want)
+                for some, want in zip(hidden.split(1024), target_index.split(1024), strict=True)
+            ]
+        )
         with torch.no_grad():
-            right = torch.cat(rights)
+            # More probable than not: nearly always the most probable one.
+            right = (losses < math.log(2)).float()
             hard = (weight >= 2.5).float()
             stats = torch.stack(
                 (right.sum(), right.new_tensor(len(right)), (right * hard).sum(), hard.sum())
@@ -270,6 +290,7 @@ class Loss:
 
 
 def save(path: Path, **content: Any) -> None:
+    """Write a checkpoint."""
     torch.save(content, path.with_suffix(".partial"))
     path.with_suffix(".partial").replace(path)
 
@@ -283,10 +304,12 @@ class Report:
         self.sums = np.zeros(6)
 
     def add(self, stats: Tensor, plain: Tensor, pack: Pack) -> None:
+        """Add the losses of a step."""
         self.steps += 1
         self.sums += [*stats.tolist(), float(plain), pack.prefix.numel() + pack.segments.numel()]
 
     def tell(self, step: int, shard: int, clock: float, total: float) -> None:
+        """Print the means since the last time."""
         right, count, decided, decisions, loss, tokens = self.sums
         print(
             f"step {step} shard {shard} time {clock / total:.3f} loss {loss / self.steps:.4f} "
@@ -298,18 +321,39 @@ class Report:
         self.sums[:] = 0
 
 
+def compile_parts() -> None:
+    """Compile what moves memory more than it computes: 1.4 times the tokens a second on a CPU.
+
+    In parts and for any shape: compiling the whole model would begin anew with every batch's shape.
+    """
+    # 0 and 1 are shapes of their own, dtypes and ranks too; beyond the limit it is eager again.
+    torch._dynamo.config.recompile_limit = 64
+    owners = ((model_module, ("attend", "attend_prefix")), (Tiny, ("experts", "norm", "turn")))
+    for owner, names in owners:
+        for name in names:
+            setattr(owner, name, torch.compile(getattr(owner, name), dynamic=True))
+    globals()["token_losses"] = torch.compile(token_losses, dynamic=True)
+
+
 def work(rank: int, options: argparse.Namespace) -> None:
+    """Train in one process."""
     world = options.processes
     device = torch.device(options.device)
     if device.type == "cpu":
         torch.set_num_threads(1)
+    if options.compile:
+        compile_parts()
     if world > 1:
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29611")
         dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(0)
     with np.load(options.run / "rows.npz") as chosen:
-        model = Tiny(Shape(), chosen["trained"], chosen["full"])
+        model = Tiny(
+            Shape(layers=options.layers, expert_dim=options.expert_dim),
+            chosen["trained"],
+            chosen["full"],
+        )
     if options.init:
         warm_start.fill(model, options.init)
     model = model.to(device)
@@ -326,16 +370,18 @@ def work(rank: int, options: argparse.Namespace) -> None:
     total = options.minutes * 60.0
     begun = time.monotonic() - spent
     written = spent
-    exchange = Exchange(options.exchange, world)
+    exchange = WeightExchange(options.exchange, world)
     exchange.due += spent
     report = Report(world, spent)
     for shard, batch in batches(options.data, first + rank, world, options.batch):
         left = max(0.0, 1.0 - (time.monotonic() - begun) / total)
         pack = batch.to(device)
-        loss, plain, stats = loss_of(pack, precise=left < 0.3)
+        loss, plain, stats = loss_of(pack, precise=left < 0.1)
         loss.backward()
         optimiser.step(options.peak * left * min(1.0, (step + 1) / 30))
         step += 1
+        if device.type == "cpu" and step % TRIM_STEPS == 0:
+            ctypes.CDLL(None).malloc_trim(0)
         agreed = exchange.after_step(optimiser, time.monotonic() - begun, rank)
         report.add(stats, plain, pack)
         over = agreed is not None and agreed >= total
@@ -358,6 +404,7 @@ def work(rank: int, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Start the processes that train."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -369,7 +416,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2, help="packs a step and process")
     parser.add_argument("--every", type=float, default=180.0, help="seconds between checkpoints")
     parser.add_argument("--exchange", type=float, default=15.0, help="seconds between exchanges")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--init", type=Path, help="a core to start from, such as core.xz")
+    parser.add_argument("--layers", type=int, default=Shape.layers)
+    parser.add_argument("--expert-dim", type=int, default=Shape.expert_dim)
     parser.add_argument("--peak", type=float, default=1.0, help="of the learning rates")
     options = parser.parse_args()
     options.run.mkdir(parents=True, exist_ok=True)
@@ -378,11 +428,8 @@ def main() -> None:
     os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(8 << 30))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if not (options.run / "rows.npz").exists():
-        if options.init:
-            trained = warm_start.core_rows(options.init)
-            full = warm_start.markup(trained)
-        else:
-            trained, full = trained_rows(options.data)
+        always = warm_start.core_rows(options.init) if options.init else np.empty(0, np.int64)
+        trained, full = trained_rows(options.data, always)
         np.savez(options.run / "rows.npz", trained=trained, full=full)
     if options.processes == 1:
         work(0, options)

@@ -6,16 +6,19 @@ all variety is on the side of the user and of the tools.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.tiny import vocabulary
 from agent.tiny.train import results
-from agent.tiny.train.tools import Tool
+from agent.tiny.train.tools import DialogueTool
 
 Encode = Callable[[str], tuple[int, ...]]
 Clean = Callable[[tuple[int, ...]], tuple[int, ...]]
-LINES = 4
+PLAIN_EXPRESSION = re.compile(r"[-+*/%().\d ]+")
+"""Code that an answer repeats: numbers and operators."""
+MAX_QUOTED_LINES = 8
 """So many lines of a result are quoted; an ellipsis stands for the others."""
 
 THOUGHTS = {
@@ -37,22 +40,29 @@ AGAIN = "The same again. I call {0}."
 
 
 @dataclass
-class Call:
+class DialogueCall:
     """A call: `arguments` are (name, kind, token ids of the value); python has `code` instead."""
 
-    tool: Tool | None
+    tool: DialogueTool | None
     values: list[str]
     result: str
     arguments: list[tuple[str, str, tuple[int, ...]]] = field(default_factory=list)
     code: str = ""
-    code_ids: tuple[int, ...] = ()
+    code_parts: tuple[tuple[tuple[int, ...], bool], ...] = ()
+    """The code's tokens, in parts, each with whether it is a copy; empty: `code`, all of it a copy."""
 
     @property
     def family(self) -> str:
+        """The tool's family; python is its own."""
         return self.tool.family if self.tool else "python"
 
     def result_ids(self, encode: Encode) -> tuple[int, ...]:
+        """Tokens of the result."""
         return encode(self.result)
+
+    def code_tokens(self, encode: Encode) -> tuple[tuple[tuple[int, ...], bool], ...]:
+        """The code's tokens, in parts, each with whether it is a copy."""
+        return self.code_parts or ((encode(self.code), True),)
 
     def piece(self, encode: Encode) -> tuple[tuple[int, ...], ...]:
         """The part of the answer that tells this call's result; its parts are copies or words."""
@@ -61,8 +71,10 @@ class Call:
         if results.is_error(self.result):
             return (encode("That did not work. The tool says:\n"), quoted)
         match self.family:
+            case "python" if not PLAIN_EXPRESSION.fullmatch(self.code):
+                return (encode("The answer is "), encode(self.result), encode("."))
             case "python":
-                code = self.code_ids or encode(self.code)
+                code = tuple(token for part, _ in self.code_tokens(encode) for token in part)
                 return (code, encode(" = "), encode(self.result), encode("."))
             case "read":
                 return (subject, encode(" says:\n"), quoted)
@@ -86,37 +98,48 @@ def quote(ids: tuple[int, ...], encode: Encode) -> tuple[int, ...]:
     """The first lines of a result, token for token."""
     lines = 0
     for index, token in enumerate(ids):
-        if token < vocabulary.ORDINARY and b"\n" in vocabulary.tokens()[token]:
+        if token < vocabulary.ORDINARY_TOKENS and b"\n" in vocabulary.tokens()[token]:
             lines += 1
-            if lines == LINES and index + 1 < len(ids):
+            if lines == MAX_QUOTED_LINES and index + 1 < len(ids):
                 return (*ids[: index + 1], *encode("…"))
     return ids
 
 
 @dataclass
-class Turn:
+class DialogueTurn:
+    """A prompt, the thoughts and calls, and the answer."""
+
     user: str
     thoughts: list[str]
-    calls: list[Call] = field(default_factory=list)
+    calls: list[DialogueCall] = field(default_factory=list)
     reply: str = ""
     kind: str = ""
+    reported_calls: int | None = None
+    """How many of the last calls the answer tells; None: all."""
 
     def answer(self, encode: Encode) -> list[tuple[tuple[int, ...], ...]]:
+        """The answer's parts, one per call."""
         if not self.calls:
             return [(encode(self.reply),)]
-        return [call.piece(encode) for call in self.calls]
+        reported = self.calls if self.reported_calls is None else self.calls[-self.reported_calls :]
+        return [call.piece(encode) for call in reported]
 
 
 @dataclass
-class Request:
+class DialogueRequest:
     """One thing asked: its sentence and the call that answers it."""
 
     text: str
-    call: Call
+    call: DialogueCall
     named: bool = False
     """Whether the sentence says a new tool's name."""
+    own_thought: str = ""
+    """The thought, if it is not the family's."""
 
     def thought(self) -> str:
+        """The thought that leads to the call."""
+        if self.own_thought:
+            return self.own_thought
         tool = self.call.tool
         form = NAMED if self.named else THOUGHTS[self.call.family]
         return form.format(tool.name, tool.verb, tool.noun) if tool else form

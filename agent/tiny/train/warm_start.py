@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,7 @@ import numpy.typing as npt
 import torch
 
 from agent.tiny import expand, vocabulary
-from agent.tiny.train.export import ATTENTION, SHARPEN
-from agent.tiny.train.model import Layer, Shape, Tiny
+from agent.tiny.train.model import ATTENTION_TENSORS, LOGIT_SCALE, Shape, Tiny, TransformerLayer
 
 
 def markup(trained: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -20,7 +20,8 @@ def markup(trained: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     texts = vocabulary.tokens()
     return np.array(
         [
-            i >= vocabulary.ORDINARY or not any(c > 127 or chr(c).isalnum() for c in texts[i])
+            i >= vocabulary.ORDINARY_TOKENS
+            or not any(c > 127 or chr(c).isalnum() for c in texts[i])
             for i in trained
         ]
     )
@@ -32,9 +33,21 @@ def core_rows(core: Path) -> npt.NDArray[Any]:
 
 
 def fill(model: Tiny, core: Path) -> None:
-    """Gives `model`, made for the same rows, the weights of a core as it was rounded."""
+    """Gives `model` the weights of a core as it was rounded.
+
+    The model may have more layers, wider experts and more trained rows than the core: further
+    layers and units add nothing yet (their outputs begin at 0), further rows are the structured
+    ones, so that the model begins as the core. Raises ValueError if the core is no part of the
+    model in this sense.
+    """
     shape, tensors = expand.read_core(core.read_bytes())
-    if Shape(**shape) != model.shape or tensors["rows.ids"].tolist() != model.trained.tolist():
+    core_shape = Shape(**shape)
+    layers, width = core_shape.layers, core_shape.expert_dim
+    ids = torch.from_numpy(tensors["rows.ids"].astype(np.int64))
+    at = torch.searchsorted(model.trained, ids).clamp(max=len(model.trained) - 1)
+    same_rows = bool((model.trained[at] == ids).all())
+    grown = replace(core_shape, layers=model.shape.layers, expert_dim=model.shape.expert_dim)
+    if grown != model.shape or not same_rows:
         raise ValueError(f"{core} has another shape or other rows than the model to fill")
 
     def array(name: str, *size: int) -> torch.Tensor:
@@ -48,13 +61,19 @@ def fill(model: Tiny, core: Path) -> None:
         return torch.from_numpy(packed.astype(np.float32))
 
     with torch.no_grad():
-        model.set_rows(rows_of("rows.in"), rows_of("rows.out"))
-        model.output_norm.copy_(array("output_norm.weight") / SHARPEN)
+        inputs, outputs = model.structured_rows()
+        inputs[at], outputs[at] = rows_of("rows.in"), rows_of("rows.out")
+        model.set_rows(inputs, outputs)
+        model.output_norm.copy_(array("output_norm.weight") / LOGIT_SCALE)
         for index, block in enumerate(model.blocks):
-            assert isinstance(block, Layer)
+            assert isinstance(block, TransformerLayer)
+            if index >= layers:
+                for matrix in (block.o, block.down, block.o_bias, block.down_bias):
+                    matrix.zero_()
+                continue
             name = f"blk.{index}."
             block.attn_norm.copy_(array(name + "attn_norm.weight"))
-            for key, long in ATTENTION:
+            for key, long in ATTENTION_TENSORS:
                 getattr(block, key).copy_(array(f"{name}{long}.weight"))
                 getattr(block, f"{key}_bias").copy_(array(f"{name}{long}.bias"))
             block.sinks.copy_(array(name + "attn_sinks.weight"))
@@ -62,10 +81,14 @@ def fill(model: Tiny, core: Path) -> None:
             block.router.copy_(array(name + "ffn_gate_inp.weight"))
             block.router_bias.copy_(array(name + "ffn_gate_inp.bias"))
             for key, long in (("gate", "ffn_gate_exps"), ("up", "ffn_up_exps")):
-                getattr(block, key).copy_(array(f"{name}{long}.weight", -1, model.shape.dim))
-                getattr(block, f"{key}_bias").copy_(array(f"{name}{long}.bias", -1))
-            down = array(name + "ffn_down_exps.weight").transpose(0, 1).flatten(1)
-            block.down.copy_(down)
+                for tensor, part in (
+                    (getattr(block, key), "weight"),
+                    (getattr(block, f"{key}_bias"), "bias"),
+                ):
+                    experts = tensor.unflatten(0, (core_shape.experts, -1))
+                    experts[:, :width] = array(f"{name}{long}.{part}").view_as(experts[:, :width])
+            down = block.down.zero_().unflatten(1, (core_shape.experts, -1))
+            down[:, :, :width] = array(name + "ffn_down_exps.weight").transpose(0, 1)
             block.down_bias.copy_(array(name + "ffn_down_exps.bias"))
 
 

@@ -83,6 +83,7 @@ def belongs(value: str, split: Split) -> bool:
 
 
 def number(rng: random.Random, split: Split) -> str:
+    """A number as it is typed."""
     while True:
         digits = rng.choice([1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6])
         low = 10 ** (digits - 1)
@@ -114,18 +115,19 @@ def pool(split: Split) -> tuple[list[str], list[str]]:
     return lower, upper
 
 
-CITIES = phrases.listed("cities")
-LONG_CITIES = phrases.listed("long_cities")
-AREAS = phrases.listed("areas")
-ENDINGS = phrases.listed("endings")
-SPECIAL_NAMES = phrases.listed("special_names")
-STEMS = phrases.listed("stems")
-FOLDERS = phrases.listed("folders")
-COMMON = phrases.listed("common")
+CITIES = phrases.word_list("cities")
+LONG_CITIES = phrases.word_list("long_cities")
+AREAS = phrases.word_list("areas")
+FILE_ENDINGS = phrases.word_list("endings")
+SPECIAL_NAMES = phrases.word_list("special_names")
+STEMS = phrases.word_list("stems")
+FOLDERS = phrases.word_list("folders")
+COMMON = phrases.word_list("common")
 """Ordinary words, those of the templates among them: they must be copied like any others."""
 
 
 def known(rng: random.Random, split: Split, values: list[str]) -> str:
+    """A value of a list that belongs to the split."""
     while True:
         value = rng.choice(values)
         if belongs(value, split):
@@ -142,11 +144,13 @@ def word(rng: random.Random, split: Split, common: float = 0.12) -> str:
 
 
 def phrase(rng: random.Random, split: Split, most: int = 4) -> str:
+    """One to `most` words."""
     common = rng.choice([0.0, 0.3, 0.95, 0.95])
     return " ".join(word(rng, split, common) for _ in range(rng.randint(1, most)))
 
 
 def city(rng: random.Random, split: Split) -> str:
+    """A city."""
     kind = rng.random()
     if kind < 0.45:
         return known(rng, split, CITIES)
@@ -158,6 +162,7 @@ def city(rng: random.Random, split: Split) -> str:
 
 
 def timezone(rng: random.Random, split: Split) -> str:
+    """An IANA-like time zone."""
     place = city(rng, split)
     while not place.isascii() or "." in place:
         place = city(rng, split)
@@ -165,6 +170,7 @@ def timezone(rng: random.Random, split: Split) -> str:
 
 
 def stem(rng: random.Random, split: Split) -> str:
+    """A file name's stem."""
     kind = rng.random()
     lower, upper = pool(split)
     if kind < 0.3:
@@ -182,23 +188,26 @@ def stem(rng: random.Random, split: Split) -> str:
 
 
 def folder(rng: random.Random, split: Split) -> str:
-    def one() -> str:
+    """A folder of one or two parts."""
+
+    def part() -> str:
         kind = rng.random()
         if kind < 0.45:
             return known(rng, split, FOLDERS)
         return stem(rng, split) if kind > 0.8 else rng.choice(pool(split)[0])
 
-    parts = [one() for _ in range(rng.choice([1, 1, 1, 2]))]
+    parts = [part() for _ in range(rng.choice([1, 1, 1, 2]))]
     if split == "train" and rng.random() < 0.06:
         parts = parts[:1] * 2
     return "/".join(parts)
 
 
 def path(rng: random.Random, split: Split) -> str:
+    """A path of a file."""
     while True:
         name = stem(rng, split)
         if name not in SPECIAL_NAMES or rng.random() < 0.5:
-            name += "." + rng.choice(ENDINGS)
+            name += "." + rng.choice(FILE_ENDINGS)
         if rng.random() < 0.35:
             name = folder(rng, split) + "/" + name
         if belongs(name, split):
@@ -206,6 +215,7 @@ def path(rng: random.Random, split: Split) -> str:
 
 
 def query(rng: random.Random, split: Split) -> str:
+    """A text to search for."""
     kind = rng.random()
     if kind < 0.55:
         return word(rng, split)

@@ -1,4 +1,4 @@
-"""The work of `agent parse`: lines of ids or markup in, segments and repairs out."""
+"""`agent parse`: ids or markup in, segments and repairs out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse(
 pytestmark = pytest.mark.usefixtures("encoding")
 
 
-def test_a_line_of_ids(encoding: HarmonyEncoding) -> None:
+def test_parse_ids_line_prints_segments(encoding: HarmonyEncoding) -> None:
     markup = "<|channel|>commentary to=mcp.code_interpreter code<|message|>1+1<|call|>"
     ids = encoding.encode(markup, allowed_special="all")
     code, answers = parse(f"{json.dumps(ids)}\n[]\n", tools=["python"])
@@ -60,7 +60,7 @@ def test_a_line_of_ids(encoding: HarmonyEncoding) -> None:
     ]
 
 
-def test_text_is_markup() -> None:
+def test_parse_text_option_reads_markup() -> None:
     code, [answer] = parse("<|channel|>??<|message|>naïve\n", text=True)
     assert code == 0
     [segment] = answer["segments"]
@@ -80,7 +80,9 @@ def test_text_is_markup() -> None:
         (["functions.a__b"], "tool", "functions.a__b"),
     ],
 )
-def test_declared_tools(tools: list[str] | None, kind: str, recipient: str | None) -> None:
+def test_parse_tools_option_resolves_recipients(
+    tools: list[str] | None, kind: str, recipient: str | None
+) -> None:
     markup = "<|channel|>commentary to=a.b<|message|>{}<|call|>"
     _, [answer] = parse(markup, text=True, tools=tools)
     segment = answer["segments"][0]
@@ -96,7 +98,7 @@ def test_declared_tools(tools: list[str] | None, kind: str, recipient: str | Non
     [b"foo", b"", b"5", b"{}", b"[1,[2]]", b"[1.5]", b"[true]", b'["1"]', b"\xff", b"[" * 100_000]
     + [b"[" + b"9" * 5000 + b"]"],
 )
-def test_a_line_that_is_no_array_of_ids(line: bytes) -> None:
+def test_parse_invalid_line_prints_error(line: bytes) -> None:
     code, answers = parse(b"[64]\n" + line + b"\n[64]\n")
     assert code == 1
     assert [list(answer) for answer in answers] == [
@@ -106,36 +108,36 @@ def test_a_line_that_is_no_array_of_ids(line: bytes) -> None:
     ]
 
 
-def test_ids_that_do_not_exist() -> None:
+def test_parse_nonexistent_ids_are_ignored() -> None:
     code, [answer] = parse("[-1, 99999999999999999999999, 64]")
     assert code == 0
     assert [segment["text"] for segment in answer["segments"]] == ["a"]
 
 
-def test_text_that_is_not_utf8() -> None:
+def test_parse_invalid_utf8_prints_error() -> None:
     code, answers = parse(b"a\xff", text=True)
     assert code == 1 and list(answers[0]) == ["error"]
 
 
-def test_another_format(capsys: pytest.CaptureFixture[str]) -> None:
+def test_parse_unknown_format_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse("[]", format="klingon") == (2, [])
-    said = (
+    message = (
         "The format 'klingon' is not known; there is harmony, qwen3, qwen3-coder, llama3, plain.\n"
     )
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == message
 
 
-def test_ids_of_other_families_need_their_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_parse_other_family_ids_need_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse("[]", format="qwen3") == (2, [])
     assert "--text" in capsys.readouterr().err
 
 
-def test_other_families_as_text() -> None:
+def test_parse_other_family_text_prints_segments() -> None:
     markup = '<think>hm</think>\n\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
     code, [answer] = parse(markup + "<|im_end|>", text=True, tools=["f"], format="qwen3")
     assert code == 0 and answer["repairs"] == []
-    found = [(s["kind"], s["recipient"], s["text"], s["complete"]) for s in answer["segments"]]
-    assert found == [
+    segments = [(s["kind"], s["recipient"], s["text"], s["complete"]) for s in answer["segments"]]
+    assert segments == [
         ("reasoning", None, "hm", True),
         ("tool", "f", '{"a": 1}', True),
         ("stop", None, "", True),

@@ -1,4 +1,4 @@
-"""config.toml: what it may say, and what is told of what it may not."""
+"""config.toml: the settings that it may have, and the sentences about those that it may not."""
 
 from __future__ import annotations
 
@@ -6,33 +6,82 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.settings import Places, Settings, settings
+from agent.config.paths import Paths
+from agent.config.settings import Settings, load_settings, save_setting
 from agent.errors import UserError
 
 
-def places(folder: Path, text: str | None) -> Places:
+def paths_with(folder: Path, text: str | None) -> Paths:
+    """Paths whose config.toml has this text; None: there is none."""
     if text is not None:
         (folder / "config.toml").write_text(text)
-    return Places(folder, folder, folder)
+    return Paths(folder, folder, folder)
 
 
 @pytest.mark.parametrize(
-    ("text", "compact"),
-    [(None, None), ("", None), ('compact = "auto"', "auto"), ('compact = "off"', "off")],
+    ("text", "settings"),
+    [
+        (None, Settings()),
+        ("", Settings()),
+        ('compact = "auto"', Settings(compact="auto")),
+        ('compact = "off"', Settings(compact="off")),
+        ("animations = true", Settings(animations=True)),
+        ("animations = false", Settings(animations=False)),
+        ("unsandboxed_python = true", Settings(unsandboxed_python=True)),
+        ("unsandboxed_python = false", Settings(unsandboxed_python=False)),
+        ("keep_alive = 0.5", Settings(keep_alive=0.5)),
+        ('theme = "nord"\nmodel = "tiny"', Settings(theme="nord", model="tiny")),
+        ("responses_days = 7\nresponses_most = 9", Settings(responses_days=7, responses_most=9)),
+    ],
 )
-def test_what_it_says(tmp_path: Path, text: str | None, compact: str | None) -> None:
-    assert settings(places(tmp_path, text)) == Settings(compact)  # type: ignore[arg-type]
+def test_load_settings_reads_values(tmp_path: Path, text: str | None, settings: Settings) -> None:
+    assert load_settings(paths_with(tmp_path, text)) == settings
+
+
+def test_load_settings_defaults_are_safe() -> None:
+    settings = Settings()
+    assert settings.animations and not settings.unsandboxed_python
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("compact = 3", '"auto" or "off", not 3'),
         ('compact = "always"', "not 'always'"),
+        ("animations = 1", "animations is true or false, not 1"),
+        ('animations = "off"', "animations is true or false, not 'off'"),
+        ("unsandboxed_python = 0", "unsandboxed_python is true or false, not 0"),
+        ('unsandboxed_python = "yes"', "unsandboxed_python is true or false, not 'yes'"),
+        ("keep_alive = true", "keep_alive is a number of seconds, not True"),
+        ("keep_alive = -1", "keep_alive is a number of seconds, not -1"),
+        ("model = 3", "model is a name or a path in quotes, not 3"),
+        ("theme = 3", "theme is a name in quotes, not 3"),
+        ("responses_days = 0", "responses_days is a number of days, not 0"),
+        ("responses_most = 1.5", "responses_most is a whole number, not 1.5"),
         ("compakt = 1", "no setting named compakt"),
         ("compact =", "Cannot read"),
     ],
 )
-def test_what_is_wrong_is_told(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        settings(places(tmp_path, text))
+def test_load_settings_wrong_value_raises(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        load_settings(paths_with(tmp_path, text))
+    assert str(tmp_path / "config.toml") in str(raised.value)
+
+
+def test_save_setting_leaves_the_rest(tmp_path: Path) -> None:
+    text = '# mine\nmodel = "a"  # since May\n\n[browser]\nallow_private = []\n'
+    paths = paths_with(tmp_path, text)
+    save_setting(paths, "model", "b")
+    assert (tmp_path / "config.toml").read_text() == text.replace('"a"', '"b"')
+
+
+def test_save_setting_makes_the_file(tmp_path: Path) -> None:
+    paths = Paths(tmp_path / "config", tmp_path, tmp_path)
+    save_setting(paths, "theme", "nord")
+    assert load_settings(paths).theme == "nord"
+
+
+def test_save_setting_in_unreadable_file_raises(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Cannot write"):
+        save_setting(paths_with(tmp_path, "theme = "), "theme", "nord")
+    assert (tmp_path / "config.toml").read_text() == "theme = "

@@ -1,4 +1,4 @@
-"""The scripted engine says what its file says, and behaves like an engine otherwise."""
+"""The scripted engine generates what its file has, and otherwise behaves like an engine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.engine.protocol import ContextOverflow, EngineError, Prefill, Request, Tokens
+from agent.engine.protocol import ContextOverflowError, EngineError, Prefill, Request, Tokens
 from agent.engine.scripted import ScriptEngine
-from tests.support.engines import read
+from tests.support.engines import read_generation
 
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "script.jsonl"
 
 
-async def load(
+async def load_script(
     path: Path, encoding: HarmonyEncoding, *lines: Any, context: int | None = None
 ) -> ScriptEngine:
     path.write_text("\n\n".join(json.dumps(line) for line in lines))
@@ -31,60 +31,64 @@ async def load(
     return engine
 
 
-async def test_lines_come_in_turn_and_again(path: Path, encoding: HarmonyEncoding) -> None:
-    engine = await load(path, encoding, {"tokens": [1, 2]}, {"tokens": [3]})
-    said = [await read(engine.generate(Request([9]))) for _ in range(3)]
-    assert [got.ids for got in said] == [[1, 2], [3], [1, 2]]
-    assert {got.finished.reason for got in said} == {"stop"}
+async def test_generate_uses_lines_in_turn_and_repeats(
+    path: Path, encoding: HarmonyEncoding
+) -> None:
+    engine = await load_script(path, encoding, {"tokens": [1, 2]}, {"tokens": [3]})
+    results = [await read_generation(engine.generate(Request([9]))) for _ in range(3)]
+    assert [result.ids for result in results] == [[1, 2], [3], [1, 2]]
+    assert {result.finished.reason for result in results} == {"stop"}
 
 
-async def test_laying_a_prompt_ahead_says_nothing(path: Path, encoding: HarmonyEncoding) -> None:
-    engine = await load(path, encoding, {"tokens": [1, 2]})
-    laid = await read(engine.generate(Request([7, 8], max_tokens=0)))
-    said = await read(engine.generate(Request([7, 8, 9])))
-    assert laid.ids == [] and said.ids == [1, 2] and said.finished.cached_tokens == 2
+async def test_generate_max_tokens_0_uses_up_no_line(path: Path, encoding: HarmonyEncoding) -> None:
+    engine = await load_script(path, encoding, {"tokens": [1, 2]})
+    prefilled = await read_generation(engine.generate(Request([7, 8], max_tokens=0)))
+    answered = await read_generation(engine.generate(Request([7, 8, 9])))
+    assert prefilled.ids == [] and answered.ids == [1, 2] and answered.finished.cached_tokens == 2
 
 
-async def test_special_tokens_are_spelled(path: Path, encoding: HarmonyEncoding) -> None:
-    engine = await load(path, encoding, {"markup": "<|channel|>final<|message|>hi<|return|>"})
-    got = await read(engine.generate(Request([9], stop=frozenset({200002}))))
-    assert got.ids == [200005, 17196, 200008, 3686, 200002]
+async def test_generate_markup_has_special_tokens(path: Path, encoding: HarmonyEncoding) -> None:
+    engine = await load_script(
+        path, encoding, {"markup": "<|channel|>final<|message|>hi<|return|>"}
+    )
+    result = await read_generation(engine.generate(Request([9], stop_ids=frozenset({200002}))))
+    assert result.ids == [200005, 17196, 200008, 3686, 200002]
 
 
-async def test_what_was_seen_counts_as_cached(path: Path, encoding: HarmonyEncoding) -> None:
-    engine = await load(path, encoding, {"tokens": [4, 5]})
-    await read(engine.generate(Request([1, 2, 3])))
-    got = await read(engine.generate(Request([1, 2, 3, 4, 5, 6, 7])))
-    assert got.prefills == [Prefill(5, 7, 5), Prefill(7, 7, 5)]
-    again = await read(engine.generate(Request([1, 2])))
+async def test_generate_reports_the_shared_prefix_as_cached(
+    path: Path, encoding: HarmonyEncoding
+) -> None:
+    engine = await load_script(path, encoding, {"tokens": [4, 5]})
+    await read_generation(engine.generate(Request([1, 2, 3])))
+    result = await read_generation(engine.generate(Request([1, 2, 3, 4, 5, 6, 7])))
+    assert result.prefills == [Prefill(5, 7, 5), Prefill(7, 7, 5)]
+    again = await read_generation(engine.generate(Request([1, 2])))
     assert again.finished.cached_tokens == 1
 
 
-async def test_limits_end_it(path: Path, encoding: HarmonyEncoding) -> None:
-    engine = await load(path, encoding, {"tokens": [1, 2, 3, 4, 5]}, context=10)
-    stopped = await read(engine.generate(Request([9], stop=frozenset({3}))))
+async def test_generate_ends_at_its_limits(path: Path, encoding: HarmonyEncoding) -> None:
+    engine = await load_script(path, encoding, {"tokens": [1, 2, 3, 4, 5]}, context=10)
+    stopped = await read_generation(engine.generate(Request([9], stop_ids=frozenset({3}))))
     assert (stopped.ids, stopped.finished.reason) == ([1, 2, 3], "stop")
-    cut = await read(engine.generate(Request([9], max_tokens=2)))
+    cut = await read_generation(engine.generate(Request([9], max_tokens=2)))
     assert (cut.ids, cut.finished.reason) == ([1, 2], "length")
-    full = await read(engine.generate(Request([9] * 7)))
+    full = await read_generation(engine.generate(Request([9] * 7)))
     assert (full.ids, full.finished.reason) == ([1, 2, 3], "context")
-    with pytest.raises(ContextOverflow):
+    with pytest.raises(ContextOverflowError):
         engine.generate(Request([9] * 10))
     with pytest.raises(EngineError, match="empty"):
         engine.generate(Request([]))
 
 
-async def test_cancelled_during_a_delay(path: Path, encoding: HarmonyEncoding) -> None:
-    engine = await load(path, encoding, {"tokens": [1, 2], "delay_ms": 600_000})
+async def test_cancel_during_a_delay(path: Path, encoding: HarmonyEncoding) -> None:
+    engine = await load_script(path, encoding, {"tokens": [1, 2], "delay_ms": 600_000})
     generation = engine.generate(Request([9]))
-    got = await read(generation, lambda item: generation.cancel())
-    assert (got.ids, got.finished.reason) == ([], "cancelled")
+    result = await read_generation(generation, lambda item: generation.cancel())
+    assert (result.ids, result.finished.reason) == ([], "cancelled")
 
 
-async def test_cancelled_from_a_thread_between_tokens(
-    path: Path, encoding: HarmonyEncoding
-) -> None:
-    engine = await load(path, encoding, {"tokens": [1] * 100_000})
+async def test_cancel_from_a_thread_between_tokens(path: Path, encoding: HarmonyEncoding) -> None:
+    engine = await load_script(path, encoding, {"tokens": [1] * 100_000})
     generation = engine.generate(Request([9]))
     loop = asyncio.get_running_loop()
 
@@ -92,14 +96,14 @@ async def test_cancelled_from_a_thread_between_tokens(
         if isinstance(item, Tokens):
             loop.run_in_executor(None, generation.cancel)
 
-    got = await read(generation, cancel)
-    assert got.finished.reason == "cancelled" and len(got.ids) < 100_000
+    result = await read_generation(generation, cancel)
+    assert result.finished.reason == "cancelled" and len(result.ids) < 100_000
 
 
-async def test_delays_are_waited_for(path: Path, encoding: HarmonyEncoding) -> None:
-    engine = await load(path, encoding, {"tokens": [1, 2, 3], "delay_ms": 10})
-    got = await read(engine.generate(Request([9])))
-    assert got.ids == [1, 2, 3] and got.finished.decode_seconds >= 0.03
+async def test_generate_waits_for_delays(path: Path, encoding: HarmonyEncoding) -> None:
+    engine = await load_script(path, encoding, {"tokens": [1, 2, 3], "delay_ms": 10})
+    result = await read_generation(engine.generate(Request([9])))
+    assert result.ids == [1, 2, 3] and result.finished.decode_seconds >= 0.03
 
 
 @pytest.mark.parametrize(
@@ -115,13 +119,15 @@ async def test_delays_are_waited_for(path: Path, encoding: HarmonyEncoding) -> N
         ('\n\n{"tokens":[-1]}', "Line 3 .*neither"),
     ],
 )
-async def test_a_bad_script(path: Path, encoding: HarmonyEncoding, text: str, reason: str) -> None:
+async def test_load_invalid_script_raises(
+    path: Path, encoding: HarmonyEncoding, text: str, reason: str
+) -> None:
     path.write_text(text)
     with pytest.raises(EngineError, match=reason):
         await ScriptEngine(path, encoding).load()
 
 
-async def test_no_script(path: Path, encoding: HarmonyEncoding) -> None:
+async def test_load_unreadable_script_raises(path: Path, encoding: HarmonyEncoding) -> None:
     with pytest.raises(EngineError, match="cannot be read"):
         await ScriptEngine(path, encoding).load()
     path.write_bytes(b"\xff")

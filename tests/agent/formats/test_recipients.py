@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from agent.formats.recipients import ALIASES, Recipients
+from agent.formats.recipients import TOOL_ALIASES, Recipients
 
 TOOLS = Recipients(
     ["functions.files__read", "functions.get_weather", "functions.git__log", "functions.hg__log"]
     + ["python", "browser.search", "container.exec"],
-    ALIASES,
+    TOOL_ALIASES,
 )
 
 
@@ -44,21 +44,21 @@ TOOLS = Recipients(
         ("code_interpreters", None),
     ],
 )
-def test_resolve(raw: str, meant: str | None) -> None:
+def test_resolve_spelling_finds_declared_name(raw: str, meant: str | None) -> None:
     assert TOOLS.resolve(raw) == meant
 
 
-def test_a_declared_name_goes_before_every_likeness() -> None:
+def test_resolve_exact_name_beats_alias() -> None:
     tools = Recipients(["read", "functions.read", "python"], {"read": "python"})
     assert tools.resolve("read") == "read"
     assert tools.resolve("functions.read") == "functions.read"
 
 
-def test_an_alias_of_what_is_not_declared_is_unknown() -> None:
-    assert Recipients(["functions.f"], ALIASES).resolve("code_interpreter") is None
+def test_resolve_alias_of_undeclared_tool_is_none() -> None:
+    assert Recipients(["functions.f"], TOOL_ALIASES).resolve("code_interpreter") is None
 
 
-def test_nearest_names() -> None:
+def test_nearest_unknown_name_lists_similar() -> None:
     assert TOOLS.nearest("functions.get_wether")[0] == "functions.get_weather"
     assert "functions.files__read" in TOOLS.nearest("repo_browser.read")
     assert len(TOOLS.nearest("log")) <= 3

@@ -1,4 +1,4 @@
-"""Arguments as models write them: kept, repaired or refused, and always a JSON object."""
+"""Arguments as models write them are accepted, repaired or refused, and always become an object."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.formats.tool_arguments import Arguments, CodeArguments, settle
+from agent.formats.tool_arguments import CodeArgumentsStream, ToolArguments, repair_arguments
 
 
 @pytest.mark.parametrize("text", ['{"a":1}', '\n{"path":""} ', '{ "a" : [1.50, "\\u00e9"] }', "{}"])
-def test_valid_json_is_kept_byte_for_byte(text: str) -> None:
-    assert settle(text, True) == Arguments(text)
+def test_repair_valid_json_unchanged(text: str) -> None:
+    assert repair_arguments(text, True) == ToolArguments(text)
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
-def test_an_empty_body_is_an_empty_object(text: str) -> None:
-    assert settle(text, True) == Arguments("{}")
+def test_repair_empty_body_is_empty_object(text: str) -> None:
+    assert repair_arguments(text, True) == ToolArguments("{}")
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ def test_an_empty_body_is_an_empty_object(text: str) -> None:
         ("{", {}),
     ],
 )
-def test_what_only_lacks_its_end_is_repaired(text: str, meant: object) -> None:
-    settled = settle(text, True)
-    assert json.loads(settled.json) == meant
-    assert settled.repaired and settled.error is None
+def test_repair_unclosed_json_is_closed(text: str, meant: object) -> None:
+    arguments = repair_arguments(text, True)
+    assert json.loads(arguments.json) == meant
+    assert arguments.repaired and arguments.error is None
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_what_only_lacks_its_end_is_repaired(text: str, meant: object) -> None:
     ["[1]", '"x"', "5", "null", "hello", '{"a":}', '{"a":[1}', '{"a":1}}', '{"a":NaN}', "{'a':1}"]
     + ['{"a":"\\x"}', '{"a":"\\ud800"}', "[" * 100_000, '{"a":' * 100_000],
 )
-def test_anything_else_is_an_error_for_the_model(text: str) -> None:
-    settled = settle(text, True)
-    assert settled.error
-    assert json.loads(settled.json) == {"raw": text}
+def test_repair_other_text_is_error(text: str) -> None:
+    arguments = repair_arguments(text, True)
+    assert arguments.error
+    assert json.loads(arguments.json) == {"raw": text}
 
 
 @pytest.mark.parametrize(
-    ("text", "whole"),
+    ("text", "complete_part"),
     [
         ('{"a": "b', {"a": "b"}),
         ('{"a": 1, "b', {"a": 1}),
@@ -60,27 +60,29 @@ def test_anything_else_is_an_error_for_the_model(text: str) -> None:
         ("oh", {"raw": "oh"}),
     ],
 )
-def test_a_stream_that_ended_within(text: str, whole: object) -> None:
-    settled = settle(text, False)
-    assert json.loads(settled.json) == whole
-    assert settled.error == "they are cut off"
+def test_repair_incomplete_stream_keeps_complete_part(text: str, complete_part: object) -> None:
+    arguments = repair_arguments(text, False)
+    assert json.loads(arguments.json) == complete_part
+    assert arguments.error == "they are cut off"
 
 
 @given(text=st.text(alphabet='{}[]",:\\u0a1 \n', max_size=40), complete=st.booleans())
-def test_always_an_object(text: str, complete: bool) -> None:
-    assert isinstance(json.loads(settle(text, complete).json), dict)
+def test_repair_any_text_gives_object(text: str, complete: bool) -> None:
+    assert isinstance(json.loads(repair_arguments(text, complete).json), dict)
 
 
 @given(value=st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=4), cut=st.data())
-def test_every_cut_of_an_object(value: dict[str, str], cut: st.DataObject) -> None:
+def test_repair_any_prefix_of_object_gives_object(
+    value: dict[str, str], cut: st.DataObject
+) -> None:
     text = json.dumps(value)
     part = text[: cut.draw(st.integers(0, len(text)))]
-    assert isinstance(json.loads(settle(part, False).json), dict)
-    assert isinstance(json.loads(settle(part, True).json), dict)
+    assert isinstance(json.loads(repair_arguments(part, False).json), dict)
+    assert isinstance(json.loads(repair_arguments(part, True).json), dict)
 
 
 @given(chunks=st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_code_streams_as_its_escaped_value(chunks: list[str]) -> None:
-    code = CodeArguments()
+def test_code_stream_chunks_make_json_arguments(chunks: list[str]) -> None:
+    code = CodeArgumentsStream()
     streamed = code.open() + "".join(code.feed(chunk) for chunk in chunks) + code.close()
     assert json.loads(streamed) == {"code": "".join(chunks)}

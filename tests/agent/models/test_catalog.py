@@ -1,4 +1,4 @@
-"""models.toml: what its entries may say, and that a wrong one takes nothing from the others."""
+"""models.toml: what its entries may have, and that a wrong one leaves the others usable."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.settings import Places
+from agent.config.paths import Paths
 from agent.engine.protocol import EngineError, Sampling
-from agent.models import catalog
+from agent.models import catalog, resolve
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Places:
+def paths(tmp_path: Path) -> Paths:
     (tmp_path / "config").mkdir()
-    return Places(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
+    return Paths(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
 
 
-def write(where: Places, text: str) -> None:
-    (where.config / "models.toml").write_text(text)
+def write(paths: Paths, text: str) -> None:
+    (paths.config / "models.toml").write_text(text)
 
 
 SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
@@ -34,6 +34,9 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ('[bad]\naliases = "b"', "aliases is a list of names"),
         ("[bad]\naliases = [1]", "aliases is a list of names"),
         ('[bad]\nkeep_alive = "long"', "keep_alive is a number of seconds"),
+        ("[bad]\nloop_guard = 3", "loop_guard is true, false, or a table"),
+        ("[bad]\nloop_guard = { tokens = 3 }", "loop_guard has no setting tokens"),
+        ("[bad]\nloop_guard = { min_tokens = 0 }", "min_tokens of loop_guard is a number"),
         ("[bad]\nkeep_alive = nan", "keep_alive is a number of seconds"),
         ("[bad]\ncontext = -1", "context is a number"),
         ("[bad]\nsampling = 1", "sampling is a table"),
@@ -52,46 +55,46 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ("bad = 1", "it is no table: begin it with [bad]"),
     ],
 )
-def test_a_wrong_entry_is_named_and_the_others_work(where: Places, entry: str, why: str) -> None:
+def test_wrong_entry_has_problem_and_others_work(paths: Paths, entry: str, why: str) -> None:
     right = f'[right]\n{SERVER}aliases = ["r"]\n'
-    write(where, f"{entry}\n{right}")
-    known = catalog.known(where)
+    write(paths, f"{entry}\n{right}")
+    known = catalog.load_catalog(paths)
     wrong = [model for model in known.values() if model.problem]
     assert [model.name for model in wrong] == ["bad/name" if "/name" in entry else "bad"]
     with pytest.raises(EngineError) as caught:
-        catalog.choose(wrong[0].name, where)
-    told = str(caught.value)
-    assert why in told and told.startswith(f"The entry [{wrong[0].name}] of {where.config}")
-    assert catalog.choose("r", where).name == "right" and "tiny" in known
-    assert catalog.default(where) == "right"
+        resolve.resolve_model(wrong[0].name, paths)
+    message = str(caught.value)
+    assert why in message and message.startswith(f"The entry [{wrong[0].name}] of {paths.config}")
+    assert resolve.resolve_model("r", paths).name == "right" and "tiny" in known
+    assert resolve.default_name(paths) == "right"
 
 
-def test_a_wrong_entry_goes_by_its_aliases_too(where: Places) -> None:
-    write(where, '[bad]\naliases = ["b"]\nkeep_alive = -1\n')
+def test_wrong_entry_is_reported_by_alias(paths: Paths) -> None:
+    write(paths, '[bad]\naliases = ["b"]\nkeep_alive = -1\n')
     with pytest.raises(EngineError, match=r"The entry \[bad\] .* keep_alive"):
-        catalog.choose("b", where)
+        resolve.resolve_model("b", paths)
 
 
-def test_a_wrong_setting_of_a_model_of_ours_is_its_alone(where: Places) -> None:
-    write(where, "[gpt-oss-20b]\ncontext = true\n")
-    known = catalog.known(where)
+def test_wrong_field_of_shipped_entry_breaks_only_it(paths: Paths) -> None:
+    write(paths, "[gpt-oss-20b]\ncontext = true\n")
+    known = catalog.load_catalog(paths)
     assert "context is a number" in (known["gpt-oss-20b"].problem or "")
     assert not known["gpt-oss-120b"].problem
 
 
-def test_a_file_that_is_no_toml_is_an_error(where: Places) -> None:
-    write(where, "[mine\n")
+def test_load_catalog_invalid_toml_raises(paths: Paths) -> None:
+    write(paths, "[mine\n")
     with pytest.raises(EngineError, match=r"Cannot read .*models\.toml"):
-        catalog.known(where)
+        catalog.load_catalog(paths)
 
 
-def test_sampling_is_as_it_is_written(where: Places) -> None:
-    write(where, "[m]\nsampling = { temperature = 1, top_k = 5, logit_bias = [[7, -1.5]] }\n")
-    found = catalog.known(where)["m"].sampling
-    assert found == Sampling(temperature=1.0, top_k=5, logit_bias=((7, -1.5),))
+def test_sampling_is_read_as_written(paths: Paths) -> None:
+    write(paths, "[m]\nsampling = { temperature = 1, top_k = 5, logit_bias = [[7, -1.5]] }\n")
+    sampling = catalog.load_catalog(paths)["m"].sampling
+    assert sampling == Sampling(temperature=1.0, top_k=5, logit_bias=((7, -1.5),))
 
 
-def test_how_long_a_server_is_waited_for(where: Places) -> None:
-    write(where, f"[m]\n{SERVER}wait = 300\n")
-    address = catalog.known(where)["m"].address
-    assert address is not None and address.wait == 300.0
+def test_remote_wait_is_read(paths: Paths) -> None:
+    write(paths, f"[m]\n{SERVER}wait = 300\n")
+    endpoint = catalog.load_catalog(paths)["m"].endpoint
+    assert endpoint is not None and endpoint.wait == 300.0

@@ -1,24 +1,23 @@
-"""Models that other programs keep are found in their folders and told apart."""
+"""Models of other programs are discovered in their folders and told apart by name."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import gguf
 import pytest
 
-from agent.config.settings import Places
+from agent.config.paths import Paths
 from agent.engine.protocol import EngineError
-from agent.models import catalog, discovery
-from tests.support import shaped_gguf
+from agent.models import catalog, discovery, resolve
+from tests.support import sparse_gguf
 
 
 @pytest.fixture(autouse=True)
-def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def user_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder with nothing in it."""
     home = tmp_path / "person"
     home.mkdir()
@@ -29,18 +28,19 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Places:
-    return Places(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
 
 
 def model(path: Path, architecture: str = "gpt-oss", name: str = "gpt-oss-20b") -> Path:
     """A model's file of gigabytes that take no place."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return shaped_gguf.write(path, replace(shaped_gguf.SMALL, architecture=architecture, name=name))
+    shape = replace(sparse_gguf.SMALL, architecture=architecture, name=name)
+    return sparse_gguf.write_model(path, shape)
 
 
-def listed(where: Places) -> dict[str, discovery.Found]:
-    return {each.name: each for each in discovery.models(catalog.known(where))}
+def discovered(paths: Paths) -> dict[str, discovery.DiscoveredModel]:
+    return {each.name: each for each in discovery.discover(catalog.load_catalog(paths))}
 
 
 def ollama(folder: Path, name: str, tag: str, architecture: str) -> Path:
@@ -57,12 +57,11 @@ def ollama(folder: Path, name: str, tag: str, architecture: str) -> Path:
     return blob
 
 
-Lay = Callable[[Path], Path]
 HF = ".cache/huggingface/hub/models--a--b"
 
 
 @pytest.mark.parametrize(
-    ("source", "place", "name"),
+    ("source", "file", "name"),
     [
         ("LM Studio", ".lmstudio/models/pub/repo/Some-Model-MXFP4.gguf", "Some-Model-MXFP4"),
         ("LM Studio", ".cache/lm-studio/models/pub/repo/Some.gguf", "Some"),
@@ -70,62 +69,64 @@ HF = ".cache/huggingface/hub/models--a--b"
         ("Hugging Face", f"{HF}/snapshots/0/Some.gguf", "Some"),
     ],
 )
-def test_files_are_found(where: Places, person: Path, source: str, place: str, name: str) -> None:
-    path = model(person / place)
-    (one,) = discovery.models(catalog.known(where))
-    assert (one.source, one.path, one.name) == (source, path, name)
-    assert (one.size, one.architecture) == (path.stat().st_size, "gpt-oss")
-    assert one.title == "gpt-oss-20b" and one.problem is None
-    chosen = catalog.choose(name.upper(), where)
+def test_discover_lists_files_of_programs(
+    paths: Paths, user_home: Path, source: str, file: str, name: str
+) -> None:
+    path = model(user_home / file)
+    (found,) = discovery.discover(catalog.load_catalog(paths))
+    assert (found.source, found.path, found.name) == (source, path, name)
+    assert (found.size, found.architecture) == (path.stat().st_size, "gpt-oss")
+    assert found.title == "gpt-oss-20b" and found.problem is None
+    chosen = resolve.resolve_model(name.upper(), paths)
     assert chosen.path == path and chosen.installed
 
 
 @pytest.mark.parametrize(
-    ("variable", "place", "source"),
+    ("variable", "file", "source"),
     [
         ("LLAMA_CACHE", "x.gguf", "llama.cpp"),
         ("HF_HOME", "hub/models--a--b/snapshots/0/x.gguf", "Hugging Face"),
         ("HF_HUB_CACHE", "models--a--b/snapshots/0/x.gguf", "Hugging Face"),
     ],
 )
-def test_folders_follow_the_environment(
-    where: Places,
+def test_discover_folders_follow_environment(
+    paths: Paths,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     variable: str,
-    place: str,
+    file: str,
     source: str,
 ) -> None:
     monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
-    model(tmp_path / "elsewhere" / place)
-    assert listed(where)["x"].source == source
+    model(tmp_path / "elsewhere" / file)
+    assert discovered(paths)["x"].source == source
 
 
-def test_ollamas_blobs_are_found_by_their_names(
-    where: Places, person: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_discover_names_ollama_blobs(
+    paths: Paths, user_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blob = ollama(person / ".ollama/models", "qwen3", "4b", "qwen3")
-    ollama(person / ".ollama/models", "phi", "latest", "phi3")
-    (person / ".ollama/models/manifests/broken").write_text("{")
-    rows = listed(where)
+    blob = ollama(user_home / ".ollama/models", "qwen3", "4b", "qwen3")
+    ollama(user_home / ".ollama/models", "phi", "latest", "phi3")
+    (user_home / ".ollama/models/manifests/broken").write_text("{")
+    rows = discovered(paths)
     assert set(rows) == {"qwen3:4b", "phi"}
     assert rows["qwen3:4b"].path == blob and rows["qwen3:4b"].source == "Ollama"
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "none"))
-    assert not listed(where)
+    assert not discovered(paths)
 
 
-def test_ollamas_own_gpt_oss_is_not_usable(where: Places, person: Path) -> None:
-    ollama(person / ".ollama/models", "gpt-oss", "20b", "gptoss")
-    one = listed(where)["gpt-oss:20b"]
-    assert one.problem and "Ollama's own form" in one.problem
+def test_ollama_gpt_oss_has_problem(paths: Paths, user_home: Path) -> None:
+    ollama(user_home / ".ollama/models", "gpt-oss", "20b", "gptoss")
+    found = discovered(paths)["gpt-oss:20b"]
+    assert found.problem and "Ollama's own form" in found.problem
     with pytest.raises(EngineError, match="Ollama's own form"):
-        catalog.choose("gpt-oss:20b", where)
-    known = catalog.known(where)
-    assert not discovery.like(known["gpt-oss-20b"], known)
+        resolve.resolve_model("gpt-oss:20b", paths)
+    entries = catalog.load_catalog(paths)
+    assert not discovery.matching(entries["gpt-oss-20b"], entries)
 
 
-def test_what_is_no_language_model_is_passed_over(where: Places, person: Path) -> None:
-    folder = person / ".lmstudio/models/p/r"
+def test_discover_skips_other_and_incomplete_files(paths: Paths, user_home: Path) -> None:
+    folder = user_home / ".lmstudio/models/p/r"
     model(folder / "mmproj.gguf", architecture="clip")
     (folder / "half.gguf").write_bytes(b"GGUF")
     (folder / "letter.gguf").write_text("Dear reader")
@@ -135,24 +136,24 @@ def test_what_is_no_language_model_is_passed_over(where: Places, person: Path) -
     adapter.write_kv_data_to_file()
     adapter.close()
     model(folder / "m-00001-of-00002.gguf")
-    assert not listed(where), "nor a split model of which parts are missing"
+    assert not discovered(paths), "nor a split model of which parts are missing"
     model(folder / "m-00002-of-00002.gguf")
-    assert set(listed(where)) == {"m"}
+    assert set(discovered(paths)) == {"m"}
 
 
-def test_one_file_under_two_names_is_one(where: Places, person: Path) -> None:
-    path = model(person / ".lmstudio/models/p/r/one.gguf")
-    link = person / ".cache/llama.cpp/two.gguf"
+def test_discover_lists_linked_file_once(paths: Paths, user_home: Path) -> None:
+    path = model(user_home / ".lmstudio/models/p/r/one.gguf")
+    link = user_home / ".cache/llama.cpp/two.gguf"
     link.parent.mkdir(parents=True)
     link.symlink_to(path)
-    assert set(listed(where)) == {"one"}
+    assert set(discovered(paths)) == {"one"}
 
 
-def test_a_taken_name_gets_the_programs(where: Places, person: Path) -> None:
-    model(person / ".lmstudio/models/p/r/tiny.gguf")
-    model(person / ".lmstudio/models/p/r/one.gguf")
-    model(person / ".cache/llama.cpp/One.gguf")
-    assert set(listed(where)) == {"tiny@lmstudio", "one", "One@llamacpp"}
+def test_discover_taken_name_gets_program_suffix(paths: Paths, user_home: Path) -> None:
+    model(user_home / ".lmstudio/models/p/r/tiny.gguf")
+    model(user_home / ".lmstudio/models/p/r/one.gguf")
+    model(user_home / ".cache/llama.cpp/One.gguf")
+    assert set(discovered(paths)) == {"tiny@lmstudio", "one", "One@llamacpp"}
 
 
 @pytest.mark.parametrize(
@@ -169,14 +170,16 @@ def test_a_taken_name_gets_the_programs(where: Places, person: Path) -> None:
         ("Qwen3-Coder-30B-A3B-Instruct-UD-Q4_K_XL", "qwen3-coder-30b-a3b"),
     ],
 )
-def test_the_same_model_is_known_by_its_name(
-    where: Places, person: Path, name: str, same: str | None
+def test_matching_compares_names_without_quantisation(
+    paths: Paths, user_home: Path, name: str, same: str | None
 ) -> None:
-    model(person / f".lmstudio/models/p/r/{name}.gguf")
-    known = catalog.known(where)
-    assert [m.name for m in known.values() if discovery.like(m, known)] == ([same] if same else [])
+    model(user_home / f".lmstudio/models/p/r/{name}.gguf")
+    entries = catalog.load_catalog(paths)
+    assert [m.name for m in entries.values() if discovery.matching(m, entries)] == (
+        [same] if same else []
+    )
     if same:
-        chosen = catalog.choose(name, where)
-        assert chosen.sampling == known[same].sampling and chosen.format == known[same].format
+        chosen = resolve.resolve_model(name, paths)
+        assert chosen.sampling == entries[same].sampling and chosen.format == entries[same].format
         with pytest.raises(EngineError, match=f"LM Studio has it: --model {name} runs"):
-            catalog.choose(same, where)
+            resolve.resolve_model(same, paths)

@@ -1,4 +1,4 @@
-"""What cannot be loaded is told in one sentence."""
+"""A model that cannot be loaded fails with one sentence."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ async def failure(path: Path, placement: Placement | None = None) -> str:
     return message
 
 
-async def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+async def test_load_missing_file_raises(tmp_path: Path) -> None:
     assert await failure(tmp_path / "x.gguf") == f"There is no model file {tmp_path / 'x.gguf'}."
 
 
-async def test_a_folder(tmp_path: Path) -> None:
+async def test_load_folder_raises(tmp_path: Path) -> None:
     assert "is a folder" in await failure(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"GG", b"not a model at all"])
-async def test_a_file_of_something_else(tmp_path: Path, content: bytes) -> None:
+async def test_load_file_of_other_format_raises(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.gguf").write_bytes(content)
     assert "is not a GGUF file" in await failure(tmp_path / "x.gguf")
 
 
 @pytest.mark.parametrize("share", [0.9, 0.5, 0.001, 0.00002])
-async def test_a_truncated_file(tmp_path: Path, gguf: Path, share: float) -> None:
-    whole = gguf.read_bytes()
-    (tmp_path / "x.gguf").write_bytes(whole[: int(len(whole) * share)])
+async def test_load_truncated_file_raises(tmp_path: Path, gguf: Path, share: float) -> None:
+    data = gguf.read_bytes()
+    (tmp_path / "x.gguf").write_bytes(data[: int(len(data) * share)])
     assert "is incomplete" in await failure(tmp_path / "x.gguf")
 
 
 @pytest.mark.parametrize("length", [3, 116, 117, 1000])
-async def test_an_architecture_that_llama_cpp_does_not_know(tmp_path: Path, length: int) -> None:
-    path = random_gguf.write(tmp_path / "x.gguf", architecture="a" * length)
+async def test_load_unknown_architecture_raises(tmp_path: Path, length: int) -> None:
+    path = random_gguf.write_model(tmp_path / "x.gguf", architecture="a" * length)
     assert f"unknown model architecture: '{'a' * length}'" in await failure(path)
 
 
-async def test_a_model_without_its_tensors(tmp_path: Path) -> None:
-    path = random_gguf.write(tmp_path / "x.gguf", architecture="llama")
+async def test_load_model_without_tensors_raises(tmp_path: Path) -> None:
+    path = random_gguf.write_model(tmp_path / "x.gguf", architecture="llama")
     assert "cannot be loaded" in await failure(path)
 
 
-async def test_after_a_failure_the_right_file_loads(tmp_path: Path, gguf: Path) -> None:
+async def test_load_after_failure_succeeds(tmp_path: Path, gguf: Path) -> None:
     path = tmp_path / "x.gguf"
     engine = LlamaEngine(path)
     with pytest.raises(EngineError):
@@ -82,8 +82,8 @@ except EngineError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS")
-def test_a_context_that_does_not_fit(tmp_path: Path) -> None:
-    path = random_gguf.write(tmp_path / "x.gguf", random_gguf.Shape(context=2**24))
+def test_load_too_long_context_raises(tmp_path: Path) -> None:
+    path = random_gguf.write_model(tmp_path / "x.gguf", random_gguf.RandomShape(context=2**24))
     ran = subprocess.run(
         [sys.executable, "-c", MEMORY, path], capture_output=True, text=True, timeout=100
     )

@@ -2,45 +2,64 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import resource
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from agent.config.settings import Places
-from agent.observability import logging as logs
-from tests.support.program import Agent
+from agent.config.paths import Paths
+from agent.observability.logging import log_to_file, open_log_file
+from tests.support.program import RunAgent
 
 
-def test_it_is_its_owners_alone_however_often_it_is_begun_anew(
-    tmp_path: Path, own_logging: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logs, "MAX_BYTES", 100)
-    where = Places(tmp_path, tmp_path, tmp_path / "state")
-    logs.to_file(where)
-    assert not where.state.exists(), "there is nothing to write"
+def test_log_file_and_its_backup_are_private(tmp_path: Path, restored_logging: None) -> None:
+    paths = Paths(tmp_path, tmp_path, tmp_path / "state")
+    log_to_file(paths, max_bytes=100)
+    assert not paths.state.exists(), "there is nothing to write"
     for _ in range(5):
         logging.getLogger("x").warning("Of a server: %s", "\x1b]0;owned\x07" + "y" * 60)
-    found = sorted(where.state.iterdir())
-    assert [one.name for one in found] == ["agent.log", "agent.log.1"]
-    assert all(stat.S_IMODE(one.stat().st_mode) == 0o600 for one in found)
-    assert "Of a server: yyy" in where.log.read_text()
+    files = sorted(paths.state.iterdir())
+    assert [file.name for file in files] == ["agent.log", "agent.log.1"]
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
+    assert "Of a server: yyy" in paths.log_file.read_text()
 
 
-def test_every_command_has_it(agent: Agent, home: Path) -> None:
+def test_open_log_file_writes_without_free_descriptors(
+    tmp_path: Path, restored_logging: None
+) -> None:
+    paths = Paths(tmp_path, tmp_path, tmp_path / "state")
+    log_to_file(paths)
+    open_log_file()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        logging.getLogger("x").warning("none is left")
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert taken and "none is left" in paths.log_file.read_text()
+
+
+def test_commands_write_log_file(agent: RunAgent, home: Path) -> None:
     agent("mcp", "add", "gone", "--", "/bin/there-is-no-such-program")
     done = agent("mcp", "list")
     assert done.code == 1 and done.err == "" and "no such command" in done.out
     assert "no such command" in (home / "state" / "agent.log").read_text()
 
 
-def test_what_broke_is_in_it(home: Path) -> None:
+def test_unexpected_exception_is_logged(home: Path) -> None:
+    code = "from agent.cli.process import run_guarded; run_guarded(lambda: 1 / 0)"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", "from agent import __main__; __main__.told(lambda: 1 / 0)"],
+        [sys.executable, "-P", "-c", code],
         env={**os.environ, "AGENT_HOME": str(home)},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""What --trace writes: tokens, segments and events in time, in the form that Perfetto reads."""
+"""--trace: tokens, segments and events with their times, in the Trace Event Format."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Agent
+from tests.support.program import RunAgent
 
 
-def test_a_turn_in_time(agent: Agent, tmp_path: Path) -> None:
+def test_trace_has_tokens_segments_and_events(agent: RunAgent, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.touch(mode=0o644)
     prompt = "Multiply 123*456 using the mcp.code_interpreter tool."
@@ -26,8 +26,8 @@ def test_a_turn_in_time(agent: Agent, tmp_path: Path) -> None:
     output = done.events[-1]["response"]
     tokens = [entry for entry in entries if entry["ph"] == "i" and entry["tid"] == 1]
     assert len(tokens) >= output["usage"]["output_tokens"]
-    said = "".join(entry["name"] for entry in tokens)
-    assert output["output"][-1]["content"][0]["text"] in said
+    text = "".join(entry["name"] for entry in tokens)
+    assert output["output"][-1]["content"][0]["text"] in text
 
     spans = Counter(
         (entry["cat"], entry["name"], entry["ph"]) for entry in entries if "cat" in entry
@@ -36,20 +36,20 @@ def test_a_turn_in_time(agent: Agent, tmp_path: Path) -> None:
     assert all(spans[kind, name, "e"] == n for (kind, name, ph), n in spans.items() if ph == "b")
     assert {kind for kind, _, _ in spans} == {"turn", "segment", "engine"}
 
-    shown = [entry["name"] for entry in entries if entry["ph"] == "i" and entry["tid"] == 2]
+    names = [entry["name"] for entry in entries if entry["ph"] == "i" and entry["tid"] == 2]
     official = [event["type"] for event in done.events]
-    assert [name for name in shown if name in official] == official
+    assert [name for name in names if name in official] == official
 
 
-def test_one_that_cannot_be_written(agent: Agent, tmp_path: Path) -> None:
+def test_trace_unwritable_file_is_usage_error(agent: RunAgent, tmp_path: Path) -> None:
     done = agent("run", "hello", "--trace", str(tmp_path / "no" / "trace.json"))
     assert (done.code, done.err.count("\n")) == (2, 1) and "--trace: cannot write" in done.err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full here")
 @pytest.mark.parametrize("words", [1, 2000])  # it is full at the end, or on the way
-def test_a_full_disk_ends_the_trace_alone(
-    agent: Agent, home: Path, tmp_path: Path, words: int
+def test_trace_full_disk_ends_only_the_trace(
+    agent: RunAgent, home: Path, tmp_path: Path, words: int
 ) -> None:
     script = tmp_path / "script.jsonl"
     script.write_text('{"markup":"<|channel|>final<|message|>ok<|return|>"}')
@@ -60,6 +60,6 @@ def test_a_full_disk_ends_the_trace_alone(
     assert (done.code, done.out.strip()) == (0, "ok"), done.err
     assert "No space" not in done.err and "trace.py" not in done.err
     log = home / "state" / "agent.log"
-    told = log.read_text().splitlines() if log.exists() else []
+    lines = log.read_text().splitlines() if log.exists() else []
     slow = re.compile(r"Executing .* took [0-9.]+ seconds")  # asyncio's own, of a busy machine
-    assert not [line for line in told if not slow.search(line)]
+    assert not [line for line in lines if not slow.search(line)]

@@ -8,16 +8,15 @@ from typing import Any
 import openai
 import pytest
 
-from tests.agent.server.test_disconnect import connect, started
-from tests.agent.server.test_tool_selection import CODE, seen
-from tests.support.endpoint import Serve, Served
+from tests.support.endpoint import Serve, Served, engine_markup, first_turn, open_request
+from tests.support.requests import CODE_INTERPRETER
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, preamble, python, thought
 
 NESTED = {"type": "function", "function": {k: v for k, v in WEATHER.items() if k != "type"}}
 USER: list[Any] = [{"role": "user", "content": "Oslo?"}]
 
 
-async def streamed(served: Served, **body: Any) -> tuple[dict[str, Any], list[Any]]:
+async def streamed_message(served: Served, **body: Any) -> tuple[dict[str, Any], list[Any]]:
     """The message as a client puts it together, and the chunks."""
     message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": {}}
     stream = await served.client().chat.completions.create(
@@ -29,17 +28,19 @@ async def streamed(served: Served, **body: Any) -> tuple[dict[str, Any], list[An
         delta = choice.delta.model_dump(exclude_none=True)
         for name in ("content", "reasoning_content"):
             message[name] += delta.get(name, "")
-        for one in delta.get("tool_calls", ()):
-            whole = message["tool_calls"].setdefault(one["index"], {"arguments": ""})
-            whole |= {"id": one["id"], "name": one["function"]["name"]} if "id" in one else {}
-            whole["arguments"] += one["function"]["arguments"]
+        for part in delta.get("tool_calls", ()):
+            tool_call = message["tool_calls"].setdefault(part["index"], {"arguments": ""})
+            tool_call |= (
+                {"id": part["id"], "name": part["function"]["name"]} if "id" in part else {}
+            )
+            tool_call["arguments"] += part["function"]["arguments"]
     message["finish_reason"] = chunks[-2].choices[0].finish_reason
     return message, chunks
 
 
-async def test_stream_and_body_say_the_same(serve: Serve) -> None:
+async def test_chat_stream_equals_body(serve: Serve) -> None:
     served = await serve(thought("Hm.") + preamble("First.") + final("Then."))
-    message, chunks = await streamed(served, messages=USER)
+    message, chunks = await streamed_message(served, messages=USER)
     body = await served.client().chat.completions.create(model="default", messages=USER)
     (choice,) = body.choices
     assert message["content"] == choice.message.content == "First.\n\nThen."
@@ -52,32 +53,37 @@ async def test_stream_and_body_say_the_same(serve: Serve) -> None:
     assert chunks[-1].usage.completion_tokens_details.reasoning_tokens == 2
 
 
-async def test_functions_there_and_back(serve: Serve) -> None:
-    asked = thought("Weather.") + call("get_weather", place="Oslo")
-    served = await serve(asked, final("Cold."), asked)
+async def test_chat_function_call_round_trip(serve: Serve) -> None:
+    reply = thought("Weather.") + call("get_weather", place="Oslo")
+    served = await serve(reply, final("Cold."), reply)
     body = await served.client().chat.completions.create(
         model="default", messages=USER, tools=[NESTED]
     )
     (choice,) = body.choices
     assert choice.finish_reason == "tool_calls" and choice.message.content is None
-    (made,) = choice.message.tool_calls or ()
-    assert made.type == "function" and json.loads(made.function.arguments) == {"place": "Oslo"}
-    before = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
-    said = choice.message.model_dump(exclude_none=True)
-    result = {"role": "tool", "tool_call_id": made.id, "content": "-3 °C"}
+    (tool_call,) = choice.message.tool_calls or ()
+    assert tool_call.type == "function" and json.loads(tool_call.function.arguments) == {
+        "place": "Oslo"
+    }
+    before = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
+    assistant = choice.message.model_dump(exclude_none=True)
+    result = {"role": "tool", "tool_call_id": tool_call.id, "content": "-3 °C"}
     answer = await served.client().chat.completions.create(
-        model="default", messages=[*USER, said, result], tools=[NESTED]
+        model="default", messages=[*USER, assistant, result], tools=[NESTED]
     )
     assert answer.choices[0].message.content == "Cold."
-    after = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
+    after = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
     assert after[: len(before)] == before, "what the model wrote is kept, to the token"
-    message, _ = await streamed(served, messages=USER, tools=[NESTED])
-    (again,) = message["tool_calls"].values()
-    assert (again["name"], again["arguments"]) == ("get_weather", '{"place": "Oslo"}')
+    message, _ = await streamed_message(served, messages=USER, tools=[NESTED])
+    (streamed_call,) = message["tool_calls"].values()
+    assert (streamed_call["name"], streamed_call["arguments"]) == (
+        "get_weather",
+        '{"place": "Oslo"}',
+    )
     assert message["finish_reason"] == "tool_calls"
 
 
-async def test_settings_reach_the_turn(serve: Serve) -> None:
+async def test_chat_settings_reach_the_turn(serve: Serve) -> None:
     served = await serve(HELLO)
     await served.client().chat.completions.create(
         model="tiny",
@@ -92,7 +98,7 @@ async def test_settings_reach_the_turn(serve: Serve) -> None:
     )
     (turn,) = served.turns
     assert turn.options.max_output_tokens == 50 and turn.options.sampling.temperature == 0.5
-    markup = seen(served)
+    markup = engine_markup(served)
     assert "Be brief." in markup and "Reasoning: high" in markup and "# Response Formats" in markup
     assert "<|message|>a\n[There was an image here" in markup
     assert turn.response.store is False
@@ -101,7 +107,7 @@ async def test_settings_reach_the_turn(serve: Serve) -> None:
 IMAGE: Any = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
 
-async def test_a_limit_and_a_demand(serve: Serve) -> None:
+async def test_chat_token_limit_and_forced_call(serve: Serve) -> None:
     served = await serve(final("one two three four"), '{"place": "Oslo"}<|call|>')
     client = served.client()
     cut = await client.chat.completions.create(model="default", messages=USER, max_tokens=5)
@@ -115,15 +121,15 @@ async def test_a_limit_and_a_demand(serve: Serve) -> None:
     assert demanded.choices[0].message.tool_calls
 
 
-async def test_our_tools_can_be_named_here_too(serve: Serve) -> None:
+async def test_chat_mcp_tool_runs_here(serve: Serve) -> None:
     served = await serve(python("print(6*7)"), final("42"), tools="python")
     answer = await served.client().chat.completions.create(
-        model="default", messages=USER, tools=[CODE]
+        model="default", messages=USER, tools=[CODE_INTERPRETER]
     )
     assert answer.choices[0].message.content == "42"
 
 
-async def test_what_is_refused(serve: Serve) -> None:
+async def test_chat_bad_requests_name_the_parameter(serve: Serve) -> None:
     served = await serve(HELLO, context=400)
     client = served.client()
     refused: list[tuple[dict[str, Any], str | None]] = [
@@ -146,20 +152,20 @@ async def test_what_is_refused(serve: Serve) -> None:
     assert not served.turns
 
 
-async def test_a_failure_on_the_way_is_an_error(
+async def test_chat_turn_fails_midway_error_chunk(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve(HELLO)
     await served.runtime.ready()
     monkeypatch.setattr(served.runtime.format, "parser", lambda recipients: 1 / 0)
     with pytest.raises(openai.APIError, match="log file"):
-        await streamed(served, messages=USER)
+        await streamed_message(served, messages=USER)
 
 
-async def test_leaving_cancels_here_too(serve: Serve) -> None:
+async def test_chat_disconnect_cancels(serve: Serve) -> None:
     served = await serve(LONG)
     body = {"messages": USER, "stream": True}
-    leaving = await connect(served, body, path="/v1/chat/completions")
-    turn = await started(served)
+    leaving = await open_request(served, body, path="/v1/chat/completions")
+    turn = await first_turn(served)
     leaving.close()
     assert (await turn.done()).status == "cancelled"

@@ -14,7 +14,7 @@ from tests.support.scripts import WEATHER
 
 pytestmark = pytest.mark.slow
 
-HOT = {"temperature": 2.0, "max_output_tokens": 150}
+HOT_SAMPLING = {"temperature": 2.0, "max_output_tokens": 150}
 ADD: dict[str, Any] = {
     "type": "function",
     "name": "add",
@@ -31,29 +31,31 @@ ADD: dict[str, Any] = {
     },
     "strict": True,
 }
-SCHEMA: dict[str, Any] = {
+CITY_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 12}, "warm": {"type": "boolean"}},
     "required": ["city", "warm"],
     "additionalProperties": False,
 }
-JSON = {"format": {"type": "json_schema", "name": "city", "schema": SCHEMA, "strict": True}}
+CITY_FORMAT = {
+    "format": {"type": "json_schema", "name": "city", "schema": CITY_SCHEMA, "strict": True}
+}
 
 
-async def asked(served: Served, **body: Any) -> dict[str, Any]:
-    return check(await served.stream(**{"input": "Add 2 and 3.", **HOT, **body}))
+async def respond(served: Served, **body: Any) -> dict[str, Any]:
+    return check(await served.stream(**{"input": "Add 2 and 3.", **HOT_SAMPLING, **body}))
 
 
-def types(response: dict[str, Any]) -> list[str]:
+def item_types(response: dict[str, Any]) -> list[str]:
     return [item["type"] for item in response["output"]]
 
 
-async def test_a_required_call_comes_and_its_arguments_fit(serve: Serve) -> None:
+async def test_required_call_arguments_match_schema(serve: Serve) -> None:
     """Noise on all scores makes it write anything that it may, after thinking."""
     served = await serve()
     noise = {str(token): 30 for token in range(400, 1200)}
     for seed in range(8):
-        response = await asked(
+        response = await respond(
             served, seed=seed, tools=[ADD], tool_choice="required", logit_bias=noise
         )
         call = response["output"][-1]
@@ -62,40 +64,42 @@ async def test_a_required_call_comes_and_its_arguments_fit(serve: Serve) -> None
             jsonschema.validate(json.loads(call["arguments"]), ADD["parameters"])
 
 
-async def test_the_choice_of_a_tool_is_kept(serve: Serve) -> None:
+async def test_tool_choice_is_enforced(serve: Serve) -> None:
     """required, after thinking; a named one, however unsure the model is; none; allowed ones."""
     served = await serve()
-    response = await asked(served, temperature=0, tools=[ADD], tool_choice="required")
-    assert types(response) == ["reasoning", "function_call"]
+    response = await respond(served, temperature=0, tools=[ADD], tool_choice="required")
+    assert item_types(response) == ["reasoning", "function_call"]
     jsonschema.validate(json.loads(response["output"][-1]["arguments"]), ADD["parameters"])
     for seed in range(3):
         choice: dict[str, Any] = {"type": "function", "name": "get_weather"}
-        response = await asked(served, seed=seed, tools=[ADD, WEATHER], tool_choice=choice)
-        assert types(response)[-1] == "function_call"
+        response = await respond(served, seed=seed, tools=[ADD, WEATHER], tool_choice=choice)
+        assert item_types(response)[-1] == "function_call"
         assert response["output"][-1]["name"] == "get_weather"
         jsonschema.validate(json.loads(response["output"][-1]["arguments"]), WEATHER["parameters"])
-    response = await asked(served, temperature=0, tools=[ADD], tool_choice="none")
-    assert set(types(response)) <= {"reasoning", "message"}
-    assert "message" in types(response)
+    response = await respond(served, temperature=0, tools=[ADD], tool_choice="none")
+    assert set(item_types(response)) <= {"reasoning", "message"}
+    assert "message" in item_types(response)
     choice = {
         "type": "allowed_tools",
         "mode": "required",
         "tools": [{"type": "function", "name": "get_weather"}],
     }
-    response = await asked(served, temperature=0, tools=[ADD, WEATHER], tool_choice=choice)
+    response = await respond(served, temperature=0, tools=[ADD, WEATHER], tool_choice=choice)
     assert response["output"][-1]["name"] == "get_weather"
 
 
-async def test_an_answer_fits_its_schema(serve: Serve) -> None:
+async def test_answer_matches_json_schema(serve: Serve) -> None:
     served = await serve()
     for seed in range(6):
         biases = {str(token): 30 * (seed % 2) for token in range(400, 1200)}
-        response = await asked(served, input="Oslo?", seed=seed, text=JSON, logit_bias=biases)
+        response = await respond(
+            served, input="Oslo?", seed=seed, text=CITY_FORMAT, logit_bias=biases
+        )
         if response["status"] == "completed":
             (message,) = [item for item in response["output"] if item["type"] == "message"]
-            jsonschema.validate(json.loads(message["content"][0]["text"]), SCHEMA)
+            jsonschema.validate(json.loads(message["content"][0]["text"]), CITY_SCHEMA)
 
-    response = await asked(
+    response = await respond(
         served, input="Oslo?", temperature=0, text={"format": {"type": "json_object"}}
     )
     text = response["output"][-1]["content"][0]["text"]
@@ -108,22 +112,22 @@ async def test_an_answer_fits_its_schema(serve: Serve) -> None:
         temperature=0,
         response_format={
             "type": "json_schema",
-            "json_schema": {"name": "city", "schema": SCHEMA, "strict": True},
+            "json_schema": {"name": "city", "schema": CITY_SCHEMA, "strict": True},
         },
     )
-    jsonschema.validate(json.loads(body.choices[0].message.content or ""), SCHEMA)
+    jsonschema.validate(json.loads(body.choices[0].message.content or ""), CITY_SCHEMA)
 
 
-def deep(levels: int) -> dict[str, Any]:
+def nested_schema(levels: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema}}
     return schema
 
 
-HOSTILE: list[dict[str, Any]] = [
+HOSTILE_SCHEMAS: list[dict[str, Any]] = [
     {"enum": ["a" * 2_000] * 60},
-    deep(70),
+    nested_schema(70),
     {"type": "object", "properties": {"a": {"not": {"type": "string"}}}},
     {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=a)b"}}},
     {"$ref": "http://127.0.0.1:9/schema.json", "type": "object"},
@@ -132,9 +136,9 @@ HOSTILE: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_cannot_be_enforced_is_refused_where_it_must_be(serve: Serve) -> None:
+async def test_strict_unenforceable_schema_is_refused(serve: Serve) -> None:
     served = await serve()
-    for schema in HOSTILE:
+    for schema in HOSTILE_SCHEMAS:
         await assert_refused(served, schema)
 
 
@@ -151,11 +155,11 @@ async def assert_refused(served: Served, schema: dict[str, Any]) -> None:
     assert (await served.get("/health")).status_code == 200
 
 
-async def test_where_it_need_not_be_the_rest_is_held(serve: Serve) -> None:
+async def test_lax_schema_enforces_supported_part(serve: Serve) -> None:
     served = await serve()
-    schema = {**SCHEMA, "not": {"required": ["country"]}}
+    schema = {**CITY_SCHEMA, "not": {"required": ["country"]}}
     form = {"type": "json_schema", "name": "x", "schema": schema}
-    response = await asked(served, input="Oslo?", temperature=0, text={"format": form})
-    jsonschema.validate(json.loads(response["output"][-1]["content"][0]["text"]), SCHEMA)
+    response = await respond(served, input="Oslo?", temperature=0, text={"format": form})
+    jsonschema.validate(json.loads(response["output"][-1]["content"][0]["text"]), CITY_SCHEMA)
     (notice,) = [event for event in served.turns[-1].log.events if event.type == "agent.notice"]
     assert "cannot be enforced in full" in notice.message and "not" in notice.message

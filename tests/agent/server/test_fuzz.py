@@ -10,34 +10,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.server.errors import ApiError
-from agent.server.parsing import parse
-from tests.load.bodies import Fuzzer
+from agent.server.parsing import parse_request
 from tests.support.endpoint import Serve
+from tests.support.request_fuzzer import RequestFuzzer
 from tests.support.scripts import HELLO
 
 
 @given(st.binary(max_size=60))
 @settings(max_examples=200, deadline=None)
-def test_bytes_are_read_or_refused(body: bytes) -> None:
+def test_parse_request_random_bytes_parse_or_400(body: bytes) -> None:
     try:
-        parse(body)
+        parse_request(body)
     except ApiError as error:
         assert error.status == 400
 
 
-async def test_the_server_never_breaks(serve: Serve) -> None:
+async def test_server_random_requests_never_500(serve: Serve) -> None:
     """Made up from what it says of itself; `make load` sends more of them to the program."""
     served = await serve(HELLO, tools="python")
-    fuzzer = Fuzzer((await served.get("/openapi.json")).json(), random.Random(1))
-    seen: Counter[int] = Counter()
+    fuzzer = RequestFuzzer((await served.get("/openapi.json")).json(), random.Random(1))
+    statuses: Counter[int] = Counter()
     async with httpx2.AsyncClient(timeout=60) as http:
         for _ in range(200):
-            made = fuzzer.request()
-            answer = await http.request(made.method, served.root + made.path, content=made.body)
-            seen[answer.status_code] += 1
-            assert answer.status_code < 500, (made, answer.text)
+            request = fuzzer.request()
+            answer = await http.request(
+                request.method, served.root + request.path, content=request.body
+            )
+            statuses[answer.status_code] += 1
+            assert answer.status_code < 500, (request, answer.text)
             assert answer.status_code == 200 or answer.json()["error"]["message"]
-            if made.path == "/v1/responses" and '"id":"resp_' in answer.text:
+            if request.path == "/v1/responses" and '"id":"resp_' in answer.text:
                 fuzzer.ids.append("resp_" + answer.text.partition('"id":"resp_')[2][:32])
-    assert seen[200] and seen[400] and set(seen) <= {200, 400, 404, 405}, seen
-    assert not served.endpoint.running
+    assert statuses[200] and statuses[400] and set(statuses) <= {200, 400, 404, 405}, statuses
+    assert not served.service.running

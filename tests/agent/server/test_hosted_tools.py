@@ -11,44 +11,40 @@ from typing import Any
 
 import pytest
 
-from tests.agent.server.test_tool_selection import CODE, seen
-from tests.support.endpoint import Serve
+from tests.support.endpoint import Serve, engine_markup
 from tests.support.invariants import check
-from tests.support.scripts import HELLO, final, python, thought
+from tests.support.requests import APPLY_PATCH, CODE_CONTAINER, CODE_INTERPRETER
+from tests.support.scripts import HELLO, browser_call, final, python, thought
 
-PATCH = {"type": "custom", "name": "apply_patch", "description": "Edit files."}
-CONTAINER = {"type": "code_interpreter", "container": {"type": "auto"}}
-
-
-INTERPRETING = "response.code_interpreter_call.interpreting"
+INTERPRETING_EVENT = "response.code_interpreter_call.interpreting"
 
 
-def names(events: list[dict[str, Any]]) -> list[str]:
+def event_types(events: list[dict[str, Any]]) -> list[str]:
     return [event["type"] for event in events]
 
 
-def custom(body: str) -> str:
+def apply_patch_call(body: str) -> str:
     return f"<|channel|>commentary to=functions.apply_patch <|message|>{body}<|call|>"
 
 
-async def test_a_custom_tool_there_and_back(serve: Serve) -> None:
+async def test_custom_tool_round_trip(serve: Serve) -> None:
     text = '*** Begin Patch\n"a" {b}\n*** End Patch'
-    served = await serve(thought("Edit.") + custom(text), final("Done."))
-    first = check(await served.stream(input="edit", tools=[PATCH]))
+    served = await serve(thought("Edit.") + apply_patch_call(text), final("Done."))
+    first = check(await served.stream(input="edit", tools=[APPLY_PATCH]))
     item = first["output"][1]
     assert (item["type"], item["name"], item["input"]) == ("custom_tool_call", "apply_patch", text)
-    assert first["tools"] == [PATCH]
-    before = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
+    assert first["tools"] == [APPLY_PATCH]
+    before = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
     output = {"type": "custom_tool_call_output", "call_id": item["call_id"], "output": "ok"}
     second = check(
-        await served.stream(input=[output], tools=[PATCH], previous_response_id=first["id"])
+        await served.stream(input=[output], tools=[APPLY_PATCH], previous_response_id=first["id"])
     )
     assert second["output"][0]["content"][0]["text"] == "Done."
-    assert list(served.runtime.engine.spoken)[: len(before)] == before  # type: ignore[attr-defined]
-    assert "functions.apply_patch to=assistant" in seen(served)
+    assert list(served.runtime.loaded.engine.answered_ids)[: len(before)] == before  # type: ignore[attr-defined]
+    assert "functions.apply_patch to=assistant" in engine_markup(served)
     resent = [{"role": "user", "content": "edit"}, *first["output"], output]
-    check(await served.stream(input=resent, tools=[PATCH], store=False))
-    assert f"<|message|>{text}<|call|>" in seen(served)
+    check(await served.stream(input=resent, tools=[APPLY_PATCH], store=False))
+    assert f"<|message|>{text}<|call|>" in engine_markup(served)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +57,9 @@ async def test_a_custom_tool_there_and_back(serve: Serve) -> None:
         ("", ""),
     ],
 )
-async def test_an_input_in_json_is_unwrapped(serve: Serve, body: str, text: str) -> None:
-    served = await serve(custom(body))
-    (item,) = check(await served.stream(input="edit", tools=[PATCH]))["output"]
+async def test_custom_tool_json_input_is_unwrapped(serve: Serve, body: str, text: str) -> None:
+    served = await serve(apply_patch_call(body))
+    (item,) = check(await served.stream(input="edit", tools=[APPLY_PATCH]))["output"]
     assert item["input"] == text
 
 
@@ -71,7 +67,7 @@ async def test_an_input_in_json_is_unwrapped(serve: Serve, body: str, text: str)
     ("syntax", "definition", "allowed"),
     [("regex", "(yes|no) [0-9]{2}", True), ("lark", 'start: "yes" | "no"', False)],
 )
-async def test_a_grammar_holds_the_model(
+async def test_custom_tool_grammar_is_enforced(
     serve: Serve, syntax: str, definition: str, allowed: bool
 ) -> None:
     """The embedded model knows no such tool: only the grammar can make it write that."""
@@ -96,12 +92,12 @@ async def test_a_grammar_holds_the_model(
         assert refused.status_code == 400 and refused.json()["error"]["param"] == "tools"
 
 
-async def test_code_interpreter(serve: Serve) -> None:
+async def test_code_interpreter_runs_python(serve: Serve) -> None:
     served = await serve(
         thought("Compute.") + python("print(6*7)"), final("42"), python("1/0"), final("No."),
         tools="python",
     )  # fmt: skip
-    response = check(await served.stream(input="x", tools=[CONTAINER]))
+    response = check(await served.stream(input="x", tools=[CODE_CONTAINER]))
     _, run, message = response["output"]
     assert (run["type"], run["code"], run["status"]) == (
         "code_interpreter_call",
@@ -110,39 +106,43 @@ async def test_code_interpreter(serve: Serve) -> None:
     )
     assert run["outputs"] == [{"type": "logs", "logs": "42"}] and run["container_id"]
     assert message["content"][0]["text"] == "42"
-    made = await served.client().responses.create(
+    second = await served.client().responses.create(
         model="default",
         input="y",
         tools=[{"type": "code_interpreter", "container": {"type": "auto"}}],
     )
-    item: Any = made.output[0]
+    item: Any = second.output[0]
     assert item.status == "completed" and item.code == "1/0"
-    assert "ZeroDivisionError" in item.outputs[0].logs and "ZeroDivisionError" in seen(served)
+    assert "ZeroDivisionError" in item.outputs[0].logs and "ZeroDivisionError" in engine_markup(
+        served
+    )
     resent = [
         {"role": "user", "content": "x"},
         *response["output"],
         {"role": "user", "content": "y"},
     ]
-    check(await served.stream(input=resent, tools=[CONTAINER], store=False))
-    assert "to=python code<|message|>print(6*7)<|call|>" in seen(served)
-    assert "<|start|>python to=assistant<|channel|>analysis<|message|>42<|end|>" in seen(served)
+    check(await served.stream(input=resent, tools=[CODE_CONTAINER], store=False))
+    assert "to=python code<|message|>print(6*7)<|call|>" in engine_markup(served)
+    assert "<|start|>python to=assistant<|channel|>analysis<|message|>42<|end|>" in engine_markup(
+        served
+    )
 
 
-async def test_code_interpreter_beside_the_mcp_one(serve: Serve) -> None:
+async def test_code_interpreter_beside_mcp_server(serve: Serve) -> None:
     """What is sent to `python` is OpenAI's tool, what is sent to the server the server's."""
     by_server = (
         "<|channel|>commentary to=mcp.code_interpreter <|constrain|>json<|message|>"
         '{"code":"print(2)"}<|call|>'
     )
     served = await serve(python("print(1)"), by_server, final("Done."), tools="python")
-    response = check(await served.stream(input="x", tools=[CONTAINER, CODE]))
+    response = check(await served.stream(input="x", tools=[CODE_CONTAINER, CODE_INTERPRETER]))
     assert [item["type"] for item in response["output"]] == [
         "mcp_list_tools",
         "code_interpreter_call",
         "mcp_call",
         "message",
     ]
-    alone = check(await served.stream(input="x", tools=[CONTAINER]))
+    alone = check(await served.stream(input="x", tools=[CODE_CONTAINER]))
     assert [item["type"] for item in alone["output"]] == [
         "code_interpreter_call",
         "mcp_call",
@@ -150,70 +150,67 @@ async def test_code_interpreter_beside_the_mcp_one(serve: Serve) -> None:
     ]
 
 
-async def test_code_as_json_and_calls_that_cannot_run(serve: Serve) -> None:
+async def test_code_interpreter_json_code_and_failed_calls(serve: Serve) -> None:
     as_json = (
         '<|channel|>commentary to=python <|constrain|>json<|message|>{"code":"print(3)"}<|call|>'
     )
     served = await serve(as_json, final("3"), tools="python", max_tool_calls=1)
-    response = check(await served.stream(input="x", tools=[CONTAINER]))
+    response = check(await served.stream(input="x", tools=[CODE_CONTAINER]))
     assert response["output"][0]["code"] == "print(3)"
-    events = await served.stream(input="x", tools=[CONTAINER], max_tool_calls=0)
-    assert check(events)["output"][0]["status"] == "failed" and INTERPRETING not in names(events)
+    events = await served.stream(input="x", tools=[CODE_CONTAINER], max_tool_calls=0)
+    assert check(events)["output"][0][
+        "status"
+    ] == "failed" and INTERPRETING_EVENT not in event_types(events)
     cut = await serve({"markup": python("print(1)\n" * 50)}, tools="python")
-    events = await cut.stream(input="x", tools=[CONTAINER], max_output_tokens=20)
+    events = await cut.stream(input="x", tools=[CODE_CONTAINER], max_output_tokens=20)
     response = check(events)
     assert response["output"][0]["status"] == "incomplete" == response["status"]
-    assert INTERPRETING not in names(events), "it never ran"
-    refused = await (await serve(HELLO)).post({"input": "x", "tools": [CONTAINER]})
+    assert INTERPRETING_EVENT not in event_types(events), "it never ran"
+    refused = await (await serve(HELLO)).post({"input": "x", "tools": [CODE_CONTAINER]})
     assert refused.status_code == 400 and "--tools python" in refused.text
 
 
-def browse(name: str, **arguments: Any) -> str:
-    body = json.dumps(arguments)
-    return f"<|channel|>analysis to=browser.{name} code<|message|>{body}<|call|>"
-
-
-async def test_web_search(serve: Serve) -> None:
+async def test_web_search_private_address_fails(serve: Serve) -> None:
     """Nothing of this network may be opened, and the item says what was tried."""
     served = await serve(
-        browse("open", id="http://127.0.0.1:9/secret"), final("No."), tools="browser"
+        browser_call("open", id="http://127.0.0.1:9/secret"), final("No."), tools="browser"
     )
     response = check(await served.stream(input="x", tools=[{"type": "web_search"}]))
     search, _ = response["output"]
     assert search["type"] == "web_search_call" and search["status"] == "failed"
     assert search["action"] == {"type": "open_page", "url": "http://127.0.0.1:9/secret"}
-    assert "not a public address" in seen(served)
+    assert "not a public address" in engine_markup(served)
     none = await served.stream(input="x", tools=[{"type": "web_search"}], max_tool_calls=0)
     assert check(none)["output"][0]["status"] == "failed"
-    assert "response.web_search_call.searching" not in names(none)
+    assert "response.web_search_call.searching" not in event_types(none)
     offline = {"type": "web_search", "external_web_access": False}
     response = check(await served.stream(input="x", tools=[offline]))
     assert response["output"][0]["type"] == "mcp_call", "what was not offered is unknown"
 
 
-async def test_a_search_can_be_chosen(serve: Serve) -> None:
+async def test_web_search_tool_choice(serve: Serve) -> None:
     served = await serve(final("x"), tools="browser,python")
-    tools = [{"type": "web_search"}, CONTAINER]
+    tools = [{"type": "web_search"}, CODE_CONTAINER]
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
     check(await served.stream(input="x", tools=tools, tool_choice=allowed))
-    assert "namespace browser" in seen(served) and "## python" not in seen(served)
+    assert "namespace browser" in engine_markup(served) and "## python" not in engine_markup(served)
     choice = {"type": "web_search_preview"}
-    refused = await served.post({"input": "x", "tools": [CONTAINER], "tool_choice": choice})
+    refused = await served.post({"input": "x", "tools": [CODE_CONTAINER], "tool_choice": choice})
     assert refused.json()["error"]["param"] == "tool_choice"
 
 
-class Site(http.server.BaseHTTPRequestHandler):
+class SearchSite(http.server.BaseHTTPRequestHandler):
     """A SearXNG, and the pages that it finds."""
 
     def do_GET(self) -> None:
         root = f"http://{self.headers['host']}"
         kind, body = "text/plain", "Foxes live in the north.\nThey sleep in dens."
         if self.path.startswith("/search?q=fox&format=json"):
-            found = [
+            results = [
                 {"title": "On foxes", "url": f"{root}/fox", "content": "Where they live."},
                 {"title": "On dens", "url": f"{root}/dens", "content": "Where they sleep."},
             ]
-            kind, body = "application/json", json.dumps({"results": found})
+            kind, body = "application/json", json.dumps({"results": results})
         self.send_response(200)
         self.send_header("content-type", kind)
         self.end_headers()
@@ -226,7 +223,7 @@ class Site(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[str]:
     """Its address, where the operator's settings name it."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as serving:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), SearchSite) as serving:
         threading.Thread(target=serving.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{serving.server_address[1]}"
         config = tmp_path / "home" / "config" / "config.toml"
@@ -237,14 +234,15 @@ def site(tmp_path: Path) -> Iterator[str]:
         serving.shutdown()
 
 
-async def test_a_search_that_finds(serve: Serve, site: str) -> None:
+async def test_web_search_results_and_citations(serve: Serve, site: str) -> None:
     answer = "In the north 【1†L0-L1】, in dens 【0†L4】."
     served = await serve(
-        browse("search", query="fox"), browse("open", id=0), browse("find", pattern="dens"),
+        browser_call("search", query="fox"), browser_call("open", id=0),
+        browser_call("find", pattern="dens"),
         final(answer), tools="browser",
     )  # fmt: skip
-    asked: dict[str, Any] = {"input": "Where do foxes live?", "tools": [{"type": "web_search"}]}
-    events = await served.stream(**asked, include=["web_search_call.action.sources"])
+    request: dict[str, Any] = {"input": "Where do foxes live?", "tools": [{"type": "web_search"}]}
+    events = await served.stream(**request, include=["web_search_call.action.sources"])
     *calls, message = check(events)["output"]
     sources = [{"type": "url", "url": f"{site}/{name}"} for name in ("fox", "dens")]
     assert [call["action"] for call in calls] == [
@@ -253,13 +251,13 @@ async def test_a_search_that_finds(serve: Serve, site: str) -> None:
         {"type": "find_in_page", "pattern": "dens", "url": f"{site}/fox"},
     ]
     assert [call["status"] for call in calls] == ["completed"] * 3
-    assert names(events).count("response.web_search_call.searching") == 3
+    assert event_types(events).count("response.web_search_call.searching") == 3
     cited = message["content"][0]["annotations"]
-    assert [(one["title"], one["url"]) for one in cited] == [
+    assert [(citation["title"], citation["url"]) for citation in cited] == [
         (f"{site}/fox", f"{site}/fox"),
         ("On dens", f"{site}/dens"),
     ]
-    body = await served.client().responses.create(model="default", **asked)
+    body = await served.client().responses.create(model="default", **request)
     search: Any = body.output[0]
     assert search.action.type == "search" and search.action.sources is None
     resent = [{"role": "user", "content": "x"}, *calls, message, {"role": "user", "content": "y"}]

@@ -7,27 +7,27 @@ from typing import Any
 
 import pytest
 
-from agent.conversation.conversation import Called, Conversation, User
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import ToolCallMessage, User
 from agent.formats.harmony.format import HarmonyFormat
-from agent.formats.tokenizer_text import PART
-from agent.server import planner
+from agent.formats.tokenizer_text import CHUNK_CHARS
+from agent.server import request_planner
 from agent.server.errors import ApiError
-from agent.server.parsing import MOST
-from agent.server.response_cache import Memo
-from agent.server.token_limits import tokenised
-from tests.agent.server.test_errors import error_of
-from tests.support.endpoint import Serve, plain_http
+from agent.server.parsing import MAX_LIST_ITEMS, MAX_TOOL_VALUES, MAX_TOOLS
+from agent.server.token_limits import pretokenise
+from agent.server.token_memo import TokenMemo
+from tests.support.endpoint import Serve, api_error, http_client
 from tests.support.invariants import check
 from tests.support.scripts import HELLO, LONG, WEATHER, final
 
 WORDS = "Words of all kinds, 1234 figures. "
 
 
-async def test_others_go_on_meanwhile_and_the_ids_are_the_same(serve: Serve) -> None:
+async def test_pretokenise_yields_and_keeps_ids(serve: Serve) -> None:
     served = await serve(HELLO)
     await served.runtime.ready()
-    form = served.runtime.format
-    text = WORDS * (20 * PART // len(WORDS))
+    format = served.runtime.format
+    text = WORDS * (20 * CHUNK_CHARS // len(WORDS))
     turns = 0
 
     async def other() -> None:
@@ -37,29 +37,29 @@ async def test_others_go_on_meanwhile_and_the_ids_are_the_same(serve: Serve) -> 
             await asyncio.sleep(0)
 
     working = asyncio.create_task(other())
-    messages = [User(text), Called("f", text), User("short")]
-    known = await tokenised(form, messages, None, Memo())
+    messages = [User(text), ToolCallMessage("f", text), User("short")]
+    pretokenised = await pretokenise(format, messages, None, TokenMemo())
     working.cancel()
     assert turns >= 20, "after every few milliseconds it was somebody else's turn"
-    assert known == messages
-    one, same = Conversation("a"), Conversation("b")
-    for message, before in zip(known, messages, strict=True):
-        one.add(form, message)
-        same.add(form, before)
-    assert one.ids() == same.ids()
+    assert pretokenised == messages
+    conversation, expected = Conversation("a"), Conversation("b")
+    for message, before in zip(pretokenised, messages, strict=True):
+        conversation.add(format, message)
+        expected.add(format, before)
+    assert conversation.ids() == expected.ids()
 
 
-async def test_a_stream_goes_on_while_a_long_history_is_read(
+async def test_long_history_other_stream_proceeds(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve(LONG, final("ok"))
     grown: list[int] = []
-    into = planner._into
+    add = request_planner.add_resent_messages
 
-    async def watched(*given: Any, **options: Any) -> Any:
+    async def observed(*arguments: Any) -> Any:
         events = served.turns[0].log.events
         before = len(events)
-        messages = await into(*given, **options)
+        messages = await add(*arguments)
         grown.append(len(events) - before)
         return messages
 
@@ -67,7 +67,7 @@ async def test_a_stream_goes_on_while_a_long_history_is_read(
         async for event in stream:
             if event.type == "response.output_text.delta":
                 break
-        monkeypatch.setattr(planner, "_into", watched)
+        monkeypatch.setattr(request_planner, "add_resent_messages", observed)
         history = [{"role": role, "content": "x"} for role in ("user", "assistant")] * 4000
         answer = await served.post({"input": [*history, {"role": "user", "content": "y"}]})
         assert answer.json()["status"] == "completed" and served.turns[0].response.output == []
@@ -75,41 +75,51 @@ async def test_a_stream_goes_on_while_a_long_history_is_read(
 
 
 @pytest.mark.parametrize("param", ["input", "parts", "tools"])
-async def test_more_items_than_anybody_needs(serve: Serve, param: str) -> None:
+async def test_too_many_items_are_refused(serve: Serve, param: str) -> None:
     served = await serve(HELLO)
     part = {"type": "input_text", "text": "x"}
     body: dict[str, Any] = {
-        "input": {"input": [{"role": "user", "content": "x"}] * 200_000},
-        "parts": {"input": [{"role": "user", "content": [part] * MOST}]},
-        "tools": {"input": "x", "tools": [WEATHER] * (MOST + 1)},
+        "input": {"input": [{"role": "user", "content": "x"}] * (MAX_LIST_ITEMS + 1)},
+        "parts": {"input": [{"role": "user", "content": [part] * MAX_LIST_ITEMS}]},
+        "tools": {"input": "x", "tools": [WEATHER] * (MAX_TOOLS + 1)},
     }[param]
-    error = error_of(await served.post(body), 400)
-    assert error["code"] == "array_above_max_length" and str(MOST) in error["message"]
+    error = api_error(await served.post(body), 400)
+    assert error["code"] == "array_above_max_length"
+    assert f"at most {MAX_TOOLS if param == 'tools' else MAX_LIST_ITEMS} items" in error["message"]
     assert error["param"] == param.replace("parts", "input")
     chat = {"messages": [{"role": "user", "content": "x"}], **body}
     if param != "tools":
         chat = {"messages": body["input"]}
-    async with plain_http() as http:
-        refused = error_of(await http.post(f"{served.url}/chat/completions", json=chat), 400)
+    async with http_client() as http:
+        refused = api_error(await http.post(f"{served.url}/chat/completions", json=chat), 400)
     assert refused["code"] == error["code"]
 
 
-async def test_it_is_refused_as_soon_as_that_is_known(
+async def test_too_large_schemas_are_refused(serve: Serve) -> None:
+    served = await serve(HELLO)
+    schema = {"type": "object", "properties": {"a": {"enum": [[]] * MAX_TOOL_VALUES}}}
+    error = api_error(
+        await served.post({"input": "x", "tools": [{**WEATHER, "parameters": schema}]}), 400
+    )
+    assert (error["param"], error["code"]) == ("tools", "array_above_max_length")
+
+
+async def test_text_over_context_is_refused_early(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serve(HELLO, context=2000)
     await served.runtime.ready()
     read: list[int] = []
-    plain = HarmonyFormat.plain
+    encode = HarmonyFormat.encode_text
 
-    def counted(form: HarmonyFormat, text: str) -> list[int]:
+    def counted(format: HarmonyFormat, text: str) -> list[int]:
         read.append(len(text))
-        return plain(form, text)
+        return encode(format, text)
 
-    monkeypatch.setattr(HarmonyFormat, "plain", counted)
+    monkeypatch.setattr(HarmonyFormat, "encode_text", counted)
     with pytest.raises(ApiError, match="more than 2000 tokens"):
-        await tokenised(served.runtime.format, [User(WORDS * 50_000)], 2000, Memo())
-    assert sum(read) < 3 * PART
+        await pretokenise(served.runtime.format, [User(WORDS * 50_000)], 2000, TokenMemo())
+    assert sum(read) < 3 * CHUNK_CHARS
     long = {"role": "user", "content": WORDS * 5000}
     bodies = (
         {"input": WORDS * 50_000},
@@ -121,7 +131,7 @@ async def test_it_is_refused_as_soon_as_that_is_known(
     )
     for body in bodies:
         read.clear()
-        error = error_of(await served.post(body), 400)
+        error = api_error(await served.post(body), 400)
         assert error["code"] == "context_length_exceeded"
-        assert sum(read) < 6 * PART
+        assert sum(read) < 6 * CHUNK_CHARS
     assert check(await served.stream(input="x"))["status"] == "completed"

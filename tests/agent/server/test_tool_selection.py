@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.formats.harmony.format import HarmonyFormat
-from tests.support.endpoint import Serve, Served, plain
+from tests.support.endpoint import Serve, comparable, engine_markup
 from tests.support.invariants import check
+from tests.support.requests import CODE_INTERPRETER, PLAIN_SERVER, SEED_REQUEST
 from tests.support.scripts import HELLO, WEATHER, call, final, python, thought
-
-CODE = {"type": "mcp", "server_label": "code_interpreter"}
-PLAIN = (
-    f"plain={sys.executable} {Path(__file__).parents[2] / 'support' / 'mcp_servers' / 'plain.py'}"
-)
-SEEDS = {
-    "model": "default",
-    "input": "Multiply 123*456 using the mcp.code_interpreter tool.",
-    "tools": [
-        {
-            "type": "mcp",
-            "server_label": "code_interpreter",
-            "headers": {"test": "test"},
-            "server_url": "IGNORED",
-        }
-    ],
-    "enable_response_messages": True,
-}
-
-
-def seen(served: Served) -> str:
-    """What the model saw and wrote last, as markup."""
-    form = served.runtime.format
-    assert isinstance(form, HarmonyFormat)
-    engine: Any = served.runtime.engine
-    return form.encoding.decode(engine.spoken)
-
 
 ASK = thought("I need the weather.") + call("get_weather", place="Oslo")
 ANSWER = thought("It is cold.") + final("Cold.")
 
 
-async def test_a_function_is_the_clients_to_run(serve: Serve) -> None:
+async def test_function_call_ends_response(serve: Serve) -> None:
     served = await serve(ASK, ANSWER)
     response = check(await served.stream(input="Weather in Oslo?", tools=[WEATHER]))
     assert response["status"] == "completed"
@@ -56,25 +27,25 @@ async def test_a_function_is_the_clients_to_run(serve: Serve) -> None:
     assert item["status"] == "completed" and item["call_id"].startswith("call_")
 
 
-async def test_its_result_comes_with_the_next_request(serve: Serve) -> None:
+async def test_function_output_with_previous_response(serve: Serve) -> None:
     served = await serve(ASK, ANSWER)
     client = served.client()
     first = await client.responses.create(model="default", input="Oslo?", tools=[WEATHER])
-    asked = seen(served)
+    first_prompt = engine_markup(served)
     result = {"type": "function_call_output", "call_id": first.output[1].call_id, "output": "-3 °C"}
     second = await client.responses.create(
         model="default", previous_response_id=first.id, input=[result], tools=[WEATHER]
     )
     assert second.output_text == "Cold." and second.previous_response_id == first.id
     # The model's own words of before are what it wrote, to the token, the reasoning too.
-    assert seen(served).startswith(asked)
-    rest = seen(served).removeprefix(asked)
+    assert engine_markup(served).startswith(first_prompt)
+    rest = engine_markup(served).removeprefix(first_prompt)
     assert rest.startswith("<|start|>functions.get_weather to=assistant<|channel|>commentary")
     assert "-3 °C" in rest
     assert second.usage and second.usage.input_tokens_details.cached_tokens > 100
 
 
-async def test_its_result_comes_with_all_items_resent(serve: Serve) -> None:
+async def test_function_output_with_resent_items(serve: Serve) -> None:
     served = await serve(ASK, ANSWER)
     client = served.client()
     user = {"role": "user", "content": "Oslo?"}
@@ -92,7 +63,7 @@ async def test_its_result_comes_with_all_items_resent(serve: Serve) -> None:
     ) as stream:
         second = await stream.get_final_response()
     assert second.output_text == "Cold."
-    markup = seen(served)
+    markup = engine_markup(served)
     assert "<|channel|>analysis<|message|>I need the weather.<|end|>" in markup
     assert (
         'to=functions.get_weather <|constrain|>json<|message|>{"place": "Oslo"}<|call|>' in markup
@@ -101,36 +72,38 @@ async def test_its_result_comes_with_all_items_resent(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("resent", [False, True])
-async def test_a_call_without_a_result_is_closed(serve: Serve, resent: bool) -> None:
+async def test_call_without_output_gets_error_result(serve: Serve, resent: bool) -> None:
     """Of two calls the client answers the second only, and goes on."""
     served = await serve(ASK, ANSWER)
     first = check(await served.stream(input="Oslo?", tools=[WEATHER]))
     other = {"type": "function_call", "call_id": "c2", "name": "get_weather", "arguments": "{}"}
-    rest = [other, {"type": "function_call_output", "call_id": "c2", "output": "warm"}, *USER]
+    rest = [other, {"type": "function_call_output", "call_id": "c2", "output": "warm"}, *NEXT_USER]
     body: dict[str, Any] = {"input": rest, "previous_response_id": first["id"]}
     if resent:
         body = {"input": [{"role": "user", "content": "Oslo?"}, *first["output"], *rest]}
     check(await served.stream(tools=[WEATHER], **body))
     returned = "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>"
-    after = seen(served).partition('{"place": "Oslo"}<|call|>')[2]
+    after = engine_markup(served).partition('{"place": "Oslo"}<|call|>')[2]
     assert after.startswith(f"{returned}Error: the call was not run: there is no result<|end|>")
     assert f"{{}}<|call|>{returned}warm<|end|>" in after and after.count("Error:") == 1
 
 
-async def test_all_calls_without_results_are_closed_where_they_were_made(serve: Serve) -> None:
+async def test_calls_without_output_are_closed_in_place(serve: Serve) -> None:
     served = await serve(ASK, final("ok"))
     first = check(await served.stream(input="Oslo?", tools=[WEATHER]))
     calls = [
         {"type": "function_call", "call_id": f"c{n}", "name": "get_weather", "arguments": f"[{n}]"}
         for n in range(3)
     ]
-    body = {"input": [*calls, *USER], "previous_response_id": first["id"]}
+    body = {"input": [*calls, *NEXT_USER], "previous_response_id": first["id"]}
     check(await served.stream(tools=[WEATHER], **body))
-    _, *after = seen(served).split("Error: the call was not run: there is no result<|end|>")
+    _, *after = engine_markup(served).split(
+        "Error: the call was not run: there is no result<|end|>"
+    )
     assert len(after) == 4 and [f"[{n}]<|call|>" in after[n] for n in range(3)] == [True] * 3
 
 
-async def test_when_the_answer_is_there_the_reasoning_goes(serve: Serve) -> None:
+async def test_reasoning_dropped_after_answer(serve: Serve) -> None:
     served = await serve(ASK, ANSWER, final("Bye."), final("Bye."))
     client = served.client()
     first = await client.responses.create(model="default", input="Oslo?", tools=[WEATHER])
@@ -141,7 +114,7 @@ async def test_when_the_answer_is_there_the_reasoning_goes(serve: Serve) -> None
     await client.responses.create(
         model="default", previous_response_id=second.id, input="bye", tools=[WEATHER]
     )
-    kept = seen(served)
+    continued_prompt = engine_markup(served)
     items = [
         {"role": "user", "content": "Oslo?"},
         *(item.model_dump(exclude_none=True) for item in first.output),
@@ -149,16 +122,16 @@ async def test_when_the_answer_is_there_the_reasoning_goes(serve: Serve) -> None
         *(item.model_dump(exclude_none=True) for item in second.output),
         {"role": "user", "content": "bye"},
     ]
-    served.runtime.engine.spoken = []  # type: ignore[attr-defined]
+    served.runtime.loaded.engine.answered_ids = []  # type: ignore[attr-defined]
     await client.responses.create(model="default", input=items, tools=[WEATHER])
-    for markup in (kept, seen(served)):
+    for markup in (continued_prompt, engine_markup(served)):
         assert "I need the weather." not in markup and "It is cold." not in markup
         assert '{"place": "Oslo"}<|call|>' in markup
         assert "<|channel|>final<|message|>Cold.<|end|>" in markup
-    assert "bye" in kept
+    assert "bye" in continued_prompt
 
 
-async def test_a_namespaced_function_keeps_its_namespace(serve: Serve) -> None:
+async def test_function_namespace_round_trip(serve: Serve) -> None:
     served = await serve(call("mcp__demo__add", a=1, b=2), final("3"))
     add = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}}
     group = {"type": "namespace", "name": "mcp__demo", "description": "Demo.", "tools": [add]}
@@ -168,14 +141,14 @@ async def test_a_namespaced_function_keeps_its_namespace(serve: Serve) -> None:
     result = {"type": "function_call_output", "call_id": item["call_id"], "output": "3"}
     resent = [{"role": "user", "content": "1+2?"}, item, result]
     check(await served.stream(input=resent, tools=[group]))
-    assert "functions.mcp__demo__add to=assistant" in seen(served)
+    assert "functions.mcp__demo__add to=assistant" in engine_markup(served)
 
 
-async def test_the_seeds_request(serve: Serve) -> None:
+async def test_seed_request_items_and_messages(serve: Serve) -> None:
     served = await serve(
         thought("Compute.") + python("print(123*456)"), final("56088"), tools="python"
     )
-    response = check(await served.stream(**SEEDS))
+    response = check(await served.stream(**SEED_REQUEST))
     listed, _, run, message = response["output"]
     assert [tool["name"] for tool in listed["tools"]] == ["python"]
     assert (run["type"], run["server_label"], run["name"]) == (
@@ -191,14 +164,14 @@ async def test_the_seeds_request(serve: Serve) -> None:
     assert user == {
         "role": "user",
         "name": None,
-        "content": [{"type": "text", "text": SEEDS["input"]}],
+        "content": [{"type": "text", "text": SEED_REQUEST["input"]}],
     }
-    said, asked, told, answered = response["output_messages"]
-    assert (said["channel"], said["content"][0]["text"]) == ("analysis", "Compute.")
-    assert (asked["recipient"], asked["content_type"]) == ("python", "code")
-    assert (told["role"], told["name"], told["recipient"]) == ("tool", "python", "assistant")
-    assert told["content"][0]["text"].strip() == "56088"
-    assert (answered["role"], answered["channel"]) == ("assistant", "final")
+    reasoning, code, result, answer = response["output_messages"]
+    assert (reasoning["channel"], reasoning["content"][0]["text"]) == ("analysis", "Compute.")
+    assert (code["recipient"], code["content_type"]) == ("python", "code")
+    assert (result["role"], result["name"], result["recipient"]) == ("tool", "python", "assistant")
+    assert result["content"][0]["text"].strip() == "56088"
+    assert (answer["role"], answer["channel"]) == ("assistant", "final")
     body = await served.client().responses.create(
         model="default",
         input="again",
@@ -207,54 +180,60 @@ async def test_the_seeds_request(serve: Serve) -> None:
     assert body.output_text == "56088"
 
 
-async def test_a_list_is_told_once(serve: Serve) -> None:
+async def test_mcp_tools_are_listed_once(serve: Serve) -> None:
     served = await serve(HELLO, tools="python")
-    first = check(await served.stream(input="x", tools=[CODE]))
+    first = check(await served.stream(input="x", tools=[CODE_INTERPRETER]))
     assert first["output"][0]["type"] == "mcp_list_tools"
-    followed = check(await served.stream(input="y", tools=[CODE], previous_response_id=first["id"]))
-    resent = check(await served.stream(input=[*first["output"], *USER], tools=[CODE]))
+    followed = check(
+        await served.stream(input="y", tools=[CODE_INTERPRETER], previous_response_id=first["id"])
+    )
+    resent = check(
+        await served.stream(input=[*first["output"], *NEXT_USER], tools=[CODE_INTERPRETER])
+    )
     for response in (followed, resent):
         assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
 
 
-async def test_pythons_variables_are_a_conversations_own(serve: Serve) -> None:
+async def test_python_variables_belong_to_conversation(serve: Serve) -> None:
     turns = (python("x = 41"), final("a"), python("x + 1"), final("b"), python("x + 1"), final("c"))
     served = await serve(*turns, tools="python")
-    first = check(await served.stream(input="x", tools=[CODE]))
-    second = check(await served.stream(input="y", tools=[CODE], previous_response_id=first["id"]))
+    first = check(await served.stream(input="x", tools=[CODE_INTERPRETER]))
+    second = check(
+        await served.stream(input="y", tools=[CODE_INTERPRETER], previous_response_id=first["id"])
+    )
     (ran,) = [item for item in second["output"] if item["type"] == "mcp_call"]
     assert ran["output"] == "42"
-    other = check(await served.stream(input="x", tools=[CODE]))
+    other = check(await served.stream(input="x", tools=[CODE_INTERPRETER]))
     (ran,) = [item for item in other["output"] if item["type"] == "mcp_call"]
     assert "NameError" in ran["error"]["content"][0]["text"]
 
 
-USER = [{"role": "user", "content": "y"}]
+NEXT_USER = [{"role": "user", "content": "y"}]
 
 
-async def test_without_tools_the_model_is_told_of_none(serve: Serve) -> None:
+async def test_no_tools_in_request_none_declared(serve: Serve) -> None:
     served = await serve(python("print(1)"), final("I have no tools."), tools="python")
     response = check(await served.stream(input="x"))
     assert response["output"][0]["type"] == "mcp_call"
     assert response["output"][0]["status"] == "failed", "what was not offered does not run"
-    assert "python" not in seen(served).split("<|start|>user")[0]
+    assert "python" not in engine_markup(served).split("<|start|>user")[0]
 
 
-async def test_a_server_of_the_operator(serve: Serve) -> None:
+async def test_operator_server_allowed_tools(serve: Serve) -> None:
     served = await serve(
         call("plain__echo", text="hi") , call("plain__big", size=3), final("done"),
-        tools="plain", mcp=(PLAIN,),
+        tools="plain", mcp=(PLAIN_SERVER,),
     )  # fmt: skip
     tool = {"type": "mcp", "server_label": "plain", "allowed_tools": ["echo"]}
     response = check(await served.stream(input="x", tools=[tool]))
     listed, echo, big, message = response["output"]
-    assert [one["name"] for one in listed["tools"]] == ["echo"]
+    assert [tool_entry["name"] for tool_entry in listed["tools"]] == ["echo"]
     assert echo["output"] == "hi" and echo["status"] == "completed"
     assert big["status"] == "failed", "only what allowed_tools names"
     assert message["content"][0]["text"] == "done"
     read_only = {"type": "mcp", "server_label": "plain", "allowed_tools": {"read_only": True}}
     response = check(await served.stream(input="x", tools=[read_only]))
-    assert [one["name"] for one in response["output"][0]["tools"]] == [
+    assert [tool_entry["name"] for tool_entry in response["output"][0]["tools"]] == [
         "echo",
         "meet",
         "list_resources",
@@ -262,51 +241,51 @@ async def test_a_server_of_the_operator(serve: Serve) -> None:
     ]
 
 
-async def test_a_resent_call_of_ours_is_history(serve: Serve) -> None:
+async def test_resent_server_call_is_in_prompt(serve: Serve) -> None:
     served = await serve(thought("Compute.") + python("print(6*7)"), final("42"), tools="python")
-    first = check(await served.stream(input="6*7?", tools=[CODE]))
-    served.runtime.engine.spoken = []  # type: ignore[attr-defined]
-    items = [{"role": "user", "content": "6*7?"}, *first["output"], *USER]
-    check(await served.stream(input=items, tools=[CODE]))
-    last_user = seen(served).index("<|start|>user<|message|>y")
-    before = seen(served)[:last_user]
+    first = check(await served.stream(input="6*7?", tools=[CODE_INTERPRETER]))
+    served.runtime.loaded.engine.answered_ids = []  # type: ignore[attr-defined]
+    items = [{"role": "user", "content": "6*7?"}, *first["output"], *NEXT_USER]
+    check(await served.stream(input=items, tools=[CODE_INTERPRETER]))
+    last_user = engine_markup(served).index("<|start|>user<|message|>y")
+    before = engine_markup(served)[:last_user]
     assert "to=python code<|message|>print(6*7)<|call|>" in before
     assert "<|start|>python to=assistant<|channel|>analysis<|message|>42" in before
 
 
-async def test_tool_choice_none_and_allowed_tools(serve: Serve) -> None:
+async def test_tool_choice_none_and_allowed_tools_prompt(serve: Serve) -> None:
     served = await serve(HELLO)
     time_ = {**WEATHER, "name": "get_time"}
     check(await served.stream(input="x", tools=[WEATHER, time_], tool_choice="none"))
-    assert "get_weather" not in seen(served)
+    assert "get_weather" not in engine_markup(served)
     choice = {
         "type": "allowed_tools",
         "mode": "auto",
         "tools": [{"type": "function", "name": "get_time"}],
     }
     response = check(await served.stream(input="x", tools=[WEATHER, time_], tool_choice=choice))
-    assert "get_time" in seen(served) and "get_weather" not in seen(served)
+    assert "get_time" in engine_markup(served) and "get_weather" not in engine_markup(served)
     assert response["tool_choice"] == choice and len(response["tools"]) == 2
 
 
-async def test_a_search_that_is_not_there_is_not_offered(serve: Serve) -> None:
+async def test_web_search_without_browser_is_not_declared(serve: Serve) -> None:
     served = await serve(HELLO)
     search = {"type": "web_search", "external_web_access": False}
     response = check(await served.stream(input="x", tools=[WEATHER, search]))
     assert response["tools"] == [WEATHER, search]
-    assert "get_weather" in seen(served) and "search" not in seen(served)
+    assert "get_weather" in engine_markup(served) and "search" not in engine_markup(served)
 
 
-async def test_a_tool_that_nobody_here_has_is_left_out(serve: Serve) -> None:
+async def test_unknown_tool_type_is_left_out(serve: Serve) -> None:
     served = await serve(HELLO)
     offered = [WEATHER, {"type": "tool_search", "execution": "client"}, {"type": "time_travel"}]
     response = check(await served.stream(input="x", tools=offered))
     assert response["tools"] == [WEATHER], "what the model is told of"
-    assert "get_weather" in seen(served) and "search" not in seen(served)
-    assert "no tool of type 'tool_search'" in served.runtime.where.log.read_text()
+    assert "get_weather" in engine_markup(served) and "search" not in engine_markup(served)
+    assert "no tool of type 'tool_search'" in served.runtime.paths.log_file.read_text()
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": offered[1:]}
     check(await served.stream(input="x", tools=offered, tool_choice=allowed))
-    assert "get_weather" not in seen(served)
+    assert "get_weather" not in engine_markup(served)
     for forced in ({"type": "tool_search"}, {**allowed, "mode": "required"}):
         refused = await served.post({"input": "x", "tools": offered, "tool_choice": forced})
         assert refused.status_code == 400
@@ -315,10 +294,10 @@ async def test_a_tool_that_nobody_here_has_is_left_out(serve: Serve) -> None:
     assert alone.json()["error"]["param"] == "tool_choice"
 
 
-async def test_secrets_of_a_tool_are_nowhere(serve: Serve) -> None:
+async def test_tool_secrets_appear_nowhere(serve: Serve) -> None:
     served = await serve(HELLO, tools="python", log_level="debug")
     tool = {
-        **CODE,
+        **CODE_INTERPRETER,
         "headers": {"x-secret": "SESAME"},
         "authorization": "SESAME",
         "server_url": "https://user:SESAME@example.com/SESAME?key=SESAME",
@@ -330,16 +309,16 @@ async def test_secrets_of_a_tool_are_nowhere(serve: Serve) -> None:
     assert refused.status_code == 400
     assert "SESAME" not in answer.text + body.text + refused.text
     assert json.loads(body.text)["tools"][0]["server_url"] == "https://example.com"
-    assert "SESAME" not in served.runtime.where.log.read_text()
+    assert "SESAME" not in served.runtime.paths.log_file.read_text()
     assert "SESAME" not in repr([turn.log.events for turn in served.turns])
 
 
-async def test_the_operators_limits_hold(serve: Serve) -> None:
+async def test_operator_limits_cannot_be_raised(serve: Serve) -> None:
     served = await serve(
         thought("a") + python("print(1)"), final("done"), tools="python", max_tool_calls=0
     )
-    response = check(await served.stream(input="x", tools=[CODE], max_tool_calls=5))
+    response = check(await served.stream(input="x", tools=[CODE_INTERPRETER], max_tool_calls=5))
     assert response["max_tool_calls"] == 0
     run = response["output"][2]
     assert run["status"] == "failed" and "limit" in run["error"]["message"]
-    assert plain(response["output"][3])["content"][0]["text"] == "done"
+    assert comparable(response["output"][3])["content"][0]["text"] == "done"

@@ -1,78 +1,47 @@
-"""Responses over a WebSocket: the events of a stream, a message each, many responses a connection."""
+"""Responses over a WebSocket: the events of a stream as messages, many responses a connection."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from openai.types.responses.responses_server_event import ResponsesServerEvent
-from pydantic import TypeAdapter
 from starlette.types import Message
-from starlette.websockets import WebSocket, WebSocketDisconnect
-from websockets.asyncio.client import ClientConnection, connect
+from starlette.websockets import WebSocket, WebSocketState
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from agent.server.errors import broken
-from agent.server.websocket import Connection
-from tests.agent.server.test_disconnect import started
-from tests.agent.server.test_tool_selection import seen
-from tests.support.endpoint import KEY, Serve, Served, plain
+from agent.server.sse import SseEncoder
+from agent.server.websocket import WebSocketConnection
+from tests.support.endpoint import API_KEY, Serve, comparable, engine_markup, first_turn
 from tests.support.invariants import TERMINAL, check
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
-
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)
-
-
-def socket(served: Served, **headers: str) -> connect:
-    address = served.url.replace("http", "ws")
-    return connect(f"{address}/responses", additional_headers=headers, max_size=None)
-
-
-async def send(client: ClientConnection, **body: Any) -> None:
-    await client.send(json.dumps({"type": "response.create", **body}))
+from tests.support.websocket import (
+    error_event,
+    open_socket,
+    receive_event,
+    request_events,
+    send_request,
+)
 
 
-async def receive(client: ClientConnection) -> dict[str, Any]:
-    async with asyncio.timeout(60):
-        event: dict[str, Any] = json.loads(await client.recv())
-    EVENT.validate_python(event)
-    return event
-
-
-async def answer(client: ClientConnection, **body: Any) -> list[dict[str, Any]]:
-    """The events of one response, or the one error."""
-    await send(client, **body)
-    events = [await receive(client)]
-    while events[-1]["type"] not in {*TERMINAL, "error"}:
-        events.append(await receive(client))
-    return events
-
-
-def error_of(events: Sequence[dict[str, Any]], status: int) -> dict[str, Any]:
-    (event,) = events
-    assert event["type"] == "error" and event["status"] == status, event
-    error: dict[str, Any] = event["error"]
-    assert {"message", "type", "param", "code"} <= set(error)
-    return error
-
-
-async def test_it_is_the_stream(serve: Serve) -> None:
+async def test_websocket_events_equal_stream(serve: Serve) -> None:
     served = await serve(HELLO)
     streamed = check(await served.stream(input="hello"))
-    async with socket(served) as client:
+    async with open_socket(served) as client:
         for _ in range(2):
-            assert plain(check(await answer(client, input="hello"))) == plain(streamed)
+            assert comparable(check(await request_events(client, input="hello"))) == comparable(
+                streamed
+            )
     assert served.turns[-1].source == "http"
-    found = await served.get(f"/v1/responses/{served.turns[-1].response.id}")
-    assert found.json()["status"] == "completed", "it is stored like any other"
+    stored = await served.get(f"/v1/responses/{served.turns[-1].response.id}")
+    assert stored.json()["status"] == "completed", "it is stored like any other"
 
 
-async def test_openai_python(serve: Serve) -> None:
+async def test_websocket_openai_python(serve: Serve) -> None:
     served = await serve(
-        thought("Weather.") + call("get_weather", place="Oslo"), final("Cold."), api_key=KEY
+        thought("Weather.") + call("get_weather", place="Oslo"), final("Cold."), api_key=API_KEY
     )
     tool: Any = WEATHER
     async with served.client().responses.connect() as client:
@@ -100,7 +69,7 @@ async def test_openai_python(serve: Serve) -> None:
         assert refused.type == "error" and refused.error.code == "model_not_found"
 
 
-async def test_openai_python_without_asyncio(serve: Serve) -> None:
+async def test_websocket_sync_openai_python(serve: Serve) -> None:
     served = await serve(HELLO)
 
     def use() -> str:
@@ -117,82 +86,84 @@ async def test_openai_python_without_asyncio(serve: Serve) -> None:
     assert await asyncio.to_thread(use) == "Hello there!"
 
 
-async def test_what_is_not_stored_goes_on_over_its_own_connection(serve: Serve) -> None:
+async def test_websocket_unstored_response_continues_on_connection(serve: Serve) -> None:
     served = await serve(final("one"), final("two"))
-    async with socket(served) as client, socket(served) as other:
-        first = check(await answer(client, input="a", store=False))
-        asked = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
+    async with open_socket(served) as client, open_socket(served) as other:
+        first = check(await request_events(client, input="a", store=False))
+        first_ids = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
         followed = {"input": "b", "previous_response_id": first["id"], "store": False}
-        error = error_of(await answer(other, **followed), 400)
+        error = error_event(await request_events(other, **followed), 400)
         assert (error["code"], error["param"]) == (
             "previous_response_not_found",
             "previous_response_id",
         )
-        second = check(await answer(client, **followed))
+        second = check(await request_events(client, **followed))
         assert second["previous_response_id"] == first["id"]
-        spoken = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
-        assert spoken[: len(asked) - 1] == asked[:-1], "the very ids, but for how the answer ended"
-        said = [{"role": "user", "content": "a"}, {"id": first["output"][0]["id"]}]
-        check(await answer(client, input=said, store=False))
-        assert "final<|message|>one<|end|>" in seen(served), "its items can be referred to"
+        second_ids = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
+        assert second_ids[: len(first_ids) - 1] == first_ids[:-1], (
+            "the very ids, but for how the answer ended"
+        )
+        items = [{"role": "user", "content": "a"}, {"id": first["output"][0]["id"]}]
+        check(await request_events(client, input=items, store=False))
+        assert "final<|message|>one<|end|>" in engine_markup(served), "its items can be referred to"
     assert (await served.get(f"/v1/responses/{first['id']}")).status_code == 404
 
 
-async def test_requests_wait_their_turn(serve: Serve) -> None:
+async def test_websocket_requests_run_in_order(serve: Serve) -> None:
     served = await serve({"markup": HELLO, "delay_ms": 2})
-    async with socket(served) as client:
+    async with open_socket(served) as client:
         for text in "abc":
-            await send(client, input=text)
-        events = [await receive(client)]
+            await send_request(client, input=text)
+        events = [await receive_event(client)]
         while sum(event["type"] in TERMINAL for event in events) < 3:
-            events.append(await receive(client))
-    ends = [place for place, event in enumerate(events) if event["type"] in TERMINAL]
-    for begin, end in zip([0, *(place + 1 for place in ends)], ends, strict=False):
+            events.append(await receive_event(client))
+    ends = [index for index, event in enumerate(events) if event["type"] in TERMINAL]
+    for begin, end in zip([0, *(index + 1 for index in ends)], ends, strict=False):
         assert check(events[begin : end + 1])["status"] == "completed"
 
 
-async def test_streams_are_answered_side_by_side(serve: Serve) -> None:
+async def test_websocket_stream_ids_run_concurrently(serve: Serve) -> None:
     served = await serve(LONG, HELLO)
-    async with socket(served) as client:
-        await send(client, input="long", stream_id="a")
-        assert (await receive(client))["stream_id"] == "a"
-        await send(client, input="short", stream_id="b")
+    async with open_socket(served) as client:
+        await send_request(client, input="long", stream_id="a")
+        assert (await receive_event(client))["stream_id"] == "a"
+        await send_request(client, input="short", stream_id="b")
         short: list[dict[str, Any]] = []
         while not short or short[-1]["type"] not in TERMINAL:
-            if (event := await receive(client)).pop("stream_id") == "b":
+            if (event := await receive_event(client)).pop("stream_id") == "b":
                 short.append(event)
         assert check(short)["status"] == "completed"
         assert served.turns[0].response.status == "in_progress"
 
 
-async def test_it_can_be_told_beforehand(serve: Serve) -> None:
+async def test_websocket_generate_false_prefills(serve: Serve) -> None:
     """What Codex does before its first request: no output, and an id to go on from."""
     served = await serve(HELLO)
-    async with socket(served) as client:
-        told = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "a"}]
-        warm = check(await answer(client, input=told, generate=False, store=False))
+    async with open_socket(served) as client:
+        items = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "a"}]
+        warm = check(await request_events(client, input=items, generate=False, store=False))
         assert warm["status"] == "completed" and warm["output"] == []
         assert warm["usage"]["output_tokens"] == 0
-        check(await answer(client, input="b", previous_response_id=warm["id"], store=False))
-        markup = seen(served)
+        check(await request_events(client, input="b", previous_response_id=warm["id"], store=False))
+        markup = engine_markup(served)
         assert markup.index("Be brief.") < markup.index("user<|message|>a<|end|>")
         assert "user<|message|>b<|end|>" in markup
 
 
-async def test_who_leaves_stops_what_runs(serve: Serve) -> None:
+async def test_websocket_disconnect_cancels(serve: Serve) -> None:
     served = await serve(LONG)
-    client = await socket(served)
-    await send(client, input="x", background=True)
-    await send(client, input="y")
-    turn = await started(served)
+    client = await open_socket(served)
+    await send_request(client, input="x", background=True)
+    await send_request(client, input="y")
+    turn = await first_turn(served)
     client.transport.abort()
     async with asyncio.timeout(60):
         assert (await turn.done()).status == "cancelled"
-        await served.endpoint.drained()
-    assert served.turns == [turn] and not served.endpoint.running
+        await served.service.wait_idle()
+    assert served.turns == [turn] and not served.service.running
 
 
-BAD: list[tuple[str | bytes, int, str | None]] = [
+BAD_MESSAGES: list[tuple[str | bytes, int, str | None]] = [
     ("", 400, "invalid_json"),
     ("{", 400, "invalid_json"),
     (b"\xff", 400, "invalid_json"),
@@ -207,87 +178,96 @@ BAD: list[tuple[str | bytes, int, str | None]] = [
 ]
 
 
-async def test_what_is_wrong_is_told_and_the_connection_stays(serve: Serve) -> None:
-    served = await serve(HELLO)
-    served.endpoint.max_body = 800
-    async with socket(served) as client:
-        for message, status, code in BAD:
+async def test_websocket_bad_message_error_connection_stays(serve: Serve) -> None:
+    served = await serve(HELLO, server={"max_body_bytes": 800})
+    async with open_socket(served) as client:
+        for message, status, code in BAD_MESSAGES:
             await client.send(message)
-            assert error_of([await receive(client)], status)["code"] == code, message
-        assert check(await answer(client, input="x"))["status"] == "completed"
+            assert error_event([await receive_event(client)], status)["code"] == code, message
+        assert check(await request_events(client, input="x"))["status"] == "completed"
 
 
-async def test_too_many_and_too_long(serve: Serve) -> None:
+async def test_websocket_too_many_or_too_long_messages(serve: Serve) -> None:
     served = await serve(LONG)
-    async with socket(served) as client:
+    async with open_socket(served) as client:
         for _ in range(33):
-            await send(client, input="x")
-        while (event := await receive(client))["type"] != "error":
+            await send_request(client, input="x")
+        while (event := await receive_event(client))["type"] != "error":
             pass
-        assert error_of([event], 429)["code"] == "rate_limit_exceeded"
-    async with socket(served) as client:
+        assert error_event([event], 429)["code"] == "rate_limit_exceeded"
+    async with open_socket(served) as client:
         with pytest.raises(ConnectionClosed) as closed:
             await client.send(" " * (64 * 1024 * 1024 + 1))
             await client.recv()
         assert closed.value.rcvd and closed.value.rcvd.code == 1009
 
 
-async def test_a_fault_of_ours(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_websocket_internal_error_connection_stays(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served = await serve(HELLO)
-    monkeypatch.setattr(served.endpoint.memory, "find", lambda name: 1 / 0)
-    async with socket(served) as client:
-        events = await answer(client, input="x", previous_response_id="y")
-        assert "log file" in error_of(events, 500)["message"]
-        assert check(await answer(client, input="x"))["status"] == "completed"
+    monkeypatch.setattr(served.service.cache, "find", lambda name: 1 / 0)
+    async with open_socket(served) as client:
+        events = await request_events(client, input="x", previous_response_id="y")
+        assert "log file" in error_event(events, 500)["message"]
+        assert check(await request_events(client, input="x"))["status"] == "completed"
 
 
-async def test_who_has_left_is_no_fault_of_ours(serve: Serve) -> None:
-    served = await serve(HELLO)
-
-    async def receive() -> Message:
-        return {"type": "websocket.connect"}
-
-    async def send(message: Message) -> None:
-        if message["type"] == "websocket.send":
-            raise OSError("it has left")
-
-    left = WebSocket({"type": "websocket"}, receive, send)
-    await left.accept()
-    connection = Connection(served.endpoint, left)
-    for _ in range(2):  # also where another stream has found that out
-        with pytest.raises(WebSocketDisconnect):
-            await connection._refuse(broken(), None)
-
-
-async def test_who_leaves_while_something_is_sent_has_its_response_ended(serve: Serve) -> None:
-    served = await serve(LONG)
-    told = json.dumps({"type": "response.create", "input": "x"})
-    messages = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": told}]
-    gone = asyncio.Event()
+async def failing_socket(*texts: str) -> WebSocket:
+    """A WebSocket over which messages come, while every message sent over it fails."""
+    messages = [{"type": "websocket.connect"}]
+    messages += [{"type": "websocket.receive", "text": text} for text in texts]
+    failed = asyncio.Event()
 
     async def receive() -> Message:
         if messages:
             return messages.pop(0)
-        await gone.wait()
+        await failed.wait()
         return {"type": "websocket.disconnect"}
 
     async def send(message: Message) -> None:
         if message["type"] == "websocket.send":
-            gone.set()
-            raise OSError("it has left")
+            failed.set()
+            raise OSError("the client has disconnected")
 
-    left = WebSocket({"type": "websocket"}, receive, send)
-    await left.accept()
-    await Connection(served.endpoint, left).serve()
-    await served.endpoint.drained()
-    found = await served.get(f"/v1/responses/{served.turns[-1].response.id}")
-    assert found.json()["status"] == "cancelled"
+    socket = WebSocket({"type": "websocket"}, receive, send)
+    await socket.accept()
+    return socket
 
 
-async def test_who_may_connect(serve: Serve) -> None:
-    served = await serve(HELLO, api_key=KEY)
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["{"],
+        [f'{{"type": "response.create", "input": 1, "stream_id": "{name}"}}' for name in "ab"],
+    ],
+)
+async def test_websocket_send_after_disconnect_is_not_logged(
+    serve: Serve, texts: list[str]
+) -> None:
+    """The second stream's error finds that the first one's could not be sent."""
+    served = await serve(HELLO)
+    socket = await failing_socket(*texts)
+    await WebSocketConnection(served.service, SseEncoder(), socket).serve()
+    await served.service.wait_idle()
+    assert socket.application_state is WebSocketState.DISCONNECTED
+    log_file = served.runtime.paths.log_file
+    assert not log_file.exists() or "broke" not in log_file.read_text()
+
+
+async def test_websocket_disconnect_during_send_response_ends(serve: Serve) -> None:
+    served = await serve(LONG)
+    socket = await failing_socket(json.dumps({"type": "response.create", "input": "x"}))
+    await WebSocketConnection(served.service, SseEncoder(), socket).serve()
+    await served.service.wait_idle()
+    stored = await served.get(f"/v1/responses/{served.turns[-1].response.id}")
+    assert stored.json()["status"] == "cancelled"
+
+
+async def test_websocket_key_and_origin_are_checked(serve: Serve) -> None:
+    served = await serve(HELLO, api_key=API_KEY)
     port = served.url.split(":")[2].split("/")[0]
-    key = {"authorization": f"Bearer {KEY}"}
+    key = {"authorization": f"Bearer {API_KEY}"}
     refused: list[tuple[dict[str, str], int]] = [
         ({}, 401),
         ({"authorization": "Bearer wrong"}, 401),
@@ -296,11 +276,11 @@ async def test_who_may_connect(serve: Serve) -> None:
     ]
     for headers, status in refused:
         with pytest.raises(InvalidStatus) as caught:
-            await socket(served, **headers)
+            await open_socket(served, **headers)
         assert caught.value.response.status_code == status
         assert json.loads(caught.value.response.body)["error"]["code"]
-    async with socket(served, **key, origin=f"http://127.0.0.1:{port}") as client:
-        assert check(await answer(client, input="x"))["status"] == "completed"
+    async with open_socket(served, **key, origin=f"http://127.0.0.1:{port}") as client:
+        assert check(await request_events(client, input="x"))["status"] == "completed"
     # A name that a foreign page made this machine's.
     with pytest.raises(InvalidStatus) as caught:
         await connect(
@@ -311,17 +291,17 @@ async def test_who_may_connect(serve: Serve) -> None:
     assert caught.value.response.status_code == 403
 
 
-async def test_the_end_lets_responses_finish(serve: Serve) -> None:
+async def test_websocket_drain_lets_responses_finish(serve: Serve) -> None:
     served = await serve({"markup": HELLO, "delay_ms": 20})
-    async with socket(served) as client:
-        await send(client, input="x")
-        await send(client, input="y")
-        first = [await receive(client)]
-        served.server.end()
+    async with open_socket(served) as client:
+        await send_request(client, input="x")
+        await send_request(client, input="y")
+        first = [await receive_event(client)]
+        served.server.drain()
         while first[-1]["type"] not in TERMINAL:
-            first.append(await receive(client))
+            first.append(await receive_event(client))
         assert check(first)["status"] == "completed"
-        error_of([await receive(client)], 503)
+        error_event([await receive_event(client)], 503)
         with pytest.raises(ConnectionClosed):
             await client.recv()
     async with asyncio.timeout(60):

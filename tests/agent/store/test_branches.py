@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from agent.conversation.conversation import Conversation, User
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
 from agent.engine.protocol import Sampling
-from agent.formats.tokenizer_text import alike
 from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
-from agent.turn.options import Options
+from agent.turn.options import TurnOptions
+from agent.util.prefix import common_prefix_length
 from tests.support.runtimes import MakeRuntime
 
-GREEDY = Options(sampling=Sampling(temperature=0))
+GREEDY = TurnOptions(sampling=Sampling(temperature=0))
 
 
 async def ask(runtime: Runtime, conversation: Conversation, text: str) -> tuple[list[int], int]:
@@ -22,12 +23,12 @@ async def ask(runtime: Runtime, conversation: Conversation, text: str) -> tuple[
     prompt = conversation.prompt(runtime.format)
     response = await turn.start().done()
     assert response.status == "completed" and response.usage
-    assert len(turn.generated) == 1
+    assert len(turn.generations) == 1
     return prompt, response.usage.input_tokens_details.cached_tokens
 
 
 @pytest.mark.slow
-async def test_a_retry_and_an_edit_reuse_what_they_share(make_runtime: MakeRuntime) -> None:
+async def test_retry_and_edit_reuse_shared_prefix(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
     conversation = Conversation("c")
     await ask(runtime, conversation, "hello")
@@ -45,7 +46,7 @@ async def test_a_retry_and_an_edit_reuse_what_they_share(make_runtime: MakeRunti
 
     edited = conversation.branch("edited", before)
     prompt, cached = await ask(runtime, edited, "What can you do?")
-    assert cached == alike(prompt, second) >= shared
+    assert cached == common_prefix_length(prompt, second) >= shared
 
     assert conversation.entries[:before] == edited.entries[:before]
     assert len(conversation.entries) == len(edited.entries), "the first is as it was"

@@ -29,7 +29,7 @@ store.begin(Conversation("c"), "go", Response(id="resp_1", created_at=0, model="
 """
 
 
-def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_load_returns_what_was_finished(tmp_path: Path) -> None:
     store = Store(tmp_path / "store.sqlite")
     talk = Conversation("conv_1", [Entry([1, 2, 200006]), Entry([3], reasoning=True)])
     store.begin(talk, "Hello\nthere", response())
@@ -44,7 +44,7 @@ def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
     assert turn.prompt == "Hello\nthere" and turn.response.status == "completed"
 
 
-def test_a_second_turn_replaces_what_changed(tmp_path: Path) -> None:
+def test_second_turn_replaces_changed_entries(tmp_path: Path) -> None:
     store = Store(tmp_path / "store.sqlite")
     talk = Conversation("c", [Entry([1]), Entry([2], reasoning=True)])
     store.begin(talk, "one", response())
@@ -56,7 +56,7 @@ def test_a_second_turn_replaces_what_changed(tmp_path: Path) -> None:
     assert [entry.ids for entry in store.load("c").entries] == [[1], [3]]
 
 
-def test_a_turn_whose_process_is_gone_is_marked_failed(tmp_path: Path) -> None:
+def test_turn_of_gone_process_is_marked_failed(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     code = f"{BEGIN}os.kill(os.getpid(), 9)\n"
     subprocess.run([sys.executable, "-I", "-c", code, str(path)], check=False)
@@ -64,7 +64,7 @@ def test_a_turn_whose_process_is_gone_is_marked_failed(tmp_path: Path) -> None:
     assert lost.status == "failed" and lost.error and lost.error.code == "server_error"
 
 
-def test_a_turn_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
+def test_turn_of_running_process_stays_in_progress(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     with subprocess.Popen(
         [sys.executable, "-I", "-c", f"{BEGIN}print(flush=True)\ninput()\n", str(path)],
@@ -76,7 +76,7 @@ def test_a_turn_of_a_living_process_is_left_alone(tmp_path: Path) -> None:
         other.stdin.write(b"\n")
 
 
-def test_what_cannot_be_found_is_said(tmp_path: Path) -> None:
+def test_find_unknown_id_raises_sentence(tmp_path: Path) -> None:
     store = Store(tmp_path / "store.sqlite")
     with pytest.raises(StoreError, match="no conversation"):
         store.load(None)
@@ -88,18 +88,18 @@ def test_what_cannot_be_found_is_said(tmp_path: Path) -> None:
         store.load("%")
 
 
-def test_a_store_that_is_no_store(tmp_path: Path) -> None:
+def test_open_file_that_is_no_store_raises(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite").write_text("this is no database, but a letter " * 100)
     with pytest.raises(StoreError, match=r"store\.sqlite"):
         Store(tmp_path / "store.sqlite")
 
 
-def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_file_is_private_to_its_owner(tmp_path: Path) -> None:
     Store(tmp_path / "store.sqlite").close()
     assert (tmp_path / "store.sqlite").stat().st_mode & 0o077 == 0
 
 
-def test_two_processes_may_use_it(tmp_path: Path) -> None:
+def test_two_connections_write_one_file(tmp_path: Path) -> None:
     one, two = Store(tmp_path / "s.sqlite"), Store(tmp_path / "s.sqlite")
     one.begin(Conversation("a"), "go", response(name="r1"))
     two.begin(Conversation("b"), "go", response(name="r2"))
@@ -119,7 +119,7 @@ def first_version(path: Path) -> None:
     db.close()
 
 
-def test_a_store_of_the_first_version_opens(tmp_path: Path) -> None:
+def test_first_version_opens_with_roles_and_starts(tmp_path: Path) -> None:
     first_version(tmp_path / "store.sqlite")
     store = Store(tmp_path / "store.sqlite")
     long = store.load("conv_3b")
@@ -135,7 +135,7 @@ def test_a_store_of_the_first_version_opens(tmp_path: Path) -> None:
     assert store.load(branch.id).entries == long.entries[:4]
 
 
-def test_a_turn_that_left_nothing_in_a_first_store(tmp_path: Path) -> None:
+def test_first_version_turn_without_entries_keeps_starts(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     first_version(path)
     db = sqlite3.connect(path)
@@ -149,7 +149,7 @@ def test_a_turn_that_left_nothing_in_a_first_store(tmp_path: Path) -> None:
     assert [turn.start for turn in store.turns(store.find("conv_3b"))] == [None, 0, 4]
 
 
-def test_a_store_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+def test_later_version_is_refused_untouched(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     Store(path).close()
     db = sqlite3.connect(path)
@@ -187,7 +187,7 @@ def together(path: Path, *arguments: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("old", [False, True])
-def test_processes_that_begin_at_once(tmp_path: Path, old: bool) -> None:
+def test_processes_open_old_file_at_once_all_write(tmp_path: Path, old: bool) -> None:
     """Each makes or upgrades the tables, or finds them made; no turn is lost."""
     if old:
         first_version(tmp_path / "s.sqlite")
@@ -199,7 +199,7 @@ def test_processes_that_begin_at_once(tmp_path: Path, old: bool) -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_go_on_with_one_conversation(tmp_path: Path) -> None:
+def test_processes_continue_one_conversation_nothing_lost(tmp_path: Path) -> None:
     """Who comes second goes on in a branch: what was said is kept, once, and in order."""
     path = tmp_path / "s.sqlite"
     store = Store(path)
@@ -215,7 +215,7 @@ def test_processes_that_go_on_with_one_conversation(tmp_path: Path) -> None:
     assert said == told | {(99, 0)}
 
 
-def test_a_turn_that_another_process_overtook_is_a_branch(tmp_path: Path) -> None:
+def test_overtaken_turn_becomes_branch(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.sqlite")
     talk = Conversation("c")
     store.begin(talk, "one", response())
@@ -260,7 +260,7 @@ def ids(store: Store, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("first", ["c", "b"])
-def test_a_branch_in_the_middle_of_a_turn_keeps_what_it_had(tmp_path: Path, first: str) -> None:
+def test_branch_amid_turn_keeps_its_reasoning(tmp_path: Path, first: str) -> None:
     """Thoughts before its edge go when the turn ends, in the branch and in what it branched from."""
     store = Store(tmp_path / "s.sqlite")
     talk = open_call(store)
@@ -277,7 +277,7 @@ def test_a_branch_in_the_middle_of_a_turn_keeps_what_it_had(tmp_path: Path, firs
     assert [turn.prompt for turn in store.turns(waiting.id)] == ["one", "result"]
 
 
-def test_a_branch_of_what_another_process_changed_meanwhile(tmp_path: Path) -> None:
+def test_fork_of_changed_conversation_keeps_loaded_entries(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.sqlite")
     open_call(store)
     ours, theirs, forked = store.load("c"), store.load("c"), store.load("c")
@@ -314,7 +314,7 @@ def grown(tmp_path: Path) -> tuple[Store, Conversation, Conversation, Conversati
     return store, talk, edited, retried
 
 
-def test_branches_share_what_was_said_before(tmp_path: Path) -> None:
+def test_branches_share_earlier_entries(tmp_path: Path) -> None:
     store, talk, edited, retried = grown(tmp_path)
     assert store.load("c").entries == talk.entries
     again = store.load("edited")
@@ -331,7 +331,7 @@ def test_branches_share_what_was_said_before(tmp_path: Path) -> None:
     assert {s.title for s in store.summaries()} == {"one"}
 
 
-def test_the_alternatives_of_a_message(tmp_path: Path) -> None:
+def test_alternatives_lists_versions_of_message(tmp_path: Path) -> None:
     store, *_ = grown(tmp_path)
     for name in ("c", "edited", "retried"):
         assert store.alternatives(name, 2) == ["c", "edited", "retried"]
@@ -343,7 +343,7 @@ def test_the_alternatives_of_a_message(tmp_path: Path) -> None:
     assert store.alternatives(deeper.id, 2) == ["c", "edited", "retried"]
 
 
-def test_what_a_branch_needs_outlives_its_parent(tmp_path: Path) -> None:
+def test_delete_parent_keeps_entries_of_branch(tmp_path: Path) -> None:
     store, talk, edited, _ = grown(tmp_path)
     store.delete("c")
     with pytest.raises(StoreError):
@@ -359,21 +359,21 @@ def test_what_a_branch_needs_outlives_its_parent(tmp_path: Path) -> None:
         assert db.execute(f"select count(*) from {table}").fetchone() == (0,)
 
 
-def test_a_branch_of_what_was_never_kept(tmp_path: Path) -> None:
+def test_branch_of_unsaved_conversation_owns_all_entries(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.sqlite")
     branch = Conversation("c", [Entry([1]), Entry([2])]).branch("b", 1)
     tell(store, branch, "go on", 3)
     assert [entry.ids for entry in store.load("b").entries] == [[1], [3, 0], [3, 1]]
 
 
-def test_who_goes_on_with_what_was_deleted_keeps_it_again(tmp_path: Path) -> None:
+def test_finish_after_delete_writes_conversation_again(tmp_path: Path) -> None:
     store, talk, *_ = grown(tmp_path)
     store.delete("c")
     tell(store, talk, "four", 4)
     assert store.load("c").entries == talk.entries and talk.id == "c"
 
 
-def test_a_turn_whose_conversation_is_deleted_under_it(tmp_path: Path) -> None:
+def test_finish_conversation_deleted_meanwhile_raises(tmp_path: Path) -> None:
     store = Store(tmp_path / "s.sqlite")
     talk = Conversation("c")
     store.begin(talk, "go", response())

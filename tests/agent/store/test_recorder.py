@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,16 @@ from typing import Any
 import pytest
 
 from agent import events as ev
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
 from agent.store.conversations import Store
-from tests.support.program import Agent
+from agent.store.recorder import TurnRecorder
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
+from tests.support.program import RunAgent
+from tests.support.runtimes import MakeRuntime
+from tests.support.scripts import HELLO
+from tests.support.turns import write_script
 
 CALL = (
     "<|channel|>analysis<|message|>Better count.<|end|><|start|>assistant<|channel|>commentary"
@@ -45,8 +54,8 @@ def killed(
 
 
 @pytest.mark.slow
-def test_what_was_said_before_the_kill_is_there_and_goes_on(
-    home: Path, tmp_path: Path, script: Callable[..., str], agent: Agent
+def test_killed_turn_keeps_noted_text_and_can_continue(
+    home: Path, tmp_path: Path, script: Callable[..., str], agent: RunAgent
 ) -> None:
     written: list[Any] = [{"markup": CALL}, {"markup": ANSWER, "delay_ms": 5}]
     seen = killed(home, script(*written), tmp_path, 100)
@@ -73,7 +82,7 @@ def test_what_was_said_before_the_kill_is_there_and_goes_on(
 
 
 @pytest.mark.slow
-def test_what_a_call_had_printed_before_the_kill_is_there(
+def test_killed_turn_keeps_output_of_running_call(
     home: Path, tmp_path: Path, script: Callable[..., str]
 ) -> None:
     code = "import time\nprint('the first line')\ntime.sleep(1)\nprint(2)\ntime.sleep(600)"
@@ -85,8 +94,8 @@ def test_what_a_call_had_printed_before_the_kill_is_there(
     assert call.error.message.endswith("The process ended during this turn.")
 
 
-def test_the_events_of_a_turn_are_kept_with_their_times(
-    home: Path, script: Callable[..., str], agent: Agent
+def test_finished_turn_stores_events_with_times(
+    home: Path, script: Callable[..., str], agent: RunAgent
 ) -> None:
     done = agent(
         "run",
@@ -106,3 +115,56 @@ def test_the_events_of_a_turn_are_kept_with_their_times(
     numbers = [e["sequence_number"] for e in again.events if not e["type"].startswith("agent.")]
     assert numbers == list(range(len(numbers)))
     assert again.events[-1]["response"] == done.events[-1]["response"]
+
+
+async def test_terminal_event_finds_turn_stored_without_reasoning(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": HELLO}))
+    store, conversation = Store(tmp_path / "store.sqlite"), Conversation("c")
+    errors: list[sqlite3.Error] = []
+    recorder = TurnRecorder(store, errors.append)
+    turn = Turn(runtime, conversation, [User("Hi.")], TurnOptions())
+    recorder.record(turn, "Hi.")
+    turn.start()
+    async for batch in turn.log.follow():
+        if isinstance(batch[-1], ev.Terminal):
+            (stored,) = store.turns("c")
+            assert stored.response == batch[-1].response
+            entries = store.load("c").entries
+            assert [(entry.role, entry.reasoning) for entry in entries] == [
+                ("user", False),
+                ("assistant", False),
+            ]
+    assert not errors
+
+
+async def test_recorder_whose_store_breaks_tells_and_turn_goes_on(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": HELLO}))
+    store = Store(tmp_path / "store.sqlite")
+    errors: list[sqlite3.Error] = []
+    recorder = TurnRecorder(store, errors.append)
+    turn = Turn(runtime, Conversation("c"), [User("Hi.")], TurnOptions())
+    recorder.record(turn, "Hi.")
+    store.close()
+    response = await turn.start().done()
+    assert response.status == "completed" and len(errors) == 1
+    late = Turn(runtime, Conversation("d"), [User("Hi.")], TurnOptions())
+    recorder.record(late, "Hi.")
+    assert len(errors) == 2 and (await late.start().done()).status == "completed"
+
+
+async def test_turn_recorded_after_its_end_is_written_completely(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    runtime = await make_runtime(write_script(tmp_path / "s.jsonl", {"markup": HELLO}))
+    store, conversation = Store(tmp_path / "store.sqlite"), Conversation("c")
+    turn = Turn(runtime, conversation, [User("Hi.")], TurnOptions()).start()
+    response = await turn.done()
+    errors: list[sqlite3.Error] = []
+    TurnRecorder(store, errors.append).record(turn, "Hi.", start=turn.first_entry)
+    (stored,) = store.turns("c")
+    assert (stored.response, stored.start, errors) == (response, 0, [])
+    assert [type(event) for _, event in store.events(response.id)][-1] is ev.ResponseCompleted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import time
@@ -12,18 +13,19 @@ from typing import Any
 import httpx2
 import pytest
 
-from agent.conversation.conversation import Entry
+from agent import events as ev
+from agent.conversation.conversation import Conversation, Entry
 from agent.events import Response
-from agent.server.input_items import History
-from agent.store.responses import DAY, Archive
-from agent.store.stored_response import Kept
-from tests.agent.server.test_serve import serving
-from tests.support.endpoint import Serve, events_of, plain_http
+from agent.store.conversations import Store, StoreError
+from agent.store.responses import SECONDS_PER_DAY, ResponseStore
+from tests.support.endpoint import Serve, events_of, http_client
 from tests.support.invariants import check
-from tests.support.scripts import HELLO, LONG, WEATHER, final, thought
+from tests.support.program import RunAgent
+from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
+from tests.support.serve_program import serve_program
 
 
-async def test_a_conversation_goes_on_after_a_restart(serve: Serve) -> None:
+async def test_response_continued_after_restart_reads_same_ids(serve: Serve) -> None:
     odd = thought("Hm.") + (
         '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"place":'
         '\n"Oslo"}<|call|>'
@@ -39,7 +41,7 @@ async def test_a_conversation_goes_on_after_a_restart(serve: Serve) -> None:
             ],
         )
     )
-    before = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
+    before = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
     await served.end()
     served = await serve(final("Cold."), final("Bye."))
     found = await served.get(f"/v1/responses/{first['id']}")
@@ -54,25 +56,25 @@ async def test_a_conversation_goes_on_after_a_restart(serve: Serve) -> None:
     second = check(
         await served.stream(input=[result], tools=[WEATHER], previous_response_id=first["id"])
     )
-    after = list(served.runtime.engine.spoken)  # type: ignore[attr-defined]
+    after = list(served.runtime.loaded.engine.answered_ids)  # type: ignore[attr-defined]
     assert second["output"][0]["content"][0]["text"] == "Cold."
     assert after[: len(before)] == before, "the very ids, instructions and reasoning too"
     resent = [{"role": "user", "content": "Oslo?"}, {"id": first["output"][1]["id"]}, result]
     assert (await served.post({"input": resent, "tools": [WEATHER]})).status_code == 200
 
 
-async def test_what_is_deleted_is_in_no_file(serve: Serve) -> None:
+async def test_deleted_response_leaves_no_text_in_file(serve: Serve) -> None:
     served = await serve(final("XYLOPHONE"))
     made = check(await served.stream(input="say ZEBRA"))
-    store = served.runtime.where.store
+    store = served.runtime.paths.store
     assert b"ZEBRA" in _bytes(store)
-    async with plain_http() as http:
+    async with http_client() as http:
         gone = await http.delete(f"{served.url}/responses/{made['id']}")
     assert gone.json() == {"id": made["id"], "object": "response", "deleted": True}
     assert (await served.get(f"/v1/responses/{made['id']}")).status_code == 404
     assert b"ZEBRA" not in _bytes(store) and b"XYLOPHONE" not in _bytes(store)
     with sqlite3.connect(store) as db:
-        for table in ("responses", "messages", "response_messages", "response_items"):
+        for table in ("conversations", "turns", "entries", "messages", "turn_items"):
             assert db.execute(f"select count(*) from {table}").fetchone() == (0,)
 
 
@@ -83,17 +85,17 @@ def _bytes(store: Path) -> bytes:
 async def test_store_false_and_no_store_write_nothing(serve: Serve) -> None:
     served = await serve(final("XYLOPHONE"))
     check(await served.stream(input="say ZEBRA", store=False))
-    assert b"ZEBRA" not in _bytes(served.runtime.where.store)
-    served = await serve(HELLO, face={"store": False})
+    assert b"ZEBRA" not in _bytes(served.runtime.paths.store)
+    served = await serve(HELLO, server={"store": False})
     made = check(await served.stream(input="x"))
     assert (await served.get(f"/v1/responses/{made['id']}")).json() == made, "while it runs"
     served = await serve(HELLO)
     assert (await served.get(f"/v1/responses/{made['id']}")).status_code == 404
 
 
-def test_killed_in_the_middle(home: Path, script: Callable[..., str]) -> None:
+def test_killed_server_marks_response_failed(home: Path, script: Callable[..., str]) -> None:
     """What was running has failed; everything before it is as it was."""
-    with serving(home, "--engine", script(HELLO, LONG)) as (url, process):
+    with serve_program(home, "--engine", script(HELLO, LONG)) as (url, process):
         body: dict[str, Any] = {"input": "x", "stream": True}
         done = check(events_of(httpx2.post(f"{url}/responses", json=body, timeout=60).text))
         body |= {"previous_response_id": done["id"], "background": True}
@@ -104,7 +106,7 @@ def test_killed_in_the_middle(home: Path, script: Callable[..., str]) -> None:
             process.send_signal(signal.SIGKILL)
             process.wait()
     lost = created.split('"id":"')[1].split('"')[0]
-    with serving(home, "--engine", script(HELLO)) as (url, _):
+    with serve_program(home, "--engine", script(HELLO)) as (url, _):
         found = httpx2.get(f"{url}/responses/{lost}", timeout=60).json()
         assert found["status"] == "failed" and found["error"]["code"] == "server_error"
         rest = httpx2.get(f"{url}/responses/{lost}?stream=true", timeout=60).text
@@ -120,38 +122,228 @@ def test_killed_in_the_middle(home: Path, script: Callable[..., str]) -> None:
         assert check(events_of(followed.text))["previous_response_id"] == done["id"]
 
 
-def kept(name: str, *entries: list[int]) -> Kept:
-    response = Response(id=name, created_at=0, model="tiny", status="completed")
-    return Kept(response, tuple(Entry(ids) for ids in entries), History())
+def response(name: str, status: ev.Status = "in_progress", **fields: Any) -> Response:
+    return Response(id=name, created_at=0, model="tiny", status=status, **fields)
 
 
-def test_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def add(store: Store, conversation: Conversation, name: str, *entries: Entry) -> None:
+    """A response of the endpoint that has ended, with what it added to its conversation."""
+    store.begin(conversation, f"say {name}", response(name), served={})
+    conversation.entries += entries
+    store.finish(conversation, response(name, "completed"), served={})
+
+
+def ids(conversation: Conversation) -> list[list[int]]:
+    return [entry.ids for entry in conversation.entries]
+
+
+def test_prune_old_and_surplus_responses_deletes_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "store.sqlite"
-    archive = Archive(path, days=30, most=2)
+    store = Store(path)
     now = time.time()
     for age, name in ((31, "old"), (3, "a"), (2, "b"), (1, "c")):
-        monkeypatch.setattr(time, "time", lambda age=age: now - age * DAY)
-        archive.keep(kept(name, [1, 2], [len(name)]))
+        monkeypatch.setattr(time, "time", lambda age=age: now - age * SECONDS_PER_DAY)
+        add(store, Conversation(f"conv_{name}"), name, Entry([1, 2]), Entry([len(name)]))
     monkeypatch.setattr(time, "time", lambda: now)
-    archive.close()
-    archive = Archive(path, days=30, most=2)
-    assert [name for name in ("old", "a", "b", "c") if archive.find(name)] == ["b", "c"]
-    found = archive.find("c")
-    assert found is not None and [entry.ids for entry in found.entries] == [[1, 2], [1]]
+    store.close()
+    responses = ResponseStore(Store(path), days=30, max_responses=2)
+    assert [name for name in ("old", "a", "b", "c") if responses.find(name)] == ["b", "c"]
+    turn = responses.find("c")
+    assert turn is not None and ids(turn.conversation) == [[1, 2], [1]]
     with sqlite3.connect(path) as db:
-        assert db.execute("select count(*) from messages").fetchone() == (2,), "kept once"
-    archive.close()
+        assert db.execute("select count(*) from messages").fetchone() == (2,), "stored once"
+    assert {summary.id for summary in responses.store.summaries()} == {"conv_b", "conv_c"}
 
 
-def test_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agent.config.settings import places, settings
+@pytest.mark.parametrize("days", [40, -3650, -40, 3650])
+def test_prune_clock_jumped_at_one_start_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    path, now = tmp_path / "store.sqlite", time.time()
+    names = [f"resp_{number}" for number in range(12)]
+
+    def start(clock: float, name: str) -> None:
+        """A server that starts at this time, answers once, and prunes once more."""
+        monkeypatch.setattr(time, "time", lambda: clock)
+        responses = ResponseStore(Store(path), days=30)
+        add(responses.store, Conversation(f"conv_{name}"), name, Entry([1]))
+        responses.prune()
+        responses.store.close()
+
+    for number, name in enumerate(names):
+        start(now + number, name)
+    start(now + days * SECONDS_PER_DAY, "resp_jump")
+    start(now + 60, "resp_after")
+    start(now + 70, "resp_last")
+    responses = ResponseStore(Store(path), days=30)
+    found = [name for name in (*names, "resp_jump", "resp_after", "resp_last")
+             if responses.find(name)]  # fmt: skip
+    assert len(found) == 15
+    assert responses.store.summaries()[0].id == "conv_resp_last"
+
+
+def test_prune_clock_stays_wrong_deletes_a_quarter_and_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, now = tmp_path / "store.sqlite", time.time()
+    store = Store(path)
+    for number in range(39):
+        add(store, Conversation(f"conv_{number}"), f"resp_{number}", Entry([number]))
+    monkeypatch.setattr(time, "time", lambda: now + 40 * SECONDS_PER_DAY)
+    add(store, Conversation("conv_jump"), "resp_jump", Entry([1]))
+    store.close()
+    for left in (29, 21):
+        responses = ResponseStore(Store(path), days=30)
+        assert len(responses.store.summaries()) == left
+        responses.store.close()
+    assert "11 stored responses are deleted: they were too old to store" in caplog.text
+
+
+def test_prune_too_many_bytes_deletes_oldest_and_file_shrinks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "store.sqlite"
+    responses = ResponseStore(Store(path), max_bytes=4 << 20)
+    ours = Conversation("conv_ours")
+    responses.store.begin(ours, "x" * (1 << 19), response("resp_ours"))
+    responses.store.finish(ours, response("resp_ours", "completed"))
+    for number in range(60):
+        conversation, name = Conversation(f"conv_{number}"), f"resp_{number}"
+        served = {"history": {}, "inputs": ["x" * (1 << 18)], "request_bytes": 1}
+        responses.store.begin(conversation, "x", response(name), served=served)
+        conversation.entries.append(Entry([number]))
+        responses.store.finish(conversation, response(name, "completed"), served=served)
+        responses.prune_bytes()
+        assert path.stat().st_size < 12 << 20
+    stored = [number for number in range(60) if responses.find(f"resp_{number}")]
+    assert stored == list(range(60 - len(stored), 60)) and 10 <= len(stored) <= 16
+    assert len(responses.store.turns("conv_ours")) == 1, "what a person said stays"
+    assert "too large to store" in caplog.text
+    for number in stored:
+        responses.delete(f"resp_{number}")
+    assert path.stat().st_size < 4 << 20, "pages are given back"
+
+
+async def test_unknown_fields_of_request_are_not_stored(serve: Serve) -> None:
+    served = await serve(HELLO)
+    part = {"type": "input_text", "text": "Hello?", "x_part": "ZEBRA" * 1000}
+    message = {"role": "user", "content": [part], "x_item": ["ZEBRA" * 1000], "status": "completed"}
+    body = {"input": [message], "x_body": "ZEBRA" * 1000}
+    made = (await served.post(body)).json()
+    listed = (await served.get(f"/v1/responses/{made['id']}/input_items")).json()["data"]
+    assert listed[0].keys() == {"id", "type", "role", "content", "status"}
+    assert listed[0]["content"] == [{"type": "input_text", "text": "Hello?"}]
+    assert b"ZEBRA" not in _bytes(served.runtime.paths.store)
+
+
+def test_prune_conversation_that_a_person_continued_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    add(store, Conversation("conv_a"), "resp_a", Entry([1]))
+    ours = store.load("resp_a")
+    store.begin(ours, "and here", response("resp_local"))
+    ours.entries.append(Entry([2]))
+    store.finish(ours, response("resp_local", "completed"))
+    responses = ResponseStore(store, days=0.0)
+    assert responses.find("resp_a") is not None
+    assert [turn.prompt for turn in store.turns("conv_a")] == ["say resp_a", "and here"]
+    assert store.load(None).id == "conv_a", "a person continued it"
+    assert responses.find("resp_local") is None, "a person's turn is not served"
+
+
+def test_latest_conversation_is_not_one_of_http_clients(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    add(store, Conversation("conv_a"), "resp_a", Entry([1]))
+    with pytest.raises(StoreError, match="no conversation to continue"):
+        store.load(None)
+    assert store.load("conv_a").id == "conv_a" == store.load("resp_a").id
+
+
+def test_response_continued_twice_branches_with_its_reasoning(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    waiting = [Entry([1]), Entry([2], reasoning=True), Entry([3])]
+    add(store, Conversation("conv_a"), "resp_call", *waiting)
+    for name, number in (("resp_x", 10), ("resp_y", 20)):
+        turn = store.served_turn("resp_call")
+        assert turn is not None and turn.conversation.entries == waiting
+        conversation = turn.conversation
+        store.begin(conversation, name, response(name), served={})
+        conversation.entries.append(Entry([number]))
+        conversation.end_turn()
+        store.finish(conversation, response(name, "completed"), served={})
+    first, second = store.served_turn("resp_x"), store.served_turn("resp_y")
+    assert first is not None and ids(first.conversation) == [[1], [3], [10]]
+    assert second is not None and ids(second.conversation) == [[1], [3], [20]]
+    assert first.conversation.id == "conv_a" == second.conversation.parent
+    again = store.served_turn("resp_call")
+    assert again is not None and again.conversation.entries == waiting
+    assert [turn.response.id for turn in store.turns(second.conversation.id)] == [
+        "resp_call",
+        "resp_y",
+    ]
+
+
+def test_delete_response_keeps_what_later_ones_need(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    responses = ResponseStore(store)
+    conversation = Conversation("conv_a")
+    for number, name in enumerate(("resp_1", "resp_2", "resp_3"), 1):
+        add(store, conversation, name, Entry([number]))
+    assert responses.delete("resp_1") and not responses.delete("resp_1")
+    turn = responses.find("resp_2")
+    assert turn is not None and ids(turn.conversation) == [[1], [2]]
+    assert store.summaries()[0].title == "say resp_2"
+    assert responses.delete("resp_3")
+    assert ids(store.load("conv_a")) == [[1], [2]]
+    assert responses.delete("resp_2") and store.summaries() == []
+
+
+def test_response_deleted_while_it_runs_is_not_written(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store.sqlite")
+    conversation = Conversation("conv_a")
+    store.begin(conversation, "x", response("resp_a"), served={})
+    assert ResponseStore(store).delete("resp_a")
+    conversation.entries.append(Entry([1]))
+    store.finish(conversation, response("resp_a", "completed"), served={})
+    assert store.served_turn("resp_a") is None and store.summaries() == []
+
+
+async def test_conversation_begun_over_http_goes_on_in_a_command(
+    serve: Serve, tmp_path: Path, script: Callable[..., str], agent: RunAgent
+) -> None:
+    served = await serve(call("get_weather", place="Oslo"))
+    first = check(await served.stream(tools=[WEATHER], input="Oslo?"))
+    await served.end()
+    options = ("--json-events", "--engine", script(final("I do not know.")))
+    home = {"AGENT_HOME": str(tmp_path / "home")}
+    ran = agent("run", "--resume", first["id"], *options, "And now?", env=home)
+    assert ran.code == 0, ran.err
+    listed = json.loads(agent("sessions", "list", "--json", env=home).out)
+    assert [(one["title"], one["turns"]) for one in listed] == [("Oslo?", 2)]
+    served = await serve(final("Over HTTP again."))
+    second = check(await served.stream(input="Bye.", previous_response_id=first["id"]))
+    assert second["output"][0]["content"][0]["text"] == "Over HTTP again."
+    store = Store(served.runtime.paths.store)
+    turns = store.turns(store.find(ran.events[-1]["response"]["id"]))
+    assert [turn.prompt for turn in turns] == ["Oslo?", "And now?"], "the other one is a branch"
+    roles = [entry.role for entry in store.load(ran.events[-1]["response"]["id"]).entries]
+    assert roles == ["user", "assistant", "result", "user", "assistant"], "the call is answered"
+
+
+def test_config_limits_are_read_and_checked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent.config.paths import user_paths
+    from agent.config.settings import load_settings
     from agent.errors import UserError
 
     monkeypatch.setenv("AGENT_HOME", str(home))
-    file = places().config / "config.toml"
+    file = user_paths().config / "config.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("responses_days = 7\nresponses_most = 5\n")
-    assert (settings(places()).responses_days, settings(places()).responses_most) == (7, 5)
+    assert (
+        load_settings(user_paths()).responses_days,
+        load_settings(user_paths()).responses_most,
+    ) == (7, 5)
     file.write_text("responses_most = 0\n")
     with pytest.raises(UserError, match="responses_most"):
-        settings(places())
+        load_settings(user_paths())

@@ -1,4 +1,4 @@
-"""The embedded model does what the demonstration list asks, through llama.cpp, greedy."""
+"""The embedded model answers the demonstration list, through llama.cpp, greedy."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from agent.tiny.train.evaluate import Runner, Score, run_case
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_the_demonstration_list(tiny_gguf: Path) -> None:
+def test_model_answers_demonstration_list(tiny_gguf: Path) -> None:
     runner = Runner(tiny_gguf, threads=1, temperature=0)
-    listed = cases.handwritten("demo30")
-    assert len(listed) == 30
-    wrong = [said for case in listed if (said := run_case(runner, case, Score()))]
+    demo_cases = cases.handwritten("demo30")
+    assert len(demo_cases) == 30
+    wrong = [problem for case in demo_cases if (problem := run_case(runner, case, Score()))]
     # Measured: none; one is left to the kernels of another processor.
     assert len(wrong) <= 1, wrong
 
 
 @pytest.mark.parametrize("sums", ["2*3 4*5", "17*23 100/4", "12*12 3+4 50/5", "2+2 3*3 10-4"])
-def test_every_sum_of_a_conversation_has_its_own_result(tiny_gguf: Path, sums: str) -> None:
+def test_model_conversation_of_sums_answers_each(tiny_gguf: Path, sums: str) -> None:
     python, tools = cases.declared(["python", "files"])
     prefix = data.render_prefix(random.Random(7), python, tools, None)
     steps = []

@@ -1,4 +1,4 @@
-"""The embedded model's file: made once, found again, repaired, the same everywhere."""
+"""The embedded model's file: written once, found again, repaired, the same everywhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -14,18 +15,21 @@ import pytest
 from agent.tiny import expand, vocabulary
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Writing replaced by 300 kB of bytes that depend on the core; counts how often it ran."""
-    runs: list[int] = []
+@dataclass
+class FakeWriter:
+    """Writes 300 kB of bytes that depend on the core in place of expanding it."""
 
-    def write(path: Path, packed: bytes, tell: expand.Progress) -> None:
-        runs.append(1)
-        tell(50, 100)
+    calls: int = 0
+
+    def __call__(self, path: Path, packed: bytes, report: expand.Progress) -> None:
+        self.calls += 1
+        report(50, 100)
         path.write_bytes(hashlib.sha256(packed).digest() * 10_000)
 
-    monkeypatch.setattr(expand, "_write", write)
-    return runs
+
+@pytest.fixture
+def writer() -> FakeWriter:
+    return FakeWriter()
 
 
 @pytest.fixture(scope="module")
@@ -33,34 +37,35 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return expand.ensure(tmp_path_factory.mktemp("cache"))
 
 
-def test_a_second_call_finds_the_file(tmp_path: Path, quick: list[int]) -> None:
+def test_ensure_second_call_finds_file(tmp_path: Path, writer: FakeWriter) -> None:
     steps: list[tuple[int, int]] = []
-    first = expand.ensure(
-        tmp_path / "new" / "folder", lambda done, total: steps.append((done, total))
-    )
-    again = expand.ensure(tmp_path / "new" / "folder", lambda done, total: steps.append((0, 0)))
+    folder = tmp_path / "new" / "folder"
+    first = expand.ensure(folder, lambda done, total: steps.append((done, total)), writer)
+    again = expand.ensure(folder, lambda done, total: steps.append((0, 0)), writer)
     assert first == again
-    assert len(quick) == 1
+    assert writer.calls == 1
     assert steps == [(0, 100), (50, 100), (90, 100), (100, 100)]
 
 
-def test_the_name_tells_the_core(tmp_path: Path, quick: list[int]) -> None:
+def test_ensure_file_name_has_hash_of_core(tmp_path: Path, writer: FakeWriter) -> None:
     core = hashlib.sha256(expand.CORE.read_bytes()).hexdigest()
-    assert expand.ensure(tmp_path).name == f"tiny-{core[:12]}.gguf"
+    assert expand.ensure(tmp_path, write=writer).name == f"tiny-{core[:12]}.gguf"
 
 
 @pytest.mark.parametrize(
     "harm", ["truncated", "changed", "emptied", "removed", "record", "nonsense"]
 )
-def test_a_damaged_file_is_made_again(tmp_path: Path, quick: list[int], harm: str) -> None:
-    path = expand.ensure(tmp_path)
-    whole = path.read_bytes()
+def test_ensure_damaged_file_is_written_again(
+    tmp_path: Path, writer: FakeWriter, harm: str
+) -> None:
+    path = expand.ensure(tmp_path, write=writer)
+    original = path.read_bytes()
     record = path.with_suffix(".json")
     match harm:
         case "truncated":
             os.truncate(path, 1000)
         case "changed":
-            path.write_bytes(whole[:-1] + b"?")
+            path.write_bytes(original[:-1] + b"?")
         case "emptied":
             path.write_bytes(b"")
         case "removed":
@@ -69,62 +74,62 @@ def test_a_damaged_file_is_made_again(tmp_path: Path, quick: list[int], harm: st
             record.unlink()
         case _:
             record.write_text("[1, 2")
-    assert expand.ensure(tmp_path).read_bytes() == whole
-    assert len(quick) == 2
+    assert expand.ensure(tmp_path, write=writer).read_bytes() == original
+    assert writer.calls == 2
 
 
-def test_nothing_but_the_file_and_its_record_is_left(tmp_path: Path, quick: list[int]) -> None:
-    path = expand.ensure(tmp_path)
+def test_ensure_leaves_only_file_and_record(tmp_path: Path, writer: FakeWriter) -> None:
+    path = expand.ensure(tmp_path, write=writer)
     assert {p.name for p in tmp_path.iterdir()} == {path.name, path.with_suffix(".json").name}
-    noted = json.loads(path.with_suffix(".json").read_text())
-    assert noted["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    record = json.loads(path.with_suffix(".json").read_text())
+    assert record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(path: Path, packed: bytes, tell: expand.Progress) -> None:
+def test_ensure_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    def write(path: Path, packed: bytes, report: expand.Progress) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(expand, "_write", write)
     with pytest.raises(OSError, match="cannot write the embedded model"):
-        expand.ensure(tmp_path)
+        expand.ensure(tmp_path, write=write)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_callers_at_once_all_get_a_whole_file(tmp_path: Path, quick: list[int]) -> None:
-    got: list[bytes] = []
-    callers = [
-        threading.Thread(target=lambda: got.append(expand.ensure(tmp_path).read_bytes()))
-        for _ in range(8)
-    ]
+def test_ensure_concurrent_callers_get_complete_file(tmp_path: Path, writer: FakeWriter) -> None:
+    contents: list[bytes] = []
+
+    def call() -> None:
+        contents.append(expand.ensure(tmp_path, write=writer).read_bytes())
+
+    callers = [threading.Thread(target=call) for _ in range(8)]
     for caller in callers:
         caller.start()
     for caller in callers:
         caller.join()
-    assert len(got) == 8
-    assert len(set(got)) == 1
+    assert len(contents) == 8
+    assert len(set(contents)) == 1
 
 
-def test_an_unwritable_cache_is_told(tmp_path: Path, quick: list[int]) -> None:
+def test_ensure_unwritable_cache_raises(tmp_path: Path, writer: FakeWriter) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match="cannot write the embedded model"):
-        expand.ensure(tmp_path / "file" / "cache")
+        expand.ensure(tmp_path / "file" / "cache", write=writer)
 
 
-def test_what_ships_is_small() -> None:
+def test_shipped_files_are_under_8_megabytes() -> None:
     from agent.tiny import gguf as gguf_file
 
-    shipped = [expand.CORE, vocabulary.PACKED, gguf_file.SPLITS]
+    shipped = [expand.CORE, vocabulary.PACKED, gguf_file.MERGE_SPLITS]
     assert sum(path.stat().st_size for path in shipped) < 8_000_000
 
 
-def test_the_file_is_a_gpt_oss_model(real: Path) -> None:
+def test_expanded_file_is_gpt_oss_gguf(real: Path) -> None:
     reader = gguf.GGUFReader(real)
 
     def field(name: str) -> object:
-        found = reader.get_field(name)
-        assert found is not None, name
-        return found.contents()
+        value = reader.get_field(name)
+        assert value is not None, name
+        return value.contents()
 
     assert field("general.architecture") == "gpt-oss"
     assert field("gpt-oss.context_length") == 131_072
@@ -132,11 +137,11 @@ def test_the_file_is_a_gpt_oss_model(real: Path) -> None:
     assert field("tokenizer.ggml.pre") == "gpt-4o"
     assert field("tokenizer.ggml.eos_token_id") == 200_002
     names = {tensor.name: tensor for tensor in reader.tensors}
-    assert list(names["token_embd.weight"].shape) == [256, vocabulary.SIZE]
-    assert list(names["output.weight"].shape) == [256, vocabulary.SIZE]
+    assert list(names["token_embd.weight"].shape) == [256, vocabulary.VOCABULARY_SIZE]
+    assert list(names["output.weight"].shape) == [256, vocabulary.VOCABULARY_SIZE]
     assert "blk.0.attn_sinks.weight" in names
 
 
 @pytest.mark.slow
-def test_expanding_is_deterministic(real: Path, tmp_path: Path) -> None:
+def test_expansion_is_deterministic(real: Path, tmp_path: Path) -> None:
     assert expand.ensure(tmp_path).read_bytes() == real.read_bytes()

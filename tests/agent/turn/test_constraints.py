@@ -1,4 +1,4 @@
-"""What no grammar held a model to is checked, and said."""
+"""What no grammar enforces is validated afterwards, and the person is told."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 import jsonschema
 import pytest
 
-from agent.conversation.conversation import Conversation, User
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
 from agent.engine.protocol import Sampling
-from agent.turn.constraints import AnswerForm
-from agent.turn.endings import EXIT_FAILED, EXIT_USAGE
 from agent.turn.loop import Turn
-from agent.turn.options import Options
-from agent.util.json_schema import problem
-from tests.agent.turn.test_loop import FINAL, play, script, seen
+from agent.turn.options import AnswerForm, TurnOptions
+from agent.util.json_schema import find_violation
+from agent.util.process import EXIT_FAILED, EXIT_USAGE
 from tests.support.invariants import check
 from tests.support.program import ROOT
 from tests.support.runtimes import MakeRuntime
+from tests.support.turns import FINAL, read_events, run_turn, write_script
 
 GREEDY = Sampling(temperature=0)
 PLAIN = {
@@ -33,19 +33,21 @@ WRONG = (
 
 
 @pytest.mark.parametrize("constrain", [True, False])
-async def test_arguments_that_do_not_fit_are_told_to_the_model(
+async def test_invalid_arguments_fail_the_call(
     make_runtime: MakeRuntime, tmp_path: Path, constrain: bool
 ) -> None:
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"plain": {**PLAIN, "constrain": constrain}}}))
     lines = ({"markup": WRONG}, {"markup": FINAL})
     runtime = await make_runtime(
-        script(tmp_path / "s.jsonl", *lines), tools="plain", mcp_config=(config,)
+        write_script(tmp_path / "s.jsonl", *lines), tools="plain", mcp_config=(config,)
     )
-    call, _ = check(await play(runtime))["output"]
+    call, _ = check(await run_turn(runtime))["output"]
     assert call["status"] == "failed"
-    ours = "do not fit the tool's schema: text: 5 is not of type 'string'"
-    assert (ours in call["error"].get("message", "")) == constrain, "else the server has its say"
+    validation = "do not fit the tool's schema: text: 5 is not of type 'string'"
+    assert (validation in call["error"].get("message", "")) == constrain, (
+        "else the server has its say"
+    )
 
 
 CHOICE = {
@@ -60,20 +62,20 @@ def answer_of(final: dict[str, Any]) -> Any:
     return json.loads(final["output"][-1]["content"][0]["text"])
 
 
-async def test_an_answer_fits(make_runtime: MakeRuntime) -> None:
+async def test_answer_fits_schema(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
-    options = Options(sampling=GREEDY, answer=AnswerForm(CHOICE, checked=True))
-    events = await play(runtime, options)
+    options = TurnOptions(sampling=GREEDY, answer_form=AnswerForm(CHOICE, checked=True))
+    events = await run_turn(runtime, options)
     jsonschema.validate(answer_of(check(events)), CHOICE)
     assert not [event for event in events if event["type"] == "agent.notice"]
 
 
-async def test_an_answer_that_was_checked_and_does_not_fit_fails(make_runtime: MakeRuntime) -> None:
+async def test_checked_answer_that_does_not_fit_fails_turn(make_runtime: MakeRuntime) -> None:
     runtime = await make_runtime()
     schema = {**CHOICE, "not": {"required": ["ok"]}}
-    options = Options(sampling=GREEDY, answer=AnswerForm(schema, checked=True))
+    options = TurnOptions(sampling=GREEDY, answer_form=AnswerForm(schema, checked=True))
     turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
-    events = await seen(turn)
+    events = await read_events(turn)
     final = check(events)
     assert "does not fit its JSON Schema" in final["error"]["message"]
     assert turn.exit_code == EXIT_FAILED and "ok" in answer_of(final), "what was held is held"
@@ -90,15 +92,15 @@ async def test_an_answer_that_was_checked_and_does_not_fit_fails(make_runtime: M
     ],
     ids=["impossible", "endless", "strict"],
 )
-async def test_a_form_that_cannot_be_had_is_refused(
+async def test_unenforceable_answer_form_is_refused(
     make_runtime: MakeRuntime, schema: dict[str, Any], strict: bool, why: str
 ) -> None:
     runtime = await make_runtime()
-    options = Options(answer=AnswerForm(schema, strict=strict))
+    options = TurnOptions(answer_form=AnswerForm(schema, strict=strict))
     turn = Turn(runtime, Conversation("c"), [User("go")], options).start()
-    message = check(await seen(turn))["error"]["message"]
+    message = check(await read_events(turn))["error"]["message"]
     assert "cannot be enforced: " in message and why in message
-    assert turn.exit_code == EXIT_USAGE and not turn.generated
+    assert turn.exit_code == EXIT_USAGE and not turn.generations
 
 
 SLOW: dict[str, Any] = {"patternProperties": {"^(a+)+$": {}}}
@@ -125,8 +127,8 @@ for level in range(40):
     ],
     ids=range(11),
 )
-def test_the_check_ends_whatever_the_schema(
+def test_validation_ends_whatever_the_schema(
     schema: dict[str, Any], value: Any, wrong: bool
 ) -> None:
-    """Where it cannot tell, it does not stand in the way."""
-    assert (problem(schema, value) is not None) == wrong
+    """A schema that cannot be checked in time counts as fulfilled."""
+    assert (find_violation(schema, value) is not None) == wrong

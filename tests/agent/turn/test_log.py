@@ -1,18 +1,18 @@
-"""Any number of listeners; each gets every event, in order, at its own pace."""
+"""An event log has any number of readers; each gets every event, in order, at its own pace."""
 
 from __future__ import annotations
 
 import asyncio
 
 from agent.events import AgentNotice
-from agent.runtime.hub import Log
+from agent.turn.log import EventLog
 
 
 def notice(number: int) -> AgentNotice:
     return AgentNotice(level="info", message=str(number))
 
 
-async def read(log: Log, start: int = 0) -> list[str]:
+async def read(log: EventLog, start: int = 0) -> list[str]:
     return [
         event.message
         async for batch in log.follow(start)
@@ -21,16 +21,16 @@ async def read(log: Log, start: int = 0) -> list[str]:
     ]
 
 
-async def test_early_late_and_slow_listeners_get_the_same() -> None:
-    log = Log()
+async def test_early_late_and_slow_readers_get_all_events() -> None:
+    log = EventLog()
     gate = asyncio.Event()
 
     async def slow() -> list[str]:
-        seen: list[str] = []
+        messages: list[str] = []
         async for batch in log.follow():
             await gate.wait()
-            seen += [event.message for event in batch if isinstance(event, AgentNotice)]
-        return seen
+            messages += [event.message for event in batch if isinstance(event, AgentNotice)]
+        return messages
 
     early, stalled = asyncio.create_task(read(log)), asyncio.create_task(slow())
     for number in range(1000):
@@ -41,14 +41,14 @@ async def test_early_late_and_slow_listeners_get_the_same() -> None:
     log.close()
     expected = [str(number) for number in range(1000)]
     assert await early == await late == expected
-    assert not stalled.done(), "a stalled listener holds up nobody"
+    assert not stalled.done(), "a stalled reader holds up nobody"
     gate.set()
     assert await stalled == expected
     assert await read(log, 990) == expected[990:]
 
 
-async def test_a_listener_that_goes_away_leaves_nothing_behind() -> None:
-    log = Log()
+async def test_cancelled_reader_does_not_disturb_others() -> None:
+    log = EventLog()
     task = asyncio.create_task(read(log))
     await asyncio.sleep(0)
     task.cancel()
@@ -56,3 +56,16 @@ async def test_a_listener_that_goes_away_leaves_nothing_behind() -> None:
     log.append(notice(1))
     log.close()
     assert await read(log) == ["1"]
+
+
+async def test_append_callbacks_run_before_readers() -> None:
+    log, calls = EventLog(), list[str]()
+    log.on_append(lambda event: calls.append("first"))
+    log.on_append(lambda event: calls.append("second"))
+    reader = asyncio.create_task(read(log))
+    await asyncio.sleep(0)
+    log.append(notice(1))
+    assert calls == ["first", "second"] and not reader.done()
+    log.close()
+    log.append(notice(2))
+    assert await reader == ["1"] and len(calls) == 2

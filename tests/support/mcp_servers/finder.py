@@ -1,4 +1,4 @@
-"""A server whose tool searches, in the ways in which such tools answer."""
+"""A server with a search tool, which answers in the formats of such tools."""
 
 import json
 
@@ -12,8 +12,8 @@ app = MCPServer("finder")
 def lookup(q: str, count: int = 5) -> str:
     """Find something."""
     if q.startswith("json"):
-        found = [{"title": "One", "link": "https://one.example/", "snippet": "first"}]
-        return json.dumps({"organic": found * count})
+        results = [{"title": "One", "link": "https://one.example/", "snippet": "first"}]
+        return json.dumps({"organic": results * count})
     if q == "fail":
         raise ToolError("out of quota")
     return f"see https://two.example/x for {q}, {count} of them"

@@ -1,6 +1,6 @@
 """``plain`` behind a login: an authorization server in the same process, which agrees at once.
 
-Arguments: the port, and for how many seconds a token lasts.
+Arguments: the port, and for how many seconds a token is valid.
 """
 
 import secrets
@@ -19,7 +19,7 @@ from mcp.server.auth.provider import (
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-PORT, LASTS = int(sys.argv[1]), int(sys.argv[2])
+PORT, TOKEN_SECONDS = int(sys.argv[1]), int(sys.argv[2])
 
 
 class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -64,14 +64,17 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
 
     def issue(self, client: str, scopes: list[str]) -> OAuthToken:
         access, refresh = secrets.token_hex(16), secrets.token_hex(16)
-        ends = int(time.time()) + LASTS
+        ends = int(time.time()) + TOKEN_SECONDS
         self.access[access] = AccessToken(
             token=access, client_id=client, scopes=scopes, expires_at=ends
         )
         self.refresh[refresh] = RefreshToken(token=refresh, client_id=client, scopes=scopes)
         print("issued a token", file=sys.stderr, flush=True)
         return OAuthToken(
-            access_token=access, token_type="Bearer", expires_in=LASTS, refresh_token=refresh
+            access_token=access,
+            token_type="Bearer",
+            expires_in=TOKEN_SECONDS,
+            refresh_token=refresh,
         )
 
     async def load_access_token(self, token: str) -> AccessToken | None:
@@ -92,13 +95,13 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self.access.pop(token.token, None)
 
 
-HERE = f"http://127.0.0.1:{PORT}"
+BASE_URL = f"http://127.0.0.1:{PORT}"
 server = MCPServer(
     "guarded",
     auth_server_provider=Provider(),
     auth=AuthSettings(
-        issuer_url=HERE,
-        resource_server_url=f"{HERE}/mcp",
+        issuer_url=BASE_URL,
+        resource_server_url=f"{BASE_URL}/mcp",
         client_registration_options=ClientRegistrationOptions(enabled=True),
     ),
 )

@@ -16,34 +16,34 @@ class Count(BaseModel):
     number: int
 
 
-how = sys.argv[1]
+behaviour = sys.argv[1]
 
-if how == "hang":
+if behaviour == "hang":
     time.sleep(600)
-elif how == "refuse":
+elif behaviour == "refuse":
     print("cannot find the database", file=sys.stderr)
     sys.exit(3)
-elif how == "once":  # fails at the first start only
+elif behaviour == "once":  # fails at the first start only
     mark = Path(sys.argv[2])
     if not mark.exists():
         mark.touch()
         sys.exit("not yet")
-elif how == "change":  # says something else of its tool at the second start
+elif behaviour == "change":  # says something else of its tool at the second start
     mark = Path(sys.argv[2])
     again = mark.exists()
     mark.touch()
-elif how == "junk":
+elif behaviour == "junk":
     print("Welcome to the server!\n{}\n[1,2]\nnull\n\xff", flush=True)
-elif how == "orphan":  # leaves a child behind that ignores everything polite
+elif behaviour == "orphan":  # leaves a child behind that ignores everything polite
     code = "import signal,time\nsignal.signal(signal.SIGTERM,signal.SIG_IGN)\ntime.sleep(600)"
     child = subprocess.Popen([sys.executable, "-c", code])
     Path(sys.argv[2]).write_text(str(child.pid))
 
-elif how == "deaf":  # to everything but SIGKILL
+elif behaviour == "deaf":  # to everything but SIGKILL
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 server = MCPServer("hostile")
-if how == "many":
+if behaviour == "many":
     for number in range(5001):
         server.add_tool(lambda: "x", name=f"tool_{number}")
 
@@ -66,7 +66,7 @@ def hang() -> str:
     return "never"
 
 
-@server.tool(description="Second." if how == "change" and again else "First.")
+@server.tool(description="Second." if behaviour == "change" and again else "First.")
 def ping() -> str:
     return "pong"
 
@@ -84,7 +84,7 @@ def shout() -> str:
 
 @server.tool()
 def huge() -> str:
-    return "h" * 50_000_000
+    return "h" * 7_000_000
 
 
 @server.tool()
@@ -112,5 +112,5 @@ async def shapeless() -> Count:
 
 
 server.run("stdio")
-if how in ("orphan", "deaf"):
+if behaviour in ("orphan", "deaf"):
     time.sleep(600)  # deaf to the end of stdin

@@ -26,8 +26,8 @@ async def who() -> Elicit[Name]:
 
 
 async def poem() -> Sample:
-    asked = T.SamplingMessage(role="user", content=T.TextContent(text="Write about frogs."))
-    return Sample([asked], max_tokens=20)
+    message = T.SamplingMessage(role="user", content=T.TextContent(text="Write about frogs."))
+    return Sample([message], max_tokens=20)
 
 
 async def folders() -> ListRoots:
@@ -61,7 +61,7 @@ def picture() -> list[T.ContentBlock]:
 
 @server.tool()
 def table() -> dict[str, Any]:
-    """Gives content and structured content."""
+    """Returns content and structured content."""
     return {"rows": [1, 2]}
 
 
@@ -117,8 +117,8 @@ async def meet() -> str:
     both = asyncio.Event()
     arrived.append(both)
     if len(arrived) == 2:
-        for one in arrived:
-            one.set()
+        for event in arrived:
+            event.set()
     await both.wait()
     return f"met as number {arrived.index(both) + 1}"
 
@@ -152,7 +152,7 @@ def note() -> str:
 
 
 @server.resource("note://{name}/picture", mime_type="image/png")
-def noted(name: str) -> bytes:
+def picture_note(name: str) -> bytes:
     return name.encode()
 
 

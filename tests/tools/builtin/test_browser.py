@@ -1,4 +1,4 @@
-"""The browser: a site and a search of our own on this machine, and what must not be opened."""
+"""The browser server: against a site and a search of our own, and addresses it must not open."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ import pytest
 from agent.turn.citations import citations
 from tests.support.hosts import server
 from tests.support.invariants import check
-from tests.support.program import Agent
-from tools.builtin.base import HandError, conversation
+from tests.support.program import RunAgent
+from tools.builtin.base import ToolError, conversation_id
 from tools.builtin.browser import safe_fetch
-from tools.builtin.browser.page import of_matches, of_text
-from tools.builtin.browser.safe_fetch import Fetched, Guard
-from tools.builtin.browser.server import Browser
+from tools.builtin.browser.page import matches_page, text_page
+from tools.builtin.browser.safe_fetch import FetchedPage, GuardedTransport
+from tools.builtin.browser.server import BrowserServer
 from tools.builtin.browser.settings import BrowserSettings
-from tools.factory import assemble
+from tools.factory import build_toolbox
 from tools.sandbox.isolation import Isolation
 from tools.types import Source
 
@@ -72,11 +72,11 @@ class Site(http.server.BaseHTTPRequestHandler):
                 self.redirect(query["to"][0])
             case "/search" if query.get("format") == ["json"]:
                 host = self.headers["Host"]
-                found = [
+                results = [
                     {"title": "Foxes", "url": f"http://{host}/fox", "content": "All on foxes."},
                     {"title": "A list", "url": f"http://{host}/list", "content": "Items."},
                 ]
-                results = found if "nothing" not in query["q"][0] else []
+                results = results if "nothing" not in query["q"][0] else []
                 self.answer(json.dumps({"results": results}).encode(), "application/json")
             case "/nojson/search":
                 self.send_error(403)
@@ -116,12 +116,14 @@ def _pdf() -> bytes:
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
     out = bytearray(b"%PDF-1.4\n")
-    places = []
-    for number, one in enumerate(objects, 1):
-        places.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, one)
+    offsets = []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
     start = len(out)
-    out += b"xref\n0 6\n0000000000 65535 f \n" + b"".join(b"%010d 00000 n \n" % at for at in places)
+    out += b"xref\n0 6\n0000000000 65535 f \n" + b"".join(
+        b"%010d 00000 n \n" % at for at in offsets
+    )
     out += b"trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % start
     return bytes(out)
 
@@ -142,26 +144,26 @@ OWN = ("127.0.0.1/32",)
 class Browsing:
     """A conversation's browser."""
 
-    def __init__(self, hand: Browser) -> None:
-        self.hand = hand
+    def __init__(self, builtin: BrowserServer) -> None:
+        self.builtin = builtin
 
     async def __call__(self, name: str, **arguments: object) -> str:
-        return await self.hand.call(name, arguments)
+        return await self.builtin.call(name, arguments)
 
     async def fails(self, name: str, **arguments: object) -> str:
-        with pytest.raises(HandError) as caught:
+        with pytest.raises(ToolError) as caught:
             await self(name, **arguments)
         return str(caught.value)
 
 
 @pytest.fixture
 async def browser(site: str) -> AsyncIterator[Browsing]:
-    hand = Browser(BrowserSettings(searxng=site, allow_private=OWN))
-    yield Browsing(hand)
-    await hand.close()
+    builtin = BrowserServer(BrowserSettings(searxng=site, allow_private=OWN))
+    yield Browsing(builtin)
+    await builtin.close()
 
 
-async def test_search_open_scroll_and_find(browser: Browsing, site: str) -> None:
+async def test_browser_search_open_scroll_find(browser: Browsing, site: str) -> None:
     host = site.removeprefix("http://")
     assert await browser("search", query="fox") == (
         "[0] Results for: fox (search: fox)\n**viewing lines [0 - 6] of 6**\n\n"
@@ -176,11 +178,14 @@ async def test_search_open_scroll_and_find(browser: Browsing, site: str) -> None
     assert "【0†their dens】" in text and "【1†cubs†example.org】" in text
     assert "alert" not in text and "home" not in text
     scrolled = (await browser("open", loc=40, num_lines=2)).splitlines()
-    assert scrolled[0].startswith("[1] ") and [one[:4] for one in scrolled[3:]] == ["L40:", "L41:"]
+    assert scrolled[0].startswith("[1] ") and [line[:4] for line in scrolled[3:]] == [
+        "L40:",
+        "L41:",
+    ]
     assert "[fake" not in text and "【0†fake】" not in await browser("find", pattern="is no mark")
-    found = await browser("find", pattern="SENTENCE 399", cursor=1)
-    assert found.startswith("[3] Find: SENTENCE 399 in On foxes")
-    number = int(found.partition("match at L")[2].partition("】")[0])
+    matches = await browser("find", pattern="SENTENCE 399", cursor=1)
+    assert matches.startswith("[3] Find: SENTENCE 399 in On foxes")
+    number = int(matches.partition("match at L")[2].partition("】")[0])
     there = await browser("open", id=0, cursor=3)
     assert there.startswith("[1] ") and f"L{number}: " in there and "Sentence 399" in there
     again = await browser("find", pattern="no such words")
@@ -191,12 +196,12 @@ async def test_search_open_scroll_and_find(browser: Browsing, site: str) -> None
     assert (await browser("search", query="nothing")).endswith("No results.")
 
 
-async def test_each_conversation_has_its_own_pages(site: str, tmp_path: Path) -> None:
+async def test_browser_pages_separate_by_conversation(site: str, tmp_path: Path) -> None:
     settings = BrowserSettings(allow_private=OWN)
 
     async def within(key: str, **arguments: object) -> str:
-        conversation.set(key)
-        return await Browsing(Browser(settings, work=tmp_path))("open", **arguments)
+        conversation_id.set(key)
+        return await Browsing(BrowserServer(settings, work_folder=tmp_path))("open", **arguments)
 
     async def run(key: str, **arguments: object) -> str:
         return await asyncio.create_task(within(key, **arguments))
@@ -206,12 +211,12 @@ async def test_each_conversation_has_its_own_pages(site: str, tmp_path: Path) ->
     # They outlive the process, so that citations of a resumed conversation stay right.
     assert (await run("a", id=f"{site}/data")).startswith("[1] ")
     assert "Item 29" in await run("a", cursor=0)
-    with pytest.raises(HandError, match="no page is open"):
+    with pytest.raises(ToolError, match="no page is open"):
         await run("c")
 
 
 @pytest.mark.slow
-async def test_kinds_of_pages(browser: Browsing, site: str) -> None:
+async def test_open_html_json_pdf_source(browser: Browsing, site: str) -> None:
     listed = await browser("open", id=f"{site}/list")
     assert "【29†Item 29】" in listed, "a page of links keeps them"
     assert "Größe" in await browser("open", id=f"{site}/latin")
@@ -222,7 +227,7 @@ async def test_kinds_of_pages(browser: Browsing, site: str) -> None:
     assert "<title>On" in await browser("open", id=f"{site}/fox", view_source=True)
 
 
-async def test_what_cannot_be_read_is_said(browser: Browsing, site: str) -> None:
+async def test_open_unreadable_page_fails_with_reason(browser: Browsing, site: str) -> None:
     for path, says in (
         ("/none", "answered 404 Not Found"),
         ("/image", "is image/png, which cannot be read as text"),
@@ -238,117 +243,114 @@ async def test_what_cannot_be_read_is_said(browser: Browsing, site: str) -> None
     )
 
 
-async def test_a_page_that_takes_too_long(
-    browser: Browsing, site: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_fetch_slow_host_times_out(site: str) -> None:
     async def never(host: str, port: int) -> Sequence[str]:
         await asyncio.Event().wait()
         return []
 
-    monkeypatch.setattr(safe_fetch, "SECONDS", 0.05)
-    with pytest.raises(HandError, match=r"did not answer within 0\.05 s"):
-        await safe_fetch.fetch(site, Guard(OWN, never))
+    with pytest.raises(ToolError, match=r"did not answer within 0\.05 s"):
+        await safe_fetch.fetch(site, GuardedTransport(OWN, never), timeout=0.05)
 
 
-async def test_private_addresses_are_refused(site: str) -> None:
-    browser = Browsing(Browser())
+async def test_open_private_address_refused(site: str) -> None:
+    browser = Browsing(BrowserServer())
     port = urlsplit(site).port
     for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0", "[::ffff:127.0.0.1]", "2130706433",
                  "0x7f.1", "10.0.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1", "224.0.0.1",
                  "[fe80::1]", "[fc00::1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"):  # fmt: skip
-        said = await browser.fails("open", id=f"http://{host}:{port}/fox")
-        assert "is not a public address" in said or "no host named" in said, said
-    await browser.hand.close()
+        error = await browser.fails("open", id=f"http://{host}:{port}/fox")
+        assert "is not a public address" in error or "no host named" in error, error
+    await browser.builtin.close()
 
 
-async def test_every_redirect_is_checked(browser: Browsing, site: str) -> None:
+async def test_open_redirect_to_private_address_refused(browser: Browsing, site: str) -> None:
     port = urlsplit(site).port
     for target in (f"http://127.0.0.2:{port}/fox", "http://169.254.169.254/", "http://[::1]/"):
-        said = await browser.fails("open", id=f"{site}/away?to={target}")
-        assert "is not a public address" in said
+        error = await browser.fails("open", id=f"{site}/away?to={target}")
+        assert "is not a public address" in error
     for target in ("file:///etc/passwd", "gopher://127.0.0.1/"):
         assert "Error" in await browser.fails("open", id=f"{site}/away?to={target}")
     assert "[0] " in await browser("open", id=f"{site}/away?to=/list")
 
 
-async def test_a_name_that_changes_its_meaning(site: str) -> None:
+async def test_fetch_dns_rebinding_uses_checked_address(site: str) -> None:
     """The first answer is the one that is checked, and the one that is connected to."""
-    port, asked = urlsplit(site).port, []
+    port, resolved = urlsplit(site).port, []
 
     async def resolve(host: str, port: int) -> Sequence[str]:
-        asked.append(host)
-        return ["127.0.0.1"] if len(asked) == 1 else ["10.0.0.1"]
+        resolved.append(host)
+        return ["127.0.0.1"] if len(resolved) == 1 else ["10.0.0.1"]
 
-    found = await safe_fetch.fetch(f"http://rebinding.test:{port}/list", Guard(OWN, resolve))
-    assert isinstance(found, Fetched) and asked == ["rebinding.test"]
-    assert found.url == f"http://rebinding.test:{port}/list" and b"Item 3" in found.data
-    with pytest.raises(HandError, match=r"rebinding\.test is not a public address"):
-        await safe_fetch.fetch(f"http://rebinding.test:{port}/list", Guard(OWN, resolve))
+    page = await safe_fetch.fetch(
+        f"http://rebinding.test:{port}/list", GuardedTransport(OWN, resolve)
+    )
+    assert isinstance(page, FetchedPage) and resolved == ["rebinding.test"]
+    assert page.url == f"http://rebinding.test:{port}/list" and b"Item 3" in page.data
+    with pytest.raises(ToolError, match=r"rebinding\.test is not a public address"):
+        await safe_fetch.fetch(f"http://rebinding.test:{port}/list", GuardedTransport(OWN, resolve))
 
 
-async def test_proxies_of_the_environment_are_no_way_around(
-    site: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_open_ignores_environment_proxies(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, site)
-    said = await Browsing(Browser()).fails("open", id="http://10.0.0.1/")
-    assert "is not a public address" in said
+    error = await Browsing(BrowserServer()).fails("open", id="http://10.0.0.1/")
+    assert "is not a public address" in error
 
 
-async def test_searches_that_fail(site: str) -> None:
+async def test_search_failures_give_reason(site: str) -> None:
     for path, says in (
         ("/nojson", "need json in search.formats"),
         ("/none", "404"),
         ("/odd", "gave no list of results"),
     ):
         searxng = site.replace("//", "//user:SESAME@") + path
-        failure = await Browsing(Browser(BrowserSettings(searxng=searxng))).fails(
+        failure = await Browsing(BrowserServer(BrowserSettings(searxng=searxng))).fails(
             "search", query="fox"
         )
         assert says in failure and "SESAME" not in failure
-    browser = Browsing(Browser(BrowserSettings(search="web.find")))
+    browser = Browsing(BrowserServer(BrowserSettings(search="web.find")))
     assert "no search is configured" in await browser.fails("search", query="fox")
     assert "the query is empty" in await browser.fails("search", query=" ")
-    assert [one.name for one in Browser().tools] == ["open", "find"]
-    assert Browser().default == ()
+    assert [tool.name for tool in BrowserServer().tools] == ["open", "find"]
+    assert BrowserServer().default_tools == ()
 
 
-async def test_a_tool_of_a_server_can_search() -> None:
+async def test_search_with_tool_of_server() -> None:
     config = server("finder")
-    box = assemble(
+    box = build_toolbox(
         tools="all",
         mcp=[f"finder={config.command} {' '.join(config.args)}"],
         browser=BrowserSettings(search="finder.lookup"),
     )
     try:
         await box.host.start()
-        await box.host.settled()
-        search = box.host.tool("browser.search")
+        await box.host.wait_settled()
+        search = box.host.find_tool("browser.search")
         assert search is not None and search.model_name == "browser.search"
         listed = await box.host.call(search, {"query": "json foxes", "topn": 2})
         assert "【0†One†one.example】\nL2: first\n" in listed.text
-        told = await box.host.call(search, {"query": "words"})
-        assert "see 【0†https://two.example/x†two.example】 for words, 10 of them" in told.text
+        answer = await box.host.call(search, {"query": "words"})
+        assert "see 【0†https://two.example/x†two.example】 for words, 10 of them" in answer.text
         failed = await box.host.call(search, {"query": "fail"})
         assert failed.failure == "execution" and "finder.lookup failed" in failed.text
     finally:
         await box.host.close()
 
 
-async def test_a_search_goes_by_the_rules(tmp_path: Path) -> None:
+async def test_search_denied_by_policy_fails(tmp_path: Path) -> None:
     config = server("finder")
     rules = tmp_path / "mcp.json"
     rules.write_text('{"mcpServers": {}, "approve": {"finder": "deny"}}')
-    box = assemble(
+    box = build_toolbox(
         tools="all",
         mcp=[f"finder={config.command} {' '.join(config.args)}"],
-        user=rules,
+        user_config=rules,
         browser=BrowserSettings(search="finder.lookup"),
     )
     try:
         await box.host.start()
-        await box.host.settled()
-        search = box.host.tool("browser.search")
+        await box.host.wait_settled()
+        search = box.host.find_tool("browser.search")
         assert search is not None
         refused = await box.host.call(search, {"query": "words"})
         assert refused.failure == "execution" and "is not allowed" in refused.text
@@ -356,19 +358,19 @@ async def test_a_search_goes_by_the_rules(tmp_path: Path) -> None:
         await box.host.close()
 
 
-def test_citations_are_found() -> None:
-    page = of_text("https://a.example/x", "A page", "one\ntwo")
-    matches = of_matches("two", page)
+def test_citations_resolve_to_sources() -> None:
+    page = text_page("https://a.example/x", "A page", "one\ntwo")
+    matches = matches_page("two", page)
     assert matches.source(1) == ("https://a.example/x", "Find: two in A page")
 
     def find(cursor: int, line: int) -> Source | None:
-        found = page.source(line) if cursor == 3 else None
-        return Source(*found) if found else None
+        source = page.source(line) if cursor == 3 else None
+        return Source(*source) if source else None
 
     text = "Foxes 【3†L0-L2】 are red【3†L1】, not 【9†L1】 blue 【3†x】."
-    found = citations(text, find)
-    assert [(one["start_index"], one["end_index"]) for one in found] == [(6, 15), (23, 29)]
-    assert found[0] == {
+    annotations = citations(text, find)
+    assert [(a["start_index"], a["end_index"]) for a in annotations] == [(6, 15), (23, 29)]
+    assert annotations[0] == {
         "type": "url_citation",
         "start_index": 6,
         "end_index": 15,
@@ -377,41 +379,40 @@ def test_citations_are_found() -> None:
     }
 
 
-def test_hidden_characters_and_long_lines() -> None:
-    page = of_text("https://a.example/", "T\u202eitle", "a\u200bb\x1b[31m " + "word " * 100)
+def test_text_page_strips_hidden_and_wraps() -> None:
+    page = text_page("https://a.example/", "T\u202eitle", "a\u200bb\x1b[31m " + "word " * 100)
     assert page.title == "Title" and page.lines[0].startswith("ab[31m word")
     assert len(page.lines) > 4 and max(map(len, page.lines)) <= 100
-    assert len(of_text("https://a.example/", "", "x\n" * 50_000).lines) < 21_000
+    assert len(text_page("https://a.example/", "", "x\n" * 50_000).lines) < 21_000
 
 
-def test_no_text_takes_the_square_of_its_length() -> None:
+def test_text_page_takes_linear_time() -> None:
     for part in ("[", "[a](", "[a](<", '[a](b "', "\\[", "a", "[a](b(c)"):
-        page = of_text("https://a.example/", "", part * (300_000 // len(part)))
+        page = text_page("https://a.example/", "", part * (300_000 // len(part)))
         assert not page.links
-    page = of_text("https://a.example/", "", "[x](y) " * 300_000)
+    page = text_page("https://a.example/", "", "[x](y) " * 300_000)
     assert page.lines[-1] == "[the rest of the page is left out]" and len(page.links) > 200_000
-    linked = of_text("https://a.example/", "", r'[a \[b\]](<c> "d") ![e](f) \[g](h) [i](j_(k))')
+    linked = text_page("https://a.example/", "", r'[a \[b\]](<c> "d") ![e](f) \[g](h) [i](j_(k))')
     assert linked.lines == [r"【0†a [b]】 [image: e] \[g](h) 【1†i】"]
     assert linked.links[1].url == "https://a.example/j_(k)"
 
 
-async def test_what_is_read_of_a_page_is_bounded(
-    browser: Browsing, site: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_extract_answer_size_is_bounded(browser: Browsing, site: str) -> None:
     deep = await browser("open", id=f"{site}/deep")
     assert "the rest of the page is left out" not in deep and "[[[[" in deep
-    monkeypatch.setattr("tools.builtin.browser.server.MAX_EXTRACT", 20)
-    assert "too much text" in await browser.fails("open", id=f"{site}/data")
+    small = Browsing(BrowserServer(BrowserSettings(allow_private=OWN), max_extract_bytes=20))
+    assert "too much text" in await small.fails("open", id=f"{site}/data")
+    await small.builtin.close()
 
 
-async def test_without_isolation_only_plain_text_is_read(site: str) -> None:
+async def test_open_without_isolation_plain_text_only(site: str) -> None:
     settings = BrowserSettings(allow_private=OWN)
-    browser = Browsing(Browser(settings, isolation=Isolation("none", "", False)))
+    browser = Browsing(BrowserServer(settings, isolation=Isolation("none", "", False)))
     for path in ("/list", "/paper.pdf"):
         assert "no isolation works" in await browser.fails("open", id=site + path)
     assert "<li>" in await browser("open", id=f"{site}/list", view_source=True)
     assert 'L1:  "a": [' in await browser("open", id=f"{site}/data")
-    await browser.hand.close()
+    await browser.builtin.close()
 
 
 def call(name: str, arguments: str) -> str:
@@ -419,8 +420,8 @@ def call(name: str, arguments: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_model_searches_reads_and_cites(
-    agent: Agent, script: Callable[..., str], site: str, home: Path
+def test_run_searches_reads_and_cites(
+    agent: RunAgent, script: Callable[..., str], site: str, home: Path
 ) -> None:
     config = home / "config" / "config.toml"
     config.parent.mkdir(exist_ok=True)
@@ -433,21 +434,21 @@ def test_a_model_searches_reads_and_cites(
     )
     ran = agent("run", "where do foxes live?", "--engine", engine, "--json-events")
     *calls, message = check(ran.events)["output"]
-    assert [(one["server_label"], one["name"]) for one in calls] == [
+    assert [(call["server_label"], call["name"]) for call in calls] == [
         ("browser", "search"), ("browser", "open"),
     ]  # fmt: skip
-    assert all(one["status"] == "completed" for one in calls)
+    assert all(call["status"] == "completed" for call in calls)
     part = message["content"][0]
     assert part["text"] == answer
-    assert [(one["title"], one["url"]) for one in part["annotations"]] == [
+    assert [(a["title"], a["url"]) for a in part["annotations"]] == [
         ("On foxes", f"{site}/fox"), ("A list", f"{site}/list"),
     ]  # fmt: skip
     assert "browser.open" in ran.events[0]["tools"]
 
 
 @pytest.mark.slow
-def test_it_is_offered_only_when_it_is_named_or_configured(
-    agent: Agent, script: Callable[..., str], site: str
+def test_browser_offered_only_if_named_or_configured(
+    agent: RunAgent, script: Callable[..., str], site: str
 ) -> None:
     engine = script(
         call("open", f'{{"id":"{site}/fox"}}'), "<|channel|>final<|message|>x<|return|>"
@@ -461,8 +462,8 @@ def test_it_is_offered_only_when_it_is_named_or_configured(
     assert "127.0.0.1 is not a public address" in error["content"][0]["text"]
 
 
-def test_settings_are_checked() -> None:
-    read = BrowserSettings.of
+def test_browser_settings_parse_and_errors() -> None:
+    read = BrowserSettings.parse
     assert read({}, {}) == BrowserSettings()
     assert read({"searxng": "http://a"}, {"AGENT_SEARXNG": "http://b"}).searxng == "http://b"
     for wrong, says in (
@@ -477,9 +478,9 @@ def test_settings_are_checked() -> None:
             read(wrong, {})
 
 
-def test_other_runs_do_not_pay_for_it() -> None:
-    heavy = "httpx2", "trafilatura", "pypdf", "lxml", "mcp"
-    code = f"import sys, tools.factory as t; t.assemble(); print(*({heavy!r} & sys.modules.keys()))"
-    code = code.replace(repr(heavy), repr(set(heavy)))
+def test_toolbox_does_not_import_browser_libraries() -> None:
+    heavy = {"httpx2", "trafilatura", "pypdf", "lxml", "mcp"}
+    code = "import sys, tools.factory; tools.factory.build_toolbox(); "
+    code += f"print(*({heavy!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

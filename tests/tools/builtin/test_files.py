@@ -1,4 +1,4 @@
-"""Reading below a root, and nowhere else."""
+"""FileReader below a root, and nowhere else."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.builtin.base import HandError, check
+from tools.builtin.base import ToolError, check_arguments
 from tools.builtin.files import reading
-from tools.builtin.files.reading import Reading, Stop
-from tools.builtin.files.root_folder import Root
-from tools.builtin.files.server import Files
+from tools.builtin.files.reading import FileReader, SearchCancellation
+from tools.builtin.files.root_folder import RootFolder
+from tools.builtin.files.server import FilesServer
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def files(root: Path) -> Reading:
-    return Reading(Root(root))
+def files(root: Path) -> FileReader:
+    return FileReader(RootFolder(root))
 
 
-def test_reading(files: Reading) -> None:
+def test_read_lines_and_paths(files: FileReader) -> None:
     assert files.read("notes.txt") == "one\ntwo\nThree\n"
     assert files.read("notes.txt", first_line=2) == "two\nThree\n"
     assert files.read("notes.txt", last_line=1) == "one\n"
@@ -47,19 +47,19 @@ def test_reading(files: Reading) -> None:
     assert files.read(str(files.root.path / "notes.txt"), 1, 1) == "one\n"
 
 
-def test_listing(files: Reading) -> None:
-    assert files.list() == ".git/\nimage.png\ninside\nnotes.txt\nsub/\nup/\nway out"
+def test_list_folder(files: FileReader) -> None:
+    assert files.list() == ".git/\nimage.png\ninside\nnotes.txt\nsub/\nup\nway out"  # up leads out
     assert files.list("sub") == "more.md"
 
 
-def test_finding_by_name(files: Reading) -> None:
+def test_glob_patterns(files: FileReader) -> None:
     assert files.glob("*.txt") == "notes.txt"
     assert files.glob("**/*.md") == files.glob("**/*.md", "sub") == "sub/more.md"
     assert files.glob(".git/*") == ".git/config"
     assert files.glob("*") == "image.png\ninside\nnotes.txt\nsub/"
     assert files.glob("up/sec*") == "no matches"
     for wrong in ("", "../*", "/etc/*", "sub/../../*"):
-        with pytest.raises(HandError, match="must be one below a folder"):
+        with pytest.raises(ToolError, match="must be one below a folder"):
             files.glob(wrong)
 
 
@@ -73,7 +73,7 @@ def searcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("searcher")
-def test_searching(files: Reading) -> None:
+def test_search_matches(files: FileReader) -> None:
     assert files.search("two").splitlines() == [
         "notes.txt:2: two",
         "sub/more.md:1: a two-fold thing",
@@ -85,9 +85,18 @@ def test_searching(files: Reading) -> None:
     assert "secret" not in files.search("secrets")
     assert files.search("-fold") == "sub/more.md:1: a two-fold thing"
     assert files.search("two", ".git/config") == ".git/config:1: two"
-    with open(os.fsencode(files.root.path) + b"/b\xff:1", "w") as odd:  # noqa: PTH123
-        odd.write("two: and: more\n" + "x" * 9000 + "needle\n")
+    with open(os.fsencode(files.root.path) + b"/b\xff:1", "w") as file:  # noqa: PTH123
+        file.write("two: and: more\n" + "x" * 9000 + "needle\n")
     assert ":1: two: and: more" in files.search("and: more")
+
+
+@pytest.mark.usefixtures("searcher")
+def test_search_utf16_and_large_files(root: Path) -> None:
+    files = FileReader(RootFolder(root, max_file_bytes=2_000_000))
+    (root / "wide.txt").write_bytes("täg\nneedle\n".encode("utf-16"))
+    (root / "large.log").write_text("hay\n" * 600_000 + "needle\n")
+    assert files.search("needle") == "wide.txt:2: needle"
+    assert files.search("needle", "large.log") == "large.log:600001: needle"
 
 
 @pytest.mark.parametrize(
@@ -111,42 +120,41 @@ def test_searching(files: Reading) -> None:
         (("search", "x", ".."), "outside the root folder: .."),
     ],
 )
-def test_what_cannot_be_done_is_said(root: Path, call: tuple[str, str], says: str) -> None:
+def test_files_bad_paths_fail_with_reason(root: Path, call: tuple[str, str], says: str) -> None:
     os.mkfifo(root / "pipe")
     (root / "loop").symlink_to("loop")
-    files = Files(root)
+    files = FilesServer(root)
     name, *arguments = call
     keys = {"read": ("path", "first_line"), "list": ("path",), "search": ("query", "path")}[name]
-    with pytest.raises(HandError) as caught:
+    with pytest.raises(ToolError) as caught:
         asyncio.run(files.call(name, dict(zip(keys, arguments, strict=False))))
     assert str(caught.value).startswith(f"Error: {says}")
 
 
 @pytest.mark.usefixtures("searcher")
-def test_huge_files(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_READ", 1000)
-    files = Reading(Root(root))
+def test_large_file_read_in_ranges(root: Path) -> None:
+    files = FileReader(RootFolder(root), max_read_bytes=1000)
     (root / "big").write_text("line of text\n" * 1000)
-    with pytest.raises(HandError, match="read a part with first_line and last_line"):
+    with pytest.raises(ToolError, match="read a part with first_line and last_line"):
         files.read("big")
-    with pytest.raises(HandError, match="read a part"):
+    with pytest.raises(ToolError, match="read a part"):
         files.read("big", 5)
     assert files.read("big", 999, 1000) == "line of text\n" * 2
-    found = files.search("line").splitlines()
-    assert len(found) == reading.MAX_MATCHES + 1
-    assert found[-1].startswith("[more matches")
+    lines = files.search("line").splitlines()
+    assert len(lines) == reading.MAX_MATCHES + 1
+    assert lines[-1].startswith("[more matches")
 
 
 @pytest.mark.usefixtures("searcher")
-def test_a_cancelled_search_stops(files: Reading) -> None:
-    stop = Stop()
-    stop.set()
-    assert files.search("two", stop=stop) == "no matches"
+def test_search_cancelled_stops(files: FileReader) -> None:
+    cancellation = SearchCancellation()
+    cancellation.set()
+    assert files.search("two", cancellation=cancellation) == "no matches"
 
 
-def test_arguments_are_checked() -> None:
-    schema = Files.tools[0].parameters
-    check(schema, {"path": "a", "first_line": 1})
+def test_check_arguments_files_schema() -> None:
+    schema = FilesServer.tools[0].parameters
+    check_arguments(schema, {"path": "a", "first_line": 1})
     for wrong, says in (
         ({}, "missing argument: path"),
         ({"path": 1}, "path must be a string"),
@@ -154,13 +162,13 @@ def test_arguments_are_checked() -> None:
         ({"path": "a", "first_line": True}, "first_line must be an integer"),
         ({"path": "a", "lines": 1}, "unknown argument: lines; known: path, first_line, last_line"),
     ):
-        with pytest.raises(HandError, match=says):
-            check(schema, wrong)
+        with pytest.raises(ToolError, match=says):
+            check_arguments(schema, wrong)
 
 
-def test_the_definitions_are_as_promised() -> None:
-    offered = [one for one in Files.tools if one.name in Files.default]
-    assert [(one.name, one.description, one.read_only) for one in offered] == [
+def test_default_tools_definitions() -> None:
+    offered = [tool for tool in FilesServer.tools if tool.name in FilesServer.default_tools]
+    assert [(tool.name, tool.description, tool.read_only) for tool in offered] == [
         ("read", "Read a text file.", True),
         ("list", "List a folder.", True),
         ("search", "Search files for a text.", True),
@@ -168,10 +176,10 @@ def test_the_definitions_are_as_promised() -> None:
 
 
 @pytest.mark.usefixtures("searcher")
-def test_a_stray_space_is_forgiven(tmp_path: Path) -> None:
+def test_paths_stray_space_forgiven(tmp_path: Path) -> None:
     (tmp_path / "diary.txt").write_text("dear diary")
     (tmp_path / " odd.txt").write_text("odd")
-    files = Reading(Root(tmp_path))
+    files = FileReader(RootFolder(tmp_path))
     assert files.read(" diary.txt") == "dear diary"
     assert files.read(" odd.txt") == "odd"
     assert files.search(" dear") == "diary.txt:1: dear diary"

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.invariants import check
-from tests.support.program import Agent
-from tools.builtin.base import HandError, conversation
+from tests.support.program import RunAgent
+from tools.builtin.base import ToolError, conversation_id
 from tools.builtin.files import changes, patch
-from tools.builtin.files.server import Files
+from tools.builtin.files.root_folder import RootFolder
+from tools.builtin.files.server import FilesServer
 
 CODE = """import os
 
@@ -29,8 +30,8 @@ class B:
 
 
 def applied(body: str, content: str) -> str:
-    (file,) = patch.parse(f"*** Begin Patch\n*** Update File: a.py\n{body}\n*** End Patch")
-    return patch.apply(file, content)
+    (file,) = patch.parse_patch(f"*** Begin Patch\n*** Update File: a.py\n{body}\n*** End Patch")
+    return patch.apply_patch(file, content)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def applied(body: str, content: str) -> str:
         ("@@\n one\n\n-two\n+2", "one\n\ntwo\n", "one\n\n2\n"),
     ],
 )  # fmt: skip
-def test_a_patch_does_what_it_says(body: str, content: str, becomes: str) -> None:
+def test_apply_patch_results(body: str, content: str, becomes: str) -> None:
     assert applied(body, content) == becomes
 
 
@@ -76,33 +77,34 @@ def test_a_patch_does_what_it_says(body: str, content: str, becomes: str) -> Non
         ("*** Begin Patch\n*** Add File: a\nx\n*** End Patch", "line 3 of the patch must begin"),
     ],
 )
-def test_what_is_no_patch_is_said(text: str, says: str) -> None:
-    with pytest.raises(HandError, match=says):
-        patch.parse(text)
+def test_parse_patch_malformed_raises(text: str, says: str) -> None:
+    with pytest.raises(ToolError, match=says):
+        patch.parse_patch(text)
 
 
-def test_lines_that_are_not_there_are_said() -> None:
-    with pytest.raises(HandError, match=r"these lines do not stand in a\.py.*\nthree"):
+def test_apply_patch_missing_lines_raises() -> None:
+    with pytest.raises(ToolError, match=r"these lines do not stand in a\.py.*\nthree"):
         applied("@@\n-three\n+3", "one\n")
-    with pytest.raises(HandError, match=r"a\.py has no line 'class C:'"):
+    with pytest.raises(ToolError, match=r"a\.py has no line 'class C:'"):
         applied("@@ class C:\n-one\n+1", "one\n")
 
 
-class Below:
-    """The files hand of one conversation, below a folder."""
+class Workspace:
+    """A folder, and the files server of one conversation below it."""
 
-    def __init__(self, root: Path, work: Path) -> None:
-        self.root, self.hand = root, Files(root, work=work)
+    def __init__(self, root: Path, work_folder: Path, **settings: int) -> None:
+        self.root = root
+        self.builtin = FilesServer(root, work_folder=work_folder, **settings)
 
     def __call__(self, name: str, key: str = "c", **arguments: str) -> str:
         async def within() -> str:
-            conversation.set(key)
-            return await self.hand.call(name, dict(arguments))
+            conversation_id.set(key)
+            return await self.builtin.call(name, dict(arguments))
 
         return asyncio.run(within())
 
     def fails(self, name: str, **arguments: str) -> str:
-        with pytest.raises(HandError) as caught:
+        with pytest.raises(ToolError) as caught:
             self(name, **arguments)
         return str(caught.value)
 
@@ -111,7 +113,7 @@ class Below:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Below:
+def files(tmp_path: Path) -> Workspace:
     root = tmp_path / "root"
     (root / ".git").mkdir(parents=True)
     (root / "a.txt").write_text("one\ntwo\n")
@@ -119,10 +121,10 @@ def files(tmp_path: Path) -> Below:
     (tmp_path / "outside").write_text("secret\n")
     (root / "out").symlink_to(tmp_path / "outside")
     (root / "up").symlink_to(tmp_path)
-    return Below(root, tmp_path / "work")
+    return Workspace(root, tmp_path / "work")
 
 
-def test_writing_and_taking_it_back(files: Below) -> None:
+def test_write_then_undo(files: Workspace) -> None:
     a = files.root / "a.txt"
     a.chmod(0o640)
     assert files("write", path="a.txt", content="new\n") == "changed a.txt"
@@ -132,21 +134,21 @@ def test_writing_and_taking_it_back(files: Below) -> None:
     assert files("undo") == "changed a.txt"
     assert a.read_text() == "one\ntwo\n" and stat.S_IMODE(a.stat().st_mode) == 0o640
     assert files.fails("undo") == "Error: nothing to undo in this conversation"
-    assert sorted(one.name for one in files.root.iterdir()) == [
+    assert sorted(path.name for path in files.root.iterdir()) == [
         ".git", "a.txt", "b.bin", "deep", "out", "up",
     ]  # fmt: skip
 
 
-def test_a_patch_changes_all_or_nothing(files: Below) -> None:
-    said = files.patch(
+def test_patch_changes_all_files_or_none(files: Workspace) -> None:
+    summary = files.patch(
         "*** Add File: new.txt", "+hello",
         "*** Update File: a.txt", "*** Move to: sub/moved.txt", "@@", "-one", "+1",
         "*** Delete File: b.bin",
     )  # fmt: skip
-    assert said == "created new.txt\ndeleted a.txt\ncreated sub/moved.txt\ndeleted b.bin"
+    assert summary == "created new.txt\ndeleted a.txt\ncreated sub/moved.txt\ndeleted b.bin"
     assert (files.root / "sub" / "moved.txt").read_text() == "1\ntwo\n"
     assert not (files.root / "a.txt").exists()
-    with pytest.raises(HandError, match="no such file: none"):
+    with pytest.raises(ToolError, match="no such file: none"):
         files.patch("*** Update File: new.txt", "@@", "-hello", "+x", "*** Delete File: none")
     assert (files.root / "new.txt").read_text() == "hello\n"
     files("undo")
@@ -155,34 +157,32 @@ def test_a_patch_changes_all_or_nothing(files: Below) -> None:
     assert not (files.root / "new.txt").exists()
 
 
-def test_a_failure_on_the_way_leaves_all_as_it_was(
-    files: Below, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put = changes._put
+def test_patch_disk_full_restores_files(files: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_file = changes._replace_file
 
-    def full(path: Path, data: bytes | None) -> None:
+    def full(root: RootFolder, path: Path, data: bytes | None) -> None:
         if path.name == "second.txt" and data is not None:
             raise OSError(28, "No space left on device")
-        put(path, data)
+        replace_file(root, path, data)
 
-    monkeypatch.setattr(changes, "_put", full)
-    with pytest.raises(HandError, match="no space left on device"):
+    monkeypatch.setattr(changes, "_replace_file", full)
+    with pytest.raises(ToolError, match="no space left on device"):
         files.patch("*** Add File: first.txt", "+1", "*** Add File: second.txt", "+2")
     assert not (files.root / "first.txt").exists()
     assert files.fails("undo") == "Error: nothing to undo in this conversation"
 
 
-def test_only_its_own_and_only_unchanged_files_are_taken_back(files: Below) -> None:
+def test_undo_refuses_files_changed_since(files: Workspace) -> None:
     files("write", path="a.txt", content="new\n")
-    with pytest.raises(HandError, match="nothing to undo"):
+    with pytest.raises(ToolError, match="nothing to undo"):
         files("undo", key="other")
     (files.root / "a.txt").write_text("somebody's\n")
     assert "was changed since by somebody else" in files.fails("undo")
     assert (files.root / "a.txt").read_text() == "somebody's\n"
 
 
-def test_changes_are_bounded(files: Below, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "MAX_UNDO", 2)
+def test_undo_steps_are_bounded(files: Workspace, tmp_path: Path) -> None:
+    files = Workspace(files.root, tmp_path / "work", max_undo_steps=2)
     for number in range(4):
         files("write", path="a.txt", content=f"{number}")
     assert [files("undo"), files("undo")] == ["changed a.txt"] * 2
@@ -194,7 +194,7 @@ def test_changes_are_bounded(files: Below, monkeypatch: pytest.MonkeyPatch) -> N
     "path",
     ["../x", "/etc/x", "out", "up/x", ".git/hooks/pre-commit", "sub/.git/config", ".", "a\0b"],
 )
-def test_nothing_is_written_elsewhere(files: Below, tmp_path: Path, path: str) -> None:
+def test_write_outside_root_or_git_refused(files: Workspace, tmp_path: Path, path: str) -> None:
     before = sorted(tmp_path.rglob("*"))
     assert files.fails("write", path=path, content="x").startswith("Error: ")
     text = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"
@@ -205,26 +205,26 @@ def test_nothing_is_written_elsewhere(files: Below, tmp_path: Path, path: str) -
     assert (tmp_path / "outside").read_text() == "secret\n"
 
 
-def test_odd_files(files: Below, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_binary_pipe_large_refused(files: Workspace, tmp_path: Path) -> None:
     update = "*** Begin Patch\n*** Update File: {}\n@@\n-x\n+y\n*** End Patch"
     assert (
         files.fails("apply_patch", input=update.format("b.bin")) == "Error: not a text file: b.bin"
     )
     os.mkfifo(files.root / "pipe")
     assert files.fails("write", path="pipe", content="x") == "Error: not a file: pipe"
-    monkeypatch.setattr(changes, "MAX_TEXT", 10)
-    assert "more than" in files.fails("write", path="a.txt", content="x" * 11)
+    with pytest.raises(ToolError, match="more than"):
+        changes.plan_write(RootFolder(files.root, max_file_bytes=10), "a.txt", "x" * 11)
 
 
-def test_what_is_asked_shows_the_diff(files: Below) -> None:
-    shown = files.hand.preview("write", {"path": "a.txt", "content": "one\n2\n"})
-    assert shown == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
-    created = files.hand.preview("write", {"path": "c", "content": "x\n"})
+def test_preview_shows_diff(files: Workspace) -> None:
+    preview = files.builtin.preview("write", {"path": "a.txt", "content": "one\n2\n"})
+    assert preview == "--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+2"
+    created = files.builtin.preview("write", {"path": "c", "content": "x\n"})
     assert created is not None and created.startswith("--- /dev/null\n+++ b/c\n")
-    long = files.hand.preview("write", {"path": "c", "content": "x\n" * 9000})
+    long = files.builtin.preview("write", {"path": "c", "content": "x\n" * 9000})
     assert long is not None and long.endswith(" more lines ...]")
-    assert files.hand.preview("read", {"path": "a.txt"}) is None
-    assert not files.hand.contained("write") and files.hand.contained("glob")
+    assert files.builtin.preview("read", {"path": "a.txt"}) is None
+    assert not files.builtin.is_safe("write") and files.builtin.is_safe("glob")
 
 
 CALL = (
@@ -235,15 +235,15 @@ DONE = "<|channel|>final<|message|>Done.<|return|>"
 
 
 @pytest.mark.slow
-def test_a_model_patches_a_file_when_it_may(
-    agent: Agent, script: Callable[..., str], tmp_path: Path
+def test_run_patches_file_only_if_approved(
+    agent: RunAgent, script: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "work" / "a.txt").write_text("one\n")
     engine = ("--engine", script(CALL, DONE), "--json-events", "--tools", "files")
     ran = agent("run", "go", *engine)
     assert check(ran.events)["output"][0]["status"] == "failed", "nobody was asked"
-    asked = next(e for e in ran.events if e["type"] == "agent.approval.requested")
-    assert asked["preview"].endswith("@@ -1 +1 @@\n-one\n+1")
+    request = next(e for e in ran.events if e["type"] == "agent.approval.requested")
+    assert request["preview"].endswith("@@ -1 +1 @@\n-one\n+1")
     assert (tmp_path / "work" / "a.txt").read_text() == "one\n"
     ran = agent("run", "go", *engine, "--approve", "files")
     assert check(ran.events)["output"][0]["output"] == "changed a.txt"

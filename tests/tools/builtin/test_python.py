@@ -1,4 +1,4 @@
-"""The python hand: what a model's code may do, and what it may not."""
+"""The python builtin: what a model's code may do, and what it may not."""
 
 from __future__ import annotations
 
@@ -7,59 +7,21 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.hosts import until
+from tests.support.hosts import wait_until
+from tests.support.interpreter import Interpreter, Starting
 from tools import process_groups
-from tools.builtin.base import HandError, conversation, emit
-from tools.builtin.python.server import Python
+from tools.builtin.base import ToolError, conversation_id, output_listener
+from tools.builtin.python.server import PythonServer
 from tools.sandbox import isolation
-from tools.sandbox.isolation import Isolation, Limits
+from tools.sandbox.isolation import Isolation
 
 
-class Session:
-    """A conversation's python."""
-
-    def __init__(self, hand: Python) -> None:
-        self.hand = hand
-
-    async def __call__(self, code: str) -> str:
-        return await self.hand.call("python", {"code": code})
-
-    async def fails(self, code: str) -> str:
-        with pytest.raises(HandError) as caught:
-            await self(code)
-        return str(caught.value)
-
-
-Starting = Callable[..., Session]
-
-
-@pytest.fixture
-async def starting(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Starting]:
-    """Who is interrupted has the time to say so, however busy this machine is."""
-    monkeypatch.setattr("tools.builtin.python.session.GRACE", (0.2, 0.8, 60.0))
-    hands: list[Python] = []
-
-    def make(**settings: object) -> Session:
-        hands.append(Python(**settings))  # type: ignore[arg-type]
-        return Session(hands[-1])
-
-    yield make
-    await asyncio.gather(*(hand.close() for hand in hands))
-    assert not psutil.Process().children()
-
-
-@pytest.fixture
-def python(starting: Starting) -> Session:
-    return starting()
-
-
-async def test_output_and_the_last_value_as_in_jupyter(python: Session) -> None:
+async def test_run_returns_output_and_last_value(python: Interpreter) -> None:
     assert await python("123*456") == "56088"
     assert await python("print('a')\nprint('b')\nx = 5") == "a\nb"
     assert await python("x += 1\nprint(x, end='')\nx") == "6\n6"
@@ -71,7 +33,7 @@ async def test_output_and_the_last_value_as_in_jupyter(python: Session) -> None:
     assert await python("") == ""
 
 
-async def test_errors_end_with_their_last_line_and_keep_the_state(python: Session) -> None:
+async def test_run_error_has_traceback_and_keeps_variables(python: Interpreter) -> None:
     text = await python.fails("y = 1\nprint('so far')\ny/0")
     assert text.startswith("so far\nTraceback (most recent call last):")
     assert text.endswith("ZeroDivisionError: division by zero")
@@ -88,24 +50,24 @@ async def test_errors_end_with_their_last_line_and_keep_the_state(python: Sessio
     assert await python("y") == "1"
 
 
-async def test_output_streams_while_it_runs(python: Session, tmp_path: Path) -> None:
+async def test_run_streams_output(python: Interpreter, tmp_path: Path) -> None:
     seen: list[tuple[str, str]] = []
-    emit.set(lambda stream, text: seen.append((stream, text)))
+    output_listener.set(lambda stream, text: seen.append((stream, text)))
     code = "import time\nprint('working')\ntime.sleep(60)"
     call = asyncio.create_task(python(code))
-    await until(lambda: seen)
+    await wait_until(lambda: seen)
     assert "".join(text for _, text in seen).startswith("working")
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
 
 
-async def test_cancelling_interrupts_and_keeps_the_state(python: Session) -> None:
+async def test_run_cancelled_keeps_variables(python: Interpreter) -> None:
     await python("z = 41")
     for loop in ("while True: pass", "import time; time.sleep(600)"):
         call = asyncio.create_task(python(f"print('on')\n{loop}"))
         seen: list[str] = []
-        emit.set(lambda stream, text, seen=seen: seen.append(text))  # type: ignore[misc]
+        output_listener.set(lambda stream, text, seen=seen: seen.append(text))  # type: ignore[misc]
         await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -113,7 +75,7 @@ async def test_cancelling_interrupts_and_keeps_the_state(python: Session) -> Non
         assert await python("z + 1") == "42"
 
 
-async def test_an_endless_loop_is_stopped_and_the_state_kept(starting: Starting) -> None:
+async def test_run_timeout_keeps_variables(starting: Starting) -> None:
     python = starting(timeout=2.5)
     await python("z = 41")
     text = await python.fails("print('on')\nwhile True: pass")
@@ -122,11 +84,8 @@ async def test_an_endless_loop_is_stopped_and_the_state_kept(starting: Starting)
     assert await python("z + 1") == "42"
 
 
-async def test_a_loop_that_will_not_stop_is_killed(
-    starting: Starting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tools.builtin.python.session.GRACE", (0.2, 0.2, 0.2))
-    python = starting(timeout=2.5)
+async def test_run_ignoring_interrupt_is_killed(starting: Starting) -> None:
+    python = starting(timeout=2.5, interrupt_grace=(0.2, 0.2, 0.2))
     await python("z = 41")
     stubborn = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     text = await python.fails(stubborn)
@@ -134,7 +93,7 @@ async def test_a_loop_that_will_not_stop_is_killed(
     assert "NameError" in await python.fails("z")
 
 
-async def test_a_worker_that_dies_is_told_and_replaced(python: Session) -> None:
+async def test_worker_death_reported_and_replaced(python: Interpreter) -> None:
     await python("z = 1")
     text = await python.fails("import os\nprint('last')\nos._exit(3)")
     assert text == (
@@ -144,23 +103,23 @@ async def test_a_worker_that_dies_is_told_and_replaced(python: Session) -> None:
     assert "NameError" in await python.fails("z")
     crash = await python.fails("import ctypes; ctypes.string_at(0)")
     assert "was killed by signal 11" in crash
-    later = "import threading, os\nthreading.Timer(0.05, os._exit, [4]).start()"
-    await python(later)
-    await until(lambda: not python.hand._sessions[""].alive)
+    await python("z = 1")
+    psutil.Process().children(True)[-1].kill()
+    await wait_until(lambda: not python.builtin._sessions[""].alive)
     assert await python("1") == "1"
-    assert (await python.fails("z")).startswith(
-        "[the Python process ended (exit code 4); its variables are lost, a fresh one starts]\n"
-    )
+    text = await python.fails("z")  # bubblewrap names the signal
+    assert text.startswith("[the Python process was killed")
+    assert "its variables are lost, a fresh one starts]\n" in text
 
 
-async def test_a_flood_of_output_is_cut(python: Session) -> None:
+async def test_run_long_output_is_cut(python: Interpreter) -> None:
     parts = 0
 
     def count(stream: str, text: str) -> None:
         nonlocal parts
         parts += 1
 
-    emit.set(count)
+    output_listener.set(count)
     text = await python("for i in range(400_000): print(i)\n'end'")
     assert len(text) < 2_000_000
     assert text.startswith("0\n1\n2\n") and text.endswith("399998\n399999\n'end'")
@@ -170,15 +129,7 @@ async def test_a_flood_of_output_is_cut(python: Session) -> None:
     assert await python("1") == "1"
 
 
-async def test_the_protocol_cannot_be_talked_into(python: Session) -> None:
-    forged = r'''b"{\"id\":[]}\nnull\n\xff\n{\"id\":0,\"ok\":true}\n"'''
-    await python(
-        f"import os\nfor fd in range(3, 20):\n  try: os.write(fd, {forged})\n  except OSError: pass"
-    )
-    assert await python("1") == "1"
-
-
-async def test_threads_that_outlive_their_call_are_quiet(python: Session) -> None:
+async def test_threads_after_run_are_silent(python: Interpreter) -> None:
     code = "import threading, time\nstop = threading.Event()\n"
     code += "def talk():\n  while not stop.is_set(): print('late'); time.sleep(0.001)\n"
     await python(code + "threading.Thread(target=talk, daemon=True).start()")
@@ -186,13 +137,13 @@ async def test_threads_that_outlive_their_call_are_quiet(python: Session) -> Non
     assert seen.endswith("5")
 
 
-async def test_each_conversation_has_its_own_variables_and_folder(
+async def test_conversations_have_own_variables_and_folders(
     starting: Starting, tmp_path: Path
 ) -> None:
-    python = starting(work=tmp_path / "python")
+    python = starting(work_folder=tmp_path / "python")
 
     async def within(key: str, code: str) -> str:
-        conversation.set(key)  # of the task that runs this
+        conversation_id.set(key)  # of the task that runs this
         return await python(code)
 
     async def both(code: str) -> list[str]:
@@ -204,80 +155,80 @@ async def test_each_conversation_has_its_own_variables_and_folder(
     assert await both("x") == ["'a'", "'b'"]
     await both("open('mine', 'w').write(x)")
     assert (tmp_path / "python" / "a" / "mine").read_text() == "a"
-    with pytest.raises(HandError, match="Error"):
+    with pytest.raises(ToolError, match="Error"):
         await asyncio.create_task(within("a", f"open('{tmp_path}/python/b/mine').read()"))
 
 
-async def test_a_session_that_ended_is_told(starting: Starting, tmp_path: Path) -> None:
-    async def within(python: Session, key: str, code: str) -> str:
-        conversation.set(key)
+async def test_error_says_why_session_ended(starting: Starting, tmp_path: Path) -> None:
+    async def within(python: Interpreter, key: str, code: str) -> str:
+        conversation_id.set(key)
         return await python(code)
 
-    async def run(python: Session, key: str, code: str) -> str:
+    async def run(python: Interpreter, key: str, code: str) -> str:
         return await asyncio.create_task(within(python, key, code))
 
-    async def fails(python: Session, key: str, code: str) -> str:
-        conversation.set(key)
+    async def fails(python: Interpreter, key: str, code: str) -> str:
+        conversation_id.set(key)
         return await asyncio.create_task(python.fails(code))
 
-    crowded = starting(sessions=1, work=tmp_path / "python")
+    crowded = starting(max_workers=1, work_folder=tmp_path / "python")
     await run(crowded, "a", "x = 1")
     await run(crowded, "b", "x = 2")
     assert (await fails(crowded, "a", "x")).startswith(
         "[the Python process was ended to make room for other conversations;"
         " its variables are lost, a fresh one starts]\n"
     )
-    idle = starting(idle=0.01)
+    idle = starting(idle_seconds=0.01)
     await run(idle, "a", "x = 1")
-    await until(lambda: not idle.hand._sessions["a"].alive)
+    await wait_until(lambda: not idle.builtin._sessions["a"].alive)
     assert "was idle for 0.01 s and was ended" in await fails(idle, "a", "x")
-    later = starting(work=tmp_path / "python")
+    later = starting(work_folder=tmp_path / "python")
     assert await run(later, "a", "1") == "1"
     assert (await fails(later, "a", "x")).startswith(
         "[a fresh Python process: earlier variables are lost, files are kept]\n"
     )
 
 
-async def test_when_all_sessions_work_another_has_to_wait(starting: Starting) -> None:
+async def test_all_workers_busy_refuses_conversation(starting: Starting) -> None:
     async def within(key: str, code: str) -> str:
-        conversation.set(key)
+        conversation_id.set(key)
         return await python(code)
 
-    python = starting(sessions=1)
+    python = starting(max_workers=1)
     seen: list[str] = []
-    emit.set(lambda stream, text: seen.append(text))
+    output_listener.set(lambda stream, text: seen.append(text))
     first = asyncio.create_task(within("a", "print('on')\nwhile True: pass"))
-    await until(lambda: seen)
-    with pytest.raises(HandError, match="too many other conversations"):
+    await wait_until(lambda: seen)
+    with pytest.raises(ToolError, match="too many other conversations"):
         await asyncio.create_task(within("b", "1"))
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
 
 
-async def test_closing_ends_a_call_that_runs(starting: Starting) -> None:
+async def test_close_ends_running_call(starting: Starting) -> None:
     python = starting()
     seen: list[str] = []
-    emit.set(lambda stream, text: seen.append(text))
+    output_listener.set(lambda stream, text: seen.append(text))
     call = asyncio.create_task(python("print('on')\nwhile True: pass"))
-    await until(lambda: seen)
-    await python.hand.close()
-    with pytest.raises(HandError, match="was killed"):
+    await wait_until(lambda: seen)
+    await python.builtin.close()
+    with pytest.raises(ToolError, match="was killed"):
         await call
-    with pytest.raises(HandError, match="python is closed"):
+    with pytest.raises(ToolError, match="python is closed"):
         await python("1")
 
 
-def test_only_the_newest_folders_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.builtin.python.server.FOLDERS", 2)
+async def test_old_conversation_folders_deleted(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "old", "older")):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
-    assert Python(work=tmp_path)._folder("c") == tmp_path / "c"
-    assert [one.name for one in tmp_path.iterdir()] == ["new"]
+    server = PythonServer(work_folder=tmp_path, max_folders=2)
+    assert server._folder("c") == tmp_path / "c"
+    await wait_until(lambda: [path.name for path in tmp_path.iterdir()] == ["new"])
 
 
-def test_it_works_beside_folders_of_the_same_names(tmp_path: Path) -> None:
+def test_worker_ignores_folders_named_like_modules(tmp_path: Path) -> None:
     for name in ("tools", "agent", "json", "ctypes"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('the wrong one')")
@@ -285,37 +236,37 @@ def test_it_works_beside_folders_of_the_same_names(tmp_path: Path) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
         "import asyncio\n"
-        "from tools.builtin.python.server import Python\n"
+        "from tools.builtin.python.server import PythonServer\n"
         f"import os; os.chdir({str(tmp_path)!r})\n"
         "async def main():\n"
-        "    hand = Python()\n"
-        "    print(await hand.call('python', {'code': '6*7'}))\n"
-        "    await hand.close()\n"
+        "    server = PythonServer()\n"
+        "    print(await server.call('python', {'code': '6*7'}))\n"
+        "    await server.close()\n"
         "asyncio.run(main())\n"
     )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("42\n", "")
 
 
-async def test_it_is_killed_with_all_other_children(starting: Starting) -> None:
+async def test_kill_all_kills_worker(starting: Starting) -> None:
     python = starting()
     assert await python("1") == "1"
-    assert len(process_groups.groups) == 1
+    assert len(process_groups.active_groups) == 1
     process_groups.kill_all()
-    await until(lambda: not process_groups.groups)
+    await wait_until(lambda: not process_groups.active_groups)
     assert (await python("2")).endswith("2")
 
 
-async def test_nothing_runs_on_when_the_host_is_killed(tmp_path: Path) -> None:
+async def test_worker_ends_when_host_is_killed(tmp_path: Path) -> None:
     root = Path(isolation.__file__).parents[2]
     code = (
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
         "import asyncio\n"
-        "from tools.builtin.base import emit\n"
-        "from tools.builtin.python.server import Python\n"
+        "from tools.builtin.base import output_listener\n"
+        "from tools.builtin.python.server import PythonServer\n"
         "async def main():\n"
-        "    emit.set(lambda stream, text: print(text, flush=True))\n"
-        "    await Python().call('python', {'code': 'print(1)\\nwhile True: pass'})\n"
+        "    output_listener.set(lambda stream, text: print(text, flush=True))\n"
+        "    await PythonServer().call('python', {'code': 'print(1)\\nwhile True: pass'})\n"
         "asyncio.run(main())\n"
     )
     host = await asyncio.create_subprocess_exec(
@@ -329,23 +280,10 @@ async def test_nothing_runs_on_when_the_host_is_killed(tmp_path: Path) -> None:
     assert left
     host.kill()
     await host.wait()
-    await until(lambda: not any(one.is_running() for one in left))
+    await wait_until(lambda: not any(process.is_running() for process in left))
 
 
-WAYS = isolation.candidates()
-
-
-@pytest.fixture(params=WAYS)
-def confined(request: pytest.FixtureRequest, starting: Starting) -> Session:
-    """Under each isolation that this machine has."""
-    reason = isolation.probe(request.param)
-    if reason is not None:
-        pytest.skip(f"{request.param}: {reason}")
-    limits = Limits(memory=1 << 29, file_size=1 << 20)
-    return starting(isolation=Isolation(request.param, "", True), limits=limits, timeout=60)
-
-
-async def test_files_outside_are_out_of_reach(confined: Session, tmp_path: Path) -> None:
+async def test_python_files_outside_out_of_reach(confined: Interpreter, tmp_path: Path) -> None:
     secret = Path.home() / ".ssh" / f"test-{os.getpid()}"
     made = not secret.parent.exists()
     secret.parent.mkdir(mode=0o700, exist_ok=True)
@@ -372,7 +310,7 @@ async def test_files_outside_are_out_of_reach(confined: Session, tmp_path: Path)
             for attempt in (f"os.chmod({str(path)!r}, 0o777)", f"os.utime({str(path)!r}, (1, 1))"):
                 try:
                     await confined(attempt)
-                except HandError:
+                except ToolError:
                     pass
             assert path.read_text() == "secret"
             assert path.stat().st_mode & 0o777 == 0o600
@@ -385,7 +323,7 @@ async def test_files_outside_are_out_of_reach(confined: Session, tmp_path: Path)
                 secret.parent.rmdir()
 
 
-async def test_its_own_folder_works(confined: Session) -> None:
+async def test_python_own_folder_works(confined: Interpreter) -> None:
     code = "import shutil\nopen('a', 'w').write('x')\nshutil.copy('a', 'b')\nsorted(os.listdir())"
     here = await confined("import os; print(os.getcwd())")
     assert await confined(code) == f"['a', 'b']\n[saved: {here}/a, {here}/b]"
@@ -395,7 +333,7 @@ async def test_its_own_folder_works(confined: Session) -> None:
     assert "File too large" in await confined.fails("open('a', 'wb').write(b'x' * (2 << 20))")
 
 
-async def test_no_network(confined: Session) -> None:
+async def test_python_no_network(confined: Interpreter) -> None:
     for family, kind in (("AF_INET", "STREAM"), ("AF_INET", "DGRAM"), ("AF_UNIX", "STREAM")):
         code = f"import socket; s = socket.socket(socket.{family}, socket.SOCK_{kind})"
         text = await confined.fails(code)
@@ -406,7 +344,7 @@ async def test_no_network(confined: Session) -> None:
     assert await confined("import socket; a, b = socket.socketpair(); a.send(b'x'); b.recv(1)")
 
 
-async def test_no_other_processes(confined: Session) -> None:
+async def test_python_no_other_processes(confined: Interpreter) -> None:
     await confined("import os, signal, subprocess, threading, ctypes")
     before = len(psutil.Process().children(True))
     assert "PermissionError" in await confined.fails("while True: os.fork()")
@@ -427,7 +365,7 @@ async def test_no_other_processes(confined: Session) -> None:
     assert await confined("t = threading.Thread(target=print, args=('hi',)); t.start(); t.join()")
 
 
-async def test_memory_is_bounded(confined: Session) -> None:
+async def test_python_memory_is_bounded(confined: Interpreter) -> None:
     assert "MemoryError" in await confined.fails("x = bytearray(4 << 30)")
     assert "MemoryError" in await confined.fails("x = []\nwhile True: x.append(' ' * (1 << 20))")
     assert "PermissionError" in await confined.fails("import os; os.memfd_create('x')")
@@ -437,13 +375,13 @@ async def test_memory_is_bounded(confined: Session) -> None:
     assert await confined("del x; 1") == "1"
 
 
-async def test_the_libraries_of_this_python_work(confined: Session) -> None:
+async def test_python_numpy_works(confined: Interpreter) -> None:
     pytest.importorskip("numpy")
     assert await confined("import numpy; int((numpy.ones((50, 50)) @ numpy.ones(50))[0])") == "50"
 
 
 @pytest.mark.slow
-async def test_figures_are_saved(confined: Session) -> None:
+async def test_python_figures_are_saved(confined: Interpreter) -> None:
     pytest.importorskip("matplotlib")
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
     saved = (await confined(code)).splitlines()[-1]
@@ -454,7 +392,7 @@ async def test_figures_are_saved(confined: Session) -> None:
     assert await confined("1") == "1"
 
 
-async def test_no_namespace_of_its_own(confined: Session) -> None:
+async def test_python_no_new_namespaces(confined: Interpreter) -> None:
     await confined("import ctypes; libc = ctypes.CDLL(None, use_errno=True)")
     for call in (
         "unshare(0x10000000)",
@@ -464,23 +402,23 @@ async def test_no_namespace_of_its_own(confined: Session) -> None:
         assert await confined(f"libc.{call}") == "-1"
 
 
-def test_without_isolation_only_when_told_so() -> None:
+def test_python_unconfined_only_if_allowed() -> None:
     bare = Isolation("none", "nothing works here", False)
-    assert not Python(isolation=bare).contained("python")
+    assert not PythonServer(isolation=bare).is_safe("python")
 
     async def refused() -> None:
-        hand = Python(isolation=bare)
-        with pytest.raises(HandError, match="not available: nothing works here"):
-            await hand.call("python", {"code": "1"})
-        await hand.close()
-        hand = Python(isolation=bare, allow_unsandboxed=True)
-        assert not hand.contained("python")
-        assert await hand.call("python", {"code": "6*7"}) == "42"
-        await hand.close()
+        builtin = PythonServer(isolation=bare)
+        with pytest.raises(ToolError, match="not available: nothing works here"):
+            await builtin.call("python", {"code": "1"})
+        await builtin.close()
+        builtin = PythonServer(isolation=bare, allow_unsandboxed=True)
+        assert not builtin.is_safe("python")
+        assert await builtin.call("python", {"code": "6*7"}) == "42"
+        await builtin.close()
 
     asyncio.run(refused())
 
 
-def test_an_isolation_is_only_believed_when_tried() -> None:
+def test_isolation_is_probed() -> None:
     assert "read a file outside" in (isolation.probe("none") or "")
-    assert isolation.isolation().ok or isolation.isolation().name == "none"
+    assert isolation.best_isolation().ok or isolation.best_isolation().name == "none"

@@ -1,4 +1,4 @@
-"""The shell hand: a command does its work below the root, and nothing else anywhere."""
+"""The shell builtin: a command does its work below the root, and nothing else anywhere."""
 
 from __future__ import annotations
 
@@ -7,54 +7,21 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.support.hosts import until
+from tests.support.commands import Commands
+from tests.support.hosts import wait_until
 from tests.support.invariants import check as check_stream
-from tests.support.program import Agent
-from tools.builtin.base import HandError, check, emit
-from tools.builtin.files.server import Files
-from tools.builtin.shell.server import Shell
-from tools.sandbox import isolation
-from tools.sandbox.isolation import Isolation, Limits
-
-
-class Commands:
-    def __init__(self, hand: Shell) -> None:
-        self.hand = hand
-
-    async def __call__(self, line: str, **more: Any) -> str:
-        return await self.hand.call("exec", {"cmd": ["bash", "-c", line], **more})
-
-    async def succeeding(self, *lines: str) -> list[str]:
-        """Those that a shell could run to the end without an error."""
-        text = await self("\n".join(f"({line}) && echo did {n}." for n, line in enumerate(lines)))
-        return [line for n, line in enumerate(lines) if f"did {n}." in text]
-
-    async def fails(self, line: str, **more: Any) -> str:
-        with pytest.raises(HandError) as caught:
-            await self(line, **more)
-        return str(caught.value)
-
+from tests.support.program import RunAgent
+from tools.builtin.base import ToolError, check_arguments, output_listener
+from tools.builtin.files.server import FilesServer
+from tools.builtin.shell.server import ShellServer
+from tools.sandbox.isolation import Isolation
 
 LONG = f"4711.{os.getpid()}"
 """Seconds to sleep, as no other process of this machine does."""
-LIMITS = Limits(memory=1 << 29, file_size=1 << 20, processes=40)
-
-
-@pytest.fixture(params=isolation.candidates())
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Commands:
-    """Under each isolation that this machine has."""
-    if (reason := isolation.probe(request.param)) is not None:
-        pytest.skip(f"{request.param}: {reason}")
-    root = tmp_path / "root"
-    (root / "sub").mkdir(parents=True)
-    return Commands(
-        Shell(root, timeout=60, limits=LIMITS, isolation=Isolation(request.param, "", True))
-    )
 
 
 @pytest.fixture
@@ -64,7 +31,7 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_command_and_its_exit_code(shell: Commands) -> None:
+async def test_exec_output_and_exit_code(shell: Commands) -> None:
     assert await shell("echo hello; echo täg >&2; exit 3") in (
         "hello\ntäg\n[exit code 3]",
         "täg\nhello\n[exit code 3]",
@@ -73,42 +40,32 @@ async def test_a_command_and_its_exit_code(shell: Commands) -> None:
     assert await shell("cat; printf end") == "end\n[exit code 0]"
     assert "no-such-program" in await shell("no-such-program")
     assert (await shell("kill -9 $$")) == "[exit code 137]"
-    text = await shell.hand.call("exec", {"cmd": ["no-such-program"]})
+    text = await shell.exec(["no-such-program"])
     assert "no-such-program: No such file or directory" in text
 
 
-async def test_a_login_shell_says_nothing_of_its_own(shell: Commands) -> None:
+async def test_exec_login_shell_is_silent(shell: Commands) -> None:
     for program in ("bash", "/bin/sh"):
-        text = await shell.hand.call("exec", {"cmd": [program, "-lc", "echo hello"]})
+        text = await shell.exec([program, "-lc", "echo hello"])
         assert text == "hello\n[exit code 0]"
 
 
-async def test_it_works_below_the_root(shell: Commands) -> None:
-    root = shell.hand.root
+async def test_exec_works_below_root(shell: Commands) -> None:
+    root = shell.builtin.root
     assert await shell("pwd", workdir="sub") == f"{root}/sub\n[exit code 0]"
     await shell("seq 3 | sort -r > made && mkdir -p a/b && mv made a/b/ && ln -s b a/c")
     assert (root / "a" / "c" / "made").read_text() == "3\n2\n1\n"
-    assert "2\n" in await shell("git init -q . && git add -A && git status --short | wc -l")
     assert await shell("python3 -c 'print(6*7)'") == "42\n[exit code 0]"
     assert "File too large" in await shell("dd if=/dev/zero of=big bs=2M count=1")
+    (root / "big").unlink()
+    assert "2\n" in await shell("git init -q . && git add -A && git status --short | wc -l")
 
 
-async def test_what_git_runs_later_stays_as_it_is(shell: Commands) -> None:
-    root = shell.hand.root
-    (root / ".git" / "hooks").mkdir(parents=True)
-    (root / ".git" / "config").write_text("[core]\n")
-    text = await shell("echo x > .git/hooks/pre-commit; echo x >> .git/config; echo x > .git/HEAD")
-    assert (root / ".git" / "HEAD").exists() and text.endswith("[exit code 0]")
-    if not text.startswith("[exit"):  # Landlock cannot take back a part of what it gives
-        assert (root / ".git" / "config").read_text() == "[core]\n"
-        assert not list((root / ".git" / "hooks").iterdir())
-
-
-async def test_output_streams_and_is_cut(shell: Commands) -> None:
+async def test_exec_output_streams_and_is_cut(shell: Commands) -> None:
     seen: list[tuple[str, str]] = []
-    emit.set(lambda stream, text: seen.append((stream, text)))
+    output_listener.set(lambda stream, text: seen.append((stream, text)))
     call = asyncio.create_task(shell("echo on; sleep 60"))
-    await until(lambda: seen)
+    await wait_until(lambda: seen)
     assert seen == [("stdout", "on\n")]
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -118,7 +75,7 @@ async def test_output_streams_and_is_cut(shell: Commands) -> None:
     assert "characters dropped" in text and len(text) < 1_200_000
 
 
-async def test_nothing_outside_can_be_touched(shell: Commands, secret: Path) -> None:
+async def test_exec_files_outside_out_of_reach(shell: Commands, secret: Path) -> None:
     home = Path.home() / ".ssh"
     attempts = (
         f"cat {secret}",
@@ -140,7 +97,7 @@ async def test_nothing_outside_can_be_touched(shell: Commands, secret: Path) -> 
         assert (await shell.fails("true", workdir=workdir)).startswith("Error: ")
 
 
-async def test_no_network(shell: Commands, tmp_path: Path) -> None:
+async def test_exec_no_network(shell: Commands, tmp_path: Path) -> None:
     name = f"agent-test-{os.getpid()}"
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as abstract:
         port = tcp.getsockname()[1]
@@ -161,7 +118,55 @@ async def test_no_network(shell: Commands, tmp_path: Path) -> None:
         assert await shell.succeeding(f"exec 3<>/dev/tcp/127.0.0.1/{port}") == []
 
 
-async def test_other_processes_are_out_of_reach(shell: Commands) -> None:
+async def test_exec_no_datagrams_or_foreign_signals(shell: Commands, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(str(inbox))
+        attempts = (
+            f"socketpair(AF_UNIX, SOCK_DGRAM)[0].sendto(b'x', {str(inbox)!r})",
+            f"socketpair(AF_UNIX, SOCK_SEQPACKET)[0].connect({str(inbox)!r})",
+            f"pair[0].connect({str(inbox)!r})",
+            f"fcntl(pair[0], F_SETOWN, {os.getpid()})",
+            f"fcntl(pair[0], 15, struct.pack('ii', 1, {os.getpid()}))",
+            "fcntl(pair[0], F_SETSIG, 9)",
+            f"ioctl(pair[0], 0x8901, struct.pack('i', {os.getpid()}))",
+            f"ioctl(pair[0], 0x8902, struct.pack('i', {os.getpid()}))",
+        )
+        code = "import struct\nfrom fcntl import *\nfrom socket import *\npair = socketpair()\n"
+        for attempt in attempts:
+            code += f"try: {attempt}\nexcept PermissionError: print('refused')\n"
+        text = await shell(f'python3 - <<"E"\n{code}E')
+        assert text == "refused\n" * len(attempts) + "[exit code 0]"
+        receiver.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            receiver.recv(1)
+
+
+async def test_exec_asyncio_runs(shell: Commands) -> None:
+    code = """import asyncio, multiprocessing
+async def main():
+    process = await asyncio.create_subprocess_exec("echo", "on", stdout=asyncio.subprocess.PIPE)
+    print((await process.communicate())[0], await asyncio.to_thread(int, 6))
+asyncio.run(main())
+near, far = multiprocessing.Pipe()
+near.send(7)
+print(far.recv())
+"""
+    assert await shell(f"python3 - <<'E'\n{code}E") == "b'on\\n' 6\n7\n[exit code 0]"
+
+
+async def test_exec_connections_of_machine_unseen(shell: Commands) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = f"{server.getsockname()[1]:04X}"
+        for name in ("net/tcp", "task/self/net/tcp", "task/*/net/tcp", "root/proc/net/tcp"):
+            assert port not in await shell(f"cat /proc/self/{name} /proc/thread-self/net/tcp")
+    assert await shell("grep -c Name /proc/self/status") == "1\n[exit code 0]"
+    if shell.isolation == "landlock":  # the other sees no files that it could watch
+        watch = "import ctypes; print(ctypes.CDLL(None).inotify_init1(0))"
+        assert await shell(f"python3 -c '{watch}'") == "-1\n[exit code 0]"
+
+
+async def test_exec_other_processes_out_of_reach(shell: Commands) -> None:
     parent = os.getpid()
     attempts = (
         f"kill -TERM {parent}",
@@ -179,31 +184,40 @@ async def test_other_processes_are_out_of_reach(shell: Commands) -> None:
     assert "[exit code 143]" in await shell("sleep 60 & kill $!; wait $!")
 
 
-async def test_nothing_goes_on_after_it(shell: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exec_leaves_no_process(shell: Commands) -> None:
     quiet = f"(setsid sleep {LONG} >/dev/null 2>&1 &)"
     daemon = f"{quiet} ; setsid bash -c 'sleep {LONG} & disown' & echo on"
     assert "on\n" in await shell(daemon)
     assert not _living(LONG)
-    monkeypatch.setattr("tools.builtin.shell.server.SHORTEST", 3.0)
     text = await shell.fails(f"{daemon}; sleep {LONG}", timeout=1)
     assert text == "on\nError: stopped after 3 s"
     assert not _living(LONG)
 
 
-async def test_cancelling_ends_all_of_it(shell: Commands) -> None:
+async def test_exec_cancelled_ends_all_processes(shell: Commands) -> None:
     seen: list[str] = []
-    emit.set(lambda stream, text: seen.append(text))
+    output_listener.set(lambda stream, text: seen.append(text))
     line = f"setsid sleep {LONG} & trap '' TERM INT; echo on; sleep {LONG}"
     call = asyncio.create_task(shell(line))
-    await until(lambda: seen)
+    await wait_until(lambda: seen)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     assert not _living(LONG)
 
 
+async def test_exec_deep_home_is_deleted(
+    shell: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    nest = "import os; os.chdir(os.environ['HOME'])\n"
+    nest += "[(os.mkdir('n'), os.chdir('n')) for _ in '.' * 1500]"
+    assert await shell(f'python3 -c "{nest}"') == "[exit code 0]"
+    assert not list(tmp_path.glob("agent-shell-*"))
+
+
 @pytest.mark.slow
-async def test_bombs_are_bounded(shell: Commands) -> None:
+async def test_exec_fork_and_memory_bombs_bounded(shell: Commands) -> None:
     forks = await shell("for i in $(seq 200); do setsid sleep 20 & done; wait")
     assert "more than 40 processes" in forks
     assert "MemoryError" in await shell("python3 -c 'bytearray(1 << 30)'")
@@ -213,24 +227,50 @@ async def test_bombs_are_bounded(shell: Commands) -> None:
     assert not psutil.Process().children(True)
 
 
+@pytest.mark.slow
+async def test_exec_supervisor_cannot_be_stopped(shell: Commands) -> None:
+    forks = "touch go; for i in $(seq 200); do setsid sleep 20 & sleep 0.02; done; wait"
+    for stop in ("STOP", "KILL"):
+        wait = "until [ -e go ]; do :; done; rm go"
+        text = await shell(f"setsid bash -c '{forks}' & {wait}; kill -{stop} 0; wait")
+        # Killed, its first process takes the others along.
+        assert "more than 40 processes" in text or (stop == "KILL" and "code 137" in text)
+        assert not psutil.Process().children(True)
+
+
+@pytest.mark.slow
+async def test_exec_socket_buffers_bounded(shell: Commands) -> None:
+    code = """import os, socket, time
+for _ in range(4): os.fork()
+pairs = []
+while True:
+    try:
+        pairs.append(socket.socketpair())
+    except OSError:
+        time.sleep(60)
+"""
+    text = await shell(f"python3 - <<'E'\n{code}E")
+    assert "more than 4,096 open files" in text
+
+
 def _living(argument: str) -> list[list[str]]:
-    found = []
+    commands = []
     for process in psutil.process_iter(["cmdline"]):
         if argument in (process.info["cmdline"] or []):
-            found.append(process.info["cmdline"])
-    return found
+            commands.append(process.info["cmdline"])
+    return commands
 
 
-async def test_nothing_runs_without_isolation(tmp_path: Path) -> None:
-    hand = Shell(tmp_path, isolation=Isolation("none", "nothing works here", False))
-    assert not hand.contained("exec")
-    with pytest.raises(HandError, match="not available: nothing works here"):
-        await hand.call("exec", {"cmd": ["true"]})
-    assert "needs a folder" in (Shell(Path("/")).problem() or "")
+async def test_exec_without_isolation_refused(tmp_path: Path) -> None:
+    builtin = ShellServer(tmp_path, isolation=Isolation("none", "nothing works here", False))
+    assert not builtin.is_safe("exec")
+    with pytest.raises(ToolError, match="not available: nothing works here"):
+        await builtin.call("exec", {"cmd": ["true"]})
+    assert "needs a folder" in (ShellServer(Path("/")).problem() or "")
 
 
-def test_gpt_oss_applies_patches_by_a_command_that_is_none(tmp_path: Path) -> None:
-    hand = Shell(tmp_path, files=Files(tmp_path))
+def test_exec_apply_patch_command_applies_patch(tmp_path: Path) -> None:
+    builtin = ShellServer(tmp_path, files=FilesServer(tmp_path))
     first = "*** Begin Patch\n*** Add File: a\n+1\n*** End Patch"
     second = "*** Begin Patch\n*** Update File: a\n@@\n-1\n+2\n*** End Patch"
     calls = (
@@ -239,12 +279,12 @@ def test_gpt_oss_applies_patches_by_a_command_that_is_none(tmp_path: Path) -> No
     )
 
     async def run() -> list[str]:
-        shown = hand.preview("exec", {"cmd": calls[0]})
-        assert shown is not None and shown.startswith("--- /dev/null")
-        said = [await hand.call("exec", {"cmd": call}) for call in calls]
-        assert hand._files is not None
-        await hand._files.close()
-        return said
+        preview = builtin.preview("exec", {"cmd": calls[0]})
+        assert preview is not None and preview.startswith("--- /dev/null")
+        results = [await builtin.call("exec", {"cmd": call}) for call in calls]
+        assert builtin._files is not None
+        await builtin._files.close()
+        return results
 
     assert asyncio.run(run()) == ["created a", "changed a"]
     assert (tmp_path / "a").read_text() == "2\n"
@@ -258,7 +298,7 @@ DONE = "<|channel|>final<|message|>Done.<|return|>"
 
 
 @pytest.mark.slow
-def test_a_model_runs_a_command_that_is_allowed(agent: Agent, script: Callable[..., str]) -> None:
+def test_run_approved_command_runs(agent: RunAgent, script: Callable[..., str]) -> None:
     engine = ("--engine", script(CALL, DONE), "--json-events")
     ran = agent("run", "go", "--tools", "shell", "--approve", "shell", *engine)
     call = check_stream(ran.events)["output"][0]
@@ -268,27 +308,27 @@ def test_a_model_runs_a_command_that_is_allowed(agent: Agent, script: Callable[.
 
 
 @pytest.mark.slow
-def test_nobody_there_means_that_nothing_runs(agent: Agent, script: Callable[..., str]) -> None:
+def test_run_unapproved_command_refused(agent: RunAgent, script: Callable[..., str]) -> None:
     engine = ("--engine", script(CALL, DONE), "--json-events")
     ran = agent("run", "go", "--tools", "all,shell", *engine)
     assert ran.code == 0
     assert "refused" in check_stream(ran.events)["output"][0]["error"]["message"]
-    asked = next(e for e in ran.events if e["type"] == "agent.approval.requested")
-    assert asked["preview"].endswith("$ bash -lc 'echo hi > made; cat made'")
+    request = next(e for e in ran.events if e["type"] == "agent.approval.requested")
+    assert request["preview"].endswith("$ bash -lc 'echo hi > made; cat made'")
     ran = agent("run", "go", *engine)
     error = check_stream(ran.events)["output"][0]["error"]
     assert "not among those that --tools" in error["message"]
 
 
-def test_what_is_asked_shows_the_command(tmp_path: Path) -> None:
-    shown = Shell(tmp_path).preview("exec", {"cmd": ["bash", "-lc", "rm -r *"]})
-    assert shown == f"{tmp_path}$ bash -lc 'rm -r *'"
+def test_preview_shows_command(tmp_path: Path) -> None:
+    preview = ShellServer(tmp_path).preview("exec", {"cmd": ["bash", "-lc", "rm -r *"]})
+    assert preview == f"{tmp_path}$ bash -lc 'rm -r *'"
 
 
-def test_arguments_are_checked() -> None:
-    schema = Shell.tools[0].parameters
-    check(schema, {"cmd": ["ls"], "timeout": 5})
-    with pytest.raises(HandError, match="cmd must be a list of strings"):
-        check(schema, {"cmd": "ls"})
-    with pytest.raises(HandError, match="cmd must be a list of strings"):
-        check(schema, {"cmd": ["ls", 1]})
+def test_check_arguments_shell_schema() -> None:
+    schema = ShellServer.tools[0].parameters
+    check_arguments(schema, {"cmd": ["ls"], "timeout": 5})
+    with pytest.raises(ToolError, match="cmd must be a list of strings"):
+        check_arguments(schema, {"cmd": "ls"})
+    with pytest.raises(ToolError, match="cmd must be a list of strings"):
+        check_arguments(schema, {"cmd": ["ls", 1]})

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tools.config.project import Project, admitted, find
-from tools.policy.approval_store import Memory
+from tools.config.project import ProjectConfig, approved_servers, find_project
+from tools.policy.approval_store import ApprovalStore
 
 
-def brought(folder: Path, servers: Any) -> Project:
+def make_project(folder: Path, servers: Any) -> ProjectConfig:
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
-    found = find(folder, {})
-    assert found is not None
-    return found
+    project = find_project(folder, {})
+    assert project is not None
+    return project
 
 
 @pytest.mark.parametrize(
@@ -29,30 +29,28 @@ def brought(folder: Path, servers: Any) -> Project:
         ({"command": "x", "args": ["${MISSING}"]}, "MISSING is not set"),
     ],
 )
-def test_what_is_not_written_right_is_shown_with_what_is_wrong(
-    tmp_path: Path, entry: Any, says: str
-) -> None:
-    project = brought(tmp_path, {"a": entry})
-    (line,) = project.commands()
-    assert line.startswith("a: ") and says in line and not project.possible
+def test_command_lines_wrong_entry_lists_problem(tmp_path: Path, entry: Any, says: str) -> None:
+    project = make_project(tmp_path, {"a": entry})
+    (line,) = project.command_lines()
+    assert line.startswith("a: ") and says in line and not project.startable
 
 
-def test_a_command_is_shown_to_its_end(tmp_path: Path) -> None:
+def test_command_lines_long_command_not_shortened(tmp_path: Path) -> None:
     entry = {"command": "sh", "args": ["-c", "true;" + " " * 9000 + "\n\u202eevil"]}
-    (line,) = brought(tmp_path, {"a": entry}).commands()
+    (line,) = make_project(tmp_path, {"a": entry}).command_lines()
     assert line.endswith(" \\nevil'")
 
 
-def test_a_name_that_reads_like_a_tools_is_refused(tmp_path: Path) -> None:
-    (server,) = brought(tmp_path, {"files.write": {"command": "x"}}).servers
+def test_project_server_name_with_dot_refused(tmp_path: Path) -> None:
+    (server,) = make_project(tmp_path, {"files.write": {"command": "x"}}).servers
     assert server.problem is not None and "no dot in its name" in server.problem
 
 
-def test_an_agreement_counts_for_what_was_shown(tmp_path: Path) -> None:
-    shown = brought(tmp_path, {"a": {"command": "x"}})
-    changed = brought(tmp_path, {"a": {"command": "evil"}})
-    memory = Memory(None, tmp_path)
-    (refused,) = admitted(changed, memory, trust=shown.digest)
-    assert refused.problem is not None and not changed.trusted(memory)
-    (agreed,) = admitted(shown, memory, trust=shown.digest)
-    assert agreed.problem is None and shown.trusted(memory)
+def test_trust_counts_for_one_digest_only(tmp_path: Path) -> None:
+    original = make_project(tmp_path, {"a": {"command": "x"}})
+    changed = make_project(tmp_path, {"a": {"command": "evil"}})
+    store = ApprovalStore(None, tmp_path)
+    (refused,) = approved_servers(changed, store, trust=original.digest)
+    assert refused.problem is not None and not changed.is_trusted(store)
+    (agreed,) = approved_servers(original, store, trust=original.digest)
+    assert agreed.problem is None and original.is_trusted(store)

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.files.server import Files
-from tools.builtin.python.server import Python
-from tools.builtin.shell.server import Shell
-from tools.config.servers import ConfigError, ServerConfig, merge, parse_server, read_servers
-from tools.factory import assemble
+from tools.builtin.files.server import FilesServer
+from tools.builtin.python.server import PythonServer
+from tools.builtin.shell.server import ShellServer
+from tools.config.file import read_servers
+from tools.config.servers import ConfigError, ServerConfig, merge, parse_server
+from tools.factory import build_toolbox
 from tools.policy.approvals import Policy
 from tools.sandbox.isolation import Isolation
-from tools.selection import select
+from tools.selection import select_servers
 from tools.types import Tool
 
 ENV = {"TOKEN": "t0", "EMPTY": ""}
@@ -27,7 +28,7 @@ def write(path: Path, servers: Any) -> Path:
     return file
 
 
-def test_what_people_paste_is_read(tmp_path: Path) -> None:
+def test_read_servers_pasted_entries(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         {
@@ -84,7 +85,7 @@ def test_what_people_paste_is_read(tmp_path: Path) -> None:
         ([], 'has no "mcpServers" object'),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, servers: Any, says: str) -> None:
+def test_read_servers_wrong_entry_raises_sentence(tmp_path: Path, servers: Any, says: str) -> None:
     file = write(tmp_path, servers)
     with pytest.raises(ConfigError) as caught:
         read_servers(file, ENV)
@@ -92,7 +93,7 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, servers: Any, say
     assert str(caught.value).startswith(str(file))
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_read_servers_unreadable_file_raises(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     with pytest.raises(ConfigError, match=r"cannot read .*mcp\.json: No such file"):
         read_servers(file)
@@ -107,7 +108,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_servers(file)
 
 
-def test_a_server_on_the_command_line() -> None:
+def test_parse_server_command_line_option() -> None:
     server = parse_server("time=uvx 'mcp server time' --tz=UTC")
     assert (server.name, server.command) == ("time", "uvx")
     assert server.args == ("mcp server time", "--tz=UTC")
@@ -118,75 +119,87 @@ def test_a_server_on_the_command_line() -> None:
             parse_server(wrong)
 
 
-def test_of_one_name_the_later_wins() -> None:
+def test_merge_same_name_later_wins() -> None:
     first, second = ServerConfig("a", command="1"), ServerConfig("a", command="2")
     assert merge([first, ServerConfig("b")], [second])[0] is second
 
 
-HANDS = [
-    ServerConfig(hand.name, hand=hand) for hand in (Python(), Files(Path("/")), Shell(Path("/x")))
+BUILTINS = [
+    ServerConfig(builtin.name, builtin=builtin)
+    for builtin in (PythonServer(), FilesServer(Path("/")), ShellServer(Path("/x")))
 ]
-SERVERS = [*HANDS, ServerConfig("git", command="x", enabled_tools=("log", "show"))]
+SERVERS = [*BUILTINS, ServerConfig("git", command="x", enabled_tools=("log", "show"))]
 
 
-def test_choosing_tools() -> None:
-    assert [one.name for one in select("all", SERVERS)] == ["code_interpreter", "files", "git"]
-    assert select("all,shell", SERVERS)[2] == SERVERS[2]
-    assert select("none", SERVERS) == []
-    assert [one.name for one in select("git, python", SERVERS)] == ["code_interpreter", "git"]
-    (files,) = select("files.read,files.list", SERVERS)
+def test_select_servers_by_names() -> None:
+    assert [server.name for server in select_servers("all", SERVERS)] == [
+        "code_interpreter",
+        "files",
+        "git",
+    ]
+    assert select_servers("all,shell", SERVERS)[2] == SERVERS[2]
+    assert select_servers("none", SERVERS) == []
+    assert [server.name for server in select_servers("git, python", SERVERS)] == [
+        "code_interpreter",
+        "git",
+    ]
+    (files,) = select_servers("files.read,files.list", SERVERS)
     assert files.offers("read") and not files.offers("search")
-    assert select("files.read,files", SERVERS) == [SERVERS[1]]
-    (git,) = select("git.log,git.push", SERVERS)
+    assert select_servers("files.read,files", SERVERS) == [SERVERS[1]]
+    (git,) = select_servers("git.log,git.push", SERVERS)
     assert git.enabled_tools == ("log",)
     for wrong in ("gti", "files.format", "python.x"):
         with pytest.raises(ConfigError, match=f"{wrong}.*known: python, files, shell, git"):
-            select(wrong, SERVERS)
+            select_servers(wrong, SERVERS)
 
 
-def asked(rules: str, server: ServerConfig, tool: str) -> str:
+def decide(rules: str, server: ServerConfig, tool: str) -> str:
     return Policy.parse(rules, [server]).decide(Tool(server.name, tool, "", {}), server).decision
 
 
-def test_what_runs_without_a_question() -> None:
+def test_policy_command_line_rules() -> None:
     git = ServerConfig("git", command="x")
-    assert asked("", git, "log") == "ask"
-    assert asked("git", git, "log") == asked("git.log", git, "log") == "allow"
-    assert asked("git.log", git, "push") == "ask"
-    assert asked("all", git, "push") == "allow"
-    assert asked("", parse_server("git=x"), "push") == "allow"
-    assert asked("", SERVERS[1], "read") == "allow"
-    safe = ServerConfig("code_interpreter", hand=Python(isolation=Isolation("x", "", True)))
-    bare = ServerConfig("code_interpreter", hand=Python(isolation=Isolation("none", "", False)))
-    assert asked("", safe, "python") == "allow"
-    assert asked("", bare, "python") == asked("all", bare, "python") == "ask"
-    assert asked("python", bare, "python") == "allow"
-    shell = ServerConfig("shell", hand=Shell())
-    assert (asked("", shell, "exec"), asked("all", shell, "exec")) == ("ask", "allow")
-    assert (asked("", SERVERS[1], "write"), asked("all", SERVERS[1], "write")) == ("ask", "allow")
+    assert decide("", git, "log") == "ask"
+    assert decide("git", git, "log") == decide("git.log", git, "log") == "allow"
+    assert decide("git.log", git, "push") == "ask"
+    assert decide("all", git, "push") == "allow"
+    assert decide("", parse_server("git=x"), "push") == "allow"
+    assert decide("", SERVERS[1], "read") == "allow"
+    safe = ServerConfig(
+        "code_interpreter", builtin=PythonServer(isolation=Isolation("x", "", True))
+    )
+    bare = ServerConfig(
+        "code_interpreter", builtin=PythonServer(isolation=Isolation("none", "", False))
+    )
+    assert decide("", safe, "python") == "allow"
+    assert decide("", bare, "python") == decide("all", bare, "python") == "ask"
+    assert decide("python", bare, "python") == "allow"
+    shell = ServerConfig("shell", builtin=ShellServer())
+    assert (decide("", shell, "exec"), decide("all", shell, "exec")) == ("ask", "allow")
+    assert (decide("", SERVERS[1], "write"), decide("all", SERVERS[1], "write")) == ("ask", "allow")
     with pytest.raises(ConfigError, match="'gti'; known: all, git"):
-        asked("gti", git, "log")
+        decide("gti", git, "log")
 
 
-def test_a_server_of_the_same_name_takes_the_place_of_a_hand(tmp_path: Path) -> None:
+def test_toolbox_same_name_replaces_builtin_server(tmp_path: Path) -> None:
     file = write(tmp_path, {"git": {"command": "x"}})
-    box = assemble(mcp_config=[file], mcp=["files=my-files"], tools="files,git", root=tmp_path)
-    assert [server.name for server in box.host.servers()] == ["files", "git"]
-    config = box.host.config("files")
+    box = build_toolbox(mcp_config=[file], mcp=["files=my-files"], tools="files,git", root=tmp_path)
+    assert [server.name for server in box.host.server_states()] == ["files", "git"]
+    config = box.host.server_config("files")
     assert config is not None and config.command == "my-files"
-    assert box.host.config("code_interpreter") is None
+    assert box.host.server_config("code_interpreter") is None
 
 
-def test_what_is_given_to_a_server_is_part_of_what_is_approved(tmp_path: Path) -> None:
+def test_secrets_digest_changes_with_environment(tmp_path: Path) -> None:
     def read(value: str) -> ServerConfig:
         entry = {"command": "x", "env": {"KEY": value}}
         return read_servers(write(tmp_path, {"a": entry}), {"KEY": "k", "OTHER": "k"})[0]
 
     first, second = read("${KEY}"), read("${OTHER}")
-    assert first.env == second.env and first.given != second.given
+    assert first.env == second.env and first.secrets_digest != second.secrets_digest
 
 
-def test_a_password_in_an_address_is_not_shown_and_a_part_of_what_is_approved(
+def test_command_line_hides_url_password_digest_has_it(
     tmp_path: Path,
 ) -> None:
     def read(password: str) -> ServerConfig:
@@ -194,5 +207,8 @@ def test_a_password_in_an_address_is_not_shown_and_a_part_of_what_is_approved(
         return read_servers(write(tmp_path, {"a": entry}), {})[0]
 
     first, second = read("SESAME"), read("other")
-    assert first.origin == second.origin == "https://me:…@example.org/mcp?a=b"
-    assert first.url == "https://me:SESAME@example.org/mcp?a=b" and first.given != second.given
+    assert first.command_line == second.command_line == "https://me:…@example.org/mcp?a=b"
+    assert (
+        first.url == "https://me:SESAME@example.org/mcp?a=b"
+        and first.secrets_digest != second.secrets_digest
+    )

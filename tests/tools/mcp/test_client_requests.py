@@ -8,103 +8,113 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hosts import Hosting, server, tool, until
-from tools.builtin.base import conversation
-from tools.mcp.call_scope import MAX_QUESTIONS, Running
-from tools.mcp.client_requests import Caller, Elicitation, Elicited, Sampled, Sampling
+from tests.support.hosts import MakeHost, server, tool, wait_until
+from tools.builtin.base import conversation_id
+from tools.mcp.call_scope import MAX_ELICITATIONS, CallScope
+from tools.mcp.client_requests import (
+    CallHandlers,
+    ElicitationRequest,
+    ElicitationResult,
+    SamplingRequest,
+    SamplingResult,
+)
 from tools.mcp.host import Host
-from tools.results import Results
+from tools.results import ResultBuilder
 from tools.types import ToolResult
 
 
 @pytest.fixture(params=["auto", "legacy"])
 async def plain(
     request: pytest.FixtureRequest,
-    hosting: Hosting,
+    make_host: MakeHost,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Host:
     if request.param == "legacy":
-        monkeypatch.setattr("tools.mcp.server._ways", lambda config: ("legacy",))
-    host = hosting(server("plain"), results=tmp_path / "results", roots=[tmp_path])
+        monkeypatch.setattr("tools.mcp.server.connect_modes", lambda config: ("legacy",))
+    host = make_host(server("plain"), results_folder=tmp_path / "results", roots=[tmp_path])
     await host.start()
-    await host.settled()
-    assert (host.servers()[0].protocol < "2026") == (request.param == "legacy")
+    await host.wait_settled()
+    assert (host.server_states()[0].protocol < "2026") == (request.param == "legacy")
     return host
 
 
-async def test_a_question_goes_to_whoever_made_the_call(plain: Host) -> None:
-    asked: list[Elicitation] = []
+async def test_elicitation_answered_by_caller(plain: Host) -> None:
+    requests: list[ElicitationRequest] = []
 
-    async def answer(question: Elicitation) -> Elicited:
-        asked.append(question)
-        return Elicited("accept", {"name": "Ada"})
+    async def answer(request: ElicitationRequest) -> ElicitationResult:
+        requests.append(request)
+        return ElicitationResult("accept", {"name": "Ada"})
 
-    said = await plain.call(tool(plain, "plain__ask"), {}, on_elicitation=answer)
-    assert said.text == "accept Ada"
-    assert (asked[0].server, asked[0].message, asked[0].url) == ("plain", "Who are you?", None)
-    assert asked[0].schema is not None and "name" in asked[0].schema["properties"]
+    result = await plain.call(tool(plain, "plain__ask"), {}, on_elicitation=answer)
+    assert result.text == "accept Ada"
+    assert (requests[0].server, requests[0].message, requests[0].url) == (
+        "plain",
+        "Who are you?",
+        None,
+    )
+    assert requests[0].schema is not None and "name" in requests[0].schema["properties"]
 
 
-async def test_a_server_is_told_who_calls(plain: Host) -> None:
-    said = await plain.call(tool(plain, "plain__whom"), {})
-    assert said.text == f"agent {importlib.metadata.version('agent-local')}"
+async def test_client_info_has_name_and_version(plain: Host) -> None:
+    result = await plain.call(tool(plain, "plain__whom"), {})
+    assert result.text == f"agent {importlib.metadata.version('agent-local')}"
 
 
-async def test_a_question_that_nobody_answers_is_declined_and_the_model_told(plain: Host) -> None:
-    said = await plain.call(tool(plain, "plain__ask"), {})
-    assert said.text.startswith("decline -\n[The server asked the user: 'Who are you?'; nobody")
+async def test_elicitation_without_handler_declined_with_note(plain: Host) -> None:
+    result = await plain.call(tool(plain, "plain__ask"), {})
+    assert result.text.startswith("decline -\n[The server asked the user: 'Who are you?'; nobody")
 
 
 @pytest.mark.parametrize("other", ["a", "b"])
-async def test_a_question_never_gets_into_another_conversation(plain: Host, other: str) -> None:
-    async def answer(question: Elicitation) -> Elicited:
-        return Elicited("accept", {"name": "Ada"})
+async def test_elicitation_stays_in_its_conversation(plain: Host, other: str) -> None:
+    async def answer(request: ElicitationRequest) -> ElicitationResult:
+        return ElicitationResult("accept", {"name": "Ada"})
 
     async def call(name: str, whose: str) -> str:
-        conversation.set(whose)
+        conversation_id.set(whose)
         result = await plain.call(tool(plain, f"plain__{name}"), {}, on_elicitation=answer)
         return result.text
 
     waiting = asyncio.create_task(call("meet", "a"))
     connection = plain._servers["plain"]._connection
     assert connection is not None
-    await until(lambda: connection._running)
-    said = await asyncio.create_task(call("ask", other))
-    known = other == "a" or plain.servers()[0].protocol > "2026"
-    assert said == ("accept Ada" if known else "decline -")
+    await wait_until(lambda: connection._scopes)
+    result = await asyncio.create_task(call("ask", other))
+    known = other == "a" or plain.server_states()[0].protocol > "2026"
+    assert result == ("accept Ada" if known else "decline -")
     waiting.cancel()
 
 
 @pytest.mark.slow
-async def test_the_time_that_a_person_takes_does_not_count(hosting: Hosting) -> None:
-    host = hosting(server("plain", tool_timeout_sec=1))
+async def test_elicitation_suspends_timeout(make_host: MakeHost) -> None:
+    host = make_host(server("plain", tool_timeout_sec=1))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     clock = asyncio.get_running_loop().time
 
-    async def answer(question: Elicitation) -> Elicited:
-        asked = clock()
-        await until(lambda: clock() > asked + 1.1)
-        return Elicited("accept", {"name": "Ada"})
+    async def answer(request: ElicitationRequest) -> ElicitationResult:
+        start = clock()
+        await wait_until(lambda: clock() > start + 1.1)
+        return ElicitationResult("accept", {"name": "Ada"})
 
-    said = await host.call(tool(host, "plain__ask"), {}, on_elicitation=answer)
-    assert said.text == "accept Ada"
+    result = await host.call(tool(host, "plain__ask"), {}, on_elicitation=answer)
+    assert result.text == "accept Ada"
 
 
-async def test_a_question_is_closed_with_its_call(plain: Host) -> None:
-    asked, closed = asyncio.Event(), asyncio.Event()
+async def test_elicitation_closed_with_cancelled_call(plain: Host) -> None:
+    started, closed = asyncio.Event(), asyncio.Event()
 
-    async def answer(question: Elicitation) -> Elicited:
-        asked.set()
+    async def answer(request: ElicitationRequest) -> ElicitationResult:
+        started.set()
         try:
             await asyncio.sleep(600)
         finally:
             closed.set()
-        return Elicited("cancel")
+        return ElicitationResult("cancel")
 
     call = asyncio.create_task(plain.call(tool(plain, "plain__ask"), {}, on_elicitation=answer))
-    await asked.wait()
+    await started.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -112,56 +122,58 @@ async def test_a_question_is_closed_with_its_call(plain: Host) -> None:
     assert (await plain.call(tool(plain, "plain__echo"), {"text": "on"})).text == "on"
 
 
-async def test_sampling_is_the_callers_to_allow(plain: Host) -> None:
-    asked: list[Sampling] = []
+async def test_sampling_answered_or_refused_by_caller(plain: Host) -> None:
+    requests: list[SamplingRequest] = []
 
-    async def write(wanted: Sampling) -> Sampled:
-        asked.append(wanted)
-        return Sampled("An old silent pond", "tiny")
+    async def write(request: SamplingRequest) -> SamplingResult:
+        requests.append(request)
+        return SamplingResult("An old silent pond", "tiny")
 
-    said = await plain.call(tool(plain, "plain__write"), {}, on_sampling=write)
-    assert said.text == "tiny: An old silent pond"
-    assert asked[0].messages == (("user", "Write about frogs."),) and asked[0].max_tokens == 20
+    result = await plain.call(tool(plain, "plain__write"), {}, on_sampling=write)
+    assert result.text == "tiny: An old silent pond"
+    assert (
+        requests[0].messages == (("user", "Write about frogs."),) and requests[0].max_tokens == 20
+    )
     refused = await plain.call(tool(plain, "plain__write"), {})
     assert refused.failure != "none" and "refused" in refused.text
 
 
-async def test_roots_are_told(plain: Host, tmp_path: Path) -> None:
+async def test_roots_listed_for_server(plain: Host, tmp_path: Path) -> None:
     assert (await plain.call(tool(plain, "plain__where"), {})).text == tmp_path.as_uri()
 
 
-async def test_a_new_tool_is_there_without_a_restart(plain: Host) -> None:
+async def test_tool_added_at_runtime_callable(plain: Host) -> None:
     assert (await plain.call(tool(plain, "plain__grow"), {})).text == "grown"
-    await until(lambda: any(one.name == "grown" for one in plain.tools()))
+    await wait_until(lambda: any(offered.name == "grown" for offered in plain.tools()))
     assert (await plain.call(tool(plain, "plain__grown"), {})).text == "odd"
 
 
-async def test_a_new_prompt_is_told(plain: Host) -> None:
-    told = list[str]()
-    plain.listen(told.append)
+async def test_prompt_added_at_runtime_notifies(plain: Host) -> None:
+    changed = list[str]()
+    plain.subscribe(changed.append)
     assert (await plain.call(tool(plain, "plain__teach"), {})).text == "taught"
-    await until(lambda: told)
-    assert [one.name for one in await plain.prompts(told[0])] == ["greet", "taught"]
-    told.clear()
+    await wait_until(lambda: changed)
+    assert [prompt.name for prompt in await plain.prompts(changed[0])] == ["greet", "taught"]
+    changed.clear()
     plain.reconnect("plain")
-    await until(lambda: told)
-    assert [one.name for one in await plain.prompts("plain")] == ["greet"]
+    await wait_until(lambda: changed)
+    assert [prompt.name for prompt in await plain.prompts("plain")] == ["greet"]
 
 
-async def test_a_server_without_tools_has_its_prompts(hosting: Hosting) -> None:
-    host = hosting(server("prompts"))
-    told = list[str]()
-    host.listen(told.append)
+async def test_server_without_tools_has_prompts(make_host: MakeHost) -> None:
+    host = make_host(server("prompts"))
+    changed = list[str]()
+    host.subscribe(changed.append)
     await host.start()
-    await host.settled()
-    (state,) = host.servers()
-    assert (state.status, state.tools, told) == ("ready", [], ["prompts"])
-    assert [one.name for one in await host.prompts("prompts")] == ["first"]
-    await until(lambda: len(told) > 1)
-    assert [one.name for one in await host.prompts("prompts")] == ["first", "second"]
+    await host.wait_settled()
+    (state,) = host.server_states()
+    assert (state.status, state.tools, changed) == ("ready", [], ["prompts"])
+    assert [prompt.name for prompt in await host.prompts("prompts")] == ["first"]
+    await wait_until(lambda: len(changed) > 1)
+    assert [prompt.name for prompt in await host.prompts("prompts")] == ["first", "second"]
 
 
-async def test_resources_are_two_tools_and_prompts_can_be_read(plain: Host) -> None:
+async def test_resources_and_prompts_readable(plain: Host) -> None:
     listed = await plain.call(tool(plain, "plain__list_resources"), {})
     assert listed.text.splitlines()[0] == "note://one  (note, text/plain, The first note.)"
     assert "note://{name}/picture" in listed.text
@@ -176,22 +188,24 @@ async def test_resources_are_two_tools_and_prompts_can_be_read(plain: Host) -> N
     assert (await plain.resources("plain"))[0].uri == "note://one"
     (prompt,) = await plain.prompts("plain")
     assert (prompt.name, prompt.arguments) == ("greet", (("name", True),))
-    assert await plain.prompt("plain", "greet", {"name": "Ada"}) == [("user", "Say hello to Ada")]
+    assert await plain.get_prompt("plain", "greet", {"name": "Ada"}) == [
+        ("user", "Say hello to Ada")
+    ]
     with pytest.raises(ValueError, match="the server nowhere is not known"):
         await plain.prompts("nowhere")
 
 
-async def test_a_server_may_ask_a_few_times_only() -> None:
-    asked: list[str] = []
+async def test_call_scope_bounds_elicitations() -> None:
+    messages: list[str] = []
 
-    async def answer(question: Elicitation) -> Elicited:
-        asked.append(question.message)
-        return Elicited("decline")
+    async def answer(request: ElicitationRequest) -> ElicitationResult:
+        messages.append(request.message)
+        return ElicitationResult("decline")
 
-    async with Running(Caller(on_elicitation=answer), None) as running:
+    async with CallScope(CallHandlers(on_elicitation=answer), None) as scope:
         for number in range(3000):
-            said = await running.elicit(Elicitation("x", f"{number} {'y' * 9999}"))
-            assert said.action == "decline"
-    assert len(asked) == len(running.notes) == MAX_QUESTIONS
-    noted = Results(1000, None).noted(ToolResult("z" * 1000), running.notes)
+            result = await scope.elicit(ElicitationRequest("x", f"{number} {'y' * 9999}"))
+            assert result.action == "decline"
+    assert len(messages) == len(scope.notes) == MAX_ELICITATIONS
+    noted = ResultBuilder(1000, None).with_notes(ToolResult("z" * 1000), scope.notes)
     assert len(noted.text) <= 1000 and "declined" in noted.text

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.hosts import Hosting, alive, server, tool, until
+from tests.support.hosts import MakeHost, is_alive, server, tool, wait_until
 from tools import process_groups
-from tools.builtin.files.server import Files
-from tools.builtin.python.server import Python
+from tools.builtin.files.server import FilesServer
+from tools.builtin.python.server import PythonServer
 from tools.config.servers import ServerConfig
 from tools.mcp import host as host_module
 from tools.mcp.host import Host
@@ -26,17 +26,17 @@ UNKNOWN = Tool("plain", "nothing", "", {})
 
 
 @pytest.fixture
-async def plain(hosting: Hosting, tmp_path: Path) -> Host:
-    host = hosting(server("plain"), results=tmp_path / "results")
+async def plain(make_host: MakeHost, tmp_path: Path) -> Host:
+    host = make_host(server("plain"), results_folder=tmp_path / "results")
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     return host
 
 
-async def test_calls_of_every_kind(plain: Host, tmp_path: Path) -> None:
-    said = await plain.call(tool(plain, "plain__echo"), {"text": "hello"})
-    assert (said.text, said.failure) == ("hello", "none")
-    assert said.content == [{"type": "text", "text": "hello"}]
+async def test_call_result_kinds(plain: Host, tmp_path: Path) -> None:
+    result = await plain.call(tool(plain, "plain__echo"), {"text": "hello"})
+    assert (result.text, result.failure) == ("hello", "none")
+    assert result.content == [{"type": "text", "text": "hello"}]
     assert tool(plain, "plain__echo").read_only
     assert tool(plain, "plain__echo").description == "Say it again."
 
@@ -67,65 +67,65 @@ async def test_calls_of_every_kind(plain: Host, tmp_path: Path) -> None:
     assert (nowhere.failure, nowhere.text) == ("protocol", "Error: no such server: nowhere")
 
 
-async def test_a_result_of_5_mb_is_cut_for_the_model_and_kept_whole(plain: Host) -> None:
+async def test_call_result_of_5_mb_shortened_and_saved(plain: Host) -> None:
     big = await plain.call(tool(plain, "plain__big"), {"size": 5_000_000})
     assert big.failure == "none"
     assert len(big.text) <= 32_000
     assert big.text[0] == "a" and big.text[-1] == "z"
     assert "of 5,000,000 characters left out" in big.text
-    assert big.whole is not None
-    assert Path(big.whole).stat().st_size == 5_000_000
-    assert Path(big.whole).stat().st_mode & 0o077 == 0
+    assert big.full_text_path is not None
+    assert Path(big.full_text_path).stat().st_size == 5_000_000
+    assert Path(big.full_text_path).stat().st_mode & 0o077 == 0
 
 
-async def test_progress_is_passed_on(plain: Host) -> None:
+async def test_call_progress_passed_on(plain: Host) -> None:
     seen: list[tuple[float, float | None, str | None]] = []
     done = await plain.call(
         tool(plain, "plain__count"), {"to": 3}, on_progress=lambda *step: seen.append(step)
     )
     assert done.text == "counted"
-    await until(lambda: len(seen) == 3)
+    await wait_until(lambda: len(seen) == 3)
     assert seen[-1] == (3, 3, "step 3")
 
 
-async def test_cancelling_the_caller_cancels_the_tool(plain: Host, tmp_path: Path) -> None:
+async def test_call_cancelled_cancels_tool(plain: Host, tmp_path: Path) -> None:
     started, cancelled = tmp_path / "started", tmp_path / "cancelled"
     call = asyncio.create_task(
         plain.call(
             tool(plain, "plain__wait"), {"started": str(started), "cancelled": str(cancelled)}
         )
     )
-    await until(started.exists)
+    await wait_until(started.exists)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    await until(cancelled.exists)
+    await wait_until(cancelled.exists)
     assert (await plain.call(tool(plain, "plain__echo"), {"text": "on"})).text == "on"
 
 
-async def test_a_server_that_hangs_at_its_start_delays_nobody(hosting: Hosting) -> None:
-    host = hosting(
+async def test_hanging_start_times_out_alone(make_host: MakeHost) -> None:
+    host = make_host(
         server("hostile", "hang", startup_timeout_sec=1.0, required=True), server("plain")
     )
     await host.start()
-    assert [one.status for one in host.servers()] == ["starting", "starting"]
-    await until(lambda: host.servers()[1].status == "ready")
-    await host.settled()
-    hung = host.servers()[0]
+    assert [one.status for one in host.server_states()] == ["starting", "starting"]
+    await wait_until(lambda: host.server_states()[1].status == "ready")
+    await host.wait_settled()
+    hung = host.server_states()[0]
     assert (hung.status, hung.required) == ("failed", True)
     assert hung.error == "did not answer within 1 s of its start"
 
 
-async def test_only_who_is_needed_is_waited_for(hosting: Hosting) -> None:
-    host = hosting(server("hostile", "hang"), server("plain"))
+async def test_wait_settled_only_named_servers(make_host: MakeHost) -> None:
+    host = make_host(server("hostile", "hang"), server("plain"))
     await host.start()
-    await host.settled({"plain"})
-    await host.settled(patience=0.01)
-    assert [one.status for one in host.servers()] == ["starting", "ready"]
+    await host.wait_settled({"plain"})
+    await host.wait_settled(optional_timeout=0.01)
+    assert [one.status for one in host.server_states()] == ["starting", "ready"]
 
 
-async def test_a_server_that_fails_says_why(hosting: Hosting, tmp_path: Path) -> None:
-    host = hosting(
+async def test_failed_server_states_reason(make_host: MakeHost, tmp_path: Path) -> None:
+    host = make_host(
         server("hostile", "refuse"),
         ServerConfig("absent", command="no-such-command-anywhere"),
         ServerConfig("folder", command=sys.executable, cwd=str(tmp_path / "none")),
@@ -134,46 +134,44 @@ async def test_a_server_that_fails_says_why(hosting: Hosting, tmp_path: Path) ->
         server("plain", name="off", enabled=False),
     )
     await host.start()
-    await host.settled()
-    errors = {one.name: one.error or "" for one in host.servers()}
-    assert host.servers()[0].stderr == "cannot find the database"
+    await host.wait_settled()
+    errors = {one.name: one.error or "" for one in host.server_states()}
+    assert host.server_states()[0].stderr == "cannot find the database"
     assert errors["hostile"] == ("ended with exit code 3; its last words: cannot find the database")
     assert errors["absent"] == "cannot be started: no such command: no-such-command-anywhere"
     assert "no such folder" in errors["folder"]
     assert "uvx --with 'mcp<2'" in errors["old"]
     assert "KEY is not set" in errors["unset"]
-    assert [one.status for one in host.servers()] == ["failed"] * 5 + ["disabled"]
+    assert [one.status for one in host.server_states()] == ["failed"] * 5 + ["disabled"]
     assert list(host.tools()) == []
     failed = await host.call(Tool("unset", "x", "", {}), {})
     assert (failed.failure, failed.code) == ("protocol", -32000)
     assert "KEY is not set" in failed.text
 
 
-async def test_a_server_that_failed_is_tried_again(hosting: Hosting, tmp_path: Path) -> None:
-    host = hosting(server("hostile", "once", str(tmp_path / "mark")))
+async def test_failed_server_retried(make_host: MakeHost, tmp_path: Path) -> None:
+    host = make_host(server("hostile", "once", str(tmp_path / "mark")))
     await host.start()
-    await host.settled()
-    assert host.servers()[0].status == "failed"
-    await until(lambda: host.servers()[0].status == "ready")
+    await host.wait_settled()
+    assert host.server_states()[0].status == "failed"
+    await wait_until(lambda: host.server_states()[0].status == "ready")
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
-async def test_a_server_that_was_reconnected_may_fail_again(
-    hosting: Hosting, tmp_path: Path
-) -> None:
-    host = hosting(server("hostile", "once", str(tmp_path / "mark")))
+async def test_reconnected_server_can_fail_again(make_host: MakeHost, tmp_path: Path) -> None:
+    host = make_host(server("hostile", "once", str(tmp_path / "mark")))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     host.reconnect("hostile")
-    await until(lambda: host.servers()[0].status == "ready")
+    await wait_until(lambda: host.server_states()[0].status == "ready")
     await host.call(tool(host, "hostile__die"), {})
-    await until(lambda: host.servers()[0].status == "failed")
+    await wait_until(lambda: host.server_states()[0].status == "failed")
 
 
-async def test_dying_in_a_call_is_a_clean_error_and_the_next_call_works(hosting: Hosting) -> None:
-    host = hosting(server("hostile", "well"))
+async def test_call_server_dies_next_call_works(make_host: MakeHost) -> None:
+    host = make_host(server("hostile", "well"))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     died = await host.call(tool(host, "hostile__die"), {})
     assert (died.failure, died.code) == ("protocol", -32000)
     assert died.text.startswith("Error: the server hostile ended with exit code 7 before")
@@ -182,111 +180,109 @@ async def test_dying_in_a_call_is_a_clean_error_and_the_next_call_works(hosting:
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
-async def test_what_a_restarted_server_says_of_its_tools_counts(
-    hosting: Hosting, tmp_path: Path
-) -> None:
-    host = hosting(server("hostile", "change", str(tmp_path / "mark")))
+async def test_call_changed_definition_refused(make_host: MakeHost, tmp_path: Path) -> None:
+    host = make_host(server("hostile", "change", str(tmp_path / "mark")))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     before = tool(host, "hostile__ping")
     assert before.description == "First." and tool(host, "hostile__ping") is before
     await host.call(tool(host, "hostile__die"), {})
     changed = await host.call(before, {})
     assert changed.text == "Error: the server hostile has just changed ping; call it again"
     now = tool(host, "hostile__ping")
-    assert now.description == "Second." and await host.current(before) is now
+    assert now.description == "Second." and await host.refresh_definition(before) is now
     assert (await host.call(now, {})).text == "pong"
 
 
-async def test_kill_9_is_noticed_without_a_call(hosting: Hosting) -> None:
-    host = hosting(server("hostile", "well"))
+async def test_killed_server_noticed_and_restarted(make_host: MakeHost) -> None:
+    host = make_host(server("hostile", "well"))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     first = int((await host.call(tool(host, "hostile__process"), {})).text)
     call = asyncio.create_task(host.call(tool(host, "hostile__hang"), {}))
     await asyncio.sleep(0)
     os.kill(first, signal.SIGKILL)
     assert (await call).failure == "protocol"
-    await until(lambda: host.servers()[0].status == "failed")
-    assert "was killed by signal 9" in (host.servers()[0].error or "")
+    await wait_until(lambda: host.server_states()[0].status == "failed")
+    assert "was killed by signal 9" in (host.server_states()[0].error or "")
     second = await host.call(tool(host, "hostile__process"), {})
     assert second.failure == "none"
     assert int(second.text) != first
 
 
-async def test_a_tool_that_hangs_times_out(hosting: Hosting) -> None:
-    host = hosting(server("hostile", "well", tool_timeout_sec=0.3))
+async def test_call_hanging_tool_times_out(make_host: MakeHost) -> None:
+    host = make_host(server("hostile", "well", tool_timeout_sec=0.3))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     hung = await host.call(tool(host, "hostile__hang"), {})
     assert (hung.failure, hung.code) == ("protocol", -32001)
     assert hung.text == "Error: the server hostile did not answer within 0.3 s"
 
 
-async def test_junk_on_stdout_is_survived(hosting: Hosting) -> None:
-    host = hosting(server("hostile", "junk"))
+async def test_junk_on_stdout_ignored(make_host: MakeHost) -> None:
+    host = make_host(server("hostile", "junk"))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     assert (await host.call(tool(host, "hostile__shout"), {})).text == "said"
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
-async def test_nothing_is_left_after_close(hosting: Hosting, tmp_path: Path) -> None:
+async def test_close_leaves_no_process(make_host: MakeHost, tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    host = hosting(server("hostile", "orphan", str(note)), server("plain"))
+    host = make_host(server("hostile", "orphan", str(note)), server("plain"))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     pids = [int(note.read_text()), *(child.pid for child in psutil.Process().children(True))]
     await host.close()
-    await until(lambda: not any(alive(pid) for pid in pids))
+    await wait_until(lambda: not any(is_alive(pid) for pid in pids))
     assert (await host.call(UNKNOWN, {})).failure == "protocol"
 
 
-async def test_all_can_be_killed_at_once(hosting: Hosting, tmp_path: Path) -> None:
+async def test_kill_all_ends_servers(make_host: MakeHost, tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    host = hosting(server("hostile", "orphan", str(note)), server("plain"))
+    host = make_host(server("hostile", "orphan", str(note)), server("plain"))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     pids = [int(note.read_text()), *(child.pid for child in psutil.Process().children())]
-    assert len(process_groups.groups) == 2
+    assert len(process_groups.active_groups) == 2
     process_groups.kill_all()
-    await until(lambda: not any(alive(pid) for pid in pids))
+    await wait_until(lambda: not any(is_alive(pid) for pid in pids))
     await host.close()
-    assert not process_groups.groups
+    assert not process_groups.active_groups
     process_groups.kill_all()
 
 
-async def test_an_orphan_of_a_dead_server_is_ended(hosting: Hosting, tmp_path: Path) -> None:
+async def test_dead_server_orphan_is_ended(make_host: MakeHost, tmp_path: Path) -> None:
     note = tmp_path / "pid"
-    host = hosting(server("hostile", "orphan", str(note)))
+    host = make_host(server("hostile", "orphan", str(note)))
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     orphan = int(note.read_text())
     assert (await host.call(tool(host, "hostile__die"), {})).failure == "protocol"
-    await until(lambda: not alive(orphan))
+    await wait_until(lambda: not is_alive(orphan))
 
 
 @pytest.mark.parametrize("moment", ["at once", "importing", "connecting"])
-async def test_close_may_race_with_start(hosting: Hosting, moment: str) -> None:
-    host = hosting(server("hostile", "hang"), server("plain"))
+async def test_close_during_start(make_host: MakeHost, moment: str) -> None:
+    host = make_host(server("hostile", "hang"), server("plain"))
     await host.start()
     if moment == "importing":
         await asyncio.sleep(0)
     if moment == "connecting":
-        await until(lambda: len(psutil.Process().children()) >= 2)
+        await wait_until(lambda: len(psutil.Process().children()) >= 2)
     await host.close()
-    await until(lambda: not psutil.Process().children(True))
-    await host.settled()  # does not wait for what will never come
+    await wait_until(lambda: not psutil.Process().children(True))
+    await host.wait_settled()  # does not wait for what will never come
 
 
-def test_the_sdk_is_not_imported_before_it_is_needed() -> None:
+def test_toolbox_does_not_import_sdk() -> None:
     code = (
         "import sys, asyncio\n"
-        "from tools.factory import assemble\n"
-        "box = assemble()\n"
+        "from tools.factory import build_toolbox\n"
+        "box = build_toolbox()\n"
         "assert [t.model_name for t in box.host.tools()] =="
         " ['python', 'files__read', 'files__list', 'files__search']\n"
-        "assert all(s.status == 'ready' for s in box.host.servers())\n"
+        "assert all(s.status == 'ready' for s in box.host.server_states())\n"
         "heavy = {'mcp', 'anyio', 'pydantic', 'httpx2'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
@@ -297,35 +293,35 @@ def test_the_sdk_is_not_imported_before_it_is_needed() -> None:
     assert done.returncode == 0, done.stderr
 
 
-async def test_a_hand_is_connected_when_a_call_is_near(hosting: Hosting, tmp_path: Path) -> None:
-    host = hosting(ServerConfig("files", hand=Files(tmp_path)))
+async def test_connect_connects_builtin_server(make_host: MakeHost, tmp_path: Path) -> None:
+    host = make_host(ServerConfig("files", builtin=FilesServer(tmp_path)))
     await host.start()
-    await host.settled()
-    (before,) = host.servers()
-    host.begin("files")
-    await until(lambda: host.servers()[0].protocol)
+    await host.wait_settled()
+    (before,) = host.server_states()
+    host.connect("files")
+    await wait_until(lambda: host.server_states()[0].protocol)
     assert (before.status, before.protocol) == ("ready", "") and len(host.tools()) > 1
 
 
-async def test_a_chosen_tool_that_a_server_lacks_is_told(hosting: Hosting) -> None:
-    host = hosting(server("plain", enabled_tools=("echo", "ecko"), disabled_tools=("big",)))
+async def test_missing_enabled_tool_reported(make_host: MakeHost) -> None:
+    host = make_host(server("plain", enabled_tools=("echo", "ecko"), disabled_tools=("big",)))
     await host.start()
-    await host.settled()
-    (state,) = host.servers()
+    await host.wait_settled()
+    (state,) = host.server_states()
     assert (state.status, state.tools) == ("ready", ["echo"])
     assert state.error == "has no tool ecko"
     refused = await host.call(Tool("plain", "fail", "", {}), {})
     assert (refused.failure, refused.code) == ("protocol", -32602)
 
 
-async def test_an_older_server_and_a_hand_side_by_side(hosting: Hosting, tmp_path: Path) -> None:
+async def test_older_server_beside_builtin_server(make_host: MakeHost, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
-    host = hosting(
+    host = make_host(
         ServerConfig("time", command=sys.executable, args=("-m", "mcp_server_time")),
-        ServerConfig("files", hand=Files(tmp_path)),
+        ServerConfig("files", builtin=FilesServer(tmp_path)),
     )
     await host.start()
-    await host.settled()
+    await host.wait_settled()
     names = [one.model_name for one in host.tools()]
     assert names[:2] == ["time__get_current_time", "time__convert_time"]
     now = await host.call(tool(host, "time__get_current_time"), {"timezone": "Europe/Berlin"})
@@ -333,14 +329,12 @@ async def test_an_older_server_and_a_hand_side_by_side(hosting: Hosting, tmp_pat
     assert (await host.call(tool(host, "files__read"), {"path": "a.txt"})).text == "hello"
 
 
-async def test_names_of_files_that_are_not_utf_8_are_listed(
-    hosting: Hosting, tmp_path: Path
-) -> None:
+async def test_non_utf8_file_names_listed(make_host: MakeHost, tmp_path: Path) -> None:
     try:
         Path(os.fsdecode(bytes(tmp_path) + b"/\xff.txt")).write_text("hello")
     except OSError:
         pytest.skip("no such names here")
-    host = hosting(ServerConfig("files", hand=Files(tmp_path)))
+    host = make_host(ServerConfig("files", builtin=FilesServer(tmp_path)))
     for name, arguments in (("list", {}), ("search", {"query": "hello"})):
         found = await host.call(tool(host, f"files__{name}"), arguments)
         assert found.text.startswith("?.txt")
@@ -348,33 +342,33 @@ async def test_names_of_files_that_are_not_utf_8_are_listed(
     assert missing.text == "Error: no such file: ?"
 
 
-async def test_a_hand_that_cannot_work_is_not_offered(hosting: Hosting, tmp_path: Path) -> None:
-    bare = Python(isolation=Isolation("none", "nothing works here", False))
-    host = hosting(ServerConfig(bare.name, hand=bare, required=True))
+async def test_builtin_server_with_problem_not_offered(make_host: MakeHost, tmp_path: Path) -> None:
+    bare = PythonServer(isolation=Isolation("none", "nothing works here", False))
+    host = make_host(ServerConfig(bare.name, builtin=bare, required=True))
     await host.start()
-    await host.settled()
-    (state,) = host.servers()
+    await host.wait_settled()
+    (state,) = host.server_states()
     assert (state.status, state.error) == ("failed", "is not available: nothing works here")
     assert list(host.tools()) == []
-    refused = await host.call(Python.tools[0], {"code": "1"})
+    refused = await host.call(PythonServer.tools[0], {"code": "1"})
     assert (refused.failure, refused.code) == ("protocol", -32000)
     assert refused.text == (
         "Error: the server code_interpreter is not available: nothing works here"
     )
 
 
-async def test_a_hand_streams_its_output_through_the_host(hosting: Hosting) -> None:
-    hand = Python()
-    host = hosting(ServerConfig(hand.name, hand=hand))
+async def test_builtin_server_output_streams(make_host: MakeHost) -> None:
+    builtin = PythonServer()
+    host = make_host(ServerConfig(builtin.name, builtin=builtin))
     seen: list[tuple[str, str]] = []
     result = await host.call(
-        Python.tools[0], {"code": "print(6*7)"}, on_output=lambda *part: seen.append(part)
+        PythonServer.tools[0], {"code": "print(6*7)"}, on_output=lambda *part: seen.append(part)
     )
     if result.failure == "protocol":
         pytest.skip(result.text)
     assert result.text == "42"
     assert "".join(text for _, text in seen) == "42\n"
-    failed = await host.call(Python.tools[0], {"code": "1/0"})
+    failed = await host.call(PythonServer.tools[0], {"code": "1/0"})
     assert (failed.failure, failed.code) == ("execution", 0)
-    missing = await host.call(Python.tools[0], {})
+    missing = await host.call(PythonServer.tools[0], {})
     assert missing.text == "Error: missing argument: code"

@@ -15,11 +15,17 @@ def verdict(
     argument: int = 0,
     audit: int | None = None,
     mode: str = "alone",
-    abi: int = confine.SCOPED,
+    abi: int = confine.SCOPED_LANDLOCK_ABI,
+    second: int = 0,
 ) -> str | int:
     """What the kernel would do: allow, kill, or answer with an error number."""
-    data = {0: number, 4: confine.AUDIT_ARCH[arch] if audit is None else audit, 16: argument}
-    rules = confine.program(arch, PID, mode, abi)
+    data = {
+        0: number,
+        4: confine.AUDIT_ARCH[arch] if audit is None else audit,
+        16: argument,
+        24: second,
+    }
+    rules = confine.filter_program(arch, PID, mode, abi)
     at = value = 0
     while True:
         code, true, false, k = rules[at]
@@ -38,31 +44,33 @@ def verdict(
 
 
 @pytest.mark.parametrize("arch", [0, 1])
-def test_the_filter_says_what_the_tables_say(arch: int) -> None:
-    for calls, answer in ((confine.DENIED, confine.EPERM), (confine.IGNORED, 0)):
+def test_filter_alone_follows_call_tables(arch: int) -> None:
+    for calls, answer in ((confine.DENIED_CALLS, confine.EPERM_ERRNO), (confine.IGNORED_CALLS, 0)):
         for name, numbers in calls.items():
             if (number := numbers[arch]) is not None:
                 assert verdict(arch, number) == answer, name
-    for name, numbers in confine.OWN.items():
+    for name, numbers in confine.SELF_ONLY_CALLS.items():
         number = numbers[arch]
         assert number is not None
         assert verdict(arch, number, PID) == verdict(arch, number, 0) == ALLOW, name
-        assert verdict(arch, number, 1) == verdict(arch, number, 0xFFFFFFFF) == confine.EPERM
+        assert verdict(arch, number, 1) == verdict(arch, number, 0xFFFFFFFF) == confine.EPERM_ERRNO
     read, futex = ((0, 202), (63, 98))[arch]
     assert verdict(arch, read) == verdict(arch, futex) == ALLOW
     clone = confine.CLONE[arch]
     assert verdict(arch, clone, 0x3D0F00) == ALLOW  # a thread, as the C library starts it
-    assert verdict(arch, clone, 17) == verdict(arch, clone, 0x10000000) == confine.EPERM
-    assert verdict(arch, confine.CLONE3[arch]) == confine.ENOSYS
-    assert verdict(arch, 0x40000029) == confine.ENOSYS
+    assert verdict(arch, clone, 17) == verdict(arch, clone, 0x10000000) == confine.EPERM_ERRNO
+    assert verdict(arch, confine.CLONE3[arch]) == confine.ENOSYS_ERRNO
+    assert verdict(arch, 0x40000029) == confine.ENOSYS_ERRNO
     assert verdict(arch, read, audit=confine.AUDIT_ARCH[1 - arch]) == "kill"
 
 
 @pytest.mark.parametrize("arch", [0, 1])
 @pytest.mark.parametrize("mode", ["namespace", "landlock"])
-def test_a_command_may_start_others_and_no_more(arch: int, mode: str) -> None:
-    def of(name: str, argument: int = 0, abi: int = confine.SCOPED) -> str | int:
-        number = {**confine.DENIED, **confine.IGNORED, **confine.OWN}[name][arch]
+def test_filter_command_allows_only_starting_processes(arch: int, mode: str) -> None:
+    def of(name: str, argument: int = 0, abi: int = confine.SCOPED_LANDLOCK_ABI) -> str | int:
+        number = {**confine.DENIED_CALLS, **confine.IGNORED_CALLS, **confine.SELF_ONLY_CALLS}[name][
+            arch
+        ]
         assert number is not None, name
         return verdict(arch, number, argument, mode=mode, abi=abi)
 
@@ -70,16 +78,35 @@ def test_a_command_may_start_others_and_no_more(arch: int, mode: str) -> None:
     clone = confine.CLONE[arch]
     assert verdict(arch, clone, 17, mode=mode) == ALLOW
     for namespace in (0x10000000, 0x20000000, 0x40000000, 0x00020000, 0x02000000):
-        assert verdict(arch, clone, namespace | 17, mode=mode) == confine.EPERM
-    assert verdict(arch, confine.CLONE3[arch], mode=mode) == confine.ENOSYS
+        assert verdict(arch, clone, namespace | 17, mode=mode) == confine.EPERM_ERRNO
+    assert verdict(arch, confine.CLONE3[arch], mode=mode) == confine.ENOSYS_ERRNO
     for name in ("socket", "ptrace", "process_vm_writev", "unshare", "setns", "io_uring_setup"):
-        assert of(name) == confine.EPERM, name
+        assert of(name) == confine.EPERM_ERRNO, name
     confined = mode == "landlock"
     # Where the file system is the person's own, modes and times cannot be changed.
     assert of("fchmodat") == (0 if confined else ALLOW)
-    assert of("setxattr") == (confine.EPERM if confined else ALLOW)
-    assert of("prlimit64", 1) == (confine.EPERM if confined else ALLOW)
+    assert of("setxattr") == (confine.EPERM_ERRNO if confined else ALLOW)
+    assert of("prlimit64", 1) == (confine.EPERM_ERRNO if confined else ALLOW)
     # Landlock bounds signals, but an older one does not.
     assert of("kill", 1) == ALLOW
-    assert of("kill", 1, abi=5) == (confine.EPERM if confined else ALLOW)
-    assert of("truncate", abi=2) == (confine.EPERM if confined else ALLOW)
+    assert of("kill", 1, abi=5) == (confine.EPERM_ERRNO if confined else ALLOW)
+    assert of("truncate", abi=2) == (confine.EPERM_ERRNO if confined else ALLOW)
+
+
+@pytest.mark.parametrize("arch", [0, 1])
+@pytest.mark.parametrize("mode", ["alone", "namespace", "landlock"])
+def test_filter_sockets_and_descriptors_signal_nobody(arch: int, mode: str) -> None:
+    def of(number: int, first: int, second: int) -> str | int:
+        return verdict(arch, number, first, mode=mode, second=second)
+
+    refused, flags, pair = confine.EPERM_ERRNO, 0o2004000, confine.SOCKETPAIR[arch]
+    assert of(pair, 1, 1) == of(pair, 1, 1 | flags) == ALLOW
+    for kind in (2, 3, 4, 5, 2 | flags, 5 | flags, 0):
+        assert of(pair, 1, kind) == refused, kind
+    assert of(pair, 30, 1) == refused  # TIPC
+    fcntl, ioctl = ((72, 16), (25, 29))[arch]
+    for value in (8, 10, 15):
+        assert of(fcntl, 3, value) == refused
+    assert of(fcntl, 8, 4) == of(fcntl, 3, 9) == of(ioctl, 3, 0x5401) == ALLOW
+    for value in (0x8901, 0x8902, 0x5412):
+        assert of(ioctl, 3, value) == refused

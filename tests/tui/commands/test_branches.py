@@ -1,33 +1,35 @@
-"""Editing and retrying what was said, and going through the branches that this makes."""
+"""Editing and retrying messages, and switching between the branches that this creates."""
 
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
 
-from agent.cli.shared import Shared
-from tests.support.fake_app import person, says, screen_text, wait_until
+from agent.config.launch import LaunchOptions
+from tests.support.fake_app import drive_app, emit_message, screen_text, wait_until
 from tui.app import AgentApp
 from tui.session import Session
-from tui.widgets.user_message import Asked
+from tui.widgets.user_message import UserMessage
 
 
-def said(*lines: str) -> str:
+def script_lines(*lines: str) -> str:
+    """A script of final messages with these texts."""
     markup = ({"markup": f"<|channel|>final<|message|>{line}<|return|>"} for line in lines)
     return "".join(json.dumps(line) + "\n" for line in markup)
 
 
-async def test_messages_are_edited_and_retried_and_all_versions_stay(
+async def test_edit_and_retry_keep_all_branches(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    own_logging: None,
+    restored_logging: None,
 ) -> None:
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
     script = tmp_path / "script.jsonl"
-    script.write_text(said("one", "two", "three\n```py\nx = 1\n```", "four", "five"))
-    session = Session(Shared(engine=f"script:{script}", tools="none", root=tmp_path))
+    script.write_text(script_lines("one", "two", "three\n```py\nx = 1\n```", "four", "five"))
+    session = Session(LaunchOptions(engine=f"script:{script}", tools="none", root=tmp_path))
     app = AgentApp(session)
     async with app.run_test(size=(100, 40), notifications=True) as pilot:
 
@@ -35,7 +37,7 @@ async def test_messages_are_edited_and_retried_and_all_versions_stay(
             await pilot.press(*keys, "enter")
             await wait_until(pilot, lambda: app.turn is None and answer in screen_text(app))
 
-        async def sees(*texts: str, gone: str = "nothing") -> None:
+        async def expect_text(*texts: str, gone: str = "nothing") -> None:
             await wait_until(
                 pilot,
                 lambda: (
@@ -43,50 +45,51 @@ async def test_messages_are_edited_and_retried_and_all_versions_stay(
                 ),
             )
 
-        await wait_until(pilot, lambda: app.begun)
+        await wait_until(pilot, lambda: app.session_ready)
         await send(*"first", answer="one")
         await send(*"second", answer="two")
         await pilot.press("ctrl+up", "up")
-        await sees("message 1 of 2")
+        await expect_text("message 1 of 2")
         await pilot.press("e")
         await wait_until(pilot, lambda: app.prompt.text == "first")
         await send(*" again", answer="three")
-        await sees("❯ first again  ‹2/2›", "Enter sends", gone="second")
+        await expect_text("❯ first again  ‹2/2›", "Enter sends", gone="second")
         await send(*"/copy code", answer="is copied")
         assert app.clipboard == "x = 1\n"
         await send(*"/retry", answer="four")
-        await sees("❯ first again  ‹3/3›", gone="three")
+        await expect_text("❯ first again  ‹3/3›", gone="three")
         await pilot.press("ctrl+up", "right")
-        await sees("❯ first  ‹1/3›", "❯ second", "two", gone="four")
-        await wait_until(pilot, lambda: isinstance(app.focused, Asked))
+        await expect_text("❯ first  ‹1/3›", "❯ second", "two", gone="four")
+        await wait_until(pilot, lambda: isinstance(app.focused, UserMessage))
         await pilot.press("left")
-        await sees("❯ first again  ‹3/3›", "four", gone="second")
+        await expect_text("❯ first again  ‹3/3›", "four", gone="second")
         await pilot.press("escape", *"/edit", "enter")
-        await sees("editing")
+        await expect_text("editing")
         await pilot.press("escape")
-        await sees("ready", gone="editing")
+        await expect_text("ready", gone="editing")
         await send(*"third", answer="five")
         assert app.prompt.text == ""
         assert len(session.store.summaries()) == 3
         await send(*"/export talk.md", answer="talk.md")
         assert "first again" in (tmp_path / "talk.md").read_text()
+        assert stat.S_IMODE((tmp_path / "talk.md").stat().st_mode) == 0o600
         await send(*"/new", answer="ready")
-        assert not app.chat.messages
+        assert not app.transcript.own_turns
     await session.close()
 
 
-async def test_what_is_picked_stays_picked_in_the_other_view() -> None:
-    async with person(size=(80, 24)) as someone:
+async def test_picked_message_stays_picked_in_other_view() -> None:
+    async with drive_app(size=(80, 24)) as driver:
         for question in ("first", "second"):
-            turn = await someone.ask(question)
-            says(turn, f"answer to the {question}").close(True)
+            turn = await driver.ask(question)
+            emit_message(turn, f"answer to the {question}").close(True)
             turn.end()
-            await someone.see(lambda: someone.app.turn is None)
-        await someone.pilot.press("ctrl+up")
-        for picked in ("2 of 2", "1 of 2"):
+            await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press("ctrl+up")
+        for number in ("2 of 2", "1 of 2"):
             for _ in range(2):
-                await someone.sees(f"message {picked}")
-                await someone.pilot.press("f2")
-            await someone.sees(f"message {picked}")
-            assert isinstance(someone.app.focused, Asked)
-            await someone.pilot.press("up")
+                await driver.expect_text(f"message {number}")
+                await driver.pilot.press("f2")
+            await driver.expect_text(f"message {number}")
+            assert isinstance(driver.app.focused, UserMessage)
+            await driver.pilot.press("up")

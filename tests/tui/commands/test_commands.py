@@ -1,4 +1,4 @@
-"""What a person asks for with a slash."""
+"""The slash commands, run in the app."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_app import Played, person, says, screen_text
+from tests.support.fake_app import FakeSession, drive_app, emit_message, make_app, screen_text
 from tools.types import Prompt, ServerState
-from tui.commands.registry import known, parse
+from tui.commands.registry import parse_command
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    ("text", "parsed"),
     [
         ("/new", ("new", "")),
         ("/effort  high ", ("effort", "high")),
@@ -24,129 +24,138 @@ from tui.commands.registry import known, parse
         ("/", None),
     ],
 )
-def test_what_is_a_command(text: str, asked: tuple[str, str] | None) -> None:
-    assert parse(text) == asked
+def test_parse_command_splits_name_and_argument(text: str, parsed: tuple[str, str] | None) -> None:
+    assert parse_command(text) == parsed
 
 
-@pytest.mark.parametrize(("name", "meant"), [("quti", "quit"), ("comp", "compact"), ("xyz", None)])
-def test_the_command_that_was_meant(name: str, meant: str | None) -> None:
-    assert known().nearest(name) == meant
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("quti", "quit"), ("comp", "compact"), ("xyz", None)]
+)
+async def test_unknown_command_suggests_nearest(name: str, nearest: str | None) -> None:
+    assert make_app(FakeSession()).commands.nearest(name) == nearest
 
 
-async def test_an_unknown_command_comes_back_with_a_sentence() -> None:
-    async with person() as someone:
-        await someone.pilot.press(*"/efort low", "enter")
-        await someone.sees("There is no command /efort;")
-        assert someone.app.prompt.text == "/efort low" and not someone.session.turns
+async def test_unknown_command_returns_to_prompt_with_notice() -> None:
+    async with drive_app() as driver:
+        await driver.pilot.press(*"/efort low", "enter")
+        await driver.expect_text("There is no command /efort;")
+        assert driver.app.prompt.text == "/efort low" and not driver.session.turns
 
 
 @dataclass(frozen=True)
-class Told:
+class FakeOptions:
     effort: str = "medium"
     instructions: str | None = None
 
 
-async def test_effort_and_system_hold_from_the_next_turn_on() -> None:
-    async with person() as someone:
-        someone.session.options = Told()  # type: ignore[assignment]
-        turn = await someone.ask("hello")
-        await someone.pilot.press(*"/effort high", "enter")
-        await someone.sees("Effort: high")
-        await someone.pilot.press(*"/system Be brief.", "enter")
-        await someone.sees("The model is told: Be brief.")
-        await someone.pilot.press(*"/effort lots", "enter")
-        await someone.sees("/effort takes low, medium, high, not lots.")
-        assert someone.session.options == Told("high", "Be brief.")  # type: ignore[comparison-overlap]
-        assert len(someone.session.turns) == 1
+async def test_effort_and_system_apply_to_later_turns() -> None:
+    async with drive_app() as driver:
+        driver.session.options = FakeOptions()  # type: ignore[assignment]
+        turn = await driver.ask("hello")
+        await driver.pilot.press(*"/effort high", "enter")
+        await driver.expect_text("Effort: high")
+        await driver.pilot.press(*"/system Be brief.", "enter")
+        await driver.expect_text("The model is told: Be brief.")
+        await driver.pilot.press(*"/effort lots", "enter")
+        await driver.expect_text("/effort takes low, medium, high, not lots.")
+        assert driver.session.options == FakeOptions("high", "Be brief.")  # type: ignore[comparison-overlap]
+        assert len(driver.session.turns) == 1
         turn.end()
 
 
-async def test_what_a_command_does_has_a_column_of_its_own() -> None:
-    async with person(size=(80, 60)) as someone:
-        await someone.pilot.press("f1", "end")
-        await someone.sees("/new")
-        rows = screen_text(someone.app).splitlines()
+async def test_help_page_wraps_summaries_in_their_column() -> None:
+    async with drive_app(size=(80, 60)) as driver:
+        await driver.pilot.press("f1", "end")
+        await driver.expect_text("/new")
+        rows = screen_text(driver.app).splitlines()
         at = next(n for n, row in enumerate(rows) if "/new" in row)
         assert rows[at + 1].index("kept") == rows[at].index("begin another")
 
 
-async def test_what_changes_the_conversation_waits_for_the_turn_that_runs() -> None:
-    async with person() as someone:
-        turn = await someone.ask("hello")
-        says(turn, "Hello there.").close(True)
-        await someone.sees("Hello there.")
-        await someone.pilot.press(*"/new", "enter")
-        await someone.sees("next: /new")
+async def test_new_conversation_waits_for_running_turn() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        emit_message(turn, "Hello there.").close(True)
+        await driver.expect_text("Hello there.")
+        await driver.pilot.press(*"/new", "enter")
+        await driver.expect_text("next: /new")
         turn.end()
-        await someone.see(lambda: "Hello there." not in screen_text(someone.app))
-        assert someone.app.turn is None
+        await driver.wait_for(lambda: "Hello there." not in screen_text(driver.app))
+        assert driver.app.turn is None
 
 
-async def test_a_prompt_of_a_server_is_a_command() -> None:
+async def test_server_prompt_runs_as_command() -> None:
     git = ServerState("git", "ready", ["log", "push"])
-    async with person(Played(servers=[git, ServerState("web", "ready", ["open"])])) as someone:
-        await someone.see(lambda: someone.app.talk.commands.find("git:review"))
-        await someone.pilot.press(*"/git:re")
-        await someone.sees("Look at a change.")
-        await someone.pilot.press("enter", "enter")
-        await someone.sees("It needs file behind its name.")
-        await someone.pilot.press(*"/git:review 'a b.py' very closely", "enter")
-        await someone.see(lambda: someone.session.turns)
-        asked = "git review {'file': 'a b.py', 'how': 'very closely'}"
-        assert someone.session.turns[0].prompt[0].text == asked
-        someone.session.turns[0].end()
+    async with drive_app(
+        FakeSession(servers=[git, ServerState("web", "ready", ["open"])])
+    ) as driver:
+        await driver.wait_for(lambda: driver.app.commands.find("git:review"))
+        await driver.pilot.press(*"/git:re")
+        await driver.expect_text("Look at a change.")
+        await driver.pilot.press("enter", "enter")
+        await driver.expect_text("It needs file behind its name.")
+        await driver.pilot.press(*"/git:review 'a b.py' very closely", "enter")
+        await driver.wait_for(lambda: driver.session.turns)
+        text = "git review {'file': 'a b.py', 'how': 'very closely'}"
+        assert driver.session.turns[0].prompt_text == text
+        driver.session.turns[0].end()
 
 
-async def test_a_servers_prompts_are_learned_again() -> None:
+async def test_server_prompts_change_replaces_commands() -> None:
     git = ServerState("git", "ready", [])
-    async with person(Played(servers=[git])) as someone:
-        host: Any = someone.session.runtime.host
-        commands = someone.app.talk.commands
-        await someone.see(lambda: commands.find("git:review"))
+    async with drive_app(FakeSession(servers=[git])) as driver:
+        host: Any = driver.session.runtime.host
+        commands = driver.app.commands
+        await driver.wait_for(lambda: commands.find("git:review"))
         host.review = Prompt("explain", "Tell what it does.", ())
-        host.heard("git")
-        await someone.see(lambda: commands.find("git:explain"))
+        host.on_change("git")
+        await driver.wait_for(lambda: commands.find("git:explain"))
         assert not commands.find("git:review") and commands.find("help")
 
 
-async def test_tools_are_chosen_for_the_turns_to_come() -> None:
+async def test_tools_command_selects_tools_of_later_turns() -> None:
     git = ServerState("git", "ready", ["log", "push"])
-    async with person(Played(servers=[git, ServerState("web", "ready", ["open"])])) as someone:
-        session = someone.session
+    async with drive_app(
+        FakeSession(servers=[git, ServerState("web", "ready", ["open"])])
+    ) as driver:
+        session = driver.session
         offered = session.runtime.host.tools()
-        assert session.toolset.of(offered) is None, "whatever there is"
-        await someone.pilot.press(*"/tools git.log,web", "enter")
-        await someone.sees("The model has: git.log, web.open.")
-        await someone.sees("Not offered: git.push.")
-        assert [tool.name for tool in session.toolset.of(offered) or ()] == ["log", "open"]
-        await someone.pilot.press(*"/tools shell", "enter")
-        await someone.sees("There is no tool shell here")
-        await someone.pilot.press(*"/tools none", "enter")
-        await someone.sees("The model has: no tools.")
-        assert session.toolset.of(offered) == ()
+        assert session.tool_selection.selected(offered) is None, "whatever there is"
+        await driver.pilot.press(*"/tools git.log,web", "enter")
+        await driver.expect_text("The model has: git.log, web.open.")
+        await driver.expect_text("Not offered: git.push.")
+        assert [tool.name for tool in session.tool_selection.selected(offered) or ()] == [
+            "log",
+            "open",
+        ]
+        await driver.pilot.press(*"/tools shell", "enter")
+        await driver.expect_text("There is no tool shell here")
+        await driver.pilot.press(*"/tools none", "enter")
+        await driver.expect_text("The model has: no tools.")
+        assert session.tool_selection.selected(offered) == ()
 
 
-async def test_what_is_being_written_is_laid_ahead_when_the_person_pauses() -> None:
-    async with person() as someone:
-        laid = someone.session.laid
-        await someone.writes("hello there")  # key by key, a busy machine would pause in between
-        await someone.see(lambda: laid == ["hello there"])
-        turn = await someone.ask("")
-        await someone.writes("and then")
-        assert laid == ["hello there"]
+async def test_draft_is_prefetched_after_pause_in_typing() -> None:
+    async with drive_app() as driver:
+        prefetched = driver.session.prefetched
+        await driver.type_text("hello there")  # key by key, a busy machine would pause in between
+        await driver.wait_for(lambda: prefetched == ["hello there"])
+        turn = await driver.ask("")
+        await driver.type_text("and then")
+        assert prefetched == ["hello there"]
         turn.end()
-        await someone.see(lambda: someone.app.turn is None)
-        await someone.writes("!")
-        await someone.see(lambda: laid[-1] == "and then!")
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.type_text("!")
+        await driver.wait_for(lambda: prefetched[-1] == "and then!")
 
 
-async def test_who_looks_elsewhere_is_called_back() -> None:
-    async with person() as someone:
-        app, written = someone.app, list[str]()
+async def test_answer_in_unfocused_terminal_sends_notification() -> None:
+    async with drive_app() as driver:
+        app, output = driver.app, list[str]()
         assert app._driver is not None
-        app._driver.write = written.append  # type: ignore[method-assign, assignment]
-        turn = await someone.ask("hello")
+        app._driver.write = output.append  # type: ignore[method-assign, assignment]
+        turn = await driver.ask("hello")
         app.app_focus = False
-        says(turn, "The answer.").close(True)
+        emit_message(turn, "The answer.").close(True)
         turn.end()
-        await someone.see(lambda: "\x1b]9;agent: The answer.\x07" in "".join(written))
+        await driver.wait_for(lambda: "\x1b]9;agent: The answer.\x07" in "".join(output))

@@ -1,28 +1,37 @@
-"""What other programs ask, on a tab for each conversation: over real HTTP, and played by hand where the
-moment matters."""
+"""Tabs of other programs' conversations: over real HTTP, and with fake turns where timing matters."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from textual.pilot import Pilot
 
 from agent import bootstrap
-from agent.cli.shared import Shared
+from agent.config.launch import LaunchOptions
 from agent.conversation.conversation import Conversation
-from agent.server.serve import address, listen, serve_in
-from tests.support.endpoint import plain_http
-from tests.support.fake_app import Person, PlayedTurn, person, says, screen_text, thinks
+from agent.server.options import ServerOptions
+from agent.server.serve import base_url, listen, serve_in
+from tests.support.endpoint import http_client
+from tests.support.fake_app import (
+    AppDriver,
+    FakeTurn,
+    ScreenDriver,
+    drive_app,
+    emit_message,
+    emit_reasoning,
+    screen_text,
+)
 from tui.app import AgentApp
-from tui.controllers import served_tabs as watching
+from tui.controllers.served_tabs import ServedTabs
 from tui.session import Serving, Session
-from tui.widgets.search import Search
-from tui.widgets.tabs import LONGEST, Tab, Tabs, fitting
+from tui.widgets.search import SearchBar
+from tui.widgets.tabs import MAX_TITLE_COLUMNS, TabBar, TabLabel, fit_tabs
 from tui.widgets.transcript import Transcript
 
 SERVE = (
@@ -31,390 +40,412 @@ SERVE = (
 )
 
 
-class Served(Person):
-    """The person, while programs ask the app over HTTP."""
+class ServingDriver(ScreenDriver):
+    """Drives an app that serves HTTP, and sends requests to it as another program."""
 
-    url: str
+    def __init__(self, app: AgentApp, pilot: Pilot[int], url: str) -> None:
+        super().__init__(app, pilot)
+        self.url = url
 
     async def post(self, path: str = "responses", **body: Any) -> dict[str, Any]:
-        async with plain_http() as http:
+        """Send a request and return the answer's JSON."""
+        async with http_client() as http:
             answer = await http.post(f"{self.url}/{path}", json=body)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
 
-Serve = Callable[..., Any]
+Serve = Callable[..., AbstractAsyncContextManager[ServingDriver]]
 
 
 @pytest.fixture
 def served(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    own_logging: None,
+    restored_logging: None,
     script: Callable[..., str],
 ) -> Serve:
-    """``async with served("markup of a reply", …) as someone``"""
+    """Runs the app with a scripted model: ``async with served("markup of a reply", …) as driver``."""
     monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
 
     @asynccontextmanager
-    async def start(*replies: str | dict[str, Any]) -> AsyncIterator[Served]:
-        shared = Shared(engine=script(*replies), tools="none", root=tmp_path)
+    async def start(*replies: str | dict[str, Any]) -> AsyncIterator[ServingDriver]:
+        launch = LaunchOptions(engine=script(*replies), tools="none", root=tmp_path)
         listener = listen("127.0.0.1", 0, None)
         serving = Serving(
-            address(listener),
-            lambda runtime: serve_in(runtime, bootstrap.options(shared, runtime.model), listener),
+            base_url(listener),
+            lambda runtime: serve_in(
+                runtime,
+                bootstrap.turn_options(launch, runtime.model),
+                listener,
+                ServerOptions(),
+            ),
         )
-        app = AgentApp(Session(shared, serving=serving))
+        app = AgentApp(Session(launch, serving=serving))
         async with app.run_test(size=(100, 30), notifications=True) as pilot:
-            someone = Served(app, app.session, pilot)  # type: ignore[arg-type]
-            someone.url = serving.address
-            await someone.sees("ready")
-            yield someone
+            driver = ServingDriver(app, pilot, serving.address)
+            await driver.expect_text("ready")
+            yield driver
         await app.shut_down()
 
     return start
 
 
-def line(someone: Person) -> str:
-    """The tabs, as they are read."""
-    return screen_text(someone.app).splitlines()[0]
+def tab_bar(driver: ScreenDriver) -> str:
+    """The text of the tab bar."""
+    return screen_text(driver.app).splitlines()[0]
 
 
-async def test_two_programs_at_once_have_a_tab_each(served: Serve) -> None:
+async def test_concurrent_clients_have_own_tabs(served: Serve) -> None:
     slow = (SERVE.format(name).replace("ht.", "ht." + " So on." * 30) for name in ("One", "Two"))
-    async with served(*({"markup": markup, "delay_ms": 60} for markup in slow)) as someone:
-        first = asyncio.create_task(someone.post(input="The first question"))
-        await someone.see(lambda: "1 ● The first question" in line(someone))
-        second = asyncio.create_task(someone.post(input="The second question"))
-        await someone.see(lambda: "2 ● The second question" in line(someone))
-        await someone.sees("F3: 2 served")
-        await someone.pilot.press("f3")
-        await someone.sees("http ❯ The first question")
-        await someone.sees("One is thought.")
-        assert "http ❯ The second question" not in screen_text(someone.app)
-        await someone.pilot.press("f3")
-        await someone.sees("http ❯ The second question")
-        await someone.sees("Two is said.")
+    async with served(*({"markup": markup, "delay_ms": 60} for markup in slow)) as driver:
+        first = asyncio.create_task(driver.post(input="The first question"))
+        await driver.wait_for(lambda: "1 ● The first question" in tab_bar(driver))
+        second = asyncio.create_task(driver.post(input="The second question"))
+        await driver.wait_for(lambda: "2 ● The second question" in tab_bar(driver))
+        await driver.expect_text("F3: 2 served")
+        await driver.pilot.press("f3")
+        await driver.expect_text("http ❯ The first question")
+        await driver.expect_text("One is thought.")
+        assert "http ❯ The second question" not in screen_text(driver.app)
+        await driver.pilot.press("f3")
+        await driver.expect_text("http ❯ The second question")
+        await driver.expect_text("Two is said.")
         await asyncio.gather(first, second)
-        await someone.see(lambda: "1 ✓ The first" in line(someone))
-        await someone.see(lambda: "2 ✓ The second" in line(someone))
-        await someone.pilot.press("f3")
-        await someone.see(lambda: "http ❯" not in screen_text(someone.app))
+        await driver.wait_for(lambda: "1 ✓ The first" in tab_bar(driver))
+        await driver.wait_for(lambda: "2 ✓ The second" in tab_bar(driver))
+        await driver.pilot.press("f3")
+        await driver.wait_for(lambda: "http ❯" not in screen_text(driver.app))
 
 
-async def test_a_conversation_stays_on_its_tab(served: Serve) -> None:
+async def test_continued_conversation_stays_on_its_tab(served: Serve) -> None:
     """Whether its client names the response before, or sends all of it again."""
-    async with served(*(SERVE.format(name) for name in ("One", "Two", "Three", "Four"))) as someone:
-        first = await someone.post(input="A question")
-        await someone.post(input="And then?", previous_response_id=first["id"])
-        said = [{"role": "user", "content": "A chat"}]
-        answer = await someone.post("chat/completions", messages=said)
-        said += [answer["choices"][0]["message"], {"role": "user", "content": "More of it"}]
-        await someone.post("chat/completions", messages=said)
-        await someone.see(lambda: "1 ✓ A question  2 ✓ A chat" in line(someone))
-        await someone.pilot.press("f3")
-        await someone.sees("http ❯ And then?")
-        await someone.pilot.press("pageup")
-        await someone.sees("One is said.", "http ❯ A question")
-        await someone.pilot.press("ctrl+pagedown")
-        await someone.sees("http ❯ More of it")
-        await someone.pilot.press("pageup")
-        await someone.sees("Three is said.")
-        await someone.pilot.press("ctrl+pageup")
-        await someone.sees("http ❯ And then?")
-        assert len(someone.app.watching.tabs) == 2
+    async with served(*(SERVE.format(name) for name in ("One", "Two", "Three", "Four"))) as driver:
+        first = await driver.post(input="A question")
+        await driver.post(input="And then?", previous_response_id=first["id"])
+        messages = [{"role": "user", "content": "A chat"}]
+        answer = await driver.post("chat/completions", messages=messages)
+        messages += [answer["choices"][0]["message"], {"role": "user", "content": "More of it"}]
+        await driver.post("chat/completions", messages=messages)
+        await driver.wait_for(lambda: "1 ✓ A question  2 ✓ A chat" in tab_bar(driver))
+        await driver.pilot.press("f3")
+        await driver.expect_text("http ❯ And then?")
+        await driver.pilot.press("pageup")
+        await driver.expect_text("One is said.", "http ❯ A question")
+        await driver.pilot.press("ctrl+pagedown")
+        await driver.expect_text("http ❯ More of it")
+        await driver.pilot.press("pageup")
+        await driver.expect_text("Three is said.")
+        await driver.pilot.press("ctrl+pageup")
+        await driver.expect_text("http ❯ And then?")
+        assert len(driver.app.served_tabs.tabs) == 2
 
 
-async def test_the_turn_of_another_program_is_stopped_by_a_command(served: Serve) -> None:
-    async with served({"markup": SERVE.format("word " * 500), "delay_ms": 60}) as someone:
-        asked = asyncio.create_task(someone.post(input="Too long"))
-        await someone.see(lambda: "1 ● Too long" in line(someone))
-        await someone.pilot.press("f3")
-        await someone.sees("word word")
-        await someone.pilot.press("escape")
-        assert someone.app.watching.running == 1, "a stray key is no reason to stop it"
-        await someone.pilot.press(*"/stop", "enter")
-        assert (await asked)["status"] == "cancelled"
-        await someone.sees("Stopped; what was said until then is kept.")
-        await someone.see(lambda: "1 ✗ Too long" in line(someone))
+async def test_stop_command_stops_served_turn(served: Serve) -> None:
+    async with served({"markup": SERVE.format("word " * 500), "delay_ms": 60}) as driver:
+        request = asyncio.create_task(driver.post(input="Too long"))
+        await driver.wait_for(lambda: "1 ● Too long" in tab_bar(driver))
+        await driver.pilot.press("f3")
+        await driver.expect_text("word word")
+        await driver.pilot.press("escape")
+        assert driver.app.served_tabs.running_turns == 1, "a stray key is no reason to stop it"
+        await driver.pilot.press(*"/stop", "enter")
+        assert (await request)["status"] == "cancelled"
+        await driver.expect_text("Stopped; what was said until then is kept.")
+        await driver.wait_for(lambda: "1 ✗ Too long" in tab_bar(driver))
 
 
-async def test_keys_are_for_the_tab_that_is_looked_at(served: Serve) -> None:
-    async with served(SERVE.format("Needle")) as someone:
-        app = someone.app
-        await someone.post(input="A question")
-        await someone.see(lambda: "1 ✓" in line(someone))
-        await someone.pilot.press("f3")
-        await someone.sees("Needle is said.")
-        await someone.pilot.press("f2")
-        await someone.sees("▸ Thought", gone="Needle is thought.")
-        await someone.pilot.press("ctrl+o")
-        await someone.sees("Needle is thought.")
-        await someone.pilot.press("ctrl+f", *"needle")
-        await someone.sees("2/2")
-        await someone.pilot.press("f3")
-        await someone.see(lambda: not app.query(Search))
-        await someone.pilot.press("f3", "f8")
-        await someone.sees("<|channel|>analysis<|message|>Needle")
+async def test_view_keys_act_on_visible_tab(served: Serve) -> None:
+    async with served(SERVE.format("Needle")) as driver:
+        app = driver.app
+        await driver.post(input="A question")
+        await driver.wait_for(lambda: "1 ✓" in tab_bar(driver))
+        await driver.pilot.press("f3")
+        await driver.expect_text("Needle is said.")
+        await driver.pilot.press("f2")
+        await driver.expect_text("▸ Thought", gone="Needle is thought.")
+        await driver.pilot.press("ctrl+o")
+        await driver.expect_text("Needle is thought.")
+        await driver.pilot.press("ctrl+f", *"needle")
+        await driver.expect_text("2/2")
+        await driver.pilot.press("f3")
+        await driver.wait_for(lambda: not app.query(SearchBar))
+        await driver.pilot.press("f3", "f8")
+        await driver.expect_text("<|channel|>analysis<|message|>Needle")
 
 
-async def test_what_a_client_ran_heads_the_round_that_reads_it(served: Serve) -> None:
-    called = (
+async def test_client_tool_result_is_displayed_as_prompt(served: Serve) -> None:
+    tool_call = (
         "<|channel|>commentary to=functions.shell <|constrain|>json<|message|>"
         '{"command":"ls"}<|call|>'
     )
-    async with served(called, SERVE.format("One file")) as someone:
+    async with served(tool_call, SERVE.format("One file")) as driver:
         tool = {"type": "function", "name": "shell", "parameters": {"type": "object"}}
-        first = await someone.post(input="What is here?", tools=[tool])
+        first = await driver.post(input="What is here?", tools=[tool])
         call = next(item for item in first["output"] if item["type"] == "function_call")
-        gave = {"type": "function_call_output", "call_id": call["call_id"], "output": "a.txt"}
-        await someone.post(input=[gave], tools=[tool], previous_response_id=first["id"])
-        await someone.see(lambda: "1 ✓ What is here?" in line(someone))
-        await someone.pilot.press("f3")
-        await someone.sees("http ❯ shell → a.txt")
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "a.txt"}
+        await driver.post(input=[result], tools=[tool], previous_response_id=first["id"])
+        await driver.wait_for(lambda: "1 ✓ What is here?" in tab_bar(driver))
+        await driver.pilot.press("f3")
+        await driver.expect_text("http ❯ shell → a.txt")
 
 
-# --- played by hand ---
+# --- with fake turns ---
 
 
-def begins(someone: Person, prompt: str, conversation: Conversation | None = None) -> PlayedTurn:
-    turn = PlayedTurn(prompt, "http", conversation).start()
-    someone.session.runtime.hub.announce(turn)  # type: ignore[arg-type]
+def begin_turn(
+    driver: AppDriver, prompt: str, conversation: Conversation | None = None
+) -> FakeTurn:
+    """Publish a turn as one that came over HTTP."""
+    turn = FakeTurn(prompt, "http", conversation).start()
+    driver.session.runtime.hub.publish(turn)
     return turn
 
 
-async def test_what_nobody_looks_at_has_no_widgets_and_comes_at_once_when_they_do() -> None:
-    async with person() as someone:
-        app = someone.app
-        turn = begins(someone, "A question")
-        reasoning = thinks(turn, "a long thought")
-        await someone.see(lambda: "1 ●" in line(someone))
-        assert list(app.query(Transcript)) == [app.chat]
-        await someone.pilot.press("f3")
-        await someone.sees("a long thought")
-        await someone.pilot.press("f3")
+async def test_hidden_tab_has_no_widgets_and_catches_up() -> None:
+    async with drive_app() as driver:
+        app = driver.app
+        turn = begin_turn(driver, "A question")
+        reasoning = emit_reasoning(turn, "a long thought")
+        await driver.wait_for(lambda: "1 ●" in tab_bar(driver))
+        assert list(app.query(Transcript)) == [app.transcript]
+        await driver.pilot.press("f3")
+        await driver.expect_text("a long thought")
+        await driver.pilot.press("f3")
         reasoning.delta("and what came unseen")
         reasoning.close(True)
-        says(turn, "The answer.").close(True)
+        emit_message(turn, "The answer.").close(True)
         turn.end()
-        await someone.see(lambda: "1 ✓" in line(someone))
-        assert not any("unseen" in str(pane) for pane in texts(app.watching.tabs[0].transcript))
-        await someone.pilot.press("f3")
-        await someone.sees("and what came unseen")
-        await someone.sees("The answer.")
+        await driver.wait_for(lambda: "1 ✓" in tab_bar(driver))
+        assert not any(
+            "unseen" in str(pane) for pane in stream_texts(app.served_tabs.tabs[0].transcript)
+        )
+        await driver.pilot.press("f3")
+        await driver.expect_text("and what came unseen")
+        await driver.expect_text("The answer.")
 
 
-def texts(transcript: Transcript) -> list[str]:
-    from tui.widgets.text_stream import Stream
+def stream_texts(transcript: Transcript) -> list[str]:
+    from tui.widgets.text_stream import TextStream
 
-    return [stream.text for stream in transcript.query(Stream)]
+    return [stream.text for stream in transcript.query(TextStream)]
 
 
-async def test_many_exchanges_that_began_unseen_are_all_there() -> None:
-    async with person(size=(80, 40)) as someone:
-        talk = Conversation("conv_1")
+async def test_tab_shows_all_turns_that_began_while_hidden() -> None:
+    async with drive_app(size=(80, 40)) as driver:
+        conversation = Conversation("conv_1")
         for number in range(12):
-            turn = begins(someone, f"Question {number}.", talk)
-            says(turn, f"Answer {number}.").close(True)
+            turn = begin_turn(driver, f"Question {number}.", conversation)
+            emit_message(turn, f"Answer {number}.").close(True)
             turn.end()
-        await someone.see(lambda: "1 ✓ Question 0." in line(someone))
-        await someone.pilot.press("f3")
-        await someone.sees("Answer 11.")
-        assert len(someone.app.watching.tabs) == 1
-        await someone.pilot.press("ctrl+home")
-        await someone.sees("http ❯ Question 0.")
-        place = screen_text(someone.app)
-        await someone.pilot.press("f3", "f3")
-        await someone.see(lambda: screen_text(someone.app) == place)
+        await driver.wait_for(lambda: "1 ✓ Question 0." in tab_bar(driver))
+        await driver.pilot.press("f3")
+        await driver.expect_text("Answer 11.")
+        assert len(driver.app.served_tabs.tabs) == 1
+        await driver.pilot.press("ctrl+home")
+        await driver.expect_text("http ❯ Question 0.")
+        before = screen_text(driver.app)
+        await driver.pilot.press("f3", "f3")
+        await driver.wait_for(lambda: screen_text(driver.app) == before)
 
 
-async def test_tabs_are_closed_as_in_a_browser() -> None:
-    async with person(size=(100, 24)) as someone:
-        app = someone.app
+async def test_tabs_close_by_key_mouse_and_command() -> None:
+    async with drive_app(size=(100, 24)) as driver:
+        app = driver.app
         for name in "ABCD":
-            begins(someone, f"Question {name}").end()
-        await someone.see(lambda: "4 ✓ Question D" in line(someone))
-        await someone.pilot.press(*"/served 2", "enter")
-        await someone.sees("http ❯ Question B")
-        await someone.pilot.press(*"two words", "ctrl+w")
-        assert app.prompt.text == "two " and len(app.watching.tabs) == 4
-        await someone.pilot.press("ctrl+w", "ctrl+w")
-        await someone.sees("http ❯ Question C")
-        await someone.see(lambda: "Question B" not in line(someone))
-        await someone.pilot.click(Tabs, (line(someone).index("×"), 0))
-        await someone.sees("http ❯ Question D")
-        await someone.pilot.click(Tabs, (line(someone).index("A"), 0), button=2)
-        await someone.see(lambda: "1 ✓ Question D" in line(someone))
-        await someone.pilot.press(*"/close", "enter")
-        await someone.see(lambda: not app.query_one(Tabs).display)
-        assert list(app.query(Transcript)) == [app.chat] and app.chat.display
+            begin_turn(driver, f"Question {name}").end()
+        await driver.wait_for(lambda: "4 ✓ Question D" in tab_bar(driver))
+        await driver.pilot.press(*"/served 2", "enter")
+        await driver.expect_text("http ❯ Question B")
+        await driver.pilot.press(*"two words", "ctrl+w")
+        assert app.prompt.text == "two " and len(app.served_tabs.tabs) == 4
+        await driver.pilot.press("ctrl+w", "ctrl+w")
+        await driver.expect_text("http ❯ Question C")
+        await driver.wait_for(lambda: "Question B" not in tab_bar(driver))
+        await driver.pilot.click(TabBar, (tab_bar(driver).index("×"), 0))
+        await driver.expect_text("http ❯ Question D")
+        await driver.pilot.click(TabBar, (tab_bar(driver).index("A"), 0), button=2)
+        await driver.wait_for(lambda: "1 ✓ Question D" in tab_bar(driver))
+        await driver.pilot.press(*"/close", "enter")
+        await driver.wait_for(lambda: not app.query_one(TabBar).display)
+        assert list(app.query(Transcript)) == [app.transcript] and app.transcript.display
 
 
-async def test_a_closed_conversation_that_goes_on_has_a_tab_again() -> None:
-    async with person() as someone:
-        talk = Conversation("conv_1")
-        turn = begins(someone, "Before.", talk)
-        await someone.see(lambda: "1 ● Before." in line(someone))
-        await someone.pilot.press("f3", "ctrl+w")
-        await someone.see(lambda: not someone.app.watching.tabs)
-        await someone.sees("F3: 1 served")
+async def test_closed_tab_reopens_with_next_turn() -> None:
+    async with drive_app() as driver:
+        conversation = Conversation("conv_1")
+        turn = begin_turn(driver, "Before.", conversation)
+        await driver.wait_for(lambda: "1 ● Before." in tab_bar(driver))
+        await driver.pilot.press("f3", "ctrl+w")
+        await driver.wait_for(lambda: not driver.app.served_tabs.tabs)
+        await driver.expect_text("F3: 1 served")
         turn.end()
-        await someone.see(lambda: not someone.app.watching.running)
-        begins(someone, "After.", talk)
-        await someone.see(lambda: "1 ● After." in line(someone))
+        await driver.wait_for(lambda: not driver.app.served_tabs.running_turns)
+        begin_turn(driver, "After.", conversation)
+        await driver.wait_for(lambda: "1 ● After." in tab_bar(driver))
 
 
-async def test_what_ended_longest_ago_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST", 4)
-    monkeypatch.setattr(watching, "KEPT", 6)
-    async with person(size=(200, 24)) as someone:
-        app = someone.app
+async def test_tabs_beyond_limits_are_evicted_oldest_first() -> None:
+    async with drive_app(size=(200, 24)) as driver:
+        app = driver.app
+        app.served_tabs.max_tabs, app.served_tabs.max_turn_views = 4, 6
 
         def titles() -> list[str]:
-            return [tab.title for tab in app.watching.tabs]
+            return [tab.title for tab in app.served_tabs.tabs]
 
-        begins(someone, "runs")
+        begin_turn(driver, "runs")
         for name in ("looked at", "oldest", "older"):
-            begins(someone, name).end()
-            await someone.see(
-                lambda name=name: titles()[-1:] == [name] and app.watching.running == 1
+            begin_turn(driver, name).end()
+            await driver.wait_for(
+                lambda name=name: titles()[-1:] == [name] and app.served_tabs.running_turns == 1
             )
-            someone.clock.now += 1
-        await someone.pilot.press(*"/served 2", "enter")
-        await someone.sees("http ❯ looked at")
-        begins(someone, "new")
-        await someone.see(lambda: titles() == ["runs", "looked at", "older", "new"])
-        talk = Conversation("conv_1")
+            driver.clock.now += 1
+        await driver.pilot.press(*"/served 2", "enter")
+        await driver.expect_text("http ❯ looked at")
+        begin_turn(driver, "new")
+        await driver.wait_for(lambda: titles() == ["runs", "looked at", "older", "new"])
+        conversation = Conversation("conv_1")
         for number in range(7):
-            begins(someone, f"long {number}", talk).end()
-            await someone.see(
-                lambda number=number: app.watching.tabs[-1].said[-1].prompt == f"long {number}"
+            begin_turn(driver, f"long {number}", conversation).end()
+            await driver.wait_for(
+                lambda number=number: (
+                    app.served_tabs.tabs[-1].turn_views[-1].prompt == f"long {number}"
+                )
             )
-            await someone.see(lambda: app.watching.running == 2)
+            await driver.wait_for(lambda: app.served_tabs.running_turns == 2)
         assert titles() == ["runs", "looked at", "new", "long 0"]
-        assert sum(len(tab.said) for tab in app.watching.tabs) <= 6
+        assert sum(len(tab.turn_views) for tab in app.served_tabs.tabs) <= 6
 
 
-async def test_of_what_ended_not_every_event_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "EVENTS", 100)
-    async with person() as someone:
-        tabs = someone.app.watching.tabs
+async def test_events_of_ended_turns_are_dropped_beyond_limit() -> None:
+    async with drive_app() as driver:
+        driver.app.served_tabs.max_ended_events = 100
+        tabs = driver.app.served_tabs.tabs
         for number in range(3):
-            turn = begins(someone, f"Question {number}.")
-            says(turn, "word " * 60).close(True)
+            turn = begin_turn(driver, f"Question {number}.")
+            emit_message(turn, "word " * 60).close(True)
             turn.end()
-            await someone.see(lambda number=number: len(tabs) > number and tabs[-1].state == "done")
-            await someone.see(lambda: not someone.app.watching.running)
-            someone.clock.now += 1
+            await driver.wait_for(
+                lambda number=number: len(tabs) > number and tabs[-1].state == "done"
+            )
+            await driver.wait_for(lambda: not driver.app.served_tabs.running_turns)
+            driver.clock.now += 1
         assert [tab.turn is None for tab in tabs] == [True, True, False]
-        await someone.pilot.press("f3")
-        await someone.sees("word word")
+        await driver.pilot.press("f3")
+        await driver.expect_text("word word")
 
 
-async def test_what_is_sent_goes_to_ones_own_conversation() -> None:
-    async with person() as someone:
-        begins(someone, "A question").end()
-        await someone.see(lambda: "1 ✓" in line(someone))
-        await someone.pilot.press("f3")
-        await someone.sees("read only · what you send goes to Chat")
-        await someone.pilot.press(*"/view", "enter")
-        await someone.see(lambda: "Reasoning" not in screen_text(someone.app))
-        assert "http ❯ A question" in screen_text(someone.app)
-        await someone.pilot.press(*"/served 7", "enter")
-        await someone.sees("There is no tab 7")
-        await someone.ask("mine")
-        await someone.sees("❯ mine", gone="http ❯")
-        await someone.sees(gone="read only")
+async def test_prompt_sent_on_tab_goes_to_own_conversation() -> None:
+    async with drive_app() as driver:
+        begin_turn(driver, "A question").end()
+        await driver.wait_for(lambda: "1 ✓" in tab_bar(driver))
+        await driver.pilot.press("f3")
+        await driver.expect_text("read only · what you send goes to Chat")
+        await driver.pilot.press(*"/view", "enter")
+        await driver.wait_for(lambda: "Reasoning" not in screen_text(driver.app))
+        assert "http ❯ A question" in screen_text(driver.app)
+        await driver.pilot.press(*"/served 7", "enter")
+        await driver.expect_text("There is no tab 7")
+        await driver.ask("mine")
+        await driver.expect_text("❯ mine", gone="http ❯")
+        await driver.expect_text(gone="read only")
 
 
 @asynccontextmanager
-async def busy(watching: watching.Watching) -> AsyncIterator[None]:
-    """The line is written whenever anything waits, as by turns that begin and end all the time."""
+async def constant_updates(served_tabs: ServedTabs) -> AsyncIterator[None]:
+    """Update the tab bar at every await, as turns do that begin and end all the time."""
 
-    async def write() -> None:
+    async def update() -> None:
         while True:
-            watching.show()
+            served_tabs.update_bar()
             await asyncio.sleep(0)
 
-    writing = asyncio.create_task(write())
+    task = asyncio.create_task(update())
     yield
-    writing.cancel()
+    task.cancel()
     with suppress(asyncio.CancelledError):
-        await writing
+        await task
 
 
-async def test_turns_may_begin_and_end_while_tabs_are_turned_or_closed() -> None:
-    async with person() as someone:
-        app = someone.app
+async def test_switching_and_closing_tabs_during_updates() -> None:
+    async with drive_app() as driver:
+        app = driver.app
         for name in "ABC":
-            begins(someone, f"Question {name}").end()
-        await someone.see(lambda: "3 ✓ Question C" in line(someone))
-        await someone.pilot.press("f3", "ctrl+f", *"question")
-        await someone.sees("1/1")
-        gone = app.watching.tabs[1]
-        async with busy(app.watching):
-            await asyncio.gather(app.watching.look(gone), app.watching.close(gone))
-        await someone.sees("http ❯ Question C")
-        assert not app.query(Search) and gone not in app.watching.tabs
-        await someone.pilot.press("ctrl+f", *"question")
-        await someone.sees("1/1")
-        async with busy(app.watching):
-            await app.watching.close()
-        await someone.sees("http ❯ Question A")
-        assert not app.query(Search) and len(app.watching.tabs) == 1
+            begin_turn(driver, f"Question {name}").end()
+        await driver.wait_for(lambda: "3 ✓ Question C" in tab_bar(driver))
+        await driver.pilot.press("f3", "ctrl+f", *"question")
+        await driver.expect_text("1/1")
+        closed = app.served_tabs.tabs[1]
+        async with constant_updates(app.served_tabs):
+            await asyncio.gather(app.served_tabs.show_tab(closed), app.served_tabs.close(closed))
+        await driver.expect_text("http ❯ Question C")
+        assert not app.query(SearchBar) and closed not in app.served_tabs.tabs
+        await driver.pilot.press("ctrl+f", *"question")
+        await driver.expect_text("1/1")
+        async with constant_updates(app.served_tabs):
+            await app.served_tabs.close()
+        await driver.expect_text("http ❯ Question A")
+        assert not app.query(SearchBar) and len(app.served_tabs.tabs) == 1
 
 
-async def test_a_long_conversation_goes_on_on_a_new_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "KEPT", 3)
-    async with person() as someone:
-        talk = Conversation("conv_1")
+async def test_conversation_beyond_limit_restarts_its_tab() -> None:
+    async with drive_app() as driver:
+        driver.app.served_tabs.max_turn_views = 3
+        conversation = Conversation("conv_1")
         for number in range(3):
-            begins(someone, f"Question {number}", talk).end()
-        await someone.see(lambda: "1 ✓ Question 0" in line(someone))
-        await someone.pilot.press("f3")
-        await someone.sees("http ❯ Question 2")
-        async with busy(someone.app.watching):
-            begins(someone, "Question 3", talk).end()
-            await someone.sees("http ❯ Question 3", gone="http ❯ Question 2")
-        await someone.pilot.press("f3")
+            begin_turn(driver, f"Question {number}", conversation).end()
+        await driver.wait_for(lambda: "1 ✓ Question 0" in tab_bar(driver))
+        await driver.pilot.press("f3")
+        await driver.expect_text("http ❯ Question 2")
+        async with constant_updates(driver.app.served_tabs):
+            begin_turn(driver, "Question 3", conversation).end()
+            await driver.expect_text("http ❯ Question 3", gone="http ❯ Question 2")
+        await driver.pilot.press("f3")
         for number in range(4, 7):
-            begins(someone, f"Question {number}", talk).end()
-        await someone.see(lambda: someone.app.watching.tabs[0].said[0].prompt == "Question 6")
-        await someone.pilot.press("f3")
-        await someone.sees("http ❯ Question 6", gone="http ❯ Question 5")
+            begin_turn(driver, f"Question {number}", conversation).end()
+        await driver.wait_for(
+            lambda: driver.app.served_tabs.tabs[0].turn_views[0].prompt == "Question 6"
+        )
+        await driver.pilot.press("f3")
+        await driver.expect_text("http ❯ Question 6", gone="http ❯ Question 5")
 
 
-async def test_without_tabs_f3_says_why() -> None:
-    async with person() as someone:
-        await someone.pilot.press("f3")
-        await someone.sees("No other program")
+async def test_f3_without_tabs_notifies() -> None:
+    async with drive_app() as driver:
+        await driver.pilot.press("f3")
+        await driver.expect_text("No other program")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # each of some 60 tabs is laid out and painted
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 50)])
-async def test_however_many_the_one_that_is_looked_at_is_in_sight(size: tuple[int, int]) -> None:
-    async with person(size=size) as someone:
+async def test_tab_bar_keeps_visible_tab_in_sight(size: tuple[int, int]) -> None:
+    async with drive_app(size=size) as driver:
         for number in range(1, 21):
-            begins(someone, f"いろは\n\x1b[31mquestion\x1b[0m {number}")
-        await someone.see(lambda: len(someone.app.watching.tabs) == 20)
+            begin_turn(driver, f"いろは\n\x1b[31mquestion\x1b[0m {number}")
+        await driver.wait_for(lambda: len(driver.app.served_tabs.tabs) == 20)
         for number in range(1, 21):
-            await someone.pilot.press("f3")
-            await someone.see(lambda number=number: f" {number} ● " in line(someone))
-            assert "×" in line(someone) and "Chat" in line(someone)
-            assert cell_len(line(someone)) <= size[0] and "\x1b" not in line(someone)
-        await someone.pilot.press("f3")
-        while "›" in line(someone):
-            before = someone.app.watching.looked
-            await someone.pilot.click(Tabs, (cell_len(line(someone)) - 1, 0))
-            await someone.see(lambda before=before: someone.app.watching.looked is not before)
-        assert "20 ●" in line(someone)
+            await driver.pilot.press("f3")
+            await driver.wait_for(lambda number=number: f" {number} ● " in tab_bar(driver))
+            assert "×" in tab_bar(driver) and "Chat" in tab_bar(driver)
+            assert cell_len(tab_bar(driver)) <= size[0] and "\x1b" not in tab_bar(driver)
+        await driver.pilot.press("f3")
+        while "›" in tab_bar(driver):
+            before = driver.app.served_tabs.visible
+            await driver.pilot.click(TabBar, (cell_len(tab_bar(driver)) - 1, 0))
+            await driver.wait_for(
+                lambda before=before: driver.app.served_tabs.visible is not before
+            )
+        assert "20 ●" in tab_bar(driver)
 
 
-def test_titles_are_as_long_as_there_is_room() -> None:
-    tabs = [Tab(0, None, "Chat", False), *(Tab(n, "done", "a" * 60, n == 2) for n in range(1, 4))]
+def test_fit_tabs_uses_available_columns() -> None:
+    tabs = [
+        TabLabel(0, None, "Chat", False),
+        *(TabLabel(n, "done", "a" * 60, n == 2) for n in range(1, 4)),
+    ]
     for columns in range(40, 200):
-        longest, shown = fitting(tabs, columns)
-        widths = [tabs[n].width(longest) for n in (0, *shown)]
-        assert 2 in shown and sum(widths) <= columns
-        assert longest == LONGEST or len(shown) < 3 or columns - sum(widths) < 3
+        title_columns, fitting = fit_tabs(tabs, columns)
+        widths = [tabs[n].width(title_columns) for n in (0, *fitting)]
+        assert 2 in fitting and sum(widths) <= columns
+        assert title_columns == MAX_TITLE_COLUMNS or len(fitting) < 3 or columns - sum(widths) < 3

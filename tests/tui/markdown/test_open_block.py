@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 from rich.style import Style
 
-from tests.support.fake_app import person, says
-from tui.base_screen import PARTS
-from tui.markdown.render import Row
-from tui.markdown.streaming import Growing
-from tui.widgets.assistant_message import Message
+from tests.support.fake_app import drive_app, emit_message
+from tui.base_screen import MARKDOWN_STYLES
+from tui.markdown.render import RenderedRow
+from tui.markdown.streaming import StreamingMarkdown
+from tui.widgets.assistant_message import AssistantMessage
 
-LOOK = {part: Style(color=f"color({20 + number})") for number, part in enumerate(PARTS)}
+STYLES = {part: Style(color=f"color({20 + number})") for number, part in enumerate(MARKDOWN_STYLES)}
 WORDS = (
     "word", "**bold**", "`a|b`", "中文字", "🙂", "x" * 30, "[a](https://b.org)", "a\\|b", "", "*odd",
     "~~gone~~", "&amp;", "1. x", "- y", "`open", "some longer words",
@@ -25,76 +25,77 @@ CODE = (
 )  # fmt: skip
 
 
-def words(made: random.Random) -> str:
-    return " ".join(made.choice(WORDS) for _ in range(made.randrange(4)))
+def words(rng: random.Random) -> str:
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randrange(4)))
 
 
-def table(made: random.Random) -> str:
-    columns = made.randrange(1, 5)
-    aligned = "|".join(made.choice((":--", "--:", ":-:", "---")) for _ in range(columns))
+def table(rng: random.Random) -> str:
+    columns = rng.randrange(1, 5)
+    aligned = "|".join(rng.choice((":--", "--:", ":-:", "---")) for _ in range(columns))
     text = f"| {' | '.join(['head'] * columns)} |\n|{aligned}|\n"
-    for _ in range(made.randrange(40, 90)):
-        ragged = columns if made.random() < 0.9 else made.randrange(1, 7)
-        text += f"| {' | '.join(words(made) for _ in range(ragged))} |\n"
+    for _ in range(rng.randrange(40, 90)):
+        ragged = columns if rng.random() < 0.9 else rng.randrange(1, 7)
+        text += f"| {' | '.join(words(rng) for _ in range(ragged))} |\n"
     return text
 
 
-def points(made: random.Random) -> str:
-    mark, first, text = made.choice("-*+1"), made.randrange(1, 100), ""
-    for number in range(first, first + made.randrange(40, 90)):
+def list_items(rng: random.Random) -> str:
+    mark, first, text = rng.choice("-*+1"), rng.randrange(1, 100), ""
+    for number in range(first, first + rng.randrange(40, 90)):
         text += f"{number}. " if mark == "1" else f"{mark} "
-        text += f"{words(made)}\n"
-        if made.random() < 0.2:
-            text += made.choice(
+        text += f"{words(rng)}\n"
+        if rng.random() < 0.2:
+            text += rng.choice(
                 ("     - inner\n", "lazy\n", "\n", "     ```\n     code\n     ```\n")
             )
     return text
 
 
-def fence(made: random.Random) -> str:
-    lines = "\n".join(made.choice(CODE) for _ in range(made.randrange(40, 120)))
-    mark, language = made.choice(("```", "~~~~")), made.choice(("python", "", "c", "nosuch"))
-    return f"{mark}{language}\n{lines}\n" + made.choice((f"{mark}\n", ""))
+def fence(rng: random.Random) -> str:
+    lines = "\n".join(rng.choice(CODE) for _ in range(rng.randrange(40, 120)))
+    mark, language = rng.choice(("```", "~~~~")), rng.choice(("python", "", "c", "nosuch"))
+    return f"{mark}{language}\n{lines}\n" + rng.choice((f"{mark}\n", ""))
 
 
-def settle(growing: Growing) -> int:
-    """Render what can be; how much of what grew was rendered before."""
-    begun = 0
-    while (job := growing.next()) is not None:
-        growing.take(job, job.run())
-        begun = job.begun.end
-    return begun
+def run_jobs(markdown: StreamingMarkdown) -> int:
+    """Render all that can be rendered; return how many characters of the open block were frozen."""
+    frozen = 0
+    while (job := markdown.next_job()) is not None:
+        markdown.apply(job, job.run())
+        frozen = job.prefix.end
+    return frozen
 
 
-def whole(text: str, width: int) -> list[Row]:
-    growing = Growing()
-    growing.lay(width, LOOK)
-    growing.feed(text)
-    settle(growing)
-    return growing.rows
+def render_complete(text: str, width: int) -> list[RenderedRow]:
+    """Render a text that came in one piece."""
+    markdown = StreamingMarkdown()
+    markdown.set_layout(width, STYLES)
+    markdown.feed(text)
+    run_jobs(markdown)
+    return markdown.rows
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("made", [table, points, fence])
-def test_every_line_comes_out_as_in_the_whole(
-    made: Callable[[random.Random], str], seed: int
+@pytest.mark.parametrize("make_block", [table, list_items, fence])
+def test_open_block_each_line_renders_as_complete_block(
+    make_block: Callable[[random.Random], str], seed: int
 ) -> None:
-    dice = random.Random(seed)
-    text, width = made(dice), dice.choice((20, 40, 80, 118))
-    growing, came = Growing(), ""
-    growing.lay(width, LOOK)
+    rng = random.Random(seed)
+    text, width = make_block(rng), rng.choice((20, 40, 80, 118))
+    markdown, fed = StreamingMarkdown(), ""
+    markdown.set_layout(width, STYLES)
     for line in text.splitlines(keepends=True):
-        came += line
-        growing.feed(line)
-        settle(growing)
-        assert growing.rows == whole(came, width), came
-    growing.finish("")
-    settle(growing)
-    again = Growing()
-    again.lay(width, LOOK)
-    again.finish(text)
-    settle(again)
-    assert growing.rows == again.rows
+        fed += line
+        markdown.feed(line)
+        run_jobs(markdown)
+        assert markdown.rows == render_complete(fed, width), fed
+    markdown.finish("")
+    run_jobs(markdown)
+    complete = StreamingMarkdown()
+    complete.set_layout(width, STYLES)
+    complete.finish(text)
+    run_jobs(complete)
+    assert markdown.rows == complete.rows
 
 
 @pytest.mark.parametrize(
@@ -106,44 +107,44 @@ def test_every_line_comes_out_as_in_the_whole(
         ("```python\n", "    total_{0} = add({0}, 'text')  # and on\n"),
     ],
 )
-def test_of_a_long_block_little_is_rendered_again(head: str, line: str) -> None:
-    growing, again = Growing(), []
-    growing.lay(80, LOOK)
-    growing.feed(head)
+def test_open_block_long_block_rerenders_little(head: str, line: str) -> None:
+    markdown, rerendered = StreamingMarkdown(), []
+    markdown.set_layout(80, STYLES)
+    markdown.feed(head)
     for number in range(100, 500):
-        growing.feed(line.format(number))
-        while (job := growing.next()) is not None:
-            growing.take(job, job.run())
-            again.append(len(job.grows) - job.begun.end)
-    assert max(again) < 1000
+        markdown.feed(line.format(number))
+        while (job := markdown.next_job()) is not None:
+            markdown.apply(job, job.run())
+            rerendered.append(len(job.open) - job.prefix.end)
+    assert max(rerendered) < 1000
 
 
-async def test_what_was_painted_takes_on_another_theme() -> None:
-    async with person(size=(80, 30)) as someone:
-        turn = await someone.ask("hello")
-        writer = says(turn, "# A heading\n\n")
+async def test_assistant_message_theme_change_repaints() -> None:
+    async with drive_app(size=(80, 30)) as driver:
+        turn = await driver.ask("hello")
+        writer = emit_message(turn, "# A heading\n\n")
         for number in range(60):
             writer.delta(f"- item {number}\n")
-        await someone.sees("item 59")
-        message = someone.app.query_one(Message)
+        await driver.expect_text("item 59")
+        message = driver.app.query_one(AssistantMessage)
         heading = message.render_lines(message.size.region)[0]
-        someone.app.choose_theme("textual-light")
-        await someone.see(lambda: message.render_lines(message.size.region)[0] != heading)
+        driver.app.choose_theme("textual-light")
+        await driver.wait_for(lambda: message.render_lines(message.size.region)[0] != heading)
         assert message.render_lines(message.size.region)[0].text == heading.text
         writer.close(True)
         turn.end()
 
 
-async def test_the_end_of_a_growing_table_is_seen() -> None:
-    async with person(size=(80, 30)) as someone:
-        turn = await someone.ask("hello")
-        writer = says(turn, "| n | what |\n|---|---|\n")
+async def test_assistant_message_growing_table_shows_its_end() -> None:
+    async with drive_app(size=(80, 30)) as driver:
+        turn = await driver.ask("hello")
+        writer = emit_message(turn, "| n | what |\n|---|---|\n")
         for number in range(100, 200):
             writer.delta(f"| {number} | some words |\n")
         for number in range(200, 220):
             writer.delta(f"| {number} | half")
-            await someone.sees(f"{number} | half")
+            await driver.expect_text(f"{number} | half")
             writer.delta(" and half |\n")
-            await someone.sees(f"{number}   half and half")
+            await driver.expect_text(f"{number}   half and half")
         writer.close(True)
         turn.end()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from rich.style import Style
 
-from tests.support.fake_app import person, says, screen_text
-from tui.base_screen import PARTS
-from tui.markdown.render import Row, plain, rendered
-from tui.markdown.streaming import Growing
-from tui.widgets.assistant_message import Message
+from tests.support.fake_app import drive_app, emit_message, screen_text
+from tui.base_screen import MARKDOWN_STYLES
+from tui.markdown.render import RenderedRow, render_markdown, wrap_plain
+from tui.markdown.streaming import StreamingMarkdown
+from tui.widgets.assistant_message import AssistantMessage
 
-LOOK = {part: Style.null() for part in PARTS}
+STYLES = {part: Style.null() for part in MARKDOWN_STYLES}
 TEXT = """# A *title*
 
 A paragraph of **two** lines
@@ -38,17 +38,17 @@ def f(x):
 The end."""
 
 
-def render(growing: Growing) -> None:
-    if (job := growing.next()) is not None:
-        growing.take(job, job.run())
+def run_job(markdown: StreamingMarkdown) -> None:
+    if (job := markdown.next_job()) is not None:
+        markdown.apply(job, job.run())
 
 
-def text(rows: list[Row]) -> list[str]:
+def row_texts(rows: list[RenderedRow]) -> list[str]:
     return [row.text.rstrip() for row in rows]
 
 
-def test_each_block_is_shown_as_what_it_is() -> None:
-    assert text(rendered(TEXT, 40, LOOK)) == [
+def test_render_markdown_each_kind_of_block_has_its_rows() -> None:
+    assert row_texts(render_markdown(TEXT, 40, STYLES)) == [
         "A title", "",
         "A paragraph of two lines that goes on,", "with a link and <b>tags</b>.", "",
         " 1 one", " 2 two", "    • nested", "",
@@ -61,70 +61,75 @@ def test_each_block_is_shown_as_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])
-def test_markdown_in_pieces_comes_out_as_the_whole(step: int) -> None:
-    growing = Growing()
-    growing.lay(40, LOOK)
+def test_streaming_markdown_any_pieces_render_alike(step: int) -> None:
+    markdown = StreamingMarkdown()
+    markdown.set_layout(40, STYLES)
     for at in range(0, len(TEXT), step):
-        growing.feed(TEXT[at : at + step])
-        shown = " ".join(text(growing.rows))
-        assert TEXT[at].strip("\n #*-|>`[1]()") in shown, "all that came is on the screen"
-        if (job := growing.next()) is not None:
-            growing.take(job, job.run())
-    growing.finish("")
-    render(growing)
-    assert text(growing.rows) == text(rendered(TEXT, 40, LOOK))
-    assert growing.next() is None
+        markdown.feed(TEXT[at : at + step])
+        displayed = " ".join(row_texts(markdown.rows))
+        assert TEXT[at].strip("\n #*-|>`[1]()") in displayed, "all that came is on the screen"
+        if (job := markdown.next_job()) is not None:
+            markdown.apply(job, job.run())
+    markdown.finish("")
+    run_job(markdown)
+    assert row_texts(markdown.rows) == row_texts(render_markdown(TEXT, 40, STYLES))
+    assert markdown.next_job() is None
 
 
-def test_what_was_rendered_for_an_older_width_is_left_out() -> None:
-    growing = Growing()
-    growing.lay(40, LOOK)
-    growing.feed("some words\n\nand some more")
-    old = growing.next()
-    assert old is not None
-    growing.lay(8, LOOK)
-    growing.take(old, old.run())
-    render(growing)
-    assert text(growing.rows) == ["some", "words", "", "and some", "more"]
+def test_streaming_markdown_job_of_former_width_is_dropped() -> None:
+    markdown = StreamingMarkdown()
+    markdown.set_layout(40, STYLES)
+    markdown.feed("some words\n\nand some more")
+    outdated = markdown.next_job()
+    assert outdated is not None
+    markdown.set_layout(8, STYLES)
+    markdown.apply(outdated, outdated.run())
+    run_job(markdown)
+    assert row_texts(markdown.rows) == ["some", "words", "", "and some", "more"]
 
 
-def test_rows_know_how_they_go_on() -> None:
-    for rows in (plain("aaa bbb\nccccccc", 5), rendered("aaa bbb  \nccccccc", 5, LOOK)):
-        assert [(row.text.strip(), row.end) for row in rows] == [
+def test_rendered_rows_have_their_separators() -> None:
+    for rows in (
+        wrap_plain("aaa bbb\nccccccc", 5),
+        render_markdown("aaa bbb  \nccccccc", 5, STYLES),
+    ):
+        assert [(row.text.strip(), row.separator) for row in rows] == [
             ("aaa", " "), ("bbb", "\n"), ("ccccc", ""), ("cc", "\n"),
         ]  # fmt: skip
 
 
-def test_an_entity_cannot_turn_the_text_around_and_a_link_is_the_apps() -> None:
-    rows = rendered("a&#8238;b &#27;[2J [x](https://example.org/\"'?a=%1b)", 60, LOOK)
+def test_render_markdown_entities_and_links_are_safe() -> None:
+    rows = render_markdown("a&#8238;b &#27;[2J [x](https://example.org/\"'?a=%1b)", 60, STYLES)
     line = rows[0]
     assert line.text.startswith("a\N{REPLACEMENT CHARACTER}b \N{REPLACEMENT CHARACTER}[2J x")
     assert not any(segment.style and segment.style.link for segment in line.segments)
 
 
-async def test_who_copies_gets_the_lines_that_were_written() -> None:
-    async with person(size=(40, 24)) as someone:
-        turn = await someone.ask("hello")
-        says(turn, "The words of this paragraph take more than a row.\n\n- and a point").close(True)
+async def test_assistant_message_copied_rows_are_unwrapped() -> None:
+    async with drive_app(size=(40, 24)) as driver:
+        turn = await driver.ask("hello")
+        emit_message(
+            turn, "The words of this paragraph take more than a row.\n\n- and a point"
+        ).close(True)
         turn.end()
-        await someone.sees("and a point")
-        message = someone.app.query_one(Message)
-        await someone.see(lambda: message.settled)
+        await driver.expect_text("and a point")
+        message = driver.app.query_one(AssistantMessage)
+        await driver.wait_for(lambda: message.is_rendered)
         message.text_select_all()
-        await someone.see(lambda: someone.app.screen.get_selected_text())
-        copied = someone.app.screen.get_selected_text() or ""
+        await driver.wait_for(lambda: driver.app.screen.get_selected_text())
+        copied = driver.app.screen.get_selected_text() or ""
         assert copied.rstrip() == (
             "The words of this paragraph take more than a row.\n\n • and a point"
         )
 
 
-async def test_a_reference_that_is_defined_later_is_a_link_at_the_end() -> None:
-    async with person(size=(80, 30)) as someone:
-        turn = await someone.ask("hello")
-        writer = says(turn, "See [the page][1].\n\nAnother paragraph")
-        await someone.sees("Another paragraph")
-        assert "[the page][1]" in screen_text(someone.app)
+async def test_assistant_message_late_reference_becomes_link() -> None:
+    async with drive_app(size=(80, 30)) as driver:
+        turn = await driver.ask("hello")
+        writer = emit_message(turn, "See [the page][1].\n\nAnother paragraph")
+        await driver.expect_text("Another paragraph")
+        assert "[the page][1]" in screen_text(driver.app)
         writer.delta("\n\n[1]: https://example.org\n")
         writer.close(True)
         turn.end()
-        await someone.sees("See the page.")
+        await driver.expect_text("See the page.")

@@ -1,9 +1,9 @@
-"""Moments of the app that people see: each scene leads a person there, and nothing moves any more."""
+"""Scenes for screenshots: each drives the app to a state in which nothing moves any more."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from tests.support.fake_app import Person
+from tests.support.fake_app import AppDriver
 
-Scene = Callable[[Person], Awaitable[None]]
+Scene = Callable[[AppDriver], Awaitable[None]]

@@ -1,20 +1,22 @@
-"""What the person is asked, what they write, and what helps them with it."""
+"""Scenes of approval cards, forms, completions, search and help."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
 from types import SimpleNamespace
+from typing import Any
 
 from textual.widgets import Input, Select
 
 from agent import events as ev
-from tests.support.fake_app import Person, calls, says
+from tests.support.fake_app import AppDriver, emit_call, emit_message
 from tests.tui.scenes import Scene
-from tests.tui.scenes.turns import conversation, ends
-from tools.mcp.client_requests import Elicitation
-from tui.widgets.approval_card import Approval
-from tui.widgets.elicitation_form import Question
+from tests.tui.scenes.turns import conversation, end_turn
+from tools.mcp.client_requests import ElicitationRequest
+from tui.widgets.approval_card import ApprovalCard
+from tui.widgets.elicitation_form import ElicitationForm
 
 DIFF = """--- a/cities.py
 +++ b/cities.py
@@ -45,95 +47,131 @@ FORM = {
 }
 
 
-async def asks(someone: Person, tool: str, arguments: str, preview: str | None = None) -> None:
-    """A call of the files' hand waits."""
-    call = calls(someone.session.turns[-1], "files", tool, arguments)
+async def request_approval(
+    driver: AppDriver,
+    tool: str,
+    arguments: str,
+    preview: str | None = None,
+    *,
+    server: str = "files",
+    reason: str = "",
+    rules: list[str] | None = None,
+) -> None:
+    """A call of a built-in server waits for approval."""
+    call = emit_call(driver.session.turns[-1], server, tool, arguments)
     call.arguments_done(arguments)
-    someone.session.turns[-1].emit(
+    driver.session.turns[-1].emit(
         ev.AgentApprovalRequested(
-            item_id=call.id, server="files", tool=tool, arguments=arguments, reason="",
-            preview=preview,
+            item_id=call.id, server=server, tool=tool, arguments=arguments, reason=reason,
+            preview=preview, rules=rules,
         )
     )  # fmt: skip
-    named = SimpleNamespace(server="files", name=tool)
-    asked = asyncio.ensure_future(someone.session.approver(named, arguments))
-    someone.app.asked = asked  # type: ignore[attr-defined]
-    await someone.see(lambda: someone.app.query(Approval))
-    await someone.see(lambda: someone.app.query_one(Approval).has_focus)
+    called = SimpleNamespace(server=server, name=tool)
+    keep_reference(driver, driver.session.approver(called, arguments))
+    await driver.wait_for(lambda: driver.app.query(ApprovalCard))
+    await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
 
 
-async def waiting(someone: Person) -> None:
-    await someone.ask("Write it down.")
-    await asks(someone, "write", '{"path":"sum.txt","text":"56088"}')
+def keep_reference(driver: AppDriver, answer: Coroutine[Any, Any, object]) -> None:
+    """Await an answer in a task that lives as long as the app: asyncio holds tasks only weakly."""
+    driver.app.answer = asyncio.ensure_future(answer)  # type: ignore[attr-defined]
 
 
-async def edit(someone: Person) -> None:
-    """A change to a file, before it is made."""
-    turn = await someone.ask("cities() shall live without its file.")
-    says(turn, "I make it give an empty list then.", "commentary").close(True)
-    await asks(someone, "apply_patch", json.dumps({"input": f"*** Begin Patch\n{DIFF}"}), DIFF)
+async def waiting(driver: AppDriver) -> None:
+    await driver.ask("Write it down.")
+    await request_approval(driver, "write", '{"path":"sum.txt","text":"56088"}')
 
 
-async def refused(someone: Person) -> None:
-    """No, and why."""
-    await edit(someone)
-    await someone.pilot.press("r", *"log it too")
-    someone.app.query_one(Approval).query_one(Input).cursor_blink = False
-    await someone.sees("log it too")
-
-
-async def question(someone: Person) -> None:
-    await someone.ask("Sign me up.")
-    asked = asyncio.ensure_future(
-        someone.session.answerer(Elicitation("events", "Who is it that comes?", FORM))
+async def edit(driver: AppDriver) -> None:
+    """A change to a file waits for approval, with its diff."""
+    turn = await driver.ask("cities() shall live without its file.")
+    emit_message(turn, "I make it give an empty list then.", "commentary").close(True)
+    await request_approval(
+        driver, "apply_patch", json.dumps({"input": f"*** Begin Patch\n{DIFF}"}), DIFF
     )
-    someone.app.asked = asked  # type: ignore[attr-defined]
-    await someone.see(lambda: someone.app.query(Question))
-    someone.app.query_one(Select).value = "m"
-    await someone.pilot.press(*"Ada", "tab", *"17")
-    for field in someone.app.query_one(Question).query(Input):
+
+
+async def command(driver: AppDriver) -> None:
+    """A command waits for approval, with the rules that an answer for longer would store."""
+    await driver.ask("What has changed?")
+    line = '{"cmd":["bash","-lc","git status -s && wc -l *.py > /dev/null"]}'
+    await request_approval(
+        driver, "exec", line, "/home/ada/fox$ bash -lc 'git status -s && wc -l *.py > /dev/null'",
+        server="shell", rules=["run git status …", "run wc …"],
+    )  # fmt: skip
+
+
+async def leak(driver: AppDriver) -> None:
+    """A page would get what was read before."""
+    await driver.ask("Tidy up my notes.")
+    reason = (
+        "it could send off what this conversation has read with files.read: neither you nor a link"
+        " named this address of example.org"
+    )
+    await request_approval(
+        driver, "open", '{"id":"https://example.org/?q=notes"}',
+        server="browser", reason=reason, rules=["open example.org"],
+    )  # fmt: skip
+
+
+async def refused(driver: AppDriver) -> None:
+    """The reason of a refusal is being typed."""
+    await edit(driver)
+    await driver.pilot.press("r", *"log it too")
+    driver.app.query_one(ApprovalCard).query_one(Input).cursor_blink = False
+    await driver.expect_text("log it too")
+
+
+async def question(driver: AppDriver) -> None:
+    await driver.ask("Sign me up.")
+    request = ElicitationRequest("events", "Who is it that comes?", FORM)
+    keep_reference(driver, driver.session.answerer(request))
+    await driver.wait_for(lambda: driver.app.query(ElicitationForm))
+    driver.app.query_one(Select).value = "m"
+    await driver.pilot.press(*"Ada", "tab", *"17")
+    for field in driver.app.query_one(ElicitationForm).query(Input):
         field.cursor_blink = False
-    await someone.pilot.click("#send")
-    await someone.sees("17 is less than the minimum of 18")
-    await someone.see(lambda: not someone.app.query_one("#send").has_class("-active"))
+    await driver.pilot.click("#send")
+    await driver.expect_text("17 is less than the minimum of 18")
+    await driver.wait_for(lambda: not driver.app.query_one("#send").has_class("-active"))
 
 
-async def commands(someone: Person) -> None:
-    await someone.pilot.press("/")
-    await someone.sees("/branch")
+async def commands(driver: AppDriver) -> None:
+    await driver.pilot.press("/")
+    await driver.expect_text("/branch")
 
 
-async def files(someone: Person) -> None:
-    root = someone.session.shared.root
+async def files(driver: AppDriver) -> None:
+    root = driver.session.launch.root
     for path in ("notes.md", "src/notes/old notes.txt", "src/main.py", "tests/test_notes.py"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()
-    await someone.writes("Sum up @not")
-    await someone.sees("test_notes.py")
+    await driver.type_text("Sum up @not")
+    await driver.expect_text("test_notes.py")
 
 
-async def search(someone: Person) -> None:
-    await conversation(someone)
-    turn = await someone.ask("Which number was it?")
-    says(turn, "It was 56088.").close(True)
-    await ends(someone, turn)
-    await someone.pilot.press("ctrl+f", *"56088", "up", "up")
-    someone.app.screen.query_one(Input).cursor_blink = False
-    await someone.see(lambda: someone.app.screen.selections)
+async def search(driver: AppDriver) -> None:
+    await conversation(driver)
+    turn = await driver.ask("Which number was it?")
+    emit_message(turn, "It was 56088.").close(True)
+    await end_turn(driver, turn)
+    await driver.pilot.press("ctrl+f", *"56088", "up", "up")
+    driver.app.screen.query_one(Input).cursor_blink = False
+    await driver.wait_for(lambda: driver.app.screen.selections)
 
 
-async def keys(someone: Person) -> None:
-    await someone.sees("ready")
-    await someone.pilot.press("f1")
-    await someone.sees("Writing")
+async def keys(driver: AppDriver) -> None:
+    await driver.expect_text("ready")
+    await driver.pilot.press("f1")
+    await driver.expect_text("Writing")
 
 
-async def palette(someone: Person) -> None:
-    await someone.pilot.press("ctrl+p")
-    someone.app.screen.query_one(Input).cursor_blink = False
-    await someone.sees("/effort")
+async def palette(driver: AppDriver) -> None:
+    await driver.pilot.press("ctrl+p")
+    driver.app.screen.query_one(Input).cursor_blink = False
+    await driver.expect_text("/effort")
 
 
 SCENES: list[Scene] = [
-    waiting, edit, refused, question, commands, files, search, keys, palette,
+    waiting, edit, command, leak, refused, question, commands, files, search, keys, palette,
 ]  # fmt: skip

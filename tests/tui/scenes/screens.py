@@ -1,4 +1,4 @@
-"""The rooms beside the conversation, the first start, and the model's own tokens."""
+"""Scenes of the screens over the conversation, the first start, and the token view."""
 
 from __future__ import annotations
 
@@ -6,52 +6,57 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from textual.widgets import Input
 
 from agent import events as ev
-from agent.cli.models import Row
 from agent.conversation.conversation import Conversation, Entry
-from agent.formats.harmony.encoding import encoding
+from agent.formats.harmony.encoding import load_encoding
 from agent.formats.harmony.format import HarmonyFormat
-from agent.formats.protocol import FunctionTool, Head, Repair
+from agent.formats.protocol import FunctionTool, PromptHeader, Repair
 from agent.models.download_process import Download
+from agent.models.listing import ModelRow
 from agent.store.conversations import Store
 from agent.tiny.vocabulary import ranks
-from agent.turn.options import Options
-from tests.support.fake_app import Person, PlayedHost, calls, says, thinks
+from agent.turn.options import TurnOptions
+from tests.support.fake_app import (
+    AppDriver,
+    FakeHost,
+    emit_call,
+    emit_message,
+    emit_reasoning,
+)
 from tests.tui.scenes import Scene
-from tests.tui.scenes.turns import ends
-from tools.config.importers import Found
+from tests.tui.scenes.turns import end_turn
+from tools.config.importers import ClientServers
 from tools.config.servers import ServerConfig
 from tools.policy.approvals import Policy
 from tools.types import Answer, ServerState, Tool
-from tui.screens.models import Models
-from tui.screens.welcome import First, offers
+from tui.screens.models import ModelsScreen
+from tui.screens.welcome import WelcomeScreen, welcome_offers
 
-HEAD = Head(
+HEAD = PromptHeader(
     "2026-01-31", python=True,
     functions=(FunctionTool("read", "Read a file.", {"type": "object", "properties": {}}, "files"),),
 )  # fmt: skip
-WRITTEN = (
+MARKUP = (
     "<|channel|>analysis<|message|>Multiply: ask python.<|end|>"
     "<|start|>assistant<|channel|>commentary to=python code<|message|>print(123 * 456)"
     "<|start|>assistant<|channel|>final<|message|>It is 56088: 五万六千八十八.<|return|>"
 )
-"""The second message does not end."""
+"""The second message has no end token."""
 MODELS = [
-    Row("tiny", (), True, True, None, "embedded", None,
+    ModelRow("tiny", (), True, True, None, "embedded", None,
         "embedded demonstration model (a few million parameters)"),
-    Row("gpt-oss-20b", (), False, False, None, "hub", None,
+    ModelRow("gpt-oss-20b", (), False, False, None, "hub", None,
         "OpenAI gpt-oss-20b, MXFP4, about 12 GB"),
-    Row("gpt-oss-120b", (), False, False, None, "hub", None,
+    ModelRow("gpt-oss-120b", (), False, False, None, "hub", None,
         "OpenAI gpt-oss-120b, MXFP4, about 63 GB"),
-    Row("qwen3-8b", (), False, True, 5_030_000_000, "pulled",
+    ModelRow("qwen3-8b", (), False, True, 5_030_000_000, "pulled",
         "/home/ada/.cache/agent/models/Qwen3-8B-Q4_K_M.gguf", "Qwen3 8B, Q4_K_M, about 5 GB"),
-    Row("llama3.2:3b", (), False, True, 2_020_000_000, "Ollama",
+    ModelRow("llama3.2:3b", (), False, True, 2_020_000_000, "Ollama",
         "/home/ada/.ollama/models/blobs/sha256-dde5aa3fc5ff", "llama, 3.2 B, Q4_K_M"),
 ]  # fmt: skip
 
@@ -61,16 +66,16 @@ MODELS = [
 
 @contextmanager
 def at(day: int, hour: int) -> Iterator[None]:
-    """What is kept meanwhile is kept at this time, as the clocks of this place have it."""
+    """Set the time of what is stored meanwhile, in January 2026, local time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.time", lambda: datetime(2026, 1, day, hour, 5).timestamp())
         yield
 
 
-def keep(store: Store, name: str, *turns: tuple[str, str]) -> None:
-    """A conversation with these prompts and answers."""
-    talk = Conversation(name)
-    talk.vocabulary = "o200k_harmony"
+def store_conversation(store: Store, name: str, *turns: tuple[str, str]) -> None:
+    """Store a conversation with these prompts and answers."""
+    conversation = Conversation(name)
+    conversation.vocabulary = "o200k_harmony"
     for number, (prompt, answer) in enumerate(turns):
         item = ev.MessageItem(
             id=f"msg_{number}", phase="final_answer", content=[ev.OutputText(text=answer)],
@@ -80,72 +85,76 @@ def keep(store: Store, name: str, *turns: tuple[str, str]) -> None:
             id=f"resp_{name}_{number}", created_at=0, model="tiny", status="completed",
             output=[item],
         )  # fmt: skip
-        store.begin(talk, prompt, response)
-        talk.entries += [Entry([number], role="user"), Entry([number], role="assistant")]
-        store.finish(talk, response)
+        store.begin(conversation, prompt, response)
+        conversation.entries += [Entry([number], role="user"), Entry([number], role="assistant")]
+        store.finish(conversation, response)
 
 
-def remembers(someone: Person) -> Store:
-    """Three conversations are kept."""
-    store = someone.session._store = Store(someone.session.shared.root / "store.sqlite")
+def open_store(driver: AppDriver) -> Store:
+    """Give the session a store with three conversations."""
+    store = driver.session._store = Store(driver.session.launch.root / "store.sqlite")
     with at(28, 9):
-        keep(store, "conv_a", ("Where is Paris?", "In France, on the Seine."),
+        store_conversation(store, "conv_a", ("Where is Paris?", "In France, on the Seine."),
              ("And where does that end?", "The Seine ends in the Channel, at Le Havre."))  # fmt: skip
     with at(30, 17):
-        keep(store, "conv_b", ("Write a haiku of the Seine", "Old river, slow\nA barge leaps in"))
+        store_conversation(
+            store, "conv_b", ("Write a haiku of the Seine", "Old river, slow\nA barge leaps in")
+        )
     with at(31, 8):
-        keep(store, "conv_c", ("Sum up notes.md", "They tell of a garden."))
-    someone.session.conversation = store.load("conv_b")
+        store_conversation(store, "conv_c", ("Sum up notes.md", "They tell of a garden."))
+    driver.session.conversation = store.load("conv_b")
     return store
 
 
-async def conversations(someone: Person) -> None:
-    remembers(someone)
-    await someone.pilot.press("f5", *"seine")
-    someone.app.screen.query_one(Input).cursor_blink = False
-    await someone.sees("Old river")
+async def conversations(driver: AppDriver) -> None:
+    open_store(driver)
+    await driver.pilot.press("f5", *"seine")
+    driver.app.screen.query_one(Input).cursor_blink = False
+    await driver.expect_text("Old river")
 
 
-async def deleting(someone: Person) -> None:
-    await conversations(someone)
-    await someone.pilot.press("ctrl+d")
-    await someone.sees("for good?")
+async def deleting(driver: AppDriver) -> None:
+    await conversations(driver)
+    await driver.pilot.press("ctrl+d")
+    await driver.expect_text("for good?")
 
 
-async def replayed(someone: Person) -> None:
-    """A kept conversation was played again."""
-    remembers(someone)
-    someone.session.replay = 1e9
-    await someone.app.show_conversation()
-    await someone.sees("The replay is over")
+async def replayed(driver: AppDriver) -> None:
+    """A stored conversation was replayed."""
+    open_store(driver)
+    driver.session.replay_speed = 1e9
+    await driver.app.show_conversation()
+    await driver.expect_text("The replay is over")
 
 
 # --- models ---
 
 
-async def models(someone: Person) -> None:
+async def models(driver: AppDriver) -> None:
     download = Download("gpt-oss-20b", lambda: None)
     download.done, download.total = 4_480_000_000, 12_110_000_000
-    room = Models(MODELS, lambda: MODELS, {download.name: download}, "tiny", lambda wish: None)
-    await someone.app.push_screen(room)
-    await someone.pilot.press("down")
-    room.query_one(Input).cursor_blink = False
-    await someone.sees("It is being downloaded")
+    screen = ModelsScreen(
+        MODELS, lambda: MODELS, {download.name: download}, "tiny", lambda wish: None
+    )
+    await driver.app.push_screen(screen)
+    await driver.pilot.press("down")
+    screen.query_one(Input).cursor_blink = False
+    await driver.expect_text("It is being downloaded")
 
 
-async def first(someone: Person) -> None:
-    """The first start ever."""
-    cursor = Found("Cursor", Path("/home/ada/.cursor/mcp.json"), {"git": {}, "time": {}})
-    others = [row for row in MODELS if row.source != "pulled"]
-    await someone.app.push_screen(First("tiny", offers(others, [cursor])))
-    await someone.sees("Take over MCP servers")
+async def first(driver: AppDriver) -> None:
+    """The welcome screen of the first start."""
+    cursor = ClientServers("Cursor", Path("/home/ada/.cursor/mcp.json"), {"git": {}, "time": {}})
+    offered = [row for row in MODELS if row.source != "pulled"]
+    await driver.app.push_screen(WelcomeScreen("tiny", welcome_offers(offered, [cursor])))
+    await driver.expect_text("Take over MCP servers")
 
 
 # --- servers ---
 
 
 def harmony() -> HarmonyFormat:
-    return HarmonyFormat(encoding(ranks))
+    return HarmonyFormat(load_encoding(ranks))
 
 
 def schema(**names: str) -> dict[str, Any]:
@@ -153,8 +162,8 @@ def schema(**names: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(names)[:1]}
 
 
-class Panel(PlayedHost):
-    """Servers in every state."""
+class AllStatesHost(FakeHost):
+    """MCP servers in every state."""
 
     OFFERED = (
         Tool("files", "read", "Read a file below the root.", schema(path="which"), "files__read"),
@@ -185,62 +194,84 @@ class Panel(PlayedHost):
         ])  # fmt: skip
 
     def tools(self) -> list[Tool]:
-        return [tool for tool in self.OFFERED if not self.is_off(tool.server, tool.name)]
+        return [tool for tool in self.OFFERED if not self.is_tool_disabled(tool.server, tool.name)]
 
     def all_tools(self) -> list[Tool]:
         return list(self.OFFERED)
 
-    def is_off(self, server: str, tool: str) -> bool:
+    def is_tool_disabled(self, server: str, tool: str) -> bool:
         return (server, tool) == ("files", "search")
 
-    def config(self, server: str) -> ServerConfig:
-        return ServerConfig(server, origin=self.ORIGINS.get(server, ""))
+    def server_config(self, server: str) -> ServerConfig:
+        return ServerConfig(server, command_line=self.ORIGINS.get(server, ""))
 
 
-async def servers(someone: Person) -> None:
-    """A tool is other than it was when it was allowed."""
-    host, policy, runtime = Panel(), Policy(), someone.session.runtime
+async def servers(driver: AppDriver) -> None:
+    """A tool whose definition has changed since it was approved."""
+    host, policy, runtime = AllStatesHost(), Policy(), driver.session.runtime
     before = Tool("git", "push", "Send the branch to its remote.", schema(remote="its name"))
-    policy.answered(before, host.config("git"), Answer("session"), "{}", "the person")
+    policy.record_answer(before, host.server_config("git"), Answer("session"), "{}", "the person")
     runtime.host, runtime.policy, runtime.format = host, policy, harmony()  # type: ignore[assignment]
-    someone.session.options = Options()
-    await someone.pilot.press("f7", *["down"] * 5)
-    someone.app.screen.query_one(Input).cursor_blink = False
-    await someone.sees("+++ now")
+    driver.session.options = TurnOptions()
+    await driver.pilot.press("f7", *["down"] * 5)
+    driver.app.screen.query_one(Input).cursor_blink = False
+    await driver.expect_text("+++ now")
 
 
-async def server_failed(someone: Person) -> None:
-    await servers(someone)
-    await someone.pilot.press("down")
-    await someone.sees("WEATHER_KEY")
+async def server_failed(driver: AppDriver) -> None:
+    await servers(driver)
+    await driver.pilot.press("down")
+    await driver.expect_text("WEATHER_KEY")
+
+
+async def approvals(driver: AppDriver) -> None:
+    """What the person allowed, for this session."""
+    policy = driver.session.runtime.policy = Policy()
+    tool, rules = AllStatesHost.OFFERED[3], ["run git status …", "write /home/ada/fox/src/…"]
+    config = AllStatesHost().server_config("git")
+    policy.record_answer(tool, config, Answer("session"), "{}", "the person")
+    policy.record_answer(tool, config, Answer("session"), "{}", "the person", rules=rules)
+    await driver.type_text("/approvals ")
+    await driver.pilot.press("enter")
+    await driver.expect_text("commands that begin so")
+    driver.app.screen.query_one(Input).cursor_blink = False
+
+
+async def approval_revoked(driver: AppDriver) -> None:
+    await approvals(driver)
+    await driver.pilot.press("ctrl+d")
+    await driver.expect_text("y revoke")
+    await driver.pilot.press("y")
+    await driver.expect_text("write /home/ada", gone="run git status")
 
 
 # --- tokens ---
 
 
-async def raw(someone: Person) -> None:
-    """What a model reads and writes, with what had to be repaired."""
-    form, session = harmony(), someone.session
-    session.runtime.format = form  # type: ignore[assignment]
-    turn = await someone.ask("What is 123*456?")
-    asked = Entry(form.user("What is 123*456?"), role="user")
-    talk = session.conversation = Conversation("conv_1", [asked])
-    talk.set_head(form, HEAD)
-    ids = form.encoding.encode(WRITTEN, allowed_special="all")
-    parser = form.parser(None)
-    turn.conversation = talk
-    turn.generations = [SimpleNamespace(read=[asked], since=0, ids=ids)]
+async def raw(driver: AppDriver) -> None:
+    """The token view, with a repair of the model's markup."""
+    harmony_format, session = harmony(), driver.session
+    session.runtime.format = harmony_format
+    turn = await driver.ask("What is 123*456?")
+    user_entry = Entry(harmony_format.user_message("What is 123*456?"), role="user")
+    conversation = session.conversation = Conversation("conv_1", [user_entry])
+    conversation.set_header(harmony_format, HEAD)
+    ids = harmony_format.encoding.encode(MARKUP, allowed_special="all")
+    parser = harmony_format.parser(None)
+    turn.conversation, turn.has_real_tokens = conversation, True
+    turn.emit(ev.AgentPrompt(ids=conversation.prompt(harmony_format)), ev.AgentTokens(ids=ids))
     for piece in [*parser.feed(ids), *parser.finish()]:
         if isinstance(piece, Repair):
             turn.emit(ev.AgentRepair(rule=piece.rule, at=piece.at, text=piece.text))
-    thinks(turn, "Multiply: ask python.").close(True)
-    calls(turn, "code_interpreter", "python", "print(123 * 456)").completed("")
-    says(turn, "It is 56088: 五万六千八十八.").close(True)
-    await ends(someone, turn)
-    await someone.pilot.press("f8")
-    await someone.sees("<|return|>")
+    emit_reasoning(turn, "Multiply: ask python.").close(True)
+    emit_call(turn, "code_interpreter", "python", "print(123 * 456)").completed("")
+    emit_message(turn, "It is 56088: 五万六千八十八.").close(True)
+    await end_turn(driver, turn)
+    await driver.pilot.press("f8")
+    await driver.expect_text("<|return|>")
 
 
 SCENES: list[Scene] = [
-    conversations, deleting, replayed, models, first, servers, server_failed, raw,
+    conversations, deleting, replayed, models, first, servers, server_failed, approvals,
+    approval_revoked, raw,
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The MCP panel: what a person learns there of their servers, and does to them."""
+"""The screen of MCP servers: states, costs, switched tools and logins, in the real app."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.fake_app import screen_text
-from tests.support.hosts import SERVERS
-from tests.tools.mcp.test_oauth import browse, guarded  # noqa: F401
-from tests.tui.screens.test_screens import visit  # noqa: F401
+from tests.support.hosts import SERVERS_FOLDER
+from tests.support.oauth import open_page
+from tools.config.servers import ServerConfig
 from tools.types import Answer
 
 LATE = "import runpy, sys; open(sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
@@ -24,55 +24,56 @@ pytestmark = pytest.mark.slow
 
 
 def configured(home: Path, **servers: Any) -> dict[str, Any]:
+    """Write mcp.json; return the launch options that load its servers."""
     path = home / "config/mcp.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"mcpServers": servers}))
     return {"tools": "all"}
 
 
-async def test_a_person_looks_at_servers_and_switches_tools(
-    visit: Any,  # noqa: F811
+async def test_servers_screen_tools_are_switched(
+    open_app: Any,
     home: Path,
     tmp_path: Path,
 ) -> None:
-    there, plain = tmp_path / "there", str(SERVERS / "plain.py")
-    late = {"command": sys.executable, "args": ["-I", "-c", LATE, str(there), plain]}
-    async with visit(shared=configured(home, late=late), size=(120, 40)) as someone:
-        host = someone.app.session.runtime.host
-        await someone.until(lambda: someone.app.session.runtime.loaded)
-        await someone.press("f7", *"late")
-        await someone.sees("✗ late", "failed · stdio", "No such file or directory", "stderr")
-        there.touch()
-        await someone.press("ctrl+r")
-        await someone.sees("● late", "17 tools", "☑ echo", "tokens of every prompt.")
-        (total,) = {line for line in screen_text(someone.app).split("\n") if "of every" in line}
-        await someone.press("down", "enter")
-        await someone.sees("16 of 17 tools", "☐ echo", "off: from the next turn on")
+    started, plain = tmp_path / "there", str(SERVERS_FOLDER / "plain.py")
+    late = {"command": sys.executable, "args": ["-I", "-c", LATE, str(started), plain]}
+    async with open_app(launch=configured(home, late=late), size=(120, 40)) as driver:
+        host = driver.app.session.runtime.host
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
+        await driver.pilot.press("f7", *"late")
+        await driver.expect_text("✗ late", "failed · stdio", "No such file or directory", "stderr")
+        started.touch()
+        await driver.pilot.press("ctrl+r")
+        await driver.expect_text("● late", "17 tools", "☑ echo", "tokens of every prompt.")
+        (total,) = {line for line in screen_text(driver.app).split("\n") if "of every" in line}
+        await driver.pilot.press("down", "enter")
+        await driver.expect_text("16 of 17 tools", "☐ echo", "off: from the next turn on")
         assert "late.echo" not in [f"{tool.server}.{tool.name}" for tool in host.tools()]
-        await someone.press("up")
-        await someone.sees("tokens of every prompt.")
-        assert total not in screen_text(someone.app), "the prompt is shorter"
+        await driver.pilot.press("up")
+        await driver.expect_text("tokens of every prompt.")
+        assert total not in screen_text(driver.app), "the prompt is shorter"
 
         echo = next(tool for tool in host.all_tools() if tool.name == "echo")
-        policy = someone.app.session.runtime.policy
-        before, config = replace(echo, description="Say it."), host.config("late")
-        policy.answered(before, config, Answer("session"), "{}", "the person")
-        await someone.press("down", "enter")
-        await someone.sees("☑ echo", "changed since you allowed it", "-description: Say it.")
-        await someone.press("escape", *"hello", "enter")
-        await someone.sees("Fine.")
+        policy = driver.app.session.runtime.policy
+        before, config = replace(echo, description="Say it."), host.server_config("late")
+        policy.record_answer(before, config, Answer("session"), "{}", "the person")
+        await driver.pilot.press("down", "enter")
+        await driver.expect_text("☑ echo", "changed since you allowed it", "-description: Say it.")
+        await driver.pilot.press("escape", *"hello", "enter")
+        await driver.expect_text("Fine.")
 
 
-@pytest.mark.parametrize("guarded", [3600], indirect=True)
-async def test_a_person_logs_in(
-    visit: Any,  # noqa: F811
+@pytest.mark.parametrize("oauth_server", [3600], indirect=True)
+async def test_servers_screen_log_in_opens_browser(
+    open_app: Any,
     home: Path,
-    guarded: Any,  # noqa: F811
+    oauth_server: ServerConfig,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("webbrowser.open", lambda page: asyncio.run(browse(page)))
-    async with visit(shared=configured(home, guarded={"url": guarded.url})) as someone:
-        await someone.press("f7", *"guarded")
-        await someone.sees("✗ guarded", "wants a login")
-        await someone.press("ctrl+l")
-        await someone.sees("You are logged in.", "● guarded", "☑ secret")
+    monkeypatch.setattr("webbrowser.open", lambda page: asyncio.run(open_page(page)))
+    async with open_app(launch=configured(home, guarded={"url": oauth_server.url})) as driver:
+        await driver.pilot.press("f7", *"guarded")
+        await driver.expect_text("✗ guarded", "wants a login")
+        await driver.pilot.press("ctrl+l")
+        await driver.expect_text("You are logged in.", "● guarded", "☑ secret")

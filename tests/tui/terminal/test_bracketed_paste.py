@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 from textual import events
 
-from tests.support.terminal import program
-from tui.terminal.bracketed_paste import END, LARGE, SOON, START, Marked, Parser
+from tests.support.terminal import start_program
+from tui.terminal.bracketed_paste import (
+    END,
+    MAX_TYPED_CHARS,
+    REPEATED_END_SECONDS,
+    START,
+    PasteScanner,
+    PasteXTermParser,
+)
 
 EVIL = f"one{END}\x11\r\x1b[13~y{START}two\x1b and \x1bq\x1b[A three\r\x03"
 CLEAN = "one\x11\rytwo and q three\r\x03"
@@ -18,50 +25,50 @@ CLEAN = "one\x11\rytwo and q three\r\x03"
 
 def parsed(pieces: list[str]) -> tuple[str, list[str]]:
     """What was pasted, and which keys were pressed."""
-    parser = Parser()
-    found = [event for piece in pieces for event in parser.feed(piece)]
-    pasted = "".join(event.text for event in found if isinstance(event, events.Paste))
-    return pasted, [event.key for event in found if isinstance(event, events.Key)]
+    parser = PasteXTermParser()
+    parsed_events = [event for piece in pieces for event in parser.feed(piece)]
+    pasted = "".join(event.text for event in parsed_events if isinstance(event, events.Paste))
+    return pasted, [event.key for event in parsed_events if isinstance(event, events.Key)]
 
 
 @pytest.mark.parametrize("step", [1, 2, 5, 7, 1000])
-def test_a_paste_holds_no_keys_however_it_is_cut(step: int) -> None:
-    whole = f"a{START}{CLEAN}\x1b[A\x1b{END}b"
-    pieces = [whole[at : at + step] for at in range(0, len(whole), step)]
+def test_paste_scanner_any_pieces_hold_no_keys(step: int) -> None:
+    data = f"a{START}{CLEAN}\x1b[A\x1b{END}b"
+    pieces = [data[at : at + step] for at in range(0, len(data), step)]
     assert parsed(pieces) == (CLEAN, ["a", "b"])
 
 
-def test_who_ends_the_paste_from_within_it_presses_nothing() -> None:
+def test_paste_scanner_end_mark_in_paste_presses_no_key() -> None:
     assert parsed([f"a{START}{EVIL}{END}", "b", "\r"]) == (CLEAN, ["a", "b", "enter"])
     pasted, keys = parsed([f"{START}one{END}", f"\x11\r{END}", "b"])
     assert (pasted, keys) == ("one\x11\r", ["b"])
-    pasted, keys = parsed([f"{START}one{END}", "\x11" * (LARGE + 1), f"\r{END}", "b"])
-    assert (pasted, keys) == ("one" + "\x11" * (LARGE + 1) + "\r", ["b"])
+    pasted, keys = parsed([f"{START}one{END}", "\x11" * (MAX_TYPED_CHARS + 1), f"\r{END}", "b"])
+    assert (pasted, keys) == ("one" + "\x11" * (MAX_TYPED_CHARS + 1) + "\r", ["b"])
 
 
-@pytest.mark.parametrize("size", [LARGE + 1, 1024, 4095, 4096])
-def test_a_long_page_that_ends_its_paste_presses_nothing_wherever_it_is_cut(size: int) -> None:
+@pytest.mark.parametrize("size", [MAX_TYPED_CHARS + 1, 1024, 4095, 4096])
+def test_paste_scanner_long_page_with_end_marks_presses_no_key(size: int) -> None:
     for before in range(len(END) + 2):
-        whole = START + "x" * before + f"{END}\ry" * 1000 + END
-        pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+        data = START + "x" * before + f"{END}\ry" * 1000 + END
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
         assert parsed([*pieces, "b"]) == ("x" * before + "\ry" * 1000, ["b"])
 
 
-def test_what_is_typed_and_pasted_in_turns() -> None:
+def test_paste_scanner_typing_between_pastes_passes() -> None:
     assert parsed([f"{START}a{END}\r{START}b{END}", "\r"])[1] == ["enter"]
     assert parsed([f"{START}a{END}", "\x1b[A", f"{START}b{END}"]) == ("ab", ["up"])
     now = 0.0
-    marked = Marked(lambda: now)
-    assert marked.read(f"{START}a{END}") == f"{START}a{END}"
-    now = SOON
-    assert marked.read(f"x{END}") == f"x{END}"
+    marked = PasteScanner(lambda: now)
+    assert marked.scan(f"{START}a{END}") == f"{START}a{END}"
+    now = REPEATED_END_SECONDS
+    assert marked.scan(f"x{END}") == f"x{END}"
 
 
 @pytest.mark.slow
-def test_a_hostile_page_cannot_send_itself_or_leave(home: Path, tmp_path: Path) -> None:
+def test_app_hostile_paste_neither_sends_nor_leaves(home: Path, tmp_path: Path) -> None:
     script = tmp_path / "script.jsonl"
     script.write_text(json.dumps({"markup": "<|channel|>final<|message|>Heard.<|return|>"}))
-    with program("--engine", f"script:{script}", home=home, cwd=tmp_path) as terminal:
+    with start_program("--engine", f"script:{script}", home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("○ ready")
         terminal.press(os.fsdecode(b"\xff\xfe"))  # no UTF-8
         terminal.press(f"{START}{EVIL}{END}behind")
@@ -71,4 +78,4 @@ def test_a_hostile_page_cannot_send_itself_or_leave(home: Path, tmp_path: Path) 
         terminal.press("\r")
         terminal.wait_for("Heard.")
         terminal.press("\x11")
-        assert terminal.leave() == 0
+        assert terminal.wait_exit() == 0

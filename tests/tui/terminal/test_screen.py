@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Agent
-from tests.support.terminal import ROOT, program
+from tests.support.program import RunAgent
+from tests.support.terminal import ROOT, start_program
 
 Script = Callable[..., str]
 THINKS_CALLS = (
@@ -34,53 +34,55 @@ def ready(text: str) -> bool:
     return "○ ready" in text
 
 
-def test_the_embedded_model_thinks_calls_and_answers(home: Path, tmp_path: Path) -> None:
-    with program(home=home, cwd=tmp_path) as terminal:
+def test_app_embedded_model_reasons_calls_and_answers(home: Path, tmp_path: Path) -> None:
+    with start_program(home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Multiply 123*456 using the mcp.code_interpreter tool.\r")
         done = ("56088", "tok/s", "MCP 2/2")
         text = terminal.wait_for(
-            lambda text: ready(text) and all(one in text.partition("Answer")[2] for one in done)
+            lambda text: ready(text) and all(part in text.partition("Answer")[2] for part in done)
         )
         reasoning, _ = text.split("Answer")
         assert re.search(r"\w+ \w+", reasoning.split("Arguments")[1]), "reasoning is seen"
         assert "code_interpreter · python" in reasoning and "123*456" in reasoning
 
         def upwards(text: str) -> bool:
-            """One page may be too little, or come before there is anything above."""
-            if found := "demonstration model" in text:
-                return found
+            """Page up until the banner is seen: one page may be too little, or come too early."""
+            if "demonstration model" in text:
+                return True
             terminal.press("\x1b[5~")
             return False
 
         terminal.wait_for(upwards)
         terminal.press(LEAVE)
-        assert terminal.leave() == 0
-        assert terminal.restored
+        assert terminal.wait_exit() == 0
+        assert terminal.is_restored
         # Whatever native code printed is not among what was painted.
         assert b"llama" not in terminal.painted and b"ggml" not in terminal.painted
 
 
-def test_a_turn_and_its_pieces_at_80_columns(home: Path, tmp_path: Path, script: Script) -> None:
+def test_app_80_columns_shows_turn(home: Path, tmp_path: Path, script: Script) -> None:
     engine = script(THINKS_CALLS, ANSWERS)
-    with program("--engine", engine, home=home, cwd=tmp_path, columns=80, rows=24) as terminal:
+    with start_program(
+        "--engine", engine, home=home, cwd=tmp_path, columns=80, rows=24
+    ) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("What is 123*456?\r")  # before the model is there: it waits
-        all_of_it = ("said the tool", "I should compute this.", "❯ What is 123*456?")
-        terminal.wait_for(lambda text: ready(text) and all(one in text for one in all_of_it))
+        texts = ("said the tool", "I should compute this.", "❯ What is 123*456?")
+        terminal.wait_for(lambda text: ready(text) and all(part in text for part in texts))
         terminal.press("\x1bOQ")  # F2
         terminal.wait_for("▸ Thought")
         terminal.press("\x1b[19~")  # F8
         terminal.wait_for("<|channel|>final<|message|>")
         terminal.press(LEAVE)
-        assert terminal.leave() == 0 and terminal.restored
+        assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
-def test_what_is_typed_right_behind_ctrl_f_is_searched(
+def test_app_keys_right_behind_ctrl_f_are_searched(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
     engine = script({"markup": "<|channel|>final<|message|>In the <hay>.<|return|>"})
-    with program("--engine", engine, home=home, cwd=tmp_path) as terminal:
+    with start_program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Where is it?\r")
         terminal.wait_for(lambda text: ready(text) and "In the <hay>." in text)
@@ -89,15 +91,15 @@ def test_what_is_typed_right_behind_ctrl_f_is_searched(
         terminal.press(STOP)
         terminal.wait_for("Ask something")
         terminal.press(LEAVE)
-        assert terminal.leave() == 0 and terminal.restored
+        assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
-def test_escape_stops_a_slow_answer_and_it_goes_on(
+def test_app_escape_stops_answer_and_next_turn_runs(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
     story = "<|channel|>final<|message|>" + "once upon a time " * 200 + "<|return|>"
     engine = script({"markup": story, "delay_ms": 20}, ANSWERS)
-    with program("--engine", engine, home=home, cwd=tmp_path) as terminal:
+    with start_program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Tell me a story\r")
         terminal.wait_for("once upon")
@@ -106,19 +108,19 @@ def test_escape_stops_a_slow_answer_and_it_goes_on(
         terminal.press("And the sum?\r")
         terminal.wait_for("said the tool")
         terminal.press(LEAVE)
-        assert terminal.leave() == 0 and terminal.restored
-    with program("-c", "--engine", engine, home=home, cwd=tmp_path) as terminal:
+        assert terminal.wait_exit() == 0 and terminal.is_restored
+    with start_program("-c", "--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("said the tool")
         terminal.press(LEAVE)
-        assert terminal.leave() == 0
+        assert terminal.wait_exit() == 0
 
 
-def test_the_window_changes_its_size_while_it_streams(
-    home: Path, tmp_path: Path, script: Script
-) -> None:
+def test_app_resize_while_streaming_repaints(home: Path, tmp_path: Path, script: Script) -> None:
     story = "<|channel|>analysis<|message|>" + "thinking aloud " * 300 + "<|end|><|return|>"
     engine = script({"markup": story, "delay_ms": 5})
-    with program("--engine", engine, home=home, cwd=tmp_path, columns=120, rows=40) as terminal:
+    with start_program(
+        "--engine", engine, home=home, cwd=tmp_path, columns=120, rows=40
+    ) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("go\r")
         terminal.wait_for("thinking aloud")
@@ -128,52 +130,62 @@ def test_the_window_changes_its_size_while_it_streams(
         terminal.press(STOP)
         terminal.wait_for(ready)
         terminal.press(LEAVE)
-        assert terminal.leave() == 0 and terminal.restored
+        assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_a_signal_gives_the_terminal_back(
+def test_app_signal_restores_terminal(
     home: Path, tmp_path: Path, script: Script, number: signal.Signals
 ) -> None:
-    with program("--engine", script(ANSWERS), home=home, cwd=tmp_path) as terminal:
+    with start_program("--engine", script(ANSWERS), home=home, cwd=tmp_path) as terminal:
         terminal.wait_for(ready)
         os.kill(terminal.process.pid, number)
-        assert terminal.leave() == 128 + number
-        assert terminal.restored
+        assert terminal.wait_exit() == 128 + number
+        assert terminal.is_restored
 
 
-def test_without_its_terminal_it_ends(home: Path, tmp_path: Path, script: Script) -> None:
+@pytest.mark.parametrize("command", [(), ("run", "story", "--tools", "none")])
+def test_terminal_gone_exits_in_order_without_traceback(
+    home: Path, tmp_path: Path, script: Script, agent: RunAgent, command: tuple[str, ...]
+) -> None:
     story = {"markup": "<|channel|>final<|message|>" + "word " * 9000, "delay_ms": 3}
-    with program("--engine", script(story), home=home, cwd=tmp_path) as terminal:
-        terminal.wait_for("Ask something")
-        terminal.press("Tell me a story\r")
+    options = (*command, "--engine", script(story))
+    here = (sys.executable, "-P", "-m", "agent")
+    with start_program(*options, home=home, cwd=tmp_path, command=here) as terminal:
+        if not command:
+            terminal.wait_for("Ask something")
+            terminal.press("Tell me a story\r")
         terminal.wait_for("word word")
-        terminal.take_away()
+        terminal.close_window()
         assert terminal.process.wait(60) == 128 + signal.SIGHUP
+    log = home / "state" / "agent.log"
+    assert not log.exists() or "Traceback" not in log.read_text()
+    shown = agent("sessions", "show", json.loads(agent("sessions", "list", "--json").out)[0]["id"])
+    assert "word word" in shown.out and "process ended" not in shown.out, "it is stored as it ended"
 
 
-def test_killed_it_still_gives_the_terminal_back_and_the_next_one_goes_on(
+def test_app_killed_terminal_is_restored_and_turn_recovered(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
     story = "<|channel|>final<|message|>" + "once upon a time " * 2000 + "<|return|>"
     engine = script({"markup": story, "delay_ms": 5}, ANSWERS)
-    with program("--engine", engine, home=home, cwd=tmp_path) as terminal:
+    with start_program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Tell me a story\r")
         # The last moment may be lost.
         terminal.wait_for(lambda text: text.count("once upon a time") > 3)
         os.kill(terminal.process.pid, signal.SIGKILL)
-        assert terminal.leave() == -signal.SIGKILL
+        assert terminal.wait_exit() == -signal.SIGKILL
         terminal.wait_until_restored()
-    with program("-c", "--engine", engine, home=home, cwd=tmp_path) as terminal:
+    with start_program("-c", "--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for(lambda text: ready(text) and "once upon a time" in text)
         terminal.press("\x1b[1;5H")
         terminal.wait_for("❯ Tell me a story")
         terminal.press(LEAVE)
-        assert terminal.leave() == 0 and terminal.restored
+        assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
-def test_a_call_waits_for_a_yes_and_an_answer_is_asked_for_once_more(
+def test_app_call_waits_for_approval_and_answer_is_retried(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
     writes = (
@@ -182,7 +194,7 @@ def test_a_call_waits_for_a_yes_and_an_answer_is_asked_for_once_more(
     )
     engine = script(writes, ANSWERS, ANSWERS.replace("said", "says"))
     options = ("--tools", "files", "--engine", engine)
-    with program(*options, home=home, cwd=tmp_path) as terminal:
+    with start_program(*options, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for(ready)
         terminal.press("Write it down\r")
         terminal.wait_for("Run files · write?")
@@ -194,34 +206,32 @@ def test_a_call_waits_for_a_yes_and_an_answer_is_asked_for_once_more(
         terminal.press("/retry\r")
         terminal.wait_for(lambda text: ready(text) and "says the tool" in text)
         terminal.press(LEAVE)
-        assert terminal.leave() == 0 and terminal.restored
+        assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
-def test_a_broken_app_gives_the_terminal_back_and_says_where_to_look(
-    home: Path, tmp_path: Path
-) -> None:
+def test_app_crash_restores_terminal_and_names_log(home: Path, tmp_path: Path) -> None:
     breaks = (
-        "import sys; from agent.cli.shared import Shared; from tui import main, session\n"
-        "session.Session.earlier = lambda self: 1 / 0\n"
-        "sys.exit(main.main(Shared()))"
+        "import sys; from agent.config.launch import LaunchOptions; from tui import main, session\n"
+        "session.Session.stored_turns = lambda self: 1 / 0\n"
+        "sys.exit(main.main(LaunchOptions()))"
     )
     command = (sys.executable, "-c", breaks)
-    with program(home=home, cwd=tmp_path, command=command) as terminal:
-        assert terminal.leave() == 1
-        assert terminal.restored
+    with start_program(home=home, cwd=tmp_path, command=command) as terminal:
+        assert terminal.wait_exit() == 1
+        assert terminal.is_restored
         assert b"Something went wrong" in terminal.painted
         assert b"ZeroDivisionError" not in terminal.painted
     assert "ZeroDivisionError" in (home / "state" / "agent.log").read_text()
 
 
-def test_wrong_options_are_one_sentence(home: Path, tmp_path: Path) -> None:
-    with program("--model", "nonesuch", home=home, cwd=tmp_path) as terminal:
-        assert terminal.leave() == 2
-        assert terminal.restored
+def test_app_wrong_options_exit_with_one_sentence(home: Path, tmp_path: Path) -> None:
+    with start_program("--model", "nonesuch", home=home, cwd=tmp_path) as terminal:
+        assert terminal.wait_exit() == 2
+        assert terminal.is_restored
         assert b"agent: There is no model nonesuch" in terminal.painted
 
 
-def test_without_a_terminal_it_says_what_to_use_instead(home: Path, tmp_path: Path) -> None:
+def test_app_without_terminal_names_agent_run(home: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-m", "agent"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=tmp_path,
@@ -231,7 +241,7 @@ def test_without_a_terminal_it_says_what_to_use_instead(home: Path, tmp_path: Pa
     assert done.stderr.startswith("agent: The app needs a terminal") and "agent run" in done.stderr
 
 
-def test_escape_sequences_never_reach_the_terminal(
+def test_app_escape_sequences_never_reach_terminal(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b2J\x1b]52;c;b3duZWQ=\x07 evil end"
@@ -241,14 +251,14 @@ def test_escape_sequences_never_reach_the_terminal(
         f"<|channel|>analysis to=python code<|message|>{code}<|call|>",
         f"<|channel|>final<|message|>{evil}\n\n```\n{evil}\n```\n<|return|>",
     )
-    with program("--engine", engine, home=home, cwd=tmp_path) as terminal:
+    with start_program("--engine", engine, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for(ready)
         terminal.press(f"\x1b[200~{evil}\x1b[201~\r")
         terminal.wait_for(lambda text: ready(text) and text.count("evil end") >= 3)
         assert b"\x1b]0;" not in terminal.painted, "the title was set"
         assert b"\x1b]52" not in terminal.painted and b"\x9b2J" not in terminal.painted
         terminal.press(LEAVE)
-        assert terminal.leave() == 0
+        assert terminal.wait_exit() == 0
 
 
 EVIL = "ev\x1b]0;owned\x07\x1b[2J\x9b2J\u202eil"
@@ -277,8 +287,8 @@ def cloned(tmp_path: Path) -> Path:
         "",
     ],
 )
-def test_no_name_result_or_error_steers_the_terminal(
-    home: Path, tmp_path: Path, cloned: Path, agent: Agent, script: Script, words: str
+def test_app_names_results_and_errors_hold_no_sequences(
+    home: Path, tmp_path: Path, cloned: Path, agent: RunAgent, script: Script, words: str
 ) -> None:
     engine = script(f"<|channel|>final<|message|>{EVIL}<|return|>")
     lent = {"HOME": str(tmp_path)}
@@ -293,22 +303,22 @@ def test_no_name_result_or_error_steers_the_terminal(
             "LATEST", json.loads(agent("sessions", "list", "--json").out)[0]["id"]
         )
     call = [word.replace("ENGINE", engine) for word in words.split(" ", 4)] if words else []
-    with program(*call, home=home, cwd=cloned, columns=1000, env=lent) as terminal:
+    with start_program(*call, home=home, cwd=cloned, columns=1000, env=lent) as terminal:
         if not words:
             terminal.wait_for("[y/N]")
             terminal.press("n\r")
             terminal.wait_for(ready)
             terminal.press(LEAVE)
-        terminal.leave()
-        seen = terminal.painted.decode()
-    assert "ev" in seen
-    assert not [one for one in ("\x1b]0;", "\x9b", "\u202e") if one in seen]
+        terminal.wait_exit()
+        painted = terminal.painted.decode()
+    assert "ev" in painted
+    assert not [part for part in ("\x1b]0;", "\x9b", "\u202e") if part in painted]
 
 
-def test_ten_thousand_pasted_lines_are_one_prompt(
+def test_app_ten_thousand_pasted_lines_are_one_prompt(
     home: Path, tmp_path: Path, script: Script
 ) -> None:
-    with program("--engine", script(ANSWERS), home=home, cwd=tmp_path) as terminal:
+    with start_program("--engine", script(ANSWERS), home=home, cwd=tmp_path) as terminal:
         terminal.wait_for(ready)
         page = "\n".join(f"line {n}" for n in range(10_000))
         writer = threading.Thread(target=terminal.press, args=(f"\x1b[200~{page}\x1b[201~",))
@@ -318,20 +328,20 @@ def test_ten_thousand_pasted_lines_are_one_prompt(
         terminal.press("\r")
         terminal.wait_for(lambda text: "said the tool" in text and "… 9995 more lines" in text)
         terminal.press(LEAVE)
-        assert terminal.leave() == 0
+        assert terminal.wait_exit() == 0
 
 
-def test_a_request_over_http_is_watched_live(home: Path, tmp_path: Path, script: Script) -> None:
+def test_app_http_request_streams_live(home: Path, tmp_path: Path, script: Script) -> None:
     thinks = "<|channel|>analysis<|message|>Somebody asks over HTTP.<|end|><|start|>assistant"
     engine = script({"markup": thinks + ANSWERS, "delay_ms": 30})
     options = ("--engine", engine, "--serve", "--port", "0")
-    with program(*options, home=home, cwd=tmp_path, columns=120) as terminal:
+    with start_program(*options, home=home, cwd=tmp_path, columns=120) as terminal:
         text = terminal.wait_for(lambda text: ready(text) and "127.0.0.1:" in text)
-        found = re.search(r"127\.0\.0\.1:\d+", text)
-        assert found
+        match = re.search(r"127\.0\.0\.1:\d+", text)
+        assert match
         body = json.dumps({"model": "default", "input": "What is 123*456?"}).encode()
         request = urllib.request.Request(
-            f"http://{found[0]}/v1/responses", body, {"Content-Type": "application/json"}
+            f"http://{match[0]}/v1/responses", body, {"Content-Type": "application/json"}
         )
         answers: list[bytes] = []
         client = threading.Thread(
@@ -345,23 +355,23 @@ def test_a_request_over_http_is_watched_live(home: Path, tmp_path: Path, script:
         client.join()
         assert "56088" in answers[0].decode()
         terminal.press(LEAVE)
-        assert terminal.leave() == 0 and terminal.restored
+        assert terminal.wait_exit() == 0 and terminal.is_restored
 
 
-def test_no_colour_where_none_is_wanted(home: Path, tmp_path: Path, script: Script) -> None:
+def test_app_no_color_paints_no_colour(home: Path, tmp_path: Path, script: Script) -> None:
     options = {"home": home, "cwd": tmp_path, "env": {"NO_COLOR": "1"}}
-    with program("--engine", script(THINKS_CALLS, ANSWERS), **options) as terminal:  # type: ignore[arg-type]
+    with start_program("--engine", script(THINKS_CALLS, ANSWERS), **options) as terminal:  # type: ignore[arg-type]
         terminal.wait_for("Ask something")
         terminal.press("go\r")
         terminal.wait_for(lambda text: ready(text) and "said the tool" in text)
         colours = re.findall(rb"\x1b\[(?:[0-9;]*;)?[34]8;[0-9;]*m|\x1b\[3[0-7]m", terminal.painted)
         assert not colours
         terminal.press(LEAVE)
-        assert terminal.leave() == 0
+        assert terminal.wait_exit() == 0
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
-def test_inside_tmux(home: Path, tmp_path: Path, script: Script) -> None:
+def test_app_inside_tmux_runs_turn(home: Path, tmp_path: Path, script: Script) -> None:
     engine = script(THINKS_CALLS, ANSWERS)
     socket = tmp_path / "tmux"
 
@@ -372,11 +382,11 @@ def test_inside_tmux(home: Path, tmp_path: Path, script: Script) -> None:
             env={**os.environ, "AGENT_HOME": str(home), "TERM": "xterm-256color"},
         ).stdout  # fmt: skip
 
-    def wait_for(*what: str) -> str:
+    def wait_for(*texts: str) -> str:
         until = time.monotonic() + 60
         while True:
             text = tmux("capture-pane", "-p")
-            if all(one in text for one in what):
+            if all(part in text for part in texts):
                 return text
             assert time.monotonic() < until, text
             time.sleep(0.05)

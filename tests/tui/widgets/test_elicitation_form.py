@@ -4,64 +4,69 @@ from __future__ import annotations
 
 import asyncio
 
-from textual.widgets import Select
+from textual.widgets import Input, Select
 
-from tests.support.fake_app import Person, person
+from tests.support.fake_app import AppDriver, drive_app
 from tests.tui.scenes.approvals import FORM
-from tools.mcp.client_requests import Elicitation, Elicited
-from tui.widgets.elicitation_form import Question
+from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
+from tui.widgets.elicitation_form import ElicitationForm
 
 
-async def asked(someone: Person, question: Elicitation) -> asyncio.Task[Elicited]:
-    task = asyncio.ensure_future(someone.session.answerer(question))
-    await someone.see(lambda: someone.app.query(Question))
+async def elicit(
+    driver: AppDriver, question: ElicitationRequest
+) -> asyncio.Task[ElicitationResult]:
+    """Ask the person; return the task of the answer once the form is mounted."""
+    task = asyncio.ensure_future(driver.session.answerer(question))
+    await driver.wait_for(lambda: driver.app.query(ElicitationForm))
     return task
 
 
-async def test_a_form_is_filled_in_and_sent_when_it_fits() -> None:
-    async with person(size=(100, 40)) as someone:
-        turn = await someone.ask("hello")
-        answer = await asked(someone, Elicitation("plain", "Who are you?", FORM))
-        await someone.sees("plain asks")
-        await someone.sees("Name *: as on the badge")
-        await someone.sees("news")
-        await someone.pilot.press(*"Ada", "tab", *"17")
-        someone.app.query_one(Select).value = "m"
-        await someone.pilot.click("#send")
-        await someone.sees("17 is less than the minimum of 18")
-        someone.app.query_one(Question)._fields["age"].focus()
-        await someone.pilot.press("1", "8")  # what was there is selected
-        await someone.pilot.click("#send")
-        await someone.see(answer.done)
+async def test_elicitation_form_valid_fields_are_sent() -> None:
+    async with drive_app(size=(100, 40)) as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("plain", "Who are you?", FORM))
+        await driver.expect_text("plain asks")
+        await driver.expect_text("Name *: as on the badge")
+        await driver.expect_text("news")
+        await driver.pilot.press(*"Ada", "tab", *"17")
+        driver.app.query_one(Select).value = "m"
+        await driver.pilot.click("#send")
+        await driver.expect_text("17 is less than the minimum of 18")
+        list(driver.app.query_one(ElicitationForm).query(Input))[1].focus()
+        await driver.pilot.press("1", "8")  # what was there is selected
+        await driver.pilot.click("#send")
+        await driver.wait_for(answer.done)
         content = {"name": "Ada", "age": 18, "size": "m", "news": True}
-        assert answer.result() == Elicited("accept", content)
-        await someone.see(lambda: someone.app.prompt.has_focus)
-        assert someone.app.prompt.text == ""
+        assert answer.result() == ElicitationResult("accept", content)
+        await driver.wait_for(lambda: driver.app.prompt.has_focus)
+        assert driver.app.prompt.text == ""
         turn.end()
 
 
-async def test_enter_goes_on_and_sends_from_the_last_field() -> None:
-    async with person() as someone:
-        turn = await someone.ask("hello")
+async def test_elicitation_form_enter_in_last_field_sends() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
         fields = {name: {"type": "string"} for name in ("first", "last")}
         form = {"type": "object", "properties": fields, "required": ["first", "last"]}
-        answer = await asked(someone, Elicitation("plain", "Your name?", form))
-        await someone.pilot.press(*"Ada", "enter", *"Byron", "enter")
-        await someone.see(answer.done)
+        answer = await elicit(driver, ElicitationRequest("plain", "Your name?", form))
+        await driver.pilot.press(*"Ada", "enter", *"Byron", "enter")
+        await driver.wait_for(answer.done)
         assert answer.result().content == {"first": "Ada", "last": "Byron"}
         turn.end()
 
 
-async def test_a_question_is_declined_or_goes_with_its_turn() -> None:
-    async with person() as someone:
-        turn = await someone.ask("hello")
-        answer = await asked(someone, Elicitation("plain", "Who?", FORM))
-        await someone.pilot.press("ctrl+d")
-        await someone.see(answer.done)
-        assert answer.result() == Elicited("decline")
-        again = await asked(someone, Elicitation("plain", "Really?", url="https://example.org/x"))
-        await someone.sees("https://example.org/x")
-        again.cancel()
-        await someone.see(lambda: not someone.app.query(Question))
-        await someone.see(lambda: someone.app.prompt.has_focus)
+async def test_elicitation_form_declined_or_cancelled_closes() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("plain", "Who?", FORM))
+        await driver.pilot.press("ctrl+d")
+        await driver.wait_for(answer.done)
+        assert answer.result() == ElicitationResult("decline")
+        second = await elicit(
+            driver, ElicitationRequest("plain", "Really?", url="https://example.org/x")
+        )
+        await driver.expect_text("https://example.org/x")
+        second.cancel()
+        await driver.wait_for(lambda: not driver.app.query(ElicitationForm))
+        await driver.wait_for(lambda: driver.app.prompt.has_focus)
         turn.end()

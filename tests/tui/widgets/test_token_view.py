@@ -10,11 +10,11 @@ from textual.app import App, ComposeResult
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
 from agent.formats.protocol import Format
-from agent.runtime.hub import Log
+from agent.turn.log import EventLog
 from tui import theme
-from tui.base_screen import Paper
-from tui.widgets.text_stream import Stream
-from tui.widgets.token_view import Raw
+from tui.base_screen import BaseScreen
+from tui.widgets.text_stream import TextStream
+from tui.widgets.token_view import TokenView
 
 MARKUP = {1: "<|start|>", 2: "<|message|>", 3: "<|end|>"}
 
@@ -22,7 +22,7 @@ MARKUP = {1: "<|start|>", 2: "<|message|>", 3: "<|end|>"}
 class Letters:
     """A format in which a letter is a token, and a byte of anything else."""
 
-    def spelling(self, token: int) -> bytes:
+    def token_bytes(self, token: int) -> bytes:
         return MARKUP[token].encode() if token in MARKUP else bytes([token])
 
     def is_markup(self, token: int) -> bool:
@@ -33,14 +33,14 @@ class Letters:
 
 
 class Bare(App[None]):
-    def get_default_screen(self) -> Paper:
-        return Paper()
+    def get_default_screen(self) -> BaseScreen:
+        return BaseScreen()
 
     def compose(self) -> ComposeResult:
-        yield Raw()
+        yield TokenView()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        return theme.VARIABLES
+        return theme.DEFAULT_VARIABLES
 
 
 def ids(text: str) -> list[int]:
@@ -49,27 +49,31 @@ def ids(text: str) -> list[int]:
     return list(text.encode())
 
 
-async def test_prompt_and_generations_with_their_repairs_as_they_come() -> None:
-    form, log = cast(Format, Letters()), Log()
-    earlier, asked = Entry(ids("<|start|>earlier<|end|>")), Entry(ids("<|start|>why?<|end|>"))
-    talk = Conversation("conv_1", [earlier, asked])
-    first = SimpleNamespace(read=[asked], since=0, ids=ids("<|message|>é"))
-    turn: Any = SimpleNamespace(log=log, generations=[first], generated=[first.ids])
+async def test_token_view_writes_prompt_generation_and_late_repair() -> None:
+    form, log = cast(Format, Letters()), EventLog()
+    earlier, question = "<|start|>earlier<|end|>", "<|start|>why?<|end|>"
+    talk = Conversation("conv_1", [Entry(ids(earlier)), Entry(ids(question))])
+    turn: Any = SimpleNamespace(log=log)
     async with Bare().run_test(size=(100, 30)) as pilot:
-        raw = pilot.app.query_one(Raw)
+        view = pilot.app.query_one(TokenView)
 
-        def seen() -> str:
-            raw.follow(turn, talk, form)
-            return raw.query_one(Stream).text
+        def text() -> str:
+            view.follow(turn, talk, form)
+            return view.query_one(TextStream).text
 
-        assert seen() == "", "nothing is read while it is closed"
-        raw.turn_over()
+        assert text() == "", "nothing is read while it is closed"
+        view.toggle()
         await pilot.pause()
-        before = "<|start|>earlier<|end|>\n<|start|>why?<|end|>\n"
-        assert seen() == before + "<|start|><|message|>é"
-        first.ids += ids("so<|end|><|start|>on")
+        before = f"{earlier}\n{question}\n"
+        assert text() == before, "the conversation, until the turn generates"
+        log.append(ev.AgentPrompt(ids=ids(f"{earlier}{question}<|start|>")))
+        log.append(ev.AgentTokens(ids=ids("<|message|>é")))
+        assert text() == before + "<|start|><|message|>é"
+        log.append(ev.AgentTokens(ids=ids("so<|end|><|start|>on")))
         log.append(ev.AgentRepair(rule="end_missing", at=3, text=""))
-        assert seen() == before + "<|start|><|message|>é end_missing so<|end|>\n<|start|>on"
-        result = Entry(ids("<|start|>42<|end|>"))
-        turn.generations.append(SimpleNamespace(read=[result], since=1, ids=ids("done")))
-        assert seen().endswith("on\n<|start|>42<|end|>\n<|start|>done")
+        assert text() == before + "<|start|><|message|>é end_missing so<|end|>\n<|start|>on"
+        log.append(ev.AgentRepair(rule="late", at=1, text=""))
+        assert "<|message|> late é end_missing so" in text(), "it is written once more"
+        log.append(ev.AgentPrompt(ids=ids("<|start|>42<|end|><|start|>")))
+        log.append(ev.AgentTokens(ids=ids("done")))
+        assert text().endswith("on\n<|start|>42<|end|>\n<|start|>done")

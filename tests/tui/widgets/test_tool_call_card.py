@@ -7,24 +7,24 @@ import json
 import pytest
 
 from agent import events as ev
-from tests.support.fake_app import calls, person, screen_text
+from tests.support.fake_app import drive_app, emit_call, screen_text
 from tests.tui.scenes import approvals
-from tui.widgets.approval_card import Approval
-from tui.widgets.text_stream import Stream
-from tui.widgets.tool_call_card import Call
+from tui.widgets.approval_card import ApprovalCard
+from tui.widgets.text_stream import TextStream
+from tui.widgets.tool_call_card import ToolCallCard
 
 LINES = 'def say():\n    return "one line of it that is longer than the card, path: no"'
-GIVEN = json.dumps({"path": "a.py", "content": LINES, "mode": "w"})
+ARGUMENTS = json.dumps({"path": "a.py", "content": LINES, "mode": "w"})
 
 
-async def test_a_text_of_several_lines_is_quoted_and_copied_without_its_bar() -> None:
-    async with person(size=(50, 24)) as someone:
-        turn = await someone.ask("Write it.")
-        await someone.pilot.press("f2")
-        call = calls(turn, "files", "write", GIVEN)
-        call.arguments_done(GIVEN)
-        await someone.sees('"mode": "w"')
-        rows = [row.strip(" ▌█▐▊") for row in screen_text(someone.app).splitlines()]
+async def test_tool_call_card_multiline_argument_copies_without_bar() -> None:
+    async with drive_app(size=(50, 24)) as driver:
+        turn = await driver.ask("Write it.")
+        await driver.pilot.press("f2")
+        call = emit_call(turn, "files", "write", ARGUMENTS)
+        call.arguments_done(ARGUMENTS)
+        await driver.expect_text('"mode": "w"')
+        rows = [row.strip(" ▌█▐▊") for row in screen_text(driver.app).splitlines()]
         at = rows.index('"content":')
         assert rows[at - 1 : at + 6] == [
             '"path": "a.py",',
@@ -35,29 +35,29 @@ async def test_a_text_of_several_lines_is_quoted_and_copied_without_its_bar() ->
             '"mode": "w"',
             "}",
         ]
-        shown = someone.app.query_one(Call).query_one(".arguments", Stream)
-        await someone.pilot.mouse_down(shown, offset=(2, 3))  # in the bar
-        await someone.pilot.hover(shown, offset=(39, 5))
-        await someone.pilot.mouse_up(shown, offset=(39, 5))
-        assert someone.app.screen.get_selected_text() == LINES
+        stream = driver.app.query_one(ToolCallCard).query_one(".arguments", TextStream)
+        await driver.pilot.mouse_down(stream, offset=(2, 3))  # in the bar
+        await driver.pilot.hover(stream, offset=(39, 5))
+        await driver.pilot.mouse_up(stream, offset=(39, 5))
+        assert driver.app.screen.get_selected_text() == LINES
         turn.end()
 
 
 @pytest.mark.parametrize("keys", [(), ("f2",)], ids=["panes", "conversation"])
 @pytest.mark.parametrize("cut", [False, True])
-async def test_what_a_question_shows_is_shown_once(keys: tuple[str, ...], cut: bool) -> None:
+async def test_approval_card_arguments_appear_once(keys: tuple[str, ...], cut: bool) -> None:
     """Beside a diff that is cut, the arguments are needed too."""
     line = "+    if not path.exists():"
     diff = approvals.DIFF.rstrip("\n") + ("\n[... 9 more lines ...]" if cut else "")
-    given = json.dumps({"input": f"*** Begin Patch\n{approvals.DIFF}"})
-    async with person(size=(120, 60)) as someone:
-        turn = await someone.ask("Live without the file.")
-        await someone.pilot.press(*keys)
-        await approvals.asks(someone, "apply_patch", given, diff)
-        await someone.see(lambda: screen_text(someone.app).count(line) == 1 + cut)
-        await someone.pilot.press("n")
-        await someone.see(lambda: not someone.app.query(Approval))
+    arguments = json.dumps({"input": f"*** Begin Patch\n{approvals.DIFF}"})
+    async with drive_app(size=(120, 60)) as driver:
+        turn = await driver.ask("Live without the file.")
+        await driver.pilot.press(*keys)
+        await approvals.request_approval(driver, "apply_patch", arguments, diff)
+        await driver.wait_for(lambda: screen_text(driver.app).count(line) == 1 + cut)
+        await driver.pilot.press("n")
+        await driver.wait_for(lambda: not driver.app.query(ApprovalCard))
         item = next(e.item_id for e in turn.log.events if isinstance(e, ev.AgentApprovalRequested))
         turn.emit(ev.AgentApprovalResolved(item_id=item, decision="refused", by="person"))
-        await someone.see(lambda: screen_text(someone.app).count(line) == 1)
+        await driver.wait_for(lambda: screen_text(driver.app).count(line) == 1)
         turn.end()

@@ -1,1 +1,1 @@
-"""The browser hand: pages as numbered lines, found by a search and by their links."""
+"""The browser server: pages as numbered lines, found by a search and by their links."""

@@ -1,9 +1,8 @@
-"""The text of what was fetched; run in the sandbox, since nobody knows what a page holds.
+"""Extracts the text of a page; run as a script in the sandbox, since a page may attack its parser.
 
 Reads from stdin a line of JSON (``{"url", "kind", "charset", "source": bool, "confined": bool}``) and
-the bytes; what only a confined process may read is refused to any other. Writes
-``{"title", "text"}`` or ``{"error"}`` as JSON. Links in the text are ``[text](address)``. Stands alone,
-imports nothing of ours.
+the page's bytes. If it is not confined, it refuses HTML and PDF. Writes ``{"title", "text"}`` or
+``{"error"}`` as JSON. Links in the text are ``[text](address)``. Imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -13,68 +12,71 @@ import json
 import sys
 from typing import Any
 
-PAGES = 200
-"""Of a PDF."""
-MAX_TEXT = 2_100_000
-"""Characters; more than a page is shown with."""
-UNCONFINED = "no isolation works on this machine, and HTML and PDF are read only within one"
-SHORT = 500
-"""Characters: so little main text may mean that the page is none of one main text."""
-BLOCKS = (
+MAX_PDF_PAGES = 200
+MAX_TEXT_CHARS = 2_100_000
+"""More than a page can have for the model (``page.MAX_PAGE_CHARS``)."""
+UNCONFINED_ERROR = "no isolation works on this machine, and HTML and PDF are read only within one"
+SHORT_TEXT_CHARS = 500
+"""With less main text than this the page may have none, such as a page of links."""
+BLOCK_TAGS = (
     "address article aside blockquote br dd div dl dt footer form h1 h2 h3 h4 h5 h6 header hr li"
 )
-BLOCKS += " main nav ol p pre section table td th tr ul"
+BLOCK_TAGS += " main nav ol p pre section table td th tr ul"
 
 
 def main() -> None:
+    """Extract the page on stdin."""
     about = json.loads(sys.stdin.buffer.readline())
     try:
-        found = extract(about, sys.stdin.buffer.read())
+        result = extract(about, sys.stdin.buffer.read())
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}"[:300]}
-    found = {key: text[:MAX_TEXT] for key, text in found.items()}
-    sys.stdout.buffer.write(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+        result = {"error": f"{type(error).__name__}: {error}"[:300]}
+    result = {key: text[:MAX_TEXT_CHARS] for key, text in result.items()}
+    sys.stdout.buffer.write(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def extract(about: dict[str, Any], data: bytes) -> dict[str, str]:
+    """Return ``title`` and ``text`` of a page, or ``error``."""
     kind = about["kind"]
     if kind == "application/pdf":
-        return pdf(data) if about["confined"] else {"error": UNCONFINED}
-    text = decoded(data, about["charset"])
+        return extract_pdf(data) if about["confined"] else {"error": UNCONFINED_ERROR}
+    text = decode(data, about["charset"])
     if about["source"] or not (
         "html" in kind or text.lstrip()[:200].lower().startswith("<!doctype h")
     ):
         if "json" in kind and not about["source"]:
-            text = indented(text)
+            text = indent_json(text)
         return {"title": "", "text": text}
     if not about["confined"]:
-        return {"error": UNCONFINED}
-    return html(data if about["charset"] is None else text, about["url"])
+        return {"error": UNCONFINED_ERROR}
+    return extract_html(data if about["charset"] is None else text, about["url"])
 
 
-def indented(text: str) -> str:
-    """JSON in lines; as it is where it is none, or would become too large."""
+def indent_json(text: str) -> str:
+    """Indent JSON; returns the text as it is if it is no JSON or would become too large."""
     parts: list[str] = []
     size = 0
     try:
         for part in json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(json.loads(text)):
             parts.append(part)
             size += len(part)
-            if size > MAX_TEXT:
+            if size > MAX_TEXT_CHARS:
                 return text
     except (ValueError, RecursionError):
         return text
     return "".join(parts)
 
 
-def decoded(data: bytes, charset: str | None) -> str:
+def decode(data: bytes, charset: str | None) -> str:
+    """Decode bytes; as UTF-8 if the charset is missing or unknown."""
     try:
         return data.decode(charset or "utf-8", "replace")
     except LookupError:
         return data.decode("utf-8", "replace")
 
 
-def pdf(data: bytes) -> dict[str, str]:
+def extract_pdf(data: bytes) -> dict[str, str]:
+    """Extract the text of a PDF, page by page."""
     import pypdf
 
     reader = pypdf.PdfReader(io.BytesIO(data))
@@ -82,15 +84,16 @@ def pdf(data: bytes) -> dict[str, str]:
     count = len(reader.pages)
     parts: list[str] = []
     size = 0
-    for number in range(1, min(count, PAGES) + 1):
+    for number in range(1, min(count, MAX_PDF_PAGES) + 1):
         parts.append(f"[page {number} of {count}]\n{reader.pages[number - 1].extract_text()}")
         size += len(parts[-1])
-        if size > MAX_TEXT:
+        if size > MAX_TEXT_CHARS:
             break
     return {"title": title, "text": "\n\n".join(parts)}
 
 
-def html(page: str | bytes, url: str) -> dict[str, str]:
+def extract_html(page: str | bytes, url: str) -> dict[str, str]:
+    """Extract a page's main text as Markdown; all of its text if it has hardly any main text."""
     import lxml.html
     import trafilatura
 
@@ -105,16 +108,16 @@ def html(page: str | bytes, url: str) -> dict[str, str]:
     tree = lxml.html.fromstring(page)
     title = " ".join((tree.findtext(".//title") or "").split())
     text = text or ""
-    if len(text) < SHORT and len(whole := everything(tree, url)) > 2 * len(text):
-        text = whole
+    if len(text) < SHORT_TEXT_CHARS and len(all_text := extract_all(tree, url)) > 2 * len(text):
+        text = all_text
     return {"title": title, "text": text}
 
 
-def everything(tree: Any, url: str) -> str:
-    """All that a page shows, for a page that is mostly links."""
+def extract_all(tree: Any, url: str) -> str:
+    """Return all the text that a page shows, for a page that is mostly links."""
     tree.make_links_absolute(url, resolve_base_href=True, handle_failures="ignore")
-    for gone in list(tree.iter("script", "style", "noscript", "template", "svg", "head")):
-        gone.drop_tree()
+    for element in list(tree.iter("script", "style", "noscript", "template", "svg", "head")):
+        element.drop_tree()
     for link in tree.iter("a"):
         words = " ".join(link.text_content().split()).replace("[", "(").replace("]", ")")
         address = link.get("href", "")
@@ -122,7 +125,7 @@ def everything(tree: Any, url: str) -> str:
             for child in list(link):
                 link.remove(child)
             link.text = f"[{words}](<{address}>)"
-    for block in tree.iter(*BLOCKS.split()):
+    for block in tree.iter(*BLOCK_TAGS.split()):
         block.tail = "\n" + (block.tail or "")
         block.text = "\n" + (block.text or "")
     lines = (" ".join(line.split()) for line in tree.text_content().splitlines())

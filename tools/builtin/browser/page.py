@@ -1,4 +1,14 @@
-"""A page as the model sees it: numbered lines, and links by number."""
+"""A page in the form that gpt-oss was trained on: numbered lines, and links by number.
+
+A link is written ``【0†text†host】`` (its number, its text, and its host if it leads elsewhere)::
+
+    [1] On foxes (https://example.org/fox)
+    **viewing lines [0 - 2] of 40**
+
+    L0: # Foxes
+    L1:
+    L2: See 【0†their dens】 and 【1†cubs†example.com】.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +20,23 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-WIDTH = 100
-"""Characters of a line; what is longer goes on in the next."""
+LINE_CHARS = 100
+"""Characters of a line; a longer one is wrapped."""
 MAX_LINES = 20_000
-MAX_TEXT = WIDTH * MAX_LINES
-"""Characters of a page."""
-MAX_TITLE = 500
-LEFT_OUT = "[the rest of the page is left out]"
-LONG = 50_000
+MAX_PAGE_CHARS = LINE_CHARS * MAX_LINES
+MAX_TITLE_CHARS = 500
+TRUNCATION_NOTE = "[the rest of the page is left out]"
+WRAP_CHUNK_CHARS = 50_000
 """Characters of a line that are wrapped at a time."""
-VIEW = 6000
-"""Characters of one view, where the model does not say how many lines."""
-VIEW_LINES = 400
-MATCHES = 50
-AROUND = 2
-"""Lines that are shown before and after a match."""
+VIEW_CHARS = 6000
+"""Characters of one view if the model does not say how many lines it wants."""
+MAX_VIEW_LINES = 400
+MAX_MATCHES = 50
+CONTEXT_LINES = 2
+"""Lines before and after a match that are shown with it."""
 
-# No part of it is tried again from every bracket that it contains, and each is bounded.
+# A Markdown link or image. Linear in time: no part is tried again from each bracket that it
+# contains, and all are bounded.
 _LINK = re.compile(
     r"!?(?<!\\)\[((?:\\.|[^\[\]\\]){0,500})\]"
     r"\((?:<([^<>\n]{0,2000})>|([^()\s]{0,2000}(?:\([^()\s]{0,500}\)[^()\s]{0,500}){0,9}))"
@@ -36,14 +46,16 @@ _LINK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Link:
+    """A numbered link of a page."""
+
     url: str
     line: int = 0
-    """Where the page is to be shown."""
+    """The line at which the page is to be opened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cited:
-    """From this line on, the page tells of that one."""
+class CitedSource:
+    """The page that a list of pages, such as search results, speaks of from ``line`` on."""
 
     line: int
     url: str
@@ -52,51 +64,58 @@ class Cited:
 
 @dataclass(slots=True)
 class Page:
+    """A page that a conversation has seen; its position in the conversation is its cursor."""
+
     url: str
     title: str
     lines: list[str]
     links: list[Link] = field(default_factory=list)
-    cited: list[Cited] = field(default_factory=list)
-    """Of a page that only lists others: what each part of it speaks of."""
+    cited: list[CitedSource] = field(default_factory=list)
+    """The sources of a page that only lists others."""
 
     def view(self, cursor: int, first: int = 0, count: int = -1) -> str:
+        """Return ``count`` lines from ``first`` on, or as many as fit into VIEW_CHARS."""
         first = max(0, min(first, len(self.lines) - 1))
         if count > 0:
-            last = min(first + min(count, VIEW_LINES), len(self.lines))
+            last = min(first + min(count, MAX_VIEW_LINES), len(self.lines))
         else:
             last, size = first, 0
-            while last < len(self.lines) and (size < VIEW or last == first):
+            while last < len(self.lines) and (size < VIEW_CHARS or last == first):
                 size += len(self.lines[last]) + 6
                 last += 1
-        shown = [f"L{number}: {self.lines[number]}" for number in range(first, last)]
+        lines = [f"L{number}: {self.lines[number]}" for number in range(first, last)]
         head = f"[{cursor}] {self.title or self.url} ({self.url})"
         return "\n".join(
-            [head, f"**viewing lines [{first} - {last - 1}] of {len(self.lines) - 1}**", "", *shown]
+            [head, f"**viewing lines [{first} - {last - 1}] of {len(self.lines) - 1}**", "", *lines]
         )
 
     def source(self, line: int) -> tuple[str, str] | None:
-        """Address and title of what a citation of this line names."""
-        told = [one for one in self.cited if one.line <= line]
-        if told:
-            return told[-1].url, told[-1].title
+        """Return address and title of the source that a citation of this line names."""
+        before = [source for source in self.cited if source.line <= line]
+        if before:
+            return before[-1].url, before[-1].title
         return (self.url, self.title or self.url) if self.url.startswith("http") else None
 
     def dump(self) -> dict[str, Any]:
+        """Return the page as a JSON object; the inverse of ``load``."""
         return asdict(self)
 
     @classmethod
-    def load(cls, kept: dict[str, Any]) -> Page:
-        links = [Link(**one) for one in kept["links"]]
-        cited = [Cited(**one) for one in kept["cited"]]
-        return cls(kept["url"], kept["title"], kept["lines"], links, cited)
+    def load(cls, data: dict[str, Any]) -> Page:
+        """Make a page from ``dump``'s result; raises KeyError, TypeError."""
+        links = [Link(**link) for link in data["links"]]
+        cited = [CitedSource(**source) for source in data["cited"]]
+        return cls(data["url"], data["title"], data["lines"], links, cited)
 
 
-def of_text(url: str, title: str, text: str, *, source: bool = False) -> Page:
-    """A document; ``source``: its markup, in which links are only text. Takes up to a second of
-    a large one: not for the event loop."""
+def text_page(url: str, title: str, text: str, *, source: bool = False) -> Page:
+    """Make a page from Markdown; ``source``: from a page's markup, in which links are only text.
+
+    Takes up to a second for a large one: not for the event loop.
+    """
     links: list[Link] = []
 
-    def numbered(match: re.Match[str]) -> str:
+    def number_link(match: re.Match[str]) -> str:
         words = re.sub(r"\\(.)", r"\1", match[1]).strip()
         address = urljoin(url, match[2] or match[3] or "")
         if match[0].startswith("!"):
@@ -108,69 +127,72 @@ def of_text(url: str, title: str, text: str, *, source: bool = False) -> Page:
         where = "" if host == urlsplit(url).netloc else f"†{host}"
         return f"【{len(links) - 1}†{_plain(words)}{where}】"
 
-    cut = len(text) > MAX_TEXT
-    text = clean(text[:MAX_TEXT])
+    truncated = len(text) > MAX_PAGE_CHARS
+    text = _strip_hidden(text[:MAX_PAGE_CHARS])
     if not source:
-        # What stands in such brackets in the page is none of our marks.
-        text = _LINK.sub(numbered, text.replace("【", "[").replace("】", "]"))
-    lines = _wrapped(text.splitlines())
-    if cut and lines[-1] != LEFT_OUT:
-        lines.append(LEFT_OUT)
-    return Page(url, _plain(clean(title[:MAX_TITLE])), lines, links)
+        # Such brackets in the page itself are not our marks.
+        text = _LINK.sub(number_link, text.replace("【", "[").replace("】", "]"))
+    lines = _wrap(text.splitlines())
+    if truncated and lines[-1] != TRUNCATION_NOTE:
+        lines.append(TRUNCATION_NOTE)
+    return Page(url, _plain(_strip_hidden(title[:MAX_TITLE_CHARS])), lines, links)
 
 
-def of_results(query: str, results: Sequence[tuple[str, str, str]]) -> Page:
-    """Of a search: title, address, what is said there."""
+def results_page(query: str, results: Sequence[tuple[str, str, str]]) -> Page:
+    """Make a page of search results: title, address and excerpt of each."""
     page = Page(f"search: {_plain(query)}", f"Results for: {_plain(query)}", [""])
-    for title, url, said in results:
-        title = _plain(clean(title[:MAX_TITLE])) or url
-        page.cited.append(Cited(len(page.lines), url, title))
+    for title, url, excerpt in results:
+        title = _plain(_strip_hidden(title[:MAX_TITLE_CHARS])) or url
+        page.cited.append(CitedSource(len(page.lines), url, title))
         page.lines.append(f"【{len(page.links)}†{title}†{urlsplit(url).netloc}】")
         page.links.append(Link(url))
-        page.lines += [*_wrapped(_plain(clean(said)).splitlines()), ""]
+        page.lines += [*_wrap(_plain(_strip_hidden(excerpt)).splitlines()), ""]
     if not results:
         page.lines.append("No results.")
     return page
 
 
-def of_matches(pattern: str, page: Page) -> Page:
-    """Where a text stands in a page; upper and lower case are one."""
+def matches_page(pattern: str, page: Page) -> Page:
+    """Make a page of the lines that contain a text, ignoring case."""
     wanted = pattern.lower()
-    at = [number for number, line in enumerate(page.lines) if wanted in line.lower()]
-    found = Page(page.url, f"Find: {_plain(pattern)} in {page.title or page.url}", [""])
-    for number in at[:MATCHES]:
-        found.lines.append(f"# 【{len(found.links)}†match at L{number}】")
-        found.links.append(Link(page.url, number))
-        found.lines += page.lines[max(0, number - AROUND) : number + AROUND + 1]
-        found.lines.append("")
-    if len(at) > MATCHES:
-        found.lines.append(f"[{len(at) - MATCHES} more matches]")
-    if not at:
-        found.lines.append("No matches.")
-    return found
+    numbers = [number for number, line in enumerate(page.lines) if wanted in line.lower()]
+    result = Page(page.url, f"Find: {_plain(pattern)} in {page.title or page.url}", [""])
+    for number in numbers[:MAX_MATCHES]:
+        result.lines.append(f"# 【{len(result.links)}†match at L{number}】")
+        result.links.append(Link(page.url, number))
+        result.lines += page.lines[max(0, number - CONTEXT_LINES) : number + CONTEXT_LINES + 1]
+        result.lines.append("")
+    if len(numbers) > MAX_MATCHES:
+        result.lines.append(f"[{len(numbers) - MAX_MATCHES} more matches]")
+    if not numbers:
+        result.lines.append("No matches.")
+    return result
 
 
-def clean(text: str) -> str:
-    """Without what hides or reorders what a person would see."""
+def _strip_hidden(text: str) -> str:
+    """Remove characters that hide or reorder what a person would see."""
     hidden = {"Cc", "Cf", "Cs", "Co"}
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in hidden)
 
 
 def _plain(text: str) -> str:
+    """Put a text in one line and replace the characters of our marks."""
     return " ".join(text.replace("【", "[").replace("】", "]").replace("†", "+").split())
 
 
-def _wrapped(lines: Sequence[str]) -> list[str]:
-    found: list[str] = []
+def _wrap(lines: Sequence[str]) -> list[str]:
+    wrapped: list[str] = []
     for line in lines:
-        if len(found) > MAX_LINES:
-            found.append(LEFT_OUT)
+        if len(wrapped) > MAX_LINES:
+            wrapped.append(TRUNCATION_NOTE)
             break
-        if len(line) <= WIDTH:
-            found.append(line.rstrip())
+        if len(line) <= LINE_CHARS:
+            wrapped.append(line.rstrip())
             continue
-        for start in range(0, len(line), LONG):  # wrapping takes the square of a line's length
-            found += textwrap.wrap(line[start : start + LONG], WIDTH,
-                                   break_long_words=len(line) > 20 * WIDTH,
+        for start in range(
+            0, len(line), WRAP_CHUNK_CHARS
+        ):  # wrapping takes the square of a line's length
+            wrapped += textwrap.wrap(line[start : start + WRAP_CHUNK_CHARS], LINE_CHARS,
+                                   break_long_words=len(line) > 20 * LINE_CHARS,
                                    break_on_hyphens=False)  # fmt: skip
-    return found or [""]
+    return wrapped or [""]

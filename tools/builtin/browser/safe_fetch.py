@@ -1,4 +1,4 @@
-"""One page over HTTP: only from public addresses, only so large, only so long."""
+"""Fetches a page over HTTP, from public addresses only, with limits of size and time."""
 
 from __future__ import annotations
 
@@ -10,67 +10,81 @@ from dataclasses import dataclass
 
 import httpx2
 
-from tools.builtin.base import HandError
+from agent.errors import AgentError
+from tools.builtin.base import ToolError
+from tools.builtin.browser.networks import Address, is_public
 
-MAX_BYTES = 10_000_000
-SECONDS = 30.0
-REDIRECTS = 5
-TYPES = ("text/", "application/xhtml", "application/xml", "application/json", "application/pdf")
-AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
+MAX_PAGE_BYTES = 10_000_000
+FETCH_TIMEOUT_SECONDS = 30.0
+MAX_REDIRECTS = 5
+TEXT_TYPES = (
+    "text/",
+    "application/xhtml",
+    "application/xml",
+    "application/json",
+    "application/pdf",
+)
+USER_AGENT = "Mozilla/5.0 (compatible; agent-local/0.1)"
 
-ANYWHERE = ("0.0.0.0/0", "::/0")
-"""All networks."""
+ALL_NETWORKS = ("0.0.0.0/0", "::/0")
+"""Networks that contain every address."""
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host."""
+"""Returns the addresses of a host and port."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedPage:
+    """The body of an HTTP response that can be read as text."""
+
     url: str
-    """Where it was in the end."""
+    """Its address after redirects."""
     kind: str
     """Its media type, without parameters."""
     charset: str | None
     data: bytes
 
 
-class Refused(Exception):
+class BlockedAddressError(AgentError):
     """The address may not be opened."""
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """What the system says."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(one[4][0]) for one in found]
+    """Resolve a host with the system's resolver; raises OSError."""
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[4][0]) for address in addresses]
 
 
-class Guard(httpx2.AsyncBaseTransport):
-    """Resolves a host itself, and connects to the very address that it has checked: what the name
-    means a moment later does not matter. Every redirect passes here again."""
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """Connects to permitted addresses only.
+
+    It resolves a host itself and connects to the very address that it has checked, so that a name
+    which means another address a moment later (DNS rebinding) does no harm. Every redirect passes
+    here again.
+    """
 
     def __init__(self, allowed: Sequence[str] = (), resolve: Resolve = resolve) -> None:
-        """``allowed``: networks that may be opened though they are not public."""
-        self._allowed = [ipaddress.ip_network(one) for one in allowed]
+        """``allowed``: networks that may be opened although they are not public."""
+        self._allowed = [ipaddress.ip_network(network) for network in allowed]
         self._resolve = resolve
-        # Connections are not kept: another name may lead to the same address.
+        # Connections are not reused: another name may lead to the same address.
         self._inner = httpx2.AsyncHTTPTransport(
             trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0)
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request to a checked address; raises BlockedAddressError."""
         url = request.url
         if url.scheme not in ("http", "https") or not url.host:
-            raise Refused(f"not an http address: {url}")
+            raise BlockedAddressError(f"not an http address: {url}")
         port = url.port or (443 if url.scheme == "https" else 80)
         try:
-            found = await self._resolve(url.host, port)
+            addresses = await self._resolve(url.host, port)
         except (OSError, UnicodeError):
-            raise Refused(f"there is no host named {url.host}") from None
-        address = next((one for one in found if self.permits(one)), None)
+            raise BlockedAddressError(f"there is no host named {url.host}") from None
+        address = next((text for text in addresses if self.permits(text)), None)
         if address is None:
-            raise Refused(f"{url.host} is not a public address")
+            raise BlockedAddressError(f"{url.host} is not a public address")
         pinned = httpx2.Request(
             request.method,
             url.copy_with(host=address),
@@ -84,69 +98,59 @@ class Guard(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
     def permits(self, text: str) -> bool:
+        """Return whether an IP address may be opened."""
         try:
             address: Address = ipaddress.ip_address(text)
         except ValueError:  # with a scope: link-local
             return False
         if any(address in network for network in self._allowed):
             return True
-        return all(one.is_global and not one.is_multicast for one in _meant(address))
+        return is_public(address)
 
 
-def _meant(address: Address) -> list[Address]:
-    """The address, and those that ways from one internet to the other hide in it."""
-    found: list[Address] = [address]
-    if isinstance(address, ipaddress.IPv6Address):
-        found += [one for one in (address.ipv4_mapped, address.sixtofour) if one is not None]
-        found += address.teredo or ()
-        if address in ipaddress.ip_network("64:ff9b::/96"):
-            found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if address.ipv4_mapped is not None:
-            found.remove(address)
-    return found
-
-
-async def fetch(url: str, guard: httpx2.AsyncBaseTransport) -> Fetched:
-    """Raises HandError with a sentence for the model."""
+async def fetch(
+    url: str, transport: httpx2.AsyncBaseTransport, *, timeout: float = FETCH_TIMEOUT_SECONDS
+) -> FetchedPage:
+    """Fetch a page within ``timeout`` seconds; raises ToolError with a sentence for the model."""
     try:
         async with (
-            asyncio.timeout(SECONDS),
+            asyncio.timeout(timeout),
             httpx2.AsyncClient(
-                transport=guard,
+                transport=transport,
                 trust_env=False,
                 follow_redirects=True,
-                max_redirects=REDIRECTS,
-                timeout=httpx2.Timeout(SECONDS, connect=10),
+                max_redirects=MAX_REDIRECTS,
+                timeout=httpx2.Timeout(timeout, connect=10),
                 headers={
-                    "User-Agent": AGENT,
+                    "User-Agent": USER_AGENT,
                     "Accept": "text/html,application/pdf,text/*,*/*;q=0.1",
                 },
             ) as client,
             client.stream("GET", url) as response,
         ):
             return await _read(response)
-    except Refused as error:
-        raise HandError(f"Error: {error}") from None
+    except BlockedAddressError as error:
+        raise ToolError(f"Error: {error}") from None
     except TimeoutError:
-        raise HandError(f"Error: {url} did not answer within {SECONDS:g} s") from None
+        raise ToolError(f"Error: {url} did not answer within {timeout:g} s") from None
     except httpx2.TooManyRedirects:
-        raise HandError(f"Error: {url} redirects more than {REDIRECTS} times") from None
+        raise ToolError(f"Error: {url} redirects more than {MAX_REDIRECTS} times") from None
     except httpx2.InvalidURL:
-        raise HandError(f"Error: not an address: {url}") from None
+        raise ToolError(f"Error: not an address: {url}") from None
     except httpx2.HTTPError as error:
-        raise HandError(f"Error: cannot open {url}: {error or type(error).__name__}") from None
+        raise ToolError(f"Error: cannot open {url}: {error or type(error).__name__}") from None
 
 
-async def _read(response: httpx2.Response) -> Fetched:
+async def _read(response: httpx2.Response) -> FetchedPage:
     url = str(response.url)
     if response.status_code >= 400:
-        raise HandError(f"Error: {url} answered {response.status_code} {response.reason_phrase}")
+        raise ToolError(f"Error: {url} answered {response.status_code} {response.reason_phrase}")
     kind = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
-    if not kind.startswith(TYPES) and not kind.endswith(("+xml", "+json")):
-        raise HandError(f"Error: {url} is {kind}, which cannot be read as text")
+    if not kind.startswith(TEXT_TYPES) and not kind.endswith(("+xml", "+json")):
+        raise ToolError(f"Error: {url} is {kind}, which cannot be read as text")
     data = bytearray()
     async for chunk in response.aiter_bytes(1 << 16):
         data += chunk
-        if len(data) > MAX_BYTES:
-            raise HandError(f"Error: {url} is larger than {MAX_BYTES // 1_000_000} MB")
-    return Fetched(url, kind, response.charset_encoding, bytes(data))
+        if len(data) > MAX_PAGE_BYTES:
+            raise ToolError(f"Error: {url} is larger than {MAX_PAGE_BYTES // 1_000_000} MB")
+    return FetchedPage(url, kind, response.charset_encoding, bytes(data))

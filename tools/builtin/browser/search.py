@@ -1,4 +1,4 @@
-"""Where searches are answered: a SearXNG, or a tool of an MCP server."""
+"""Search backends of the browser: a SearXNG, or a tool of an MCP server."""
 
 from __future__ import annotations
 
@@ -11,44 +11,51 @@ from typing import Any, Protocol
 import httpx2
 
 from tools import private_files
-from tools.builtin.base import HandError
-from tools.builtin.browser.page import Page, of_results, of_text
+from tools.builtin.base import ToolError
+from tools.builtin.browser.page import Page, results_page, text_page
 from tools.types import Tool, ToolResult
 
-SECONDS = 20.0
-MAX_BYTES = 5_000_000
-CALLED = ("topn", "count", "limit", "max_results", "num_results", "n")
-"""What tools name the number of results."""
-_ADDRESS = re.compile(r"https?://[^\s<>\"'\])}]+")
+SEARCH_TIMEOUT_SECONDS = 20.0
+MAX_ANSWER_BYTES = 5_000_000
+COUNT_ARGUMENTS = ("topn", "count", "limit", "max_results", "num_results", "n")
+"""Names that search tools give to their argument for the number of results."""
+_URL = re.compile(r"https?://[^\s<>\"'\])}]+")
 
 CallTool = Callable[[Tool, dict[str, Any]], Awaitable[ToolResult]]
 FindTool = Callable[[str], Tool | None]
-"""By ``server.tool``."""
+"""Finds a tool by ``server.tool``."""
 
 
-class Search(Protocol):
-    async def __call__(self, query: str, most: int) -> Page:
-        """Raises HandError."""
+class SearchBackend(Protocol):
+    """Answers a query with a page of results."""
+
+    async def __call__(self, query: str, max_results: int) -> Page:
+        """Search; raises ToolError."""
         ...
 
 
 class SearXNG:
-    """Asked in JSON. The operator named it, so its address may be a private one."""
+    """Searches with a SearXNG; its address may be private, since the operator configured it.
+
+    API: https://docs.searxng.org/dev/search_api.html
+    """
 
     def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/").removesuffix("/search") + "/search"
+        self._endpoint = url.rstrip("/").removesuffix("/search") + "/search"
 
-    async def __call__(self, query: str, most: int) -> Page:
+    async def __call__(self, query: str, max_results: int) -> Page:
         try:
-            async with httpx2.AsyncClient(timeout=SECONDS, follow_redirects=True) as client:
-                answer = await client.get(self._url, params={"q": query, "format": "json"})
+            async with httpx2.AsyncClient(
+                timeout=SEARCH_TIMEOUT_SECONDS, follow_redirects=True
+            ) as client:
+                answer = await client.get(self._endpoint, params={"q": query, "format": "json"})
             if answer.status_code == 403:
-                raise HandError(
+                raise ToolError(
                     "Error: the SearXNG answers in no JSON; its settings need json in search.formats"
                 )
             answer.raise_for_status()
-            results = answer.json()["results"] if len(answer.content) < MAX_BYTES else []
-            return of_results(query, _results(results)[:most])
+            results = answer.json()["results"] if len(answer.content) < MAX_ANSWER_BYTES else []
+            return results_page(query, _parse_results(results)[:max_results])
         except httpx2.HTTPStatusError as error:
             raise self._failed(f"HTTP {error.response.status_code}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -56,37 +63,44 @@ class SearXNG:
         except (ValueError, KeyError, TypeError):
             raise self._failed("it gave no list of results") from None
 
-    def _failed(self, why: str) -> HandError:
-        return HandError(f"Error: the search at {private_files.address(self._url)} failed: {why}")
+    def _failed(self, why: str) -> ToolError:
+        return ToolError(
+            f"Error: the search at {private_files.redact_url(self._endpoint)} failed: {why}"
+        )
 
 
 class ToolSearch:
-    """Whatever the tool says is a page; a list of results in JSON is shown as one."""
+    """Searches with a tool of an MCP server.
+
+    A list of results in JSON becomes a page of results, any other text a page with its links.
+    """
 
     def __init__(self, name: str, find: FindTool, call: CallTool) -> None:
         self._name, self._find, self._call = name, find, call
 
-    async def __call__(self, query: str, most: int) -> Page:
+    async def __call__(self, query: str, max_results: int) -> Page:
         tool = self._find(self._name)
         if tool is None:
-            raise HandError(f"Error: there is no tool {self._name} to search with")
+            raise ToolError(f"Error: there is no tool {self._name} to search with")
         known = tool.parameters.get("properties", {})
-        words = next((key for key in ("query", "q", "search", "text") if key in known), "query")
-        number = {key: most for key in CALLED if key in known}
-        result = await self._call(tool, {words: query, **dict(list(number.items())[:1])})
+        query_key = next((key for key in ("query", "q", "search", "text") if key in known), "query")
+        counts = {key: max_results for key in COUNT_ARGUMENTS if key in known}
+        result = await self._call(tool, {query_key: query, **dict(list(counts.items())[:1])})
         if result.failure != "none":
-            raise HandError(f"Error: {self._name} failed: {result.text[:500]}")
+            raise ToolError(f"Error: {self._name} failed: {result.text[:500]}")
         try:
-            return of_results(query, _results(_listed(json.loads(result.text)))[:most])
+            return results_page(
+                query, _parse_results(_find_list(json.loads(result.text)))[:max_results]
+            )
         except (ValueError, KeyError, TypeError):
-            text = _ADDRESS.sub(lambda found: f"[{found[0]}](<{found[0]}>)", result.text)
+            text = _URL.sub(lambda match: f"[{match[0]}](<{match[0]}>)", result.text)
             return await asyncio.to_thread(
-                of_text, f"search: {query}", f"Results for: {query}", text
+                text_page, f"search: {query}", f"Results for: {query}", text
             )
 
 
-def _listed(answer: Any) -> Any:
-    """The list of results in what a tool answered. Raises TypeError."""
+def _find_list(answer: Any) -> Any:
+    """Return the list of results in a tool's JSON; raises TypeError."""
     if isinstance(answer, list):
         return answer
     if isinstance(answer, dict):
@@ -96,15 +110,15 @@ def _listed(answer: Any) -> Any:
     raise TypeError
 
 
-def _results(found: Any) -> list[tuple[str, str, str]]:
-    """Title, address and what is said there. Raises TypeError, KeyError."""
-    if not isinstance(found, list):
+def _parse_results(value: Any) -> list[tuple[str, str, str]]:
+    """Return title, address and excerpt of each result; raises TypeError, KeyError."""
+    if not isinstance(value, list):
         raise TypeError
     results = []
-    for one in found:
-        url = str(one.get("url") or one["link"])
-        said = next((one[key] for key in ("content", "snippet", "description", "text")
-                     if isinstance(one.get(key), str)), "")  # fmt: skip
+    for item in value:
+        url = str(item.get("url") or item["link"])
+        excerpt = next((item[key] for key in ("content", "snippet", "description", "text")
+                        if isinstance(item.get(key), str)), "")  # fmt: skip
         if url.startswith(("http://", "https://")):
-            results.append((str(one.get("title") or url), url, said[:1000]))
+            results.append((str(item.get("title") or url), url, excerpt[:1000]))
     return results

@@ -1,4 +1,4 @@
-"""``browser.search``, ``browser.open`` and ``browser.find``, as gpt-oss was trained on them."""
+"""The built-in server ``browser``: ``search``, ``open`` and ``find``, as gpt-oss knows them."""
 
 from __future__ import annotations
 
@@ -8,44 +8,51 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urldefrag, urlsplit
 
 from tools import private_files
-from tools.builtin.base import HandError, conversation, flat_schema, folder_of, prune, used
+from tools.builtin.base import ToolError, conversation_id, object_schema
 from tools.builtin.browser.settings import BrowserSettings
+from tools.builtin.conversation_folders import (
+    MAX_CONVERSATION_FOLDERS,
+    conversation_folder,
+    mark_used,
+    prune_folders,
+)
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.isolation import Isolation, Limits
-from tools.types import Source, Tool
+from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.types import Access, Label, Source, Tool
 
 if TYPE_CHECKING:
     from tools.builtin.browser.page import Page
-    from tools.builtin.browser.safe_fetch import Fetched
-    from tools.builtin.browser.search import CallTool, FindTool, Search
+    from tools.builtin.browser.safe_fetch import FetchedPage
+    from tools.builtin.browser.search import CallTool, FindTool, SearchBackend
 
-EXTRACT = Path(__file__).with_name("extract.py")
-EXTRACT_SECONDS = 30.0
-EXTRACT_LIMITS = Limits(memory=3 << 30, cpu=60)
-MAX_EXTRACT = 16_000_000
-"""Bytes that what reads a page may answer; what it is made to answer by a page is not trusted."""
-FOLDERS = 100
-"""Conversations whose pages are kept; the oldest go first."""
-MOST_RESULTS = 30
+EXTRACT_SCRIPT = Path(__file__).with_name("extract.py")
+EXTRACT_TIMEOUT_SECONDS = 30.0
+EXTRACT_LIMITS = ResourceLimits(memory=3 << 30, cpu=60)
+MAX_EXTRACT_BYTES = 16_000_000
+"""Size of extract.py's answer, which a page may have made it write: it is not trusted."""
+MAX_RESULTS = 30
 
 
 def _tool(name: str, description: str, required: list[str], **properties: Any) -> Tool:
-    """gpt-oss itself is told of them in the words of its training; these are for other models."""
-    schema = flat_schema(required, **properties)
-    return Tool("browser", name, description, schema, f"browser.{name}", read_only=True)
+    """Define a tool; gpt-oss gets other descriptions, those of its training."""
+    schema = object_schema(required, **properties)
+    labels = frozenset[Label](("untrusted", "sends"))
+    return Tool(
+        "browser", name, description, schema, f"browser.{name}", read_only=True, labels=labels
+    )
 
 
-SEARCH = _tool(
+SEARCH_TOOL = _tool(
     "search", "Search the web.", ["query"], query="string", topn="number", source="string"
 )
-OPEN = _tool(
+OPEN_TOOL = _tool(
     "open",
     "Open a link by its number id on the page that cursor names (by default the last one), or an"
     " address as id; without id, move to the line loc of a page. Lines are cited as 【cursor†L3-L5】.",
@@ -57,55 +64,69 @@ OPEN = _tool(
     view_source="boolean",
     source="string",
 )
-FIND = _tool("find", "Find a text in a page.", ["pattern"], pattern="string", cursor="number")
+FIND_TOOL = _tool("find", "Find a text in a page.", ["pattern"], pattern="string", cursor="number")
 
 
-class Browser:
-    """A hand. Every page that a conversation has seen keeps its number, its cursor."""
+class BrowserServer:
+    """The server ``browser``. Each page that a conversation has seen has a number, its cursor."""
 
     name = "browser"
-    short = "browser"
+    alias = "browser"
 
     def __init__(
         self,
         settings: BrowserSettings | None = None,
         *,
-        work: Path | None = None,
+        work_folder: Path | None = None,
         isolation: Isolation | None = None,
+        max_extract_bytes: int = MAX_EXTRACT_BYTES,
     ) -> None:
-        """``work``: where the pages of conversations are kept (None: a temporary folder).
-        ``isolation``: None picks the best that works here; without one only plain text is read."""
+        """``work_folder``: where the pages of conversations are stored (None: a temporary folder).
+        ``isolation``: None picks the best that works here; without one only plain text is read.
+        ``max_extract_bytes``: how much text of a page is taken from the sandbox."""
         self.settings = settings or BrowserSettings()
         self._isolation = isolation
-        self._work = work
+        self._max_extract_bytes = max_extract_bytes
+        self._work_folder = work_folder
         self._temporary: Path | None = None
-        self._tools: tuple[FindTool, CallTool] | None = None
+        self._search_tools: tuple[FindTool, CallTool] | None = None
         searches = self.settings.searxng or self.settings.search
-        self.tools: Sequence[Tool] = (SEARCH, OPEN, FIND) if searches else (OPEN, FIND)
-        # No network by surprise: without a word of the operator it is offered by name only.
-        self.default: Sequence[str] = [tool.name for tool in self.tools] if searches else ()
+        self.tools: Sequence[Tool] = (
+            (SEARCH_TOOL, OPEN_TOOL, FIND_TOOL) if searches else (OPEN_TOOL, FIND_TOOL)
+        )
+        # No network by surprise: unless the operator configured a search, it is offered by name only.
+        self.default_tools: Sequence[str] = [tool.name for tool in self.tools] if searches else ()
 
     def search_with(self, find: FindTool, call: CallTool) -> None:
-        """The tools among which the search tool of the settings is."""
-        self._tools = find, call
+        """Set the functions that find and call the search tool of the settings."""
+        self._search_tools = find, call
 
-    def contained(self, name: str) -> bool:
-        return True  # whoever names or configures it wants pages to be read
+    def is_safe(self, name: str) -> bool:
+        """Return True: who selects or configures the server wants pages to be read."""
+        return True
+
+    def access(self, offered: Collection[str]) -> Access:
+        """Return the public network: pages are read, what an address holds is sent."""
+        return Access(reach="public web pages; the address that is opened is sent there")
 
     def problem(self) -> str | None:
+        """Return None: what is missing shows in a call only."""
         return None
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Return None: the arguments say what is opened."""
         return None
 
     async def start(self) -> None:
-        pass
+        """Do nothing: no process stays between calls."""
 
     async def close(self) -> None:
+        """Delete the temporary folder."""
         if self._temporary is not None:
             await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Search, open or find; raises ToolError."""
         # Imported when it is first used: other runs do not pay for it.
         await asyncio.to_thread(import_module, "tools.builtin.browser.search")
         await asyncio.to_thread(import_module, "tools.builtin.browser.safe_fetch")
@@ -118,30 +139,46 @@ class Browser:
                 return await self._find(**arguments)
 
     def source(self, cursor: int, line: int) -> Source | None:
-        """What a line of a page of this conversation tells of."""
+        """Return the source that a line of a page of this conversation cites."""
         try:
-            found = self._page(cursor).source(line)
-        except HandError:
+            source = self._page(cursor).source(line)
+        except ToolError:
             return None
-        return Source(*found) if found else None
+        return Source(*source) if source else None
+
+    def destination(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Return the host of an address that no page or search of this conversation has shown.
+
+        None where a call opens what one of them links to, opens nothing, or fails.
+        """
+        id_ = arguments.get("id")
+        if name != "open" or not isinstance(id_, str) or re.fullmatch(r"-?\d+", id_.strip()):
+            return None
+        try:
+            url = urldefrag(_complete_url(id_.strip())).url
+            pages = (self._page(cursor) for cursor in range(self._last_cursor(-1) + 1))
+            known = {url for page in pages for url in (page.url, *(li.url for li in page.links))}
+            return None if url in {urldefrag(k).url for k in known} else urlsplit(url).hostname
+        except (ToolError, ValueError):
+            return None
 
     # --- the tools ---
 
     async def _search(self, query: str, topn: float = 10, source: str = "") -> str:
         if not query.strip():
-            raise HandError("Error: the query is empty")
-        most = max(1, min(int(topn), MOST_RESULTS))
-        page = await self._searching()(query.strip(), most)
+            raise ToolError("Error: the query is empty")
+        count = max(1, min(int(topn), MAX_RESULTS))
+        page = await self._search_backend()(query.strip(), count)
         return page.view(self._add(page))
 
-    def _searching(self) -> Search:
+    def _search_backend(self) -> SearchBackend:
         from tools.builtin.browser.search import SearXNG, ToolSearch
 
         if self.settings.searxng:
             return SearXNG(self.settings.searxng)
-        if self.settings.search and self._tools:
-            return ToolSearch(self.settings.search, *self._tools)
-        raise HandError("Error: no search is configured; open an address instead")
+        if self.settings.search and self._search_tools:
+            return ToolSearch(self.settings.search, *self._search_tools)
+        raise ToolError("Error: no search is configured; open an address instead")
 
     async def _open(
         self,
@@ -154,9 +191,9 @@ class Browser:
     ) -> str:
         first, count = max(int(loc), 0), int(num_lines)
         if isinstance(id, str) and not re.fullmatch(r"-?\d+", id.strip()):
-            page = await self._fetch(_address(id.strip()), view_source)
+            page = await self._fetch(_complete_url(id.strip()), view_source)
             return page.view(self._add(page), first, count)
-        at = self._last() if cursor < 0 else int(cursor)
+        at = self._last_cursor() if cursor < 0 else int(cursor)
         page = self._page(at)
         if int(id) < 0:
             if view_source and page.url.startswith("http"):
@@ -164,99 +201,105 @@ class Browser:
                 at = self._add(page)
             return page.view(at, first, count)
         if int(id) >= len(page.links):
-            raise HandError(f"Error: the page [{at}] has no link {int(id)}")
+            raise ToolError(f"Error: the page [{at}] has no link {int(id)}")
         link = page.links[int(id)]
         if link.url == page.url and page.title.startswith("Find: "):
-            shown = self._before(at, link.url)
-            return self._page(shown).view(shown, max(link.line - 2, 0), count)
+            earlier = self._page_before(at, link.url)
+            return self._page(earlier).view(earlier, max(link.line - 2, 0), count)
         page = await self._fetch(link.url, view_source)
         return page.view(self._add(page), first, count)
 
     async def _find(self, pattern: str, cursor: float = -1) -> str:
-        from tools.builtin.browser.page import of_matches
+        from tools.builtin.browser.page import matches_page
 
         if not pattern.strip():
-            raise HandError("Error: the pattern is empty")
-        at = self._last() if cursor < 0 else int(cursor)
+            raise ToolError("Error: the pattern is empty")
+        at = self._last_cursor() if cursor < 0 else int(cursor)
         page = self._page(at)
         if page.title.startswith("Find: "):
-            page = self._page(self._before(at, page.url))
-        found = of_matches(pattern, page)
-        return found.view(self._add(found))
+            page = self._page(self._page_before(at, page.url))
+        matches = matches_page(pattern, page)
+        return matches.view(self._add(matches))
 
     # --- pages ---
 
     async def _fetch(self, url: str, view_source: bool) -> Page:
-        from tools.builtin.browser.safe_fetch import Guard, fetch
+        from tools.builtin.browser.safe_fetch import GuardedTransport, fetch
 
-        fetched = await fetch(url, Guard(self.settings.allow_private))
+        fetched = await fetch(url, GuardedTransport(self.settings.allow_private))
         if self._isolation is None:
-            self._isolation = await asyncio.to_thread(sandbox.isolation)
-        said = await _extracted(fetched, view_source, self._isolation)
-        return await asyncio.to_thread(_understood, said, fetched.url, view_source)
+            self._isolation = await asyncio.to_thread(sandbox.best_isolation)
+        answer = await _extract(fetched, view_source, self._isolation, self._max_extract_bytes)
+        return await asyncio.to_thread(_parse_answer, answer, fetched.url, view_source)
 
     def _folder(self) -> Path:
-        if self._work is None:
-            self._work = self._temporary = Path(tempfile.mkdtemp(prefix="agent-browser-"))
-        folder = folder_of(self._work, conversation.get())
-        used(folder)
+        """Return the folder of the current conversation's pages."""
+        if self._work_folder is None:
+            self._work_folder = self._temporary = Path(tempfile.mkdtemp(prefix="agent-browser-"))
+        folder = conversation_folder(self._work_folder, conversation_id.get())
+        mark_used(folder)
         return folder
 
     def _add(self, page: Page) -> int:
-        """Its cursor."""
+        """Store a page and return its cursor."""
         folder = self._folder()
         if not folder.exists():
-            private_files.folder(folder)
-            prune(folder.parent, FOLDERS, [folder])
-        cursor = self._last(-1) + 1
-        (folder / f"{cursor}.json").write_text(json.dumps(page.dump()), encoding="utf-8")
+            private_files.make_folder(folder)
+            prune_folders(folder.parent, MAX_CONVERSATION_FOLDERS, [folder])
+        cursor = self._last_cursor(-1) + 1
+        private_files.overwrite_text(folder / f"{cursor}.json", json.dumps(page.dump()))
         return cursor
 
     def _page(self, cursor: int) -> Page:
+        """Load a page of the current conversation; raises ToolError."""
+        # Imported here: listing the tools needs no page.
         from tools.builtin.browser.page import Page
 
         try:
             return Page.load(json.loads((self._folder() / f"{cursor}.json").read_text("utf-8")))
         except (OSError, ValueError, KeyError, TypeError):
-            raise HandError(f"Error: there is no page [{cursor}]") from None
+            raise ToolError(f"Error: there is no page [{cursor}]") from None
 
-    def _last(self, none: int | None = None) -> int:
-        """The newest page's cursor."""
+    def _last_cursor(self, default: int | None = None) -> int:
+        """Return the newest page's cursor; without pages the default, or raises ToolError."""
         folder = self._folder()
-        cursors = [int(one.stem) for one in folder.glob("*.json")] if folder.exists() else []
-        if not cursors and none is None:
-            raise HandError("Error: no page is open; search, or open an address")
-        return max(cursors) if cursors else none or 0
+        cursors = [int(path.stem) for path in folder.glob("*.json")] if folder.exists() else []
+        if not cursors and default is None:
+            raise ToolError("Error: no page is open; search, or open an address")
+        return max(cursors) if cursors else default or 0
 
-    def _before(self, at: int, url: str) -> int:
-        """The page of this address that was seen last before another."""
+    def _page_before(self, at: int, url: str) -> int:
+        """Return the cursor of the last page of this address before another page."""
         for cursor in range(at - 1, -1, -1):
             page = self._page(cursor)
             if page.url == url and not page.title.startswith("Find: "):
                 return cursor
-        raise HandError(f"Error: there is no page of {url} any more")
+        raise ToolError(f"Error: there is no page of {url} any more")
 
 
-def _address(text: str) -> str:
+def _complete_url(text: str) -> str:
+    """Add a missing scheme; raises ToolError for another than http and https."""
     if not re.match(r"[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
         text = f"https://{text}"
     if urlsplit(text).scheme.lower() not in ("http", "https"):
-        raise HandError(f"Error: not an http address: {text}")
+        raise ToolError(f"Error: not an http address: {text}")
     return text
 
 
-async def _extracted(fetched: Fetched, source: bool, way: Isolation) -> bytes:
-    """What extract.py says of it; it is confined, and can be killed."""
+async def _extract(
+    fetched: FetchedPage, source: bool, isolation: Isolation, max_bytes: int
+) -> bytes:
+    """Run extract.py, confined, and return its answer. Raises ToolError."""
     home = Path(tempfile.mkdtemp(prefix="agent-page-")).resolve()
     about: dict[str, object] = {
         "url": fetched.url,
         "kind": fetched.kind,
         "charset": fetched.charset,
     }
-    about |= {"source": source, "confined": way.ok}
+    about |= {"source": source, "confined": isolation.ok}
     try:
         process = await asyncio.create_subprocess_exec(
-            *sandbox.command(way.name, EXTRACT, home, EXTRACT_LIMITS),
+            *sandbox.script_command(isolation.name, EXTRACT_SCRIPT, home, EXTRACT_LIMITS),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -265,11 +308,11 @@ async def _extracted(fetched: Fetched, source: bool, way: Isolation) -> bytes:
             start_new_session=True,
         )
         try:
-            async with asyncio.timeout(EXTRACT_SECONDS):
-                sent = json.dumps(about).encode() + b"\n" + fetched.data
-                return await _answer(process, sent)
+            async with asyncio.timeout(EXTRACT_TIMEOUT_SECONDS):
+                request = json.dumps(about).encode() + b"\n" + fetched.data
+                return await _communicate(process, request, max_bytes)
         except TimeoutError:
-            raise HandError(f"Error: {fetched.url} took too long to read") from None
+            raise ToolError(f"Error: {fetched.url} took too long to read") from None
         finally:
             if process.returncode is None:
                 process.kill()
@@ -278,34 +321,36 @@ async def _extracted(fetched: Fetched, source: bool, way: Isolation) -> bytes:
         await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
 
 
-async def _answer(process: asyncio.subprocess.Process, sent: bytes) -> bytes:
-    """All that it writes when it is sent this. Raises HandError where that is too much."""
+async def _communicate(
+    process: asyncio.subprocess.Process, request: bytes, max_bytes: int
+) -> bytes:
+    """Send a request and return the answer; raises ToolError if that is too large."""
     assert process.stdin is not None and process.stdout is not None
 
     async def send(stdin: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):  # it has ended before it read all
-            stdin.write(sent)
+            stdin.write(request)
             await stdin.drain()
         stdin.close()
 
     sending = asyncio.create_task(send(process.stdin))
     try:
-        await process.stdout.readexactly(MAX_EXTRACT + 1)
+        await process.stdout.readexactly(max_bytes + 1)
     except asyncio.IncompleteReadError as error:
         return error.partial
     finally:
         sending.cancel()
-    raise HandError("Error: there is too much text in it")
+    raise ToolError("Error: there is too much text in it")
 
 
-def _understood(said: bytes, url: str, source: bool) -> Page:
-    """The page that extract.py tells of. Raises HandError."""
-    from tools.builtin.browser.page import of_text
+def _parse_answer(answer: bytes, url: str, source: bool) -> Page:
+    """Make a page from extract.py's answer; raises ToolError."""
+    from tools.builtin.browser.page import text_page
 
     try:
-        found = json.loads(said)
-        if "error" in found:
-            raise HandError(f"Error: {url} cannot be read: {found['error']}")
-        return of_text(url, str(found["title"]), str(found["text"]), source=source)
+        result = json.loads(answer)
+        if "error" in result:
+            raise ToolError(f"Error: {url} cannot be read: {result['error']}")
+        return text_page(url, str(result["title"]), str(result["text"]), source=source)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise HandError(f"Error: {url} cannot be read: its text could not be found in it") from None
+        raise ToolError(f"Error: {url} cannot be read: its text could not be found in it") from None

@@ -1,4 +1,4 @@
-"""What the operator decides about browsing."""
+"""The operator's settings for the browser."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ class BrowserSettings:
     """The table ``[browser]`` of config.toml."""
 
     searxng: str | None = None
-    """The address of a SearXNG; it must answer in JSON (``search.formats`` in its settings)."""
+    """The URL of a SearXNG; it must answer in JSON (``search.formats`` in its settings)."""
     search: str | None = None
-    """A tool that searches, of a configured server: ``server.tool``."""
+    """A tool of a configured server that searches: ``server.tool``."""
     allow_private: tuple[str, ...] = ()
-    """Networks that are not public and may be opened all the same: ``192.168.1.0/24``."""
+    """Networks that may be opened although they are not public: ``192.168.1.0/24``."""
 
     @classmethod
-    def of(cls, given: object, env: Mapping[str, str]) -> BrowserSettings:
-        """From config.toml and, before it, the environment. Raises ValueError with a sentence."""
-        if not isinstance(given, dict):
+    def parse(cls, table: object, env: Mapping[str, str]) -> BrowserSettings:
+        """Read the table; ``AGENT_SEARXNG`` in ``env`` overrides ``searxng``.
+
+        Raises ValueError with a sentence.
+        """
+        if not isinstance(table, dict):
             raise ValueError("browser is a table of settings")
-        table: dict[str, Any] = dict(given)
-        searxng = env.get("AGENT_SEARXNG") or table.pop("searxng", None)
-        search, networks = table.pop("search", None), table.pop("allow_private", [])
-        table.pop("searxng", None)
-        if table:
-            raise ValueError(f"browser has no setting named {next(iter(table))}")
+        rest: dict[str, Any] = dict(table)
+        searxng = env.get("AGENT_SEARXNG") or rest.pop("searxng", None)
+        search, networks = rest.pop("search", None), rest.pop("allow_private", [])
+        rest.pop("searxng", None)
+        if rest:
+            raise ValueError(f"browser has no setting named {next(iter(rest))}")
         if searxng is not None and not str(searxng).startswith(("http://", "https://")):
             raise ValueError(f"browser.searxng is an http address, not {searxng!r}")
         if search is not None and not (isinstance(search, str) and "." in search):
             raise ValueError(f"browser.search is server.tool, not {search!r}")
         if not isinstance(networks, list):
             raise ValueError("browser.allow_private is a list of networks")
-        for one in networks:
+        for network in networks:
             try:
-                ipaddress.ip_network(one)
+                ipaddress.ip_network(network)
             except (ValueError, TypeError):
-                raise ValueError(f"browser.allow_private: {one!r} is no network") from None
+                raise ValueError(f"browser.allow_private: {network!r} is no network") from None
         return cls(searxng, search, tuple(map(str, networks)))

@@ -1,1 +1,1 @@
-"""The files hand: reading below a root, and changes that can be taken back."""
+"""The files server: reads below a root, and changes that can be undone."""

@@ -1,4 +1,4 @@
-"""Changes of files: shown as a diff, made all or none, and taken back."""
+"""Plans changes of files, shows them as a diff, makes all or none of them, and undoes them."""
 
 from __future__ import annotations
 
@@ -9,82 +9,84 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools import private_files
-from tools.builtin.base import HandError
+from tools.builtin.base import ToolError
 from tools.builtin.files import patch
-from tools.builtin.files.root_folder import MAX_TEXT, Root
+from tools.builtin.files.root_folder import RootFolder
 
-MAX_DIFF = 400
-"""Lines of a diff that are shown."""
-MAX_UNDO = 50
-"""Changes that can be taken back, one after the other."""
+MAX_DIFF_LINES = 400
+"""Lines of a diff that a person is shown."""
+MAX_UNDO_STEPS = 50
+"""How many changes of a conversation can be undone, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One file: what it held and what it is to hold; None: it does not exist."""
+class FileChange:
+    """A file's content before and after a change; None: the file does not exist."""
 
     path: Path
     before: bytes | None
     after: bytes | None
 
 
-def written(root: Root, path: str, content: str) -> list[Change]:
+def plan_write(root: RootFolder, path: str, content: str) -> list[FileChange]:
+    """Plan to write a file; raises ToolError."""
     data = content.encode("utf-8", "replace")
-    if len(data) > MAX_TEXT:
-        raise HandError(f"Error: more than {MAX_TEXT // 1_000_000} MB")
+    if len(data) > root.max_file_bytes:
+        raise ToolError(f"Error: more than {root.max_file_bytes // 1_000_000} MB")
     real = root.writable(path)
-    return [Change(real, root.bytes(str(real)), data)]
+    return [FileChange(real, root.content(real), data)]
 
 
-def patched(root: Root, text: str) -> list[Change]:
-    """What a patch would change. Raises HandError where it does not fit."""
-    changes: dict[Path, Change] = {}
+def plan_patch(root: RootFolder, text: str) -> list[FileChange]:
+    """Plan the changes of a patch; raises ToolError if it does not fit the files."""
+    changes: dict[Path, FileChange] = {}
 
-    def now(real: Path) -> bytes | None:
-        return changes[real].after if real in changes else root.bytes(str(real))
+    def current(real: Path) -> bytes | None:
+        return changes[real].after if real in changes else root.content(real)
 
     def put(real: Path, after: bytes | None) -> None:
-        first = changes[real].before if real in changes else root.bytes(str(real))
-        changes[real] = Change(real, first, after)
+        first = changes[real].before if real in changes else root.content(real)
+        changes[real] = FileChange(real, first, after)
 
-    for file in patch.parse(text):
+    for file in patch.parse_patch(text):
         real = root.writable(file.path)
-        before = now(real)
+        before = current(real)
         if file.kind == "add":
             if before is not None:
-                raise HandError(f"Error: it is there already: {file.path}; update it instead")
+                raise ToolError(f"Error: it is there already: {file.path}; update it instead")
             put(real, "".join(f"{line}\n" for line in file.lines).encode("utf-8", "replace"))
             continue
         if before is None:
-            raise HandError(f"Error: no such file: {file.path}")
+            raise ToolError(f"Error: no such file: {file.path}")
         if file.kind == "delete":
             put(real, None)
             continue
-        after = patch.apply(file, _text(before, file.path)).encode("utf-8", "replace")
+        after = patch.apply_patch(file, _decode(before, file.path)).encode("utf-8", "replace")
         target = root.writable(file.move_to) if file.move_to else real
         if target != real:
-            if now(target) is not None:
-                raise HandError(f"Error: it is there already: {file.move_to}")
+            if current(target) is not None:
+                raise ToolError(f"Error: it is there already: {file.move_to}")
             put(real, None)
         put(target, after)
     return list(changes.values())
 
 
-def _text(data: bytes, path: str) -> str:
+def _decode(data: bytes, path: str) -> str:
     try:
         if b"\0" not in data:
             return data.decode()
     except UnicodeDecodeError:
         pass
-    raise HandError(f"Error: not a text file: {path}")
+    raise ToolError(f"Error: not a text file: {path}")
 
 
-def diff(root: Root, changes: list[Change]) -> str:
-    """As a person reads it before they allow it."""
+def diff(root: RootFolder, changes: list[FileChange]) -> str:
+    """Return a unified diff for the person who is asked about the changes."""
     lines: list[str] = []
     for change in changes:
         name = root.name(change.path)
@@ -103,114 +105,125 @@ def diff(root: Root, changes: list[Change]) -> str:
                 "/dev/null" if change.after is None else f"b/{name}",
                 lineterm="",
             )
-    if len(lines) > MAX_DIFF:
-        lines[MAX_DIFF:] = [f"[... {len(lines) - MAX_DIFF} more lines ...]"]
+    if len(lines) > MAX_DIFF_LINES:
+        lines[MAX_DIFF_LINES:] = [f"[... {len(lines) - MAX_DIFF_LINES} more lines ...]"]
     return "\n".join(lines) or "nothing changes"
 
 
-def summary(root: Root, changes: list[Change]) -> str:
-    """What was done, for the model."""
-    said = []
+def summary(root: RootFolder, changes: list[FileChange]) -> str:
+    """Return for the model what was done, one line a file."""
+    lines = []
     for change in changes:
-        what = "created" if change.before is None else "changed"
-        what = "deleted" if change.after is None else what
-        said.append(f"{what} {root.name(change.path)}")
-    return "\n".join(said)
+        verb = "created" if change.before is None else "changed"
+        verb = "deleted" if change.after is None else verb
+        lines.append(f"{verb} {root.name(change.path)}")
+    return "\n".join(lines)
 
 
-class Journal:
-    """What was changed in one conversation, on disk, so that it can be taken back."""
+class UndoJournal:
+    """Makes the changes of one conversation and stores on disk what is needed to undo them.
 
-    def __init__(self, folder: Path, root: Root) -> None:
-        self._folder, self._root = folder, root
+    Below its folder there is one numbered folder for each change: ``files.json`` with the paths and
+    the digests of the new contents, and the former contents in files ``0``, ``1``, …
+    """
 
-    def make(self, changes: list[Change]) -> None:
-        """All or none; remembered first. Raises OSError."""
-        self._remember(changes)
-        done: list[Change] = []
+    def __init__(self, folder: Path, root: RootFolder, *, max_steps: int = MAX_UNDO_STEPS) -> None:
+        self._folder, self._root, self._max_steps = folder, root, max_steps
+
+    def make(self, changes: list[FileChange]) -> None:
+        """Make all changes or none, after storing how to undo them. Raises OSError, ToolError."""
+        self._store(changes)
+        done: list[FileChange] = []
         try:
             for change in changes:
-                _put(change.path, change.after)
+                _replace_file(self._root, change.path, change.after)
                 done.append(change)
-        except OSError:
+        except (OSError, ToolError):
             for change in reversed(done):
-                with contextlib.suppress(OSError):
-                    _put(change.path, change.before)
+                with contextlib.suppress(OSError, ToolError):
+                    _replace_file(self._root, change.path, change.before)
             shutil.rmtree(self._entries()[-1])
             raise
 
-    def last(self) -> list[Change]:
-        """What taking back the last change would do. Raises HandError where it cannot be."""
+    def plan_undo(self) -> list[FileChange]:
+        """Plan to undo the last change; raises ToolError if a file was changed since."""
         entries = self._entries()
         if not entries:
-            raise HandError("Error: nothing to undo in this conversation")
-        back = []
-        for number, kept in enumerate(json.loads((entries[-1] / "files.json").read_text())):
-            path = Path(kept["path"])
+            raise ToolError("Error: nothing to undo in this conversation")
+        reverse = []
+        for number, record in enumerate(json.loads((entries[-1] / "files.json").read_text())):
+            # As it was when the change was made: a folder on it may be a link since.
+            path = Path(record["path"])
+            if not path.is_relative_to(self._root.path):
+                raise ToolError(f"Error: outside the root folder: {path}")
             saved = entries[-1] / str(number)
-            now = path.read_bytes() if path.is_file() else None
-            if _digest(now) != kept["after"]:
-                raise HandError(f"Error: not undone: {path} was changed since by somebody else")
-            back.append(Change(path, now, saved.read_bytes() if saved.exists() else None))
-        return back
+            now = None
+            if self._root.entry(path) is not None:
+                with self._root.open(path) as file:
+                    now = file.read()
+            if _digest(now) != record["after"]:
+                raise ToolError(f"Error: not undone: {path} was changed since by somebody else")
+            reverse.append(FileChange(path, now, saved.read_bytes() if saved.exists() else None))
+        return reverse
 
-    def undo(self) -> list[Change]:
-        """Take back the last change; what was done. Raises HandError, OSError."""
-        back = self.last()
-        for change in back:
-            # A folder may have become a link since.
-            self._root.writable(str(change.path))
-            _put(change.path, change.after)
+    def undo(self) -> list[FileChange]:
+        """Undo the last change and return the changes made. Raises ToolError, OSError."""
+        changes = self.plan_undo()
+        for change in changes:
+            _replace_file(self._root, change.path, change.after)
         shutil.rmtree(self._entries()[-1])
-        return back
+        return changes
 
-    def _remember(self, changes: list[Change]) -> None:
+    def _store(self, changes: list[FileChange]) -> None:
         entries = self._entries()
-        private_files.folder(self._folder)
+        private_files.make_folder(self._folder)
         # One that was only half made, when the program was killed, has its number all the same.
-        numbers = [int(one.name) for one in self._folder.iterdir() if one.name.isdecimal()]
+        numbers = [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
         folder = self._folder / str(max(numbers, default=-1) + 1)
         folder.mkdir(mode=0o700)
-        kept = [{"path": str(one.path), "after": _digest(one.after)} for one in changes]
+        records = [{"path": str(c.path), "after": _digest(c.after)} for c in changes]
         try:
-            for place, change in enumerate(changes):
+            for number, change in enumerate(changes):
                 if change.before is not None:
-                    (folder / str(place)).write_bytes(change.before)
-            (folder / "files.json").write_text(json.dumps(kept))
+                    (folder / str(number)).write_bytes(change.before)
+            (folder / "files.json").write_text(json.dumps(records))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        for old in entries[: max(0, len(entries) + 1 - MAX_UNDO)]:
+        for old in entries[: max(0, len(entries) + 1 - self._max_steps)]:
             shutil.rmtree(old, ignore_errors=True)
 
     def _entries(self) -> list[Path]:
+        """Return the folders of the changes, the newest at the end."""
         if not self._folder.is_dir():
             return []
-        kept = [one for one in self._folder.iterdir() if (one / "files.json").exists()]
-        return sorted(kept, key=lambda one: int(one.name))
+        complete = [path for path in self._folder.iterdir() if (path / "files.json").exists()]
+        return sorted(complete, key=lambda path: int(path.name))
 
 
 def _digest(data: bytes | None) -> str | None:
     return None if data is None else hashlib.sha256(data).hexdigest()
 
 
-def _put(path: Path, data: bytes | None) -> None:
-    """Write a file whole or not at all, or delete it. Raises OSError."""
+def _replace_file(root: RootFolder, path: Path, data: bytes | None) -> None:
+    """Write a file atomically, or delete it if there is no data. Raises OSError, ToolError."""
     if data is None:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError), root.parent(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    mode = path.stat().st_mode & 0o7777 if path.exists() else None
-    temporary = path.parent / f".{path.name[:50]}.{secrets.token_hex(4)}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(fd)
-            if mode is not None:
-                os.fchmod(fd, mode)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    before = root.entry(path)
+    with root.parent(path, make=True) as (folder, name):
+        temporary = f".{name[:50]}.{secrets.token_hex(4)}"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(fd)
+                if before is not None and stat.S_ISREG(before.st_mode):
+                    os.fchmod(fd, stat.S_IMODE(before.st_mode))
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+            raise

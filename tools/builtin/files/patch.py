@@ -1,7 +1,15 @@
 """Patches as gpt-oss writes them: ``*** Begin Patch``, files, chunks of lines with their context.
 
-A chunk says where it goes by the lines that it keeps and removes, not by numbers; ``@@`` may name a
-line that stands before it.
+By hand, since this is gpt-oss's own format and no diff that a library applies. A chunk says where it
+goes by the lines that it keeps and removes, not by line numbers; ``@@`` may name a line above it::
+
+    *** Begin Patch
+    *** Update File: a.py
+    @@ class B:
+         def run(self):
+    -        return 1
+    +        return 2
+    *** End Patch
 """
 
 from __future__ import annotations
@@ -11,9 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.builtin.base import HandError
+from tools.builtin.base import ToolError
 
-BEGIN, END, LAST = "*** Begin Patch", "*** End Patch", "*** End of File"
+BEGIN, END, END_OF_FILE = "*** Begin Patch", "*** End Patch", "*** End of File"
 ADD, DELETE, UPDATE, MOVE = (
     "*** Add File: ",
     "*** Delete File: ",
@@ -23,84 +31,87 @@ ADD, DELETE, UPDATE, MOVE = (
 
 
 @dataclass(slots=True)
-class Chunk:
-    """Lines that follow each other in the file, and what they become."""
+class PatchChunk:
+    """Consecutive lines of a file and what replaces them."""
 
     after: list[str] = field(default_factory=list)
-    """Lines that stand before it, each below the one before."""
+    """Lines of ``@@``: the chunk is below the last of them, each is below the one before."""
     old: list[str] = field(default_factory=list)
+    """The lines that it replaces."""
     new: list[str | int] = field(default_factory=list)
-    """A number: that line of ``old`` stays."""
-    last: bool = False
-    """It ends the file."""
+    """The lines that it puts there; a number stands for that line of ``old``, which stays."""
+    at_end: bool = False
+    """Whether ``old`` is at the end of the file."""
 
 
 @dataclass(slots=True)
 class FilePatch:
-    """What becomes of one file."""
+    """The changes of one file."""
 
     path: str
     kind: str
     """add, delete or update"""
     lines: list[str] = field(default_factory=list)
-    """Of a new file."""
-    chunks: list[Chunk] = field(default_factory=list)
+    """The lines of a new file."""
+    chunks: list[PatchChunk] = field(default_factory=list)
     move_to: str | None = None
 
 
-def parse(text: str) -> list[FilePatch]:
-    """Raises HandError, which tells the model what is wrong in which line."""
+def parse_patch(text: str) -> list[FilePatch]:
+    """Parse a patch; raises ToolError, which says what is wrong in which line."""
     lines = text.replace("\r\n", "\n").split("\n")
     starts = [number for number, line in enumerate(lines) if line.strip() == BEGIN]
     ends = [number for number, line in enumerate(lines) if line.strip() == END]
     if not starts:
-        raise HandError(f"Error: a patch begins with the line {BEGIN!r}")
-    found: list[FilePatch] = []
+        raise ToolError(f"Error: a patch begins with the line {BEGIN!r}")
+    files: list[FilePatch] = []
     stop = ends[-1] if ends else len(lines)
     for number, line in enumerate(lines[starts[0] + 1 : stop], starts[0] + 2):
-        if not _header(line.rstrip(), found):
-            _body(line, number, found)
-    if not found:
-        raise HandError("Error: the patch names no file")
-    for one in found:
-        one.chunks = [chunk for chunk in one.chunks if chunk.old or chunk.new]
-        if one.kind == "update" and not one.chunks and one.move_to is None:
-            raise HandError(f"Error: the patch changes nothing in {one.path}")
-    return found
+        if not _parse_header(line.rstrip(), files):
+            _parse_line(line, number, files)
+    if not files:
+        raise ToolError("Error: the patch names no file")
+    for file in files:
+        file.chunks = [chunk for chunk in file.chunks if chunk.old or chunk.new]
+        if file.kind == "update" and not file.chunks and file.move_to is None:
+            raise ToolError(f"Error: the patch changes nothing in {file.path}")
+    return files
 
 
-def _header(line: str, found: list[FilePatch]) -> bool:
+def _parse_header(line: str, files: list[FilePatch]) -> bool:
+    """Take a line that begins or moves a file; return whether it was one."""
     for prefix, kind in ((ADD, "add"), (DELETE, "delete"), (UPDATE, "update")):
         if line.startswith(prefix):
-            found.append(FilePatch(line.removeprefix(prefix).strip(), kind))
+            files.append(FilePatch(line.removeprefix(prefix).strip(), kind))
             return True
-    if line.startswith(MOVE) and found and found[-1].kind == "update":
-        found[-1].move_to = line.removeprefix(MOVE).strip()
+    if line.startswith(MOVE) and files and files[-1].kind == "update":
+        files[-1].move_to = line.removeprefix(MOVE).strip()
         return True
     return False
 
 
-def _body(line: str, number: int, found: list[FilePatch]) -> None:
-    if not found:
+def _parse_line(line: str, number: int, files: list[FilePatch]) -> None:
+    """Take a line of the last file; raises ToolError."""
+    if not files:
         if line.strip():
-            raise HandError(f"Error: line {number} of the patch stands before any file: {line}")
+            raise ToolError(f"Error: line {number} of the patch stands before any file: {line}")
         return
-    file = found[-1]
+    file = files[-1]
     match file.kind:
         case "add" if line.startswith("+"):
             file.lines.append(line[1:])
         case "update" if line.startswith("@@"):
-            place = line[2:].strip().removesuffix("@@").strip()
-            # Several in a row narrow one place down; after lines, another chunk begins.
+            anchor = line[2:].strip().removesuffix("@@").strip()
+            # Several in a row narrow one position down; after lines, another chunk begins.
             if not file.chunks or file.chunks[-1].old or file.chunks[-1].new:
-                file.chunks.append(Chunk())
-            if place:
-                file.chunks[-1].after.append(place)
-        case "update" if line.strip() == LAST and file.chunks:
-            file.chunks[-1].last = True
+                file.chunks.append(PatchChunk())
+            if anchor:
+                file.chunks[-1].after.append(anchor)
+        case "update" if line.strip() == END_OF_FILE and file.chunks:
+            file.chunks[-1].at_end = True
         case "update" if line[:1] in ("", " ", "+", "-"):
             if not file.chunks:
-                file.chunks.append(Chunk())
+                file.chunks.append(PatchChunk())
             chunk = file.chunks[-1]
             if line[:1] == "+":
                 chunk.new.append(line[1:])
@@ -110,27 +121,30 @@ def _body(line: str, number: int, found: list[FilePatch]) -> None:
                 chunk.old.append(line[1:])
         case _:
             if line.strip():
-                raise HandError(
+                raise ToolError(
                     f"Error: line {number} of the patch must begin with '+', '-' or a space: {line}"
                 )
 
 
-def apply(patch: FilePatch, content: str) -> str:
-    """The file's new content. Raises HandError where a chunk's lines are not found."""
+def apply_patch(patch: FilePatch, content: str) -> str:
+    """Return the file's new content; raises ToolError if a chunk's lines are not in the file.
+
+    Newlines stay as the file has them, and a last line without one stays so.
+    """
     newline = "\r\n" if content.count("\r\n") * 2 > content.count("\n") else "\n"
-    whole = _LINES.findall(content)  # each with its own end
-    lines = [line.removesuffix("\n").removesuffix("\r") for line in whole]
+    raw_lines = _LINES.findall(content)  # each with its own newline
+    lines = [line.removesuffix("\n").removesuffix("\r") for line in raw_lines]
     done: list[str] = []
     for chunk in patch.chunks:
-        at, chunk = _place(chunk, lines, patch.path)
+        at, chunk = _locate(chunk, lines, patch.path)
         stop = at + len(chunk.old)
-        done += whole[:at]
-        # What is kept stays as it stands in the file, not as the patch has it.
+        done += raw_lines[:at]
+        # Lines that stay are taken from the file, not from the patch.
         for line in chunk.new:
-            done.append(whole[at + line] if isinstance(line, int) else line + newline)
-        whole, lines = whole[stop:], lines[stop:]
-    done += whole
-    # Only the last line has no end, where the file had it so.
+            done.append(raw_lines[at + line] if isinstance(line, int) else line + newline)
+        raw_lines, lines = raw_lines[stop:], lines[stop:]
+    done += raw_lines
+    # Only the last line has no newline, if the file had it so.
     done = [line if line.endswith("\n") else line + newline for line in done]
     if content and not content.endswith("\n"):
         done[-1:] = [line.removesuffix("\n").removesuffix("\r") for line in done[-1:]]
@@ -140,8 +154,8 @@ def apply(patch: FilePatch, content: str) -> str:
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
 
-def moved(text: str, folder: Path) -> str:
-    """The patch, its paths taken from this folder."""
+def rebase_paths(text: str, folder: Path) -> str:
+    """Return a patch with its paths made relative to ``folder``."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         for prefix in (ADD, DELETE, UPDATE, MOVE):
@@ -151,38 +165,39 @@ def moved(text: str, folder: Path) -> str:
     return "\n".join(lines)
 
 
-def _place(chunk: Chunk, lines: Sequence[str], path: str) -> tuple[int, Chunk]:
-    """Where its old lines stand in the rest of the file."""
+def _locate(chunk: PatchChunk, lines: Sequence[str], path: str) -> tuple[int, PatchChunk]:
+    """Return the index of a chunk's old lines in the rest of the file, and the chunk, perhaps without
+    surplus empty lines at its end. Raises ToolError."""
     start = 0
-    for place in chunk.after:
-        found = _find([place], lines, start)
-        if found is None:
-            raise HandError(f"Error: {path} has no line {place!r} below the last change")
-        start = found + 1
+    for anchor in chunk.after:
+        at = _find([anchor], lines, start)
+        if at is None:
+            raise ToolError(f"Error: {path} has no line {anchor!r} below the last change")
+        start = at + 1
     if not chunk.old:
-        return (start if chunk.after and not chunk.last else len(lines)), chunk
-    # Models end a chunk with an empty line that is none of the file's.
-    trimmed = Chunk(chunk.after, list(chunk.old), list(chunk.new), chunk.last)
+        return (start if chunk.after and not chunk.at_end else len(lines)), chunk
+    # Models end a chunk with an empty line that is not in the file.
+    trimmed = PatchChunk(chunk.after, list(chunk.old), list(chunk.new), chunk.at_end)
     while trimmed.old and trimmed.old[-1] == "" and trimmed.new[-1:] == [len(trimmed.old) - 1]:
         trimmed.old.pop()
         trimmed.new.pop()
-    for one in (chunk, trimmed):
-        if not one.old:
+    for variant in (chunk, trimmed):
+        if not variant.old:
             continue
-        begin = max(start, len(lines) - len(one.old)) if one.last else start
+        begin = max(start, len(lines) - len(variant.old)) if variant.at_end else start
         for first in dict.fromkeys((begin, start)):
-            if (found := _find(one.old, lines, first)) is not None:
-                return found, one
-    shown = "\n".join(chunk.old[:5])
-    raise HandError(f"Error: these lines do not stand in {path} below the last change:\n{shown}")
+            if (at := _find(variant.old, lines, first)) is not None:
+                return at, variant
+    excerpt = "\n".join(chunk.old[:5])
+    raise ToolError(f"Error: these lines do not stand in {path} below the last change:\n{excerpt}")
 
 
 def _find(wanted: Sequence[str], lines: Sequence[str], start: int) -> int | None:
-    """The first place: exactly, then without regard to spaces at the end, then at both ends."""
-    same: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
-    for form in same:
-        wanted_form = [form(line) for line in wanted]
+    """Return where lines occur first: exactly, else but for spaces at their ends, else at both ends."""
+    normalisers: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
+    for normalise in normalisers:
+        wanted_form = [normalise(line) for line in wanted]
         for at in range(start, len(lines) - len(wanted) + 1):
-            if [form(line) for line in lines[at : at + len(wanted)]] == wanted_form:
+            if [normalise(line) for line in lines[at : at + len(wanted)]] == wanted_form:
                 return at
     return None

@@ -1,121 +1,169 @@
-"""The tools that change nothing: ``read``, ``list``, ``glob`` and ``search``."""
+"""The files server's tools that change nothing: ``read``, ``list``, ``glob`` and ``search``."""
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import fnmatch
+import io
 import itertools
 import os
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
-from tools.builtin.base import HandError
-from tools.builtin.files.root_folder import MAX_TEXT, Root
+from tools.builtin.base import ToolError
+from tools.builtin.files.root_folder import RootFolder
 
-MAX_READ = 2_000_000
-"""Bytes that one read gives; more must be asked for in ranges of lines."""
+MAX_READ_BYTES = 2_000_000
+"""How much one read returns; more must be read in ranges of lines."""
 MAX_MATCHES = 200
 MAX_PATHS = 500
-MAX_LINE = 300
-"""Characters of a matching line."""
+MAX_LINE_CHARS = 300
+"""Characters of a matching line that are returned."""
+BLOCK_CHARS = 1 << 20
+"""Characters of a file that are searched at once."""
 SEARCH_SECONDS = 20.0
-MORE = "[more matches; search for something rarer]"
+MORE_MATCHES_NOTE = "[more matches; search for something rarer]"
 
 
 Lines = list[str]
 
 
-class Stop(threading.Event):
-    """The caller of a search does not wait for it any more."""
+class SearchCancellation(threading.Event):
+    """Set when the caller of a search no longer waits for it; kills the search's process."""
 
     def __init__(self) -> None:
         super().__init__()
         self.process: subprocess.Popen[bytes] | None = None
 
     def set(self) -> None:
+        """Cancel the search."""
         super().set()
         if self.process is not None:
             self.process.kill()
 
 
-class Reading:
-    """Below one root."""
+class FileReader:
+    """Reads, lists and searches below one root; methods raise ToolError."""
 
-    def __init__(self, root: Root) -> None:
-        self.root = root
+    def __init__(self, root: RootFolder, *, max_read_bytes: int = MAX_READ_BYTES) -> None:
+        """``max_read_bytes``: how much one read returns."""
+        self.root, self._max_read_bytes = root, max_read_bytes
 
     def read(self, path: str, first_line: int | None = None, last_line: int | None = None) -> str:
+        """Return a text file, or its lines from ``first_line`` (from 1) to ``last_line``."""
         if (first_line is not None and first_line < 1) or (last_line is not None and last_line < 1):
-            raise HandError("Error: lines are counted from 1")
-        with self.root.open(path) as file:
+            raise ToolError("Error: lines are counted from 1")
+        with self.root.open(self.root.existing(path)) as file:
             if b"\0" in file.peek(8192)[:8192]:  # type: ignore[attr-defined]
-                raise HandError(f"Error: not a text file: {path}")
+                raise ToolError(f"Error: not a text file: {path}")
             if first_line is None and last_line is None:
-                data = file.read(MAX_READ + 1)
+                data = file.read(self._max_read_bytes + 1)
             else:
                 lines = itertools.islice(file, (first_line or 1) - 1, last_line)
-                data = _within(lines, MAX_READ + 1)
-        if len(data) > MAX_READ:
-            limit = f"{MAX_READ // 1_000_000} MB"
-            raise HandError(
+                data = _join_up_to(lines, self._max_read_bytes + 1)
+        if len(data) > self._max_read_bytes:
+            limit = f"{self._max_read_bytes // 1_000_000} MB"
+            raise ToolError(
                 f"Error: more than {limit}: {path}; read a part with first_line and last_line"
             )
         return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
 
     def list(self, path: str = ".") -> str:
+        """List a folder's entries, one a line; folders end with a slash."""
         folder = self.root.existing(path)
-        if not folder.is_dir():
-            raise HandError(f"Error: not a folder: {path}")
-        with os.scandir(folder) as entries:
-            names = sorted(entry.name + "/" * entry.is_dir() for entry in entries)
+        if not self.root.is_folder(folder):
+            raise ToolError(f"Error: not a folder: {path}")
+        with self.root.scan(folder) as entries:
+            names = sorted(
+                entry.name + "/" * (_entry_folder(self.root, entry, folder) is not None)
+                for entry in entries
+            )
         return "\n".join(names) or "the folder is empty"
 
-    def glob(self, pattern: str, path: str = ".", stop: Stop | None = None) -> str:
-        """``**`` stands for any folders; hidden ones are left out unless the pattern names them."""
+    def glob(
+        self, pattern: str, path: str = ".", cancellation: SearchCancellation | None = None
+    ) -> str:
+        """Return the paths that fit a pattern, sorted, at most MAX_PATHS.
+
+        ``**`` stands for any folders; hidden ones are left out unless the pattern names them.
+        """
         parts = Path(pattern.strip()).parts
         if not parts or ".." in parts or Path(pattern.strip()).is_absolute():
-            raise HandError("Error: the pattern must be one below a folder, like src/**/*.py")
+            raise ToolError("Error: the pattern must be one below a folder, like src/**/*.py")
         folder = self.root.existing(path)
         hidden = any(part.startswith(".") for part in parts)
-        found: list[str] = []
+        matches: list[str] = []
         deadline = time.monotonic() + SEARCH_SECONDS
-        for one in _globbed(folder, parts, hidden):
-            if (stop is not None and stop.is_set()) or time.monotonic() > deadline:
-                found.append(f"[stopped after {SEARCH_SECONDS:g} s; look in a smaller folder]")
+        for match in _glob(self.root, folder, parts, hidden):
+            cancelled = cancellation is not None and cancellation.is_set()
+            if cancelled or time.monotonic() > deadline:
+                matches.append(f"[stopped after {SEARCH_SECONDS:g} s; look in a smaller folder]")
                 break
-            if one is None:
+            if match is None:
                 continue
-            if not one.resolve().is_relative_to(self.root.path):
-                continue
-            if len(found) == MAX_PATHS:
-                return "\n".join([*sorted(found), "[more paths; use a narrower pattern]"])
-            found.append(one.relative_to(self.root.path).as_posix() + "/" * one.is_dir())
-        return "\n".join(sorted(found)) or "no matches"
+            if len(matches) == MAX_PATHS:
+                return "\n".join([*sorted(matches), "[more paths; use a narrower pattern]"])
+            matches.append(match)
+        return "\n".join(sorted(matches)) or "no matches"
 
-    def search(self, query: str, path: str = ".", stop: Stop | None = None) -> str:
-        """Upper and lower case count only where the query has upper case."""
+    def search(
+        self, query: str, path: str = ".", cancellation: SearchCancellation | None = None
+    ) -> str:
+        """Return the lines that contain a text, as ``path:line: text``, at most MAX_MATCHES.
+
+        Upper and lower case count only if the query has upper case.
+        """
         if not query.strip():
-            raise HandError("Error: the query is empty")
+            raise ToolError("Error: the query is empty")
         start = self.root.existing(path)
-        ripgrep = shutil.which("rg")
-        stop = stop or Stop()
-        found = (
-            self._ripgrep(ripgrep, query, start, stop)
-            if ripgrep
-            else self._scan(query, start, stop)
-        )
-        if not found and query != query.strip():
-            return self.search(query.strip(), path, stop)
-        return "\n".join(found) or "no matches"
+        cancellation = cancellation or SearchCancellation()
+        lines = self._matching_lines(query, start, cancellation)
+        if not lines and query != query.strip():
+            return self.search(query.strip(), path, cancellation)
+        return "\n".join(lines) or "no matches"
 
-    def _ripgrep(self, program: str, query: str, start: Path, stop: Stop) -> Lines:
+    def _matching_lines(self, query: str, start: Path, cancellation: SearchCancellation) -> Lines:
+        ignore_case = query == query.lower()
+        deadline = time.monotonic() + SEARCH_SECONDS
+        matches: list[str] = []
+        with contextlib.closing(self._candidates(query, start, cancellation)) as files:
+            for file in files:
+                if cancellation.is_set() or time.monotonic() > deadline:
+                    break
+                for number, line in self._lines(file, query, ignore_case, named=file == start):
+                    if len(matches) == MAX_MATCHES:
+                        return [*matches, MORE_MATCHES_NOTE]
+                    text = line.strip()[:MAX_LINE_CHARS]
+                    matches.append(f"{self.root.name(file)}:{number}: {text}")
+        if time.monotonic() > deadline:
+            matches.append(f"[stopped after {SEARCH_SECONDS:g} s; search a smaller folder]")
+        return matches
+
+    def _candidates(
+        self, query: str, start: Path, cancellation: SearchCancellation
+    ) -> Generator[Path]:
+        """Yield the real paths of files that may have the query, in order."""
+        if ripgrep := shutil.which("rg"):
+            yield from self._ripgrep(ripgrep, query, start, cancellation)
+        else:
+            yield from self._walk(start)
+
+    def _ripgrep(
+        self, program: str, query: str, start: Path, cancellation: SearchCancellation
+    ) -> Iterator[Path]:
+        """Yield the files in which ripgrep finds the query.
+
+        It opens them by their paths, so it may be led outside: it only says where to look.
+        """
         command = [program, "--no-config", "--no-messages", "--no-ignore", "--hidden"]
-        command += ["--glob=!.*/", "--fixed-strings", "--line-number", "--with-filename", "--null"]
-        command += ["--no-heading", "--color=never", "--sort=path", "--max-columns=4000"]
-        command += ["--max-columns-preview", f"--max-filesize={MAX_TEXT}"]
+        command += ["--glob=!.*/", "--fixed-strings", "--files-with-matches", "--null"]
+        command += ["--color=never", "--sort=path", f"--max-filesize={self.root.max_file_bytes}"]
         command += ["--ignore-case"] if query == query.lower() else []
         process = subprocess.Popen(
             [*command, "--regexp", query, "--", str(start)],
@@ -123,121 +171,149 @@ class Reading:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        stop.process = process
-        if stop.is_set():
+        cancellation.process = process
+        if cancellation.is_set():
             process.kill()
-        late = threading.Timer(SEARCH_SECONDS, process.kill)
-        late.start()
-        found: list[str] = []
+        timer = threading.Timer(SEARCH_SECONDS, process.kill)
+        timer.start()
         try:
             assert process.stdout is not None
-            for line in process.stdout:
-                if stop.is_set():
-                    break
-                file, nul, rest = line.partition(b"\0")
-                if not nul:
-                    continue  # a binary file matches
-                if len(found) == MAX_MATCHES:
-                    return [*found, MORE]
-                number, _, text = rest.decode(errors="replace").partition(":")
-                found.append(self._shown(Path(os.fsdecode(file)), number, text))
+            yield from map(Path, _nul_separated(process.stdout))
         finally:
-            late.cancel()
+            timer.cancel()
             process.kill()
             process.communicate()
-        if process.returncode < 0 and not stop.is_set():
-            found.append(_stopped())
-        return found
-
-    def _scan(self, query: str, start: Path, stop: Stop) -> Lines:
-        fold = query == query.lower()
-        deadline = time.monotonic() + SEARCH_SECONDS
-        found: list[str] = []
-        for file in self._walk(start):
-            if stop.is_set():
-                break
-            if time.monotonic() > deadline:
-                return [*found, _stopped()]
-            for number, line in self._lines(file):
-                if query in (line.lower() if fold else line):
-                    if len(found) == MAX_MATCHES:
-                        return [*found, MORE]
-                    found.append(self._shown(file, str(number), line))
-        return found
-
-    def _shown(self, file: Path, number: str, line: str) -> str:
-        return f"{self.root.name(file)}:{number}: {line.strip()[:MAX_LINE]}"
 
     def _walk(self, start: Path) -> Iterator[Path]:
-        """Files at or below, in order; hidden folders and links are left out."""
-        if start.is_file():
+        """Yield the files at or below a real path, in order, without hidden folders and links."""
+        if not self.root.is_folder(start):
             yield start
             return
-        for folder, folders, files in os.walk(start):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in sorted(files):
-                if not (file := Path(folder, name)).is_symlink():
-                    yield file
+        waiting = [start]
+        while waiting:
+            folder = waiting.pop()
+            folders, files = [], []
+            try:
+                with self.root.scan(folder) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            folders += [] if entry.name.startswith(".") else [entry.name]
+                        elif not entry.is_symlink():
+                            files.append(entry.name)
+            except (ToolError, OSError):
+                continue
+            yield from (folder / name for name in sorted(files))
+            waiting += [folder / name for name in sorted(folders, reverse=True)]
 
-    def _lines(self, file: Path) -> Iterator[tuple[int, str]]:
-        """Numbered; none of what is not a text of ordinary size below the root."""
+    def _lines(
+        self, file: Path, query: str, ignore_case: bool, *, named: bool
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the numbered lines that have the query; none of a file that is binary or cannot be
+        read, nor of a large one that is not ``named`` itself."""
         try:
-            with self.root.open(str(file)) as opened:
-                data = opened.read(MAX_TEXT + 1)
-        except (HandError, OSError):
+            with self.root.open(file) as stream:
+                head = stream.peek(8192)[:8192]  # type: ignore[attr-defined]
+                utf16 = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+                large = os.fstat(stream.fileno()).st_size > self.root.max_file_bytes
+                if (large and not named) or (b"\0" in head and not utf16):
+                    return
+                encoding = "utf-16" if utf16 else "utf-8-sig"
+                text = io.TextIOWrapper(stream, encoding, errors="replace", newline="\n")
+                before = 0
+                while block := text.read(BLOCK_CHARS):
+                    block += text.readline(BLOCK_CHARS)
+                    # Most have none: then their lines need not be looked at.
+                    if query in (block.lower() if ignore_case else block):
+                        for number, line in enumerate(block.split("\n"), before + 1):
+                            if query in (line.lower() if ignore_case else line):
+                                yield number, line
+                    before += block.count("\n")
+        except (ToolError, OSError):
             return
-        if len(data) > MAX_TEXT or b"\0" in data[:8192]:
-            return
-        yield from enumerate(data.decode("utf-8-sig", errors="replace").splitlines(), 1)
 
 
-def _globbed(folder: Path, parts: Sequence[str], hidden: bool) -> Iterator[Path | None]:
-    """What fits, once each; None after every folder, so that the caller can stop there."""
-    places = {(folder, 0)}
-    waiting = list(places)
+def _entry_folder(root: RootFolder, entry: os.DirEntry[str], path: Path) -> Path | None:
+    """Return the real path of the folder that an entry of the folder ``path`` is or links to.
+
+    None: it is no folder, or one outside the root.
+    """
+    if not entry.is_symlink():
+        return path / entry.name if entry.is_dir(follow_symlinks=False) else None
+    try:
+        real = root.real(str(path / entry.name))
+        return real if root.is_folder(real) else None
+    except (ToolError, OSError):
+        return None
+
+
+def _glob(
+    root: RootFolder, start: Path, parts: Sequence[str], hidden: bool
+) -> Iterator[str | None]:
+    """Yield each name that fits the pattern's parts once, folders with a slash, and None at each
+    folder, so that the caller can stop there.
+
+    Walks pairs of a folder and the number of pattern parts that lead to it: with ``**`` the same
+    folder can be reached by several numbers.
+    """
+    states = {(start, 0)}
+    waiting = [(start, start, 0)]
     seen: set[Path] = set()
     while waiting:
-        at, depth = waiting.pop()
+        folder, real, depth = waiting.pop()
         yield None
         try:
-            with os.scandir(at) as entries:
-                names = [(entry.name, entry.is_dir(), entry.is_symlink()) for entry in entries]
-        except OSError:
+            with root.scan(real) as scanned:
+                entries = [
+                    (entry.name, entry.is_symlink(), _entry_folder(root, entry, real))
+                    for entry in scanned
+                    if hidden or not entry.name.startswith(".")
+                ]
+        except (ToolError, OSError):
             continue
-        for name, is_folder, is_link in names:
-            if name.startswith(".") and not hidden:
-                continue
-            one, rest = at / name, depth
-            further = set()
+        for name, is_link, real_folder in entries:
+            path, rest = folder / name, depth
+            next_depths = set()
             while rest < len(parts) and parts[rest] == "**":
-                if is_folder and not is_link:
-                    further.add(rest)
+                if real_folder and not is_link:
+                    next_depths.add(rest)
                 rest += 1
             if rest == len(parts):
-                fits = is_folder
+                fits = real_folder is not None
             elif fits := fnmatch.fnmatchcase(name, parts[rest]):
-                further.add(rest + 1)
+                next_depths.add(rest + 1)
                 fits = all(part == "**" for part in parts[rest + 1 :])
-            if fits and one not in seen:
-                seen.add(one)
-                yield one
-            for step in further if is_folder else ():
-                if step < len(parts) and (one, step) not in places:
-                    places.add((one, step))
-                    waiting.append((one, step))
+            if fits and path not in seen and not (is_link and _leads_outside(root, real / name)):
+                seen.add(path)
+                yield root.name(path) + "/" * (real_folder is not None)
+            if real_folder is not None:
+                steps = {(path, step) for step in next_depths if step < len(parts)} - states
+                states |= steps
+                waiting += [(path, real_folder, step) for _, step in steps]
 
 
-def _stopped() -> str:
-    return f"[stopped after {SEARCH_SECONDS:g} s; search a smaller folder]"
+def _leads_outside(root: RootFolder, link: Path) -> bool:
+    try:
+        root.real(str(link))
+    except ToolError:
+        return True
+    return False
 
 
-def _within(lines: Iterator[bytes], limit: int) -> bytes:
-    """Joined, but no more than has reached the limit."""
-    kept: list[bytes] = []
+def _nul_separated(stream: IO[bytes]) -> Iterator[str]:
+    """Yield the file names of a stream that ends each with a NUL."""
+    rest = b""
+    while data := os.read(stream.fileno(), 65536):
+        *names, rest = (rest + data).split(b"\0")
+        yield from map(os.fsdecode, names)
+
+
+def _join_up_to(lines: Iterator[bytes], limit: int) -> bytes:
+    """Join lines until they reach the limit, in bytes."""
+    head: list[bytes] = []
     size = 0
     for line in lines:
-        kept.append(line)
+        head.append(line)
         size += len(line)
         if size >= limit:
             break
-    return b"".join(kept)
+    return b"".join(head)

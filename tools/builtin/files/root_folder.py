@@ -1,83 +1,159 @@
-"""One folder, and nothing outside it: paths that a model names, made real."""
+"""Resolves the paths that a model names, and refuses those outside of one folder.
+
+Links are followed as far as they lead to something inside. What a path led to is a *real* path,
+without links; it is only ever opened beneath the root's descriptor (see `beneath`), so that a link
+which another process puts there in between leads nowhere.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tools.builtin.base import HandError
+from tools.builtin.base import ToolError
+from tools.builtin.files import beneath
 
-MAX_TEXT = 5_000_000
-"""Bytes of a file that is searched or changed."""
+MAX_FILE_BYTES = 5_000_000
+"""Size of the largest file that is searched or changed."""
 
 
-class Root:
-    """Paths are taken from the folder, and links that leave it are not followed."""
+class RootFolder:
+    """Resolves paths relative to a folder, and does not follow links that leave it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        open_folder: Callable[[int, Sequence[str]], int] = beneath.open_folder,
+    ) -> None:
+        """``max_file_bytes``: the largest file that is searched or changed. ``open_folder``: opens a
+        folder beneath a descriptor."""
         self.path = path.resolve()
+        self.max_file_bytes = max_file_bytes
+        self._open_folder = open_folder
 
     def existing(self, path: str) -> Path:
-        """The real path; HandError where it is missing or outside the root.
+        """Return the real path; raises ToolError if it is missing or outside the root.
 
-        Models put a space before a word more easily than none: where that is all that is wrong with
-        a path (or a query), it is not held against them.
+        Models easily put a space before a word: if that is all that is wrong with a path (or a
+        query), it is forgiven.
         """
         real = self.real(path)
-        if not real.exists():
+        if self.entry(real) is None:
             real = self.real(path.strip())
-        if not real.exists():
-            raise HandError(f"Error: no such file: {path}")
+            if self.entry(real) is None:
+                raise ToolError(f"Error: no such file: {path}")
         return real
 
     def real(self, path: str) -> Path:
+        """Return the real path, which need not exist; raises ToolError if it is outside."""
         try:
             # Joined first: an absolute path is fine as long as it is below the root.
             real = (self.path / Path(path).expanduser()).resolve()
         except (OSError, ValueError, RuntimeError):  # a loop of links, a NUL, no such user
-            raise HandError(f"Error: not a path: {path!r}") from None
+            raise ToolError(f"Error: not a path: {path!r}") from None
         if not real.is_relative_to(self.path):
-            raise HandError(f"Error: outside the root folder: {path}")
+            raise ToolError(f"Error: outside the root folder: {path}")
         return real
 
     def writable(self, path: str) -> Path:
-        """Where a file may be made or changed."""
+        """Return the real path of a file to make or change; raises ToolError if that is not allowed."""
         real = self.real(path.strip())
-        if real == self.path or real.is_dir():
-            raise HandError(f"Error: a folder, not a file: {path}")
+        entry = self.entry(real)
+        if real == self.path or (entry and stat.S_ISDIR(entry.st_mode)):
+            raise ToolError(f"Error: a folder, not a file: {path}")
         if ".git" in map(str.casefold, real.relative_to(self.path).parts):
-            # What lies there is run by git, outside of any sandbox.
-            raise HandError(f"Error: files of git itself are not changed: {path}")
-        if real.exists() and not real.is_file():
-            raise HandError(f"Error: not a file: {path}")
+            # Git runs hooks and configuration from there, outside of any sandbox.
+            raise ToolError(f"Error: files of git itself are not changed: {path}")
+        if entry and not stat.S_ISREG(entry.st_mode):
+            raise ToolError(f"Error: not a file: {path}")
         return real
 
-    def open(self, path: str) -> IO[bytes]:
-        real = self.existing(path)
-        if real.is_dir():
-            raise HandError(f"Error: a folder, not a file: {path}")
+    @contextmanager
+    def parent(self, real: Path, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """Open the folder of a real path; yields its descriptor and the path's name in it.
+
+        ``make``: make missing folders. Raises OSError, and ToolError if the path has a link now.
+        """
+        parts = real.relative_to(self.path).parts
         try:
-            # Neither a link that was put there a moment ago, nor waiting for a pipe's other end.
-            fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            root = os.open(self.path, beneath.SEARCH_FLAGS)
+            try:
+                if make:
+                    folder = beneath.open_by_walk(root, parts[:-1], make=True)
+                else:
+                    folder = self._open_folder(root, parts[:-1])
+            finally:
+                os.close(root)
+            try:
+                yield folder, parts[-1] if parts else "."
+            finally:
+                os.close(folder)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            name = self.name(real)
+            raise ToolError(f"Error: {name} was replaced by a link meanwhile; try again") from None
+
+    def entry(self, real: Path) -> os.stat_result | None:
+        """Return the status of a real path; None if it does not exist. Raises OSError, ToolError."""
+        try:
+            with self.parent(real) as (folder, name):
+                return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def is_folder(self, real: Path) -> bool:
+        """Return whether a real path is a folder; raises OSError, ToolError."""
+        entry = self.entry(real)
+        return entry is not None and stat.S_ISDIR(entry.st_mode)
+
+    @contextmanager
+    def scan(self, real: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """Yield a real folder's entries, valid inside the block. Raises OSError, ToolError."""
+        with self.parent(real) as (parent, name):
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+            folder = os.open(name, flags, dir_fd=parent)
+        try:
+            with os.scandir(folder) as entries:
+                yield entries
+        finally:
+            os.close(folder)
+
+    def open(self, real: Path) -> IO[bytes]:
+        """Open a regular file, by its real path, for reading; raises ToolError, OSError."""
+        name = self.name(real)
+        try:
+            with self.parent(real) as (folder, entry):
+                # O_NONBLOCK: a pipe is not waited for.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+                fd = os.open(entry, flags, dir_fd=folder)
         except PermissionError:
-            raise HandError(f"Error: no permission to read: {path}") from None
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ToolError(f"Error: no permission to read: {name}") from None
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
             os.close(fd)
-            raise HandError(f"Error: not a text file: {path}")
+            reason = "a folder, not a file" if stat.S_ISDIR(mode) else "not a text file"
+            raise ToolError(f"Error: {reason}: {name}")
         return os.fdopen(fd, "rb")
 
-    def bytes(self, path: str) -> bytes | None:
-        """A file's content, or None where there is no such file."""
-        if not self.real(path).exists():
+    def content(self, real: Path) -> bytes | None:
+        """Return a file's content, None if there is no such file; raises ToolError, OSError."""
+        if self.entry(real) is None:
             return None
-        with self.open(path) as file:
-            data = file.read(MAX_TEXT + 1)
-        if len(data) > MAX_TEXT:
-            raise HandError(f"Error: larger than {MAX_TEXT // 1_000_000} MB: {path}")
+        with self.open(real) as file:
+            data = file.read(self.max_file_bytes + 1)
+        if len(data) > self.max_file_bytes:
+            limit = f"{self.max_file_bytes // 1_000_000} MB"
+            raise ToolError(f"Error: larger than {limit}: {self.name(real)}")
         return data
 
     def name(self, path: Path) -> str:
-        """As a model names it."""
+        """Return the path relative to the root, as a model names it."""
         return path.relative_to(self.path).as_posix()

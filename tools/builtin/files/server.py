@@ -1,4 +1,4 @@
-"""The ``files`` hand: reading below one folder, and changing what is there when it is allowed."""
+"""The built-in server ``files``: reads below one folder, and changes files there."""
 
 from __future__ import annotations
 
@@ -6,34 +6,40 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import HandError, conversation, flat_schema, folder_of, prune, used
+from tools.builtin.base import ToolError, conversation_id, object_schema
+from tools.builtin.conversation_folders import (
+    MAX_CONVERSATION_FOLDERS,
+    conversation_folder,
+    mark_used,
+    prune_folders,
+)
 from tools.builtin.files import changes
-from tools.builtin.files.changes import Change, Journal
-from tools.builtin.files.reading import Reading, Stop
-from tools.builtin.files.root_folder import Root
-from tools.types import Tool
-
-FOLDERS = 100
-"""Conversations whose changes can be taken back; the oldest go first."""
+from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
+from tools.builtin.files.reading import FileReader, SearchCancellation
+from tools.builtin.files.root_folder import RootFolder
+from tools.policy.rules import Requirement, write_requirements
+from tools.types import UNKNOWN_LABELS, Access, Label, Tool
 
 
 def _tool(name: str, description: str, required: list[str], **properties: str) -> Tool:
-    schema = flat_schema(required, **properties)
-    return Tool("files", name, description, schema, read_only=name in READING)
+    schema = object_schema(required, **properties)
+    reads = name in READ_TOOLS
+    labels = UNKNOWN_LABELS if reads else frozenset[Label]()
+    return Tool("files", name, description, schema, read_only=reads, labels=labels)
 
 
-READING = ("read", "list", "search", "glob")
+READ_TOOLS = ("read", "list", "search", "glob")
 
 
-class Files:
-    """A hand. What it changes it can take back, change by change, conversation by conversation."""
+class FilesServer:
+    """The server ``files``. It can undo what it changed, step by step in each conversation."""
 
     name = "files"
-    short = "files"
+    alias = "files"
     tools: Sequence[Tool] = (
         _tool(
             "read",
@@ -62,77 +68,108 @@ class Files:
         ),
         _tool("undo", "Take back the last change of files in this conversation.", []),
     )
-    default: Sequence[str] = ("read", "list", "search")
+    default_tools: Sequence[str] = ("read", "list", "search")
+    keeps_tool_approvals = True
 
-    def __init__(self, root: Path | None = None, *, work: Path | None = None) -> None:
-        """``root``: None is the current directory. ``work``: where what was changed is kept (None: a
-        temporary folder, removed at the end)."""
-        self.root = Root(root or Path.cwd())
-        self._reading = Reading(self.root)
-        self._work = work
+    def __init__(
+        self,
+        root: Path | None = None,
+        *,
+        work_folder: Path | None = None,
+        max_undo_steps: int = MAX_UNDO_STEPS,
+    ) -> None:
+        """``root``: None is the current directory. ``work_folder``: where the former contents of
+        changed files are stored (None: a temporary folder, removed at the end)."""
+        self.root = RootFolder(root or Path.cwd())
+        self._reader = FileReader(self.root)
+        self._max_undo_steps = max_undo_steps
+        self._work_folder = work_folder
         self._temporary: Path | None = None
-        self._changing = threading.Lock()
+        self._change_lock = threading.Lock()
 
-    def contained(self, name: str) -> bool:
-        return name in READING
+    def is_safe(self, name: str) -> bool:
+        """Return whether the tool only reads."""
+        return name in READ_TOOLS
+
+    def access(self, offered: Collection[str]) -> Access:
+        """Return the root folder, to read and, with the tools that change files, to change."""
+        files = f"files below {self.root.path}"
+        return Access(read=files, change="" if set(offered) <= set(READ_TOOLS) else files)
 
     def problem(self) -> str | None:
+        """Return a problem if the root is missing."""
         root = self.root.path
         return None if root.is_dir() else f"has no such folder as its root: {root}"
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """The diff."""
-        if name in READING:
+        """Return the diff of a change."""
+        if name in READ_TOOLS:
             return None
-        return changes.diff(self.root, self._planned(name, arguments))
+        return changes.diff(self.root, self._plan(name, arguments))
+
+    def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
+        """Return which folders a call writes; None: it only reads. Raises ToolError, OnceOnlyError."""
+        if name in READ_TOOLS:
+            return None
+        changed = [change.path for change in self._plan(name, arguments)]
+        return write_requirements(changed, self.root.path)
 
     async def start(self) -> None:
-        pass
+        """Do nothing: no process stays between calls."""
 
     async def close(self) -> None:
+        """Delete the temporary folder."""
         if self._temporary is not None:
             await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Run a tool in a thread; raises ToolError."""
         try:
-            if name in READING:
+            if name in READ_TOOLS:
                 return await self._read(name, arguments)
-            # A thread goes on where its caller is cancelled: files are not left half changed.
+            # A thread goes on when its caller is cancelled: files are not left half changed.
             return await asyncio.to_thread(self._change, name, arguments)
         except OSError as error:
-            raise HandError(f"Error: {(error.strerror or str(error)).lower()}") from None
+            raise ToolError(f"Error: {(error.strerror or str(error)).lower()}") from None
 
     async def _read(self, name: str, arguments: dict[str, Any]) -> str:
-        work: Callable[..., str] = getattr(self._reading, name)
-        stop = Stop()
+        reader = self._reader
+        methods: dict[str, Callable[..., str]] = {
+            "read": reader.read,
+            "list": reader.list,
+            "search": reader.search,
+            "glob": reader.glob,
+        }
+        cancellation = SearchCancellation()
         if name in ("search", "glob"):
-            arguments = {**arguments, "stop": stop}
+            arguments = {**arguments, "cancellation": cancellation}
         try:
-            return await asyncio.to_thread(work, **arguments)
+            return await asyncio.to_thread(methods[name], **arguments)
         finally:
-            stop.set()  # where the caller was cancelled, the thread is still walking
+            cancellation.set()  # if the caller was cancelled, the thread is still searching
 
-    def _planned(self, name: str, arguments: dict[str, Any]) -> list[Change]:
+    def _plan(self, name: str, arguments: dict[str, Any]) -> list[FileChange]:
         match name:
             case "write":
-                return changes.written(self.root, arguments["path"], arguments["content"])
+                return changes.plan_write(self.root, arguments["path"], arguments["content"])
             case "apply_patch":
-                return changes.patched(self.root, arguments["input"])
+                return changes.plan_patch(self.root, arguments["input"])
             case _:
-                return self._journal().last()
+                return self._journal().plan_undo()
 
     def _change(self, name: str, arguments: dict[str, Any]) -> str:
-        with self._changing:
+        with self._change_lock:
             if name == "undo":
                 return changes.summary(self.root, self._journal().undo())
-            planned = self._planned(name, arguments)
-            self._journal().make(planned)
-            return changes.summary(self.root, planned)
+            plan = self._plan(name, arguments)
+            self._journal().make(plan)
+            return changes.summary(self.root, plan)
 
-    def _journal(self) -> Journal:
-        if self._work is None:
-            self._work = self._temporary = Path(tempfile.mkdtemp(prefix="agent-files-"))
-        folder = folder_of(self._work, conversation.get())
-        used(folder)
-        prune(self._work, FOLDERS - 1, [folder])
-        return Journal(folder, self.root)
+    def _journal(self) -> UndoJournal:
+        """Return the journal of the current conversation."""
+        if self._work_folder is None:
+            self._work_folder = self._temporary = Path(tempfile.mkdtemp(prefix="agent-files-"))
+        folder = conversation_folder(self._work_folder, conversation_id.get())
+        mark_used(folder)
+        prune_folders(self._work_folder, MAX_CONVERSATION_FOLDERS - 1, [folder])
+        return UndoJournal(folder, self.root, max_steps=self._max_undo_steps)

@@ -1,1 +1,1 @@
-"""The python hand: code in a stateful worker process, confined."""
+"""The python server: code in a stateful worker process, confined."""

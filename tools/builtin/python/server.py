@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Collection, Sequence
 from contextvars import Context
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import HandError, conversation, folder_of, prune, used
-from tools.builtin.python.session import Session
+from tools.builtin.base import ToolError, conversation_id
+from tools.builtin.conversation_folders import (
+    MAX_CONVERSATION_FOLDERS,
+    conversation_folder,
+    mark_used,
+    take_old_folders,
+)
+from tools.builtin.python.call_limits import CallLimits
+from tools.builtin.python.session import PythonSession
+from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS
+from tools.folder_limits import remove_tree
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.isolation import Isolation, Limits
-from tools.types import Tool
-
-FOLDERS = 100
-"""Conversations whose working folders are kept; the oldest go first."""
+from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.types import Access, Tool
 
 
-class Python:
-    """A hand: server ``code_interpreter``, tool ``python``. Each conversation has its own variables
-    and its own working folder."""
+class PythonServer:
+    """The server ``code_interpreter`` with the tool ``python``.
+
+    Each conversation has its own variables and its own working folder.
+    """
 
     name = "code_interpreter"
-    short = "python"
-    default: Sequence[str] = ("python",)
+    alias = "python"
+    default_tools: Sequence[str] = ("python",)
     tools: Sequence[Tool] = (
         Tool(
             server="code_interpreter",
@@ -46,121 +54,167 @@ class Python:
         *,
         timeout: float = 120.0,
         allow_unsandboxed: bool = False,
-        work: Path | None = None,
-        limits: Limits | None = None,
+        work_folder: Path | None = None,
+        limits: ResourceLimits | None = None,
+        call_limits: CallLimits = CallLimits(),
         isolation: Isolation | None = None,
-        sessions: int = 8,
-        idle: float = 1800.0,
+        max_workers: int = 8,
+        idle_seconds: float = 1800.0,
+        interrupt_grace: Sequence[float] = INTERRUPT_GRACE_SECONDS,
+        max_folders: int = MAX_CONVERSATION_FOLDERS,
     ) -> None:
-        """``timeout``: seconds per call. ``work``: below it every conversation has its folder (None:
-        a temporary one, removed at the end). ``isolation``: None picks the best that works here.
-        ``sessions``: workers that live at a time. ``idle``: seconds after which one is ended."""
+        """``timeout``: seconds per call. ``work_folder``: below it each conversation has its folder
+        (None: a temporary one, removed at the end). ``isolation``: None picks the best that works
+        here. ``max_workers``: processes at a time. ``idle_seconds``: after which one is ended.
+        ``interrupt_grace``: seconds after each interrupt, before a worker is killed.
+        ``max_folders``: conversations whose folders stay on disk."""
         self._timeout = timeout
         self._allow_unsandboxed = allow_unsandboxed
-        self._work = work
+        self._work_folder = work_folder
         self._temporary: Path | None = None
-        self._limits = limits or Limits()
+        self._limits, self._call_limits = limits or ResourceLimits(), call_limits
         self._isolation = isolation
-        self._most, self._idle = sessions, idle
-        self._sessions: dict[str, Session] = {}
-        """By conversation, the one used last at the end."""
-        self._clocks: dict[str, asyncio.TimerHandle] = {}
+        self._max_workers, self._idle_seconds = max_workers, idle_seconds
+        self._interrupt_grace = interrupt_grace
+        self._max_folders = max_folders
+        self._sessions: dict[str, PythonSession] = {}
+        """By conversation id, the most recently used one at the end."""
+        self._idle_timers: dict[str, asyncio.TimerHandle] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def isolation(self) -> Isolation:
-        """What stands between the code and this machine; the first time it is tried out, and blocks."""
+        """Return the isolation that code runs in; the first time it is tried out, which blocks."""
         if self._isolation is None:
-            self._isolation = sandbox.isolation()
+            self._isolation = sandbox.best_isolation()
         return self._isolation
 
-    def contained(self, name: str) -> bool:
+    def is_safe(self, name: str) -> bool:
+        """Return whether the code is isolated."""
         return self.isolation().ok
 
+    def access(self, offered: Collection[str]) -> Access:
+        """Return what the code finds in the sandbox, or that there is none."""
+        isolation = self.isolation()
+        if isolation.ok:
+            return Access(
+                run=f"Python code in a sandbox ({isolation.name}) with a folder of its own"
+            )
+        if not self._allow_unsandboxed:
+            return Access()
+        everything = "everything that you can, by Python code without a sandbox"
+        return Access(everything, everything, everything, everything)
+
     def problem(self) -> str | None:
-        way = self._isolation
-        if way is None or way.ok or self._allow_unsandboxed:
+        """Return a problem if no isolation works and that is not allowed."""
+        isolation = self._isolation
+        if isolation is None or isolation.ok or self._allow_unsandboxed:
             return None
-        return f"is not available: {way.detail}"
+        return f"is not available: {isolation.detail}"
 
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Return None: the code says what it does."""
         return None
 
     async def start(self) -> None:
+        """Try out the isolations."""
         await asyncio.to_thread(self.isolation)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """Run code in the conversation's session; raises ToolError."""
         await self.start()
         if self._closed:
-            raise HandError("Error: python is closed")
+            raise ToolError("Error: python is closed")
         if problem := self.problem():
-            raise HandError(f"Error: python {problem}")
-        key = conversation.get()
+            raise ToolError(f"Error: python {problem}")
+        key = conversation_id.get()
         session = await self._session(key)
         try:
             return await session.run(arguments["code"])
         finally:
-            self._wind(key, session)
+            self._start_idle_timer(key, session)
 
     async def close(self) -> None:
+        """End all workers and delete the temporary folder."""
         self._closed = True
-        for clock in self._clocks.values():
-            clock.cancel()
-        await asyncio.gather(*self._ending, *(one.close() for one in self._sessions.values()))
+        for timer in self._idle_timers.values():
+            timer.cancel()
+        await asyncio.gather(
+            *self._ending, *(session.close() for session in self._sessions.values())
+        )
         if self._temporary is not None:
-            await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
+            await asyncio.to_thread(remove_tree, self._temporary)
 
-    async def _session(self, key: str) -> Session:
-        """The conversation's, now the last used; where too many live, the longest idle one ends."""
-        if key in self._clocks:
-            self._clocks.pop(key).cancel()
+    async def _session(self, key: str) -> PythonSession:
+        """Return the conversation's session, now the most recently used one.
+
+        If it needs a worker and too many are alive, the longest idle one is ended. Raises ToolError
+        if all of them are busy.
+        """
+        if key in self._idle_timers:
+            self._idle_timers.pop(key).cancel()
         session = self._sessions.pop(key, None)
         if session is None:
-            self._forget()
+            self._drop_sessions()
             folder = self._folder(key)
-            session = Session(folder, self.isolation, self._limits, self._timeout)
+            session = PythonSession(
+                folder,
+                self.isolation,
+                self._limits,
+                self._timeout,
+                self._interrupt_grace,
+                self._call_limits,
+            )
         self._sessions[key] = session
-        used(session.work)
+        mark_used(session.work_folder)
         if not session.alive:
-            others = [one for one in self._sessions.values() if one.alive and not one.busy]
-            living = sum(one.alive or one.busy for one in self._sessions.values())
-            if living >= self._most and not others:
-                raise HandError("Error: too many other conversations use python now; try again")
-            if living >= self._most:
-                await others[0].end("was ended to make room for other conversations")
+            idle = [other for other in self._sessions.values() if other.alive and not other.busy]
+            alive = sum(other.alive or other.busy for other in self._sessions.values())
+            if alive >= self._max_workers and not idle:
+                raise ToolError("Error: too many other conversations use python now; try again")
+            if alive >= self._max_workers:
+                await idle[0].end("was ended to make room for other conversations")
         return session
 
-    def _forget(self) -> None:
-        """Those whose folders are not kept either."""
-        for key in list(self._sessions)[: 1 - FOLDERS]:
+    def _drop_sessions(self) -> None:
+        """Drop the sessions of conversations that are so old that their folders go too."""
+        for key in list(self._sessions)[: 1 - self._max_folders]:
             if not (self._sessions[key].alive or self._sessions[key].busy):
                 del self._sessions[key]
-                if key in self._clocks:
-                    self._clocks.pop(key).cancel()
+                if key in self._idle_timers:
+                    self._idle_timers.pop(key).cancel()
 
-    def _wind(self, key: str, session: Session) -> None:
-        """Start the session's idle time."""
+    def _start_idle_timer(self, key: str, session: PythonSession) -> None:
+        """Restart the timer after which the session's worker is ended."""
         if self._closed or self._sessions.get(key) is not session:
             return
-        if key in self._clocks:
-            self._clocks.pop(key).cancel()
-        later = asyncio.get_running_loop().call_later
+        if key in self._idle_timers:
+            self._idle_timers.pop(key).cancel()
+        call_later = asyncio.get_running_loop().call_later
         # In a context of its own: that of the call would keep its whole turn in memory until then.
-        self._clocks[key] = later(self._idle, self._expire, key, context=Context())
+        self._idle_timers[key] = call_later(
+            self._idle_seconds, self._expire, key, context=Context()
+        )
 
     def _expire(self, key: str) -> None:
-        self._clocks.pop(key, None)
+        self._idle_timers.pop(key, None)
         session = self._sessions[key]
         if session.busy:
-            return  # its call winds the clock again
-        ending = asyncio.create_task(session.end(f"was idle for {self._idle:g} s and was ended"))
+            return  # its call starts the timer again
+        ending = asyncio.create_task(
+            session.end(f"was idle for {self._idle_seconds:g} s and was ended")
+        )
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
     def _folder(self, key: str) -> Path:
-        if self._work is None:
-            self._temporary = self._work = Path(tempfile.mkdtemp(prefix="agent-python-")).resolve()
-        folder = folder_of(self._work.resolve(), key)
-        live = [one.work for one in self._sessions.values() if one.alive or one.busy]
-        prune(self._work, FOLDERS - 1, [folder, *live])
+        if self._work_folder is None:
+            self._temporary = self._work_folder = Path(
+                tempfile.mkdtemp(prefix="agent-python-")
+            ).resolve()
+        folder = conversation_folder(self._work_folder.resolve(), key)
+        in_use = [s.work_folder for s in self._sessions.values() if s.alive or s.busy]
+        if old := take_old_folders(self._work_folder, self._max_folders - 1, [folder, *in_use]):
+            # What one of them holds may take minutes; the next process goes on where this ends.
+            threading.Thread(target=lambda: [*map(remove_tree, old)], daemon=True).start()
         return folder

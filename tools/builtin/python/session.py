@@ -1,49 +1,59 @@
-"""One conversation's Python: a worker that is started when needed, and what became of the last one."""
+"""One conversation's Python: starts a worker process when it is needed, and replaces a dead one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tools import private_files
-from tools.builtin.base import HandError
-from tools.builtin.python.worker_process import GRACE, Worker
+from tools.builtin.base import ToolError
+from tools.builtin.python.call_limits import CallLimits
+from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS, WorkerProcess
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.isolation import Isolation, Limits
+from tools.sandbox.isolation import Isolation, ResourceLimits
 
-WORKER = Path(__file__).with_name("worker.py")
+WORKER_SCRIPT = Path(__file__).with_name("worker.py")
 
 
-class Session:
-    """Variables last from call to call, until the worker dies or is ended."""
+class PythonSession:
+    """Runs code whose variables last from call to call, until the worker dies or is ended."""
 
     def __init__(
-        self, work: Path, isolation: Callable[[], Isolation], limits: Limits, timeout: float
+        self,
+        work_folder: Path,
+        isolation: Callable[[], Isolation],
+        limits: ResourceLimits,
+        timeout: float,
+        interrupt_grace: Sequence[float] = INTERRUPT_GRACE_SECONDS,
+        call_limits: CallLimits = CallLimits(),
     ) -> None:
-        """``work``: the folder that the code may write. ``isolation``: may block the first time.
-
-        ``timeout``: seconds per call."""
-        self.work = work
+        """``work_folder``: the only folder that the code may write. ``isolation``: may block the
+        first time. ``timeout``: seconds per call. ``interrupt_grace``: seconds that a run has to
+        stop after each interrupt, before the worker is killed."""
+        self.work_folder = work_folder
+        self._interrupt_grace = interrupt_grace
         self._isolation, self._limits, self._timeout = isolation, limits, timeout
-        self._worker: Worker | None = None
+        self._call_limits = call_limits
+        self._worker: WorkerProcess | None = None
         self._busy = asyncio.Lock()
         self._ending: set[asyncio.Task[None]] = set()
-        self._note = ""
+        self._note = self._warning = ""
         self._fresh = True
         self._closed = False
 
     @property
     def alive(self) -> bool:
-        """It has a worker process."""
+        """Whether it has a worker process."""
         return self._worker is not None and not self._worker.dead
 
     @property
     def busy(self) -> bool:
+        """Whether code runs, or a worker is being stopped."""
         return self._busy.locked() or bool(self._ending)
 
     async def run(self, code: str) -> str:
-        """What the code printed and gave; raises HandError with the same where it failed."""
+        """Return what the code printed and its last value; raises ToolError with that if it failed."""
         async with self._busy:
             worker = await self._ready()
             run = asyncio.create_task(worker.run(code))
@@ -51,28 +61,32 @@ class Session:
                 done, _ = await asyncio.wait([run], timeout=self._timeout)
                 if not done:
                     await self._stop(worker, run)
-                    what = f"Error: stopped after {self._timeout:g} s; "
-                    what += self._bury(worker) if worker.dead else "variables are kept"
-                    raise self._failed(worker, what)
+                    error = f"Error: stopped after {self._timeout:g} s; "
+                    error += self._drop_dead(worker) if worker.dead else "variables are kept"
+                    raise self._failed(worker, error)
             except asyncio.CancelledError:
                 # The caller does not wait; the next call does.
-                stopping = asyncio.create_task(self._stop(worker, run))
+                stopping = asyncio.create_task(self._abandon(worker, run))
                 self._ending.add(stopping)
                 stopping.add_done_callback(self._ending.discard)
                 raise
             if worker.dead:
-                raise self._failed(worker, f"Error: {self._bury(worker)}")
+                raise self._failed(worker, f"Error: {self._drop_dead(worker)}")
             if not run.result():
                 raise self._failed(worker)
-            return worker.output()
+            warning, self._warning = self._warning, ""
+            return _joined(warning, worker.take_output())
 
-    def _failed(self, worker: Worker, what: str = "") -> HandError:
-        """With a word on lost variables, which may be why; code that ran did not need them."""
-        note, self._note = self._note, ""
-        return HandError(_joined(note, worker.output(), what))
+    def _failed(self, worker: WorkerProcess, error: str = "") -> ToolError:
+        """Make the error of a run; it says if variables were lost before, which may be why.
+
+        Code that ran without an error did not need them, so nothing is said of it then.
+        """
+        note, self._note, self._warning = self._note, "", ""
+        return ToolError(_joined(note, worker.take_output(), error))
 
     async def end(self, reason: str = "was ended") -> None:
-        """Kill the worker; the next call that fails is told why its variables are gone."""
+        """Kill the worker; the next error says with ``reason`` why the variables are gone."""
         if self._ending:
             await asyncio.wait(self._ending)
         worker, self._worker = self._worker, None
@@ -83,36 +97,40 @@ class Session:
             await worker.kill()
 
     async def close(self) -> None:
-        """End for good, also a call that is under way."""
+        """End the session for good, also a call that is running."""
         self._closed = True
         await self.end()
         async with self._busy:
             await self.end()
 
-    async def _ready(self) -> Worker:
-        """The worker, idle; a fresh one where there is none."""
+    async def _ready(self) -> WorkerProcess:
+        """Return the idle worker; start one if there is none."""
         if self._ending:
             await asyncio.wait(self._ending)
         if self._worker is not None and self._worker.dead:
-            self._note = f"[{self._bury(self._worker)}]"
+            offended = self._worker.offence
+            self._note = f"[{self._drop_dead(self._worker)}]"
+            self._warning = self._note if offended else ""  # whether or not code fails now
         if self._worker is None:
             self._worker = await self._launch()
         if self._closed:
-            raise HandError("Error: python is closed")
+            raise ToolError("Error: python is closed")
         return self._worker
 
-    async def _launch(self) -> Worker:
-        way = await asyncio.to_thread(self._isolation)
-        if self._fresh and self.work.exists():
+    async def _launch(self) -> WorkerProcess:
+        isolation = await asyncio.to_thread(self._isolation)
+        if self._fresh and self.work_folder.exists():
             # Made by an earlier process of this program: the conversation was resumed.
             self._note = "[a fresh Python process: earlier variables are lost, files are kept]"
         self._fresh = False
-        private_files.folder(self.work)
-        command = sandbox.command(way.name, WORKER, self.work, self._limits)
-        worker = Worker()
+        private_files.make_folder(self.work_folder)
+        command = sandbox.script_command(
+            isolation.name, WORKER_SCRIPT, self.work_folder, self._limits
+        )
+        worker = WorkerProcess(self._call_limits)
         # A call that is cancelled here leaves no process behind, and no half-started worker.
         try:
-            await worker.start(command, self.work)
+            await worker.start(command, self.work_folder)
         except asyncio.CancelledError:
             killing = asyncio.create_task(worker.kill())
             self._ending.add(killing)
@@ -120,9 +138,9 @@ class Session:
             raise
         return worker
 
-    async def _stop(self, worker: Worker, run: asyncio.Task[bool]) -> None:
-        """Interrupt; where that does not help, kill."""
-        for pause in GRACE:  # code may catch the first
+    async def _stop(self, worker: WorkerProcess, run: asyncio.Task[bool]) -> None:
+        """Interrupt the run; if that does not help, kill the worker."""
+        for pause in self._interrupt_grace:  # code may catch the first
             worker.interrupt()
             done, _ = await asyncio.wait([run], timeout=pause)
             if done:
@@ -130,8 +148,13 @@ class Session:
         await worker.kill()
         await asyncio.wait([run])
 
-    def _bury(self, worker: Worker) -> str:
-        """Forget a dead worker; what the model should know of it."""
+    async def _abandon(self, worker: WorkerProcess, run: asyncio.Task[bool]) -> None:
+        """Stop a run whose output nobody takes."""
+        await self._stop(worker, run)
+        worker.take_output()
+
+    def _drop_dead(self, worker: WorkerProcess) -> str:
+        """Forget a dead worker; return how it ended, for the model."""
         self._worker = None
         return f"the Python process {worker.death()}; its variables are lost, a fresh one starts"
 

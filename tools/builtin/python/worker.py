@@ -1,20 +1,23 @@
-"""The process in which the model's Python code runs. Stands alone, imports nothing of ours.
+"""The process in which the model's Python code runs. It is run as a script and imports nothing of ours.
 
 JSON lines on stdin: ``{"id": n, "code": text}`` runs code in the one lasting namespace,
-``{"interrupt": n}`` raises KeyboardInterrupt in it. JSON lines on stdout: ``{"ready": true}`` once,
-then per run ``{"id": n, "stream": "stdout"|"stderr", "text": …}``… and ``{"id": n, "ok": bool}``.
+``{"interrupt": n}`` raises KeyboardInterrupt in it. Frames on stdout, which need no parsing: a
+FRAME_HEADER (kind, id of the run, bytes of text) and UTF-8 text. Kinds: ``r`` ready, once and with id
+0; then per run ``o`` stdout and ``e`` stderr, and last ``+`` success or ``-`` failure.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import ctypes
 import io
 import itertools
 import json
 import linecache
 import os
 import signal
+import struct
 import sys
 import threading
 import time
@@ -24,110 +27,131 @@ from collections import deque
 from types import CodeType, FrameType, TracebackType
 from typing import IO, Any
 
+FRAME_HEADER = struct.Struct("!cIH")
+MAX_FRAME_CHARS = 16_000
+"""Characters of a frame's text; each has at most 4 bytes, and 16 bits count them."""
+MAX_LIVE_FRAMES = 5_000
+"""Frames of a run after which its output is sent by size only, and all of it as stdout."""
 FLUSH_SECONDS = 0.05
 """Output is sent in pieces, so that a loop of prints does not become a flood of messages."""
-FLUSH_SIZE = 8192
-HEAD, TAIL = 1_500_000, 100_000
-"""Characters of one run's output that are sent; what lies between is counted and dropped."""
-FILES = 20
-"""Of the files that a run made so many are named."""
-FRAMES = 8
-"""Of a traceback that are shown: the last."""
+FLUSH_CHARS = 8192
+MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_500_000, 100_000
+"""Beginning and end of one run's output that are sent; what is between is counted and dropped."""
+MAX_NAMED_FILES = 20
+"""How many of the files that a run made are named in its output."""
+TRACEBACK_FRAMES = 8
+"""How many of the last frames of a traceback are shown."""
 
 
-class Sender:
-    """One run's output on its way to the parent."""
+class OutputSender:
+    """Sends one run's output to the parent in pieces, and drops what is too much of it."""
 
-    def __init__(self, to: IO[str]) -> None:
-        self._to = to
+    def __init__(self, file: IO[bytes]) -> None:
+        """``file``: has a buffer that is larger than a frame, so that an interrupt splits none."""
+        self._file = file
         self._lock = threading.RLock()
         self._id: int | None = None
+        self._frames = 0
         self._stream = "stdout"
         self._pending: list[str] = []
-        self._size = 0
-        self._flushed = 0.0
-        self._room = 0
+        self._pending_chars = 0
+        self._last_flush = 0.0
+        self._head_room = 0
         self._dropped = 0
-        self._tail: deque[tuple[str, str]] = deque()
-        self._kept = 0
-        self._work = threading.Event()
+        self._tail: deque[str] = deque()
+        self._tail_chars = 0
+        self._has_output = threading.Event()
         self.column = 0
-        """0: the output so far ends with a line's end (or is empty)."""
+        """0 if the output so far is empty or ends with a newline, else 1."""
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, kind: bytes, text: str = "") -> None:
+        """Write a message to the parent, in as many frames as its text needs."""
         with self._lock:
-            self._to.write(json.dumps(message) + "\n")
-            self._to.flush()
+            for start in range(0, len(text) or 1, MAX_FRAME_CHARS):
+                data = text[start : start + MAX_FRAME_CHARS].encode("utf-8", "replace")
+                self._file.write(FRAME_HEADER.pack(kind, self._id or 0, len(data)) + data)
+                self._frames += 1
+            self._file.flush()
 
-    def begin(self, number: int) -> None:
+    def send_text(self, stream: str, text: str) -> None:
+        """Write output to the parent."""
+        self.send(b"e" if stream == "stderr" else b"o", text)
+
+    def begin(self, run_id: int) -> None:
+        """Begin the output of a run."""
         with self._lock:
-            self._id, self._room, self._dropped, self.column = number, HEAD, 0, 0
+            self._id, self._head_room, self._dropped, self.column = run_id, MAX_HEAD_CHARS, 0, 0
+            self._frames = 0
 
     def end(self, ok: bool) -> None:
+        """Send the rest of a run's output, and that the run has ended."""
         with self._lock:
             self.flush()
             if self._dropped:
-                if gone := self._dropped - self._kept:
-                    self._tail.appendleft(("stdout", f"\n[... {gone:,} characters dropped ...]\n"))
-                for stream, texts in itertools.groupby(self._tail, key=lambda part: part[0]):
-                    text = "".join(part[1] for part in texts)
-                    self.send({"id": self._id, "stream": stream, "text": text})
+                if gone := self._dropped - self._tail_chars:
+                    self._tail.appendleft(f"\n[... {gone:,} characters dropped ...]\n")
+                self.send(b"o", "".join(self._tail))
                 self._tail.clear()
-                self._kept = 0
-            self.send({"id": self._id, "ok": ok})
+                self._tail_chars = 0
+            self.send(b"+" if ok else b"-")
             self._id = None
 
     def add(self, stream: str, text: str) -> None:
+        """Take a piece of output; thread-safe."""
         with self._lock:
             if self._id is None or not text:
                 return  # a thread that outlived its run; nobody listens
             self.column = 0 if text.endswith("\n") else 1
-            if stream != self._stream:
+            live = self._frames < MAX_LIVE_FRAMES
+            if stream != self._stream and (live or self._stream == "stderr"):
                 self.flush()
-                self._stream = stream
-            head, rest = text[: self._room], text[self._room :]
-            self._room -= len(head)
+                self._stream = stream if live else "stdout"
+            head, rest = text[: self._head_room], text[self._head_room :]
+            self._head_room -= len(head)
             if head:
                 self._pending.append(head)
-                self._size += len(head)
-                if self._size > FLUSH_SIZE or time.monotonic() > self._flushed + FLUSH_SECONDS:
+                self._pending_chars += len(head)
+                if self._pending_chars > FLUSH_CHARS or (
+                    live and time.monotonic() > self._last_flush + FLUSH_SECONDS
+                ):
                     self.flush()
-                else:
-                    self._work.set()
+                elif live:
+                    self._has_output.set()
             if rest:
-                self._drop(stream, rest)
+                self._drop(rest)
 
     def flush(self) -> None:
+        """Send the output that is waiting to be sent."""
         with self._lock:
             if self._pending:
                 text = "".join(self._pending)
                 self._pending.clear()
-                self._size, self._flushed = 0, time.monotonic()
-                self.send({"id": self._id, "stream": self._stream, "text": text})
+                self._pending_chars, self._last_flush = 0, time.monotonic()
+                self.send_text(self._stream, text)
 
     def pump(self) -> None:
-        """Send what a run that has gone quiet has written; a thread of its own."""
+        """Send what a run wrote before it went quiet; runs for ever in a thread of its own."""
         quiet = threading.Event()
         while True:
-            self._work.wait()
-            self._work.clear()
+            self._has_output.wait()
+            self._has_output.clear()
             quiet.wait(FLUSH_SECONDS)
             self.flush()
 
-    def _drop(self, stream: str, text: str) -> None:
+    def _drop(self, text: str) -> None:
         self._dropped += len(text)
-        self._tail.append((stream, text[-TAIL:]))
-        self._kept += len(self._tail[-1][1])
-        while len(self._tail) > 1 and self._kept - len(self._tail[0][1]) >= TAIL:
-            self._kept -= len(self._tail.popleft()[1])
+        self._tail.append(text[-MAX_TAIL_CHARS:])
+        self._tail_chars += len(self._tail[-1])
+        while len(self._tail) > 1 and self._tail_chars - len(self._tail[0]) >= MAX_TAIL_CHARS:
+            self._tail_chars -= len(self._tail.popleft())
 
 
-class Stream(io.TextIOBase):
-    """sys.stdout or sys.stderr."""
+class OutputStream(io.TextIOBase):
+    """Replaces sys.stdout or sys.stderr."""
 
     encoding = "utf-8"
 
-    def __init__(self, sender: Sender, name: str) -> None:
+    def __init__(self, sender: OutputSender, name: str) -> None:
         self._sender = sender
         self.name = name
 
@@ -141,10 +165,10 @@ class Stream(io.TextIOBase):
         return len(text)
 
 
-class Worker:
-    """The namespace, and the run that is under way."""
+class CodeRunner:
+    """The namespace of the code, and the run that is in progress."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: OutputSender) -> None:
         self._sender = sender
         self._names: dict[str, Any] = {"__name__": "__main__", "__builtins__": builtins}
         self._cell = 0
@@ -152,15 +176,16 @@ class Worker:
         self.current: int | None = None
         self.running = False
 
-    def run(self, number: int, code: str) -> None:
-        self.current = number
-        signal.signal(signal.SIGINT, self.interrupted)  # an earlier run may have changed it
-        self._sender.begin(number)
+    def run(self, run_id: int, code: str) -> None:
+        """Run code and send its output, the files it made, and how it ended."""
+        self.current = run_id
+        signal.signal(signal.SIGINT, self.on_interrupt)  # an earlier run may have changed it
+        self._sender.begin(run_id)
         before = self._files()
         try:
             ok = self._execute(code)
-            if made := [f"{self._folder}/{name}" for name in sorted(self._files() - before)]:
-                self._show("stdout", f"[saved: {', '.join(made[:FILES])}]")
+            if new_files := [f"{self._folder}/{name}" for name in sorted(self._files() - before)]:
+                self._print("stdout", f"[saved: {', '.join(new_files[:MAX_NAMED_FILES])}]")
         except KeyboardInterrupt:  # it came while the run's own handling was under way
             ok = False
         finally:
@@ -172,29 +197,29 @@ class Worker:
         name = f"<cell {self._cell}>"
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         try:
-            body, last = _compiled(source, name)
+            body, last = _compile(source, name)
             self.running = True
             exec(body, self._names)
             if last is not None:
                 value = eval(last, self._names)
                 if value is not None:
                     self._names["_"] = value
-                    self._show("stdout", repr(value))
-            self._figures()
-        except SystemExit as leaving:
-            if leaving.code not in (None, 0):
-                self._show("stderr", f"SystemExit: {leaving.code}")
+                    self._print("stdout", repr(value))
+            self._save_figures()
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                self._print("stderr", f"SystemExit: {error.code}")
                 return False
         except BaseException as error:
             self.running = False
-            self._show("stderr", _report(error))
+            self._print("stderr", _format_error(error))
             return False
         finally:
             self.running = False
         return True
 
-    def _figures(self) -> None:
-        """What was drawn and not shown, as pictures in the working folder."""
+    def _save_figures(self) -> None:
+        """Save matplotlib's open figures as pictures in the working folder."""
         plots = sys.modules.get("matplotlib.pyplot")
         if plots is None:
             return
@@ -208,25 +233,26 @@ class Worker:
             plots.close(number)
 
     def _files(self) -> set[str]:
-        """The names of what lies in the working folder."""
+        """Return the names of the files in the working folder."""
         try:
             with os.scandir(self._folder) as entries:
                 return {entry.name for entry in entries if not entry.name.startswith(".")}
         except OSError:
             return set()
 
-    def _show(self, stream: str, text: str) -> None:
+    def _print(self, stream: str, text: str) -> None:
         if self._sender.column:
             text = f"\n{text}"
         self._sender.add(stream, text)
 
-    def interrupted(self, number: int, frame: FrameType | None) -> None:
-        """On SIGINT; between runs it means nothing."""
+    def on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Handle SIGINT; between runs it is ignored."""
         if self.running:
             raise KeyboardInterrupt
 
 
-def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
+def _compile(source: str, name: str) -> tuple[CodeType, CodeType | None]:
+    """Compile all but a last expression, and that expression by itself, to print its value."""
     tree = ast.parse(source, name)
     last = None
     if tree.body and isinstance(statement := tree.body[-1], ast.Expr):
@@ -235,18 +261,18 @@ def _compiled(source: str, name: str) -> tuple[CodeType, CodeType | None]:
     return compile(tree, name, "exec"), last
 
 
-def _report(error: BaseException) -> str:
-    """The traceback from the cell's own code on, as Jupyter shows it."""
-    place: TracebackType | None = error.__traceback__
-    while place is not None and not place.tb_frame.f_code.co_filename.startswith("<cell "):
-        place = place.tb_next
-    inner = place
+def _format_error(error: BaseException) -> str:
+    """Return the traceback from the cell's own code on, as Jupyter shows it."""
+    outer: TracebackType | None = error.__traceback__
+    while outer is not None and not outer.tb_frame.f_code.co_filename.startswith("<cell "):
+        outer = outer.tb_next
+    inner = outer
     while inner is not None and inner.tb_next is not None:
         if inner.tb_next.tb_frame.f_code.co_filename == __file__:
             inner.tb_next = None  # our handler of SIGINT
         inner = inner.tb_next
     try:
-        lines = traceback.format_exception(type(error), error, place, limit=-FRAMES)
+        lines = traceback.format_exception(type(error), error, outer, limit=-TRACEBACK_FRAMES)
     except Exception:  # an exception whose own text fails
         return type(error).__name__
     return "".join(lines).rstrip("\n")
@@ -256,8 +282,10 @@ def _no_input(prompt: object = "") -> str:
     raise EOFError("input() does not work here: nobody can type an answer")
 
 
-def listen(lines: IO[str], worker: Worker, jobs: deque[dict[str, Any]], more: Any) -> None:
-    """Read requests in a thread of their own, so that an interrupt is heard during a run."""
+def read_requests(
+    lines: IO[str], runner: CodeRunner, jobs: deque[dict[str, Any]], more: Any
+) -> None:
+    """Read requests from the parent; in a thread, so that an interrupt is seen during a run."""
     main = threading.main_thread().ident
     assert main is not None
     for line in lines:
@@ -265,36 +293,40 @@ def listen(lines: IO[str], worker: Worker, jobs: deque[dict[str, Any]], more: An
         if "interrupt" not in message:
             jobs.append(message)
             more.release()
-        elif message["interrupt"] == worker.current:
+        elif message["interrupt"] == runner.current:
             # A real signal: it also ends a blocking system call.
             signal.pthread_kill(main, signal.SIGINT)
     os._exit(0)  # the parent is gone
 
 
 def main() -> None:
+    """Read requests from stdin and run them, until stdin ends."""
+    if sys.platform == "linux":
+        # PR_SET_PDEATHSIG: the parent stops this process between runs, so it cannot see stdin end.
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
     lines = os.fdopen(os.dup(0), "r", encoding="utf-8")
-    sender = Sender(os.fdopen(os.dup(1), "w", encoding="utf-8"))
+    sender = OutputSender(os.fdopen(os.dup(1), "wb", buffering=1 << 17))
     # What native code prints must not reach the protocol.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(2, 1)
-    worker = Worker(sender)
+    runner = CodeRunner(sender)
     sys.stdin = io.StringIO()
-    sys.stdout, sys.stderr = Stream(sender, "stdout"), Stream(sender, "stderr")
+    sys.stdout, sys.stderr = OutputStream(sender, "stdout"), OutputStream(sender, "stderr")
     builtins.input = _no_input
-    warnings.filterwarnings("ignore", message=".*non-interactive")  # plt.show(): see _figures
+    warnings.filterwarnings("ignore", message=".*non-interactive")  # plt.show(): see _save_figures
     sys.path.append("")
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(100_000)
     jobs: deque[dict[str, Any]] = deque()
     more = threading.Semaphore(0)
-    threading.Thread(target=listen, args=(lines, worker, jobs, more), daemon=True).start()
+    threading.Thread(target=read_requests, args=(lines, runner, jobs, more), daemon=True).start()
     threading.Thread(target=sender.pump, daemon=True).start()
-    sender.send({"ready": True})
+    sender.send(b"r")
     while True:
         more.acquire()
         job = jobs.popleft()
-        worker.run(job["id"], job["code"])
+        runner.run(job["id"], job["code"])
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""The shell hand: one command at a time, confined to the root folder."""
+"""The shell server: one command at a time, confined to the root folder."""

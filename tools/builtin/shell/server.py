@@ -1,47 +1,55 @@
-"""The ``exec`` tool, which gpt-oss calls ``container.exec``: a command in a sandbox."""
+"""The built-in server ``shell``: runs a command in a sandbox (gpt-oss's ``container.exec``)."""
 
 from __future__ import annotations
 
 import asyncio
 import codecs
 import contextlib
+import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.builtin.base import HandError, emit
-from tools.builtin.files.patch import moved
-from tools.builtin.files.server import Files
+from tools.builtin.base import ExtraPermission, StructuredText, ToolError, output_listener
+from tools.builtin.files.patch import rebase_paths
+from tools.builtin.files.server import FilesServer
+from tools.builtin.shell.guard import CommandGuard, RootGuard
+from tools.folder_limits import remove_tree
+from tools.policy.audit import AuditLog
+from tools.policy.commands import command_requirements
+from tools.policy.rules import Requirement
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.isolation import Isolation, Limits
-from tools.types import OnOutput, Tool
+from tools.sandbox.changes import SNAPSHOT_SECONDS
+from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.types import Access, OnOutput, Tool
 
-HEAD, TAIL = 1_000_000, 100_000
-"""Characters of a command's output that are kept; what lies between is counted and dropped."""
-SHORTEST = 1.0
-"""Seconds that every command has."""
-GRACE = 12.0
-"""Seconds for ending all that a command started; then its process group is killed."""
+MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_000_000, 100_000
+"""Beginning and end of a command's output that are returned; what is between is dropped."""
+MIN_TIMEOUT_SECONDS = 1.0
+"""Time that every command has, whatever timeout the model asks for."""
+EXIT_GRACE_SECONDS = 12.0
+"""Time to end all that a command started, before its process group is killed."""
 
 
-class Shell:
-    """A hand: it may write the root folder, reaches no network, and leaves nothing running."""
+class ShellServer:
+    """The server ``shell``: a command may write the root folder only, reaches no network, and leaves
+    no process running."""
 
     name = "shell"
-    short = "shell"
-    default: Sequence[str] = ()
+    alias = "shell"
+    default_tools: Sequence[str] = ()
+    keeps_tool_approvals = False
     tools: Sequence[Tool] = (
         Tool(
             server="shell",
             name="exec",
             description="Run a command and give its output. It can write the working folder,"
-            " has no network, and nothing that it starts goes on after it.",
+            " has no network, and nothing that it starts goes on after it. It cannot write .git.",
             parameters={
                 "type": "object",
                 "properties": {
@@ -52,6 +60,10 @@ class Shell:
                     },
                     "workdir": {"type": "string", "description": "Where to run it"},
                     "timeout": {"type": "integer", "description": "In milliseconds"},
+                    "changes_git": {
+                        "type": "boolean",
+                        "description": "Whether it may write .git, e.g. to commit: asks the user",
+                    },
                 },
                 "required": ["cmd"],
             },
@@ -64,97 +76,170 @@ class Shell:
         root: Path | None = None,
         *,
         timeout: float = 120.0,
-        limits: Limits | None = None,
+        limits: ResourceLimits | None = None,
         isolation: Isolation | None = None,
-        files: Files | None = None,
+        files: FilesServer | None = None,
+        min_timeout: float = MIN_TIMEOUT_SECONDS,
+        audit: AuditLog | None = None,
+        snapshot_seconds: float = SNAPSHOT_SECONDS,
     ) -> None:
-        """``root``: None is the current directory. ``timeout``: the most seconds of a command.
-        ``isolation``: None picks the best that works here. ``files``: applies patches."""
+        """``root``: None is the current directory. ``timeout``, ``min_timeout``: the most and the least
+        seconds of a command. ``isolation``: None picks the best that works here. ``files``: applies
+        patches, for gpt-oss writes them as a command. ``audit``: logs what commands changed.
+        ``snapshot_seconds``: time for each of the two looks at all files that this takes."""
         self.root = (root or Path.cwd()).resolve()
-        self._timeout = timeout
-        self._limits = limits or Limits()
+        self._timeout, self._min_timeout = timeout, min_timeout
+        self._limits = limits or ResourceLimits()
         self._isolation = isolation
         self._files = files
+        self._audit = audit or AuditLog(None)
+        self._guard = RootGuard(self.root, sandbox.own_paths(), snapshot_seconds)
 
-    def contained(self, name: str) -> bool:
+    def protect_files(self, named_files: Callable[[], Iterable[Path]]) -> None:
+        """Keep commands from changing these files, which are asked for before each command."""
+        self._guard.named_files = named_files
+
+    def is_safe(self, name: str) -> bool:
+        """Return False: a command can change the root folder."""
         return False
 
+    def access(self, offered: Collection[str]) -> Access:
+        """Return what a command finds in the sandbox; trying the isolations out blocks."""
+        self._isolation = self._isolation or sandbox.best_isolation()
+        if self.problem() is not None:
+            return Access()
+        return Access(
+            read=f"files below {self.root} and the system's programs, by commands",
+            change=f"files below {self.root}, by commands",
+            run=f"commands in a sandbox ({self._isolation.name}) without network",
+        )
+
     def problem(self) -> str | None:
+        """Return a problem if the root is no usable folder or no isolation works."""
         if self.root == Path(self.root.anchor) or not self.root.is_dir():
             return f"needs a folder as its root, not {self.root}; choose one with --root"
         if self._isolation is not None and not self._isolation.ok:
             return f"is not available: {self._isolation.detail}"
         return None
 
+    def extra_permission(self, name: str, arguments: dict[str, Any]) -> ExtraPermission | None:
+        """Return that a command is to change git's data."""
+        if arguments.get("changes_git") is not True:
+            return None
+        return ExtraPermission(
+            "changes_git", "this command may change git's data, also what git runs later"
+        )
+
     def preview(self, name: str, arguments: dict[str, Any]) -> str | None:
-        if self._files and (patch := _patch(arguments["cmd"])):
-            return self._files.preview("apply_patch", self._patching(patch, arguments))
+        """Return the command line with its folder, or the diff of a patch."""
+        if self._files and (patch := _patch_in(arguments["cmd"])):
+            return self._files.preview("apply_patch", self._patch_arguments(patch, arguments))
         line = shlex.join(str(word) for word in arguments["cmd"])
         return f"{self._folder(arguments.get('workdir') or '.')}$ {line}"
 
+    def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
+        """Return which commands run and which folders are written. Raises ToolError, OnceOnlyError."""
+        if self._files and (patch := _patch_in(arguments["cmd"])):
+            return self._files.requirements("apply_patch", self._patch_arguments(patch, arguments))
+        folder = self._folder(arguments.get("workdir") or ".")
+        return command_requirements(arguments["cmd"], folder, self.root)
+
     async def start(self) -> None:
+        """Try out the isolations."""
         if self._isolation is None:
-            self._isolation = await asyncio.to_thread(sandbox.isolation)
+            self._isolation = await asyncio.to_thread(sandbox.best_isolation)
 
     async def close(self) -> None:
-        pass  # a command ends with its call
+        """Do nothing: a command ends with its call."""
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        if self._files and (patch := _patch(arguments["cmd"])):
-            return await self._files.call("apply_patch", self._patching(patch, arguments))
+    async def call(self, name: str, arguments: dict[str, Any]) -> str | StructuredText:
+        """Run a command, or apply a patch; raises ToolError."""
+        if self._files and (patch := _patch_in(arguments["cmd"])):
+            return await self._files.call("apply_patch", self._patch_arguments(patch, arguments))
         await self.start()
-        assert self._isolation is not None
-        problem = self.problem() or sandbox.unguarded(self._isolation.name, self.root)
-        if problem:
-            raise HandError(f"Error: shell {problem}")
+        if problem := self.problem():
+            raise ToolError(f"Error: shell {problem}")
         words = arguments["cmd"]
         if not words or any("\0" in word for word in words):
-            raise HandError("Error: cmd must name a program")
-        seconds = min(arguments.get("timeout", self._timeout * 1000) / 1000, self._timeout)
+            raise ToolError("Error: cmd must name a program")
         folder = self._folder(arguments.get("workdir") or ".")
+        changes_git = arguments.get("changes_git") is True
+        guard = await asyncio.to_thread(self._guard.begin, changes_git=changes_git)
+        output = CommandOutput(output_listener.get())
+        try:
+            ended = await self._run_confined(words, folder, guard, output, arguments)
+        finally:
+            await asyncio.shield(asyncio.to_thread(guard.end))
+            details = {"changes": guard.changes, "notes": guard.notes}
+            self._audit.record(self.name, name, json.dumps(arguments), **details)
+        notes = guard.notes
+        assert self._isolation is not None
+        if self._isolation.name == "landlock" and guard.protection.read_only:
+            notes = [*notes, *_explain_refusal(output.text())]
+        text = "\n".join([f"{output.text()}{ended}", *notes])
+        if not ended.startswith("["):
+            raise ToolError(text)
+        return StructuredText(text, {"changes": guard.changes})
+
+    async def _run_confined(
+        self,
+        words: list[str],
+        folder: Path,
+        guard: CommandGuard,
+        output: CommandOutput,
+        arguments: dict[str, Any],
+    ) -> str:
+        """Run a command with a home of its own; return how it ended."""
+        assert self._isolation is not None
+        seconds = min(arguments.get("timeout", self._timeout * 1000) / 1000, self._timeout)
         home = Path(tempfile.mkdtemp(prefix="agent-shell-")).resolve()
         try:
-            line = sandbox.shell(
+            line = sandbox.shell_command(
                 self._isolation.name,
                 _without_login(words),
                 root=self.root,
                 start=folder,
-                work=home,
+                work_folder=home,
                 limits=self._limits,
+                protection=guard.protection,
             )
-            return await _run(line, folder, home, max(seconds, SHORTEST))
+            return await _run(line, folder, home, max(seconds, self._min_timeout), output)
         finally:
-            await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+            await asyncio.shield(asyncio.to_thread(remove_tree, home))
 
-    def _patching(self, patch: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """For the files hand, whose paths are taken from its own root."""
+    def _patch_arguments(self, patch: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the files server's tool, which takes paths from its own root."""
         assert self._files is not None
         folder = self._folder(arguments.get("workdir") or ".")
-        return {"input": moved(patch, folder) if folder != self._files.root.path else patch}
+        return {"input": rebase_paths(patch, folder) if folder != self._files.root.path else patch}
 
     def _folder(self, path: str) -> Path:
+        """Resolve the folder to run a command in; raises ToolError."""
         folder = (self.root / path).resolve()
         if not folder.is_relative_to(self.root):
-            raise HandError(f"Error: outside the root folder: {path}")
+            raise ToolError(f"Error: outside the root folder: {path}")
         if not folder.is_dir():
-            raise HandError(f"Error: no such folder: {path}")
+            raise ToolError(f"Error: no such folder: {path}")
         return folder
 
 
-def _patch(words: Sequence[str]) -> str | None:
-    """The patch, where the command is gpt-oss's ``apply_patch``, which is no program."""
+def _patch_in(words: Sequence[str]) -> str | None:
+    """Return the patch if the command is gpt-oss's ``apply_patch``, which is no program."""
     match words:
         case ["apply_patch" | "applypatch", text]:
             return text
-        case ["bash" | "sh", "-lc" | "-c", line] if found := _HERE_PATCH.fullmatch(line.strip()):
-            return found["patch"]
+        case ["bash" | "sh", "-lc" | "-c", line] if match := _HERE_PATCH.fullmatch(line.strip()):
+            return match["patch"]
         case _:
             return None
 
 
 def _without_login(words: list[str]) -> list[str]:
-    """A login shell, as gpt-oss asks for, first reads what is out of reach here; where Landlock is what
-    keeps it out, the shell complains of that in each result."""
+    """Replace ``-lc`` by ``-c`` in a shell command.
+
+    A login shell, which gpt-oss asks for, first reads files that it cannot reach here, and under
+    Landlock it would complain about that in each result.
+    """
     match words:
         case [program, "-lc", *rest] if Path(program).name in ("bash", "sh"):
             return [program, "-c", *rest]
@@ -167,7 +252,19 @@ _HERE_PATCH = re.compile(
 )
 
 
-async def _run(line: list[str], folder: Path, home: Path, seconds: float) -> str:
+def _explain_refusal(output: str) -> list[str]:
+    if "Permission denied" not in output:
+        return []
+    return [
+        "[Without bubblewrap, nothing can be created, renamed or deleted in a folder that has .git in"
+        " it, only below its other folders; the files tools can, and so can changes_git.]"
+    ]
+
+
+async def _run(
+    line: list[str], folder: Path, home: Path, seconds: float, output: CommandOutput
+) -> str:
+    """Run a command line; return ``[exit code N]``, or the error of the timeout."""
     process = await asyncio.create_subprocess_exec(
         *line,
         stdin=asyncio.subprocess.PIPE,
@@ -178,69 +275,69 @@ async def _run(line: list[str], folder: Path, home: Path, seconds: float) -> str
         start_new_session=True,
     )
     assert process.stdout is not None and process.stderr is not None
-    output = Output(emit.get())
-    reading = [
+    readers = [
         asyncio.create_task(_read(process.stdout, "stdout", output)),
         asyncio.create_task(_read(process.stderr, "stderr", output)),
     ]
     try:
         # Nothing outlives the command, so the pipes end with it.
-        _, late = await asyncio.wait(
-            [*reading, asyncio.create_task(process.wait())], timeout=seconds
+        _, unfinished = await asyncio.wait(
+            [*readers, asyncio.create_task(process.wait())], timeout=seconds
         )
     finally:
-        await asyncio.shield(_end(process, reading))
-    if late:
-        raise HandError(f"{output.text()}Error: stopped after {seconds:g} s")
-    return f"{output.text()}[exit code {process.returncode}]"
+        await asyncio.shield(_end(process, readers))
+    if unfinished:
+        return f"Error: stopped after {seconds:g} s"
+    return f"[exit code {process.returncode}]"
 
 
-async def _end(process: asyncio.subprocess.Process, reading: list[asyncio.Task[None]]) -> None:
-    """Until nothing of the command is left; the supervisor ends all when its stdin does."""
+async def _end(process: asyncio.subprocess.Process, readers: list[asyncio.Task[None]]) -> None:
+    """Wait until no process of the command is left: the supervisor ends all when its stdin ends."""
     assert process.stdin is not None
     process.stdin.close()
     try:
-        await asyncio.wait_for(process.wait(), GRACE)
+        await asyncio.wait_for(process.wait(), EXIT_GRACE_SECONDS)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-    await asyncio.wait(reading, timeout=1)
-    for task in reading:
+    await asyncio.wait(readers, timeout=1)
+    for task in readers:
         task.cancel()
 
 
-async def _read(stream: asyncio.StreamReader, name: str, output: Output) -> None:
+async def _read(stream: asyncio.StreamReader, name: str, output: CommandOutput) -> None:
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     while chunk := await stream.read(1 << 16):
         output.add(name, decode(chunk))
     output.add(name, decode(b"", True))
 
 
-class Output:
-    """What a command said, as it comes: the beginning and the end of it."""
+class CommandOutput:
+    """Collects a command's output and passes it on as it comes, but drops the middle of a long one."""
 
     def __init__(self, listener: OnOutput | None) -> None:
         self._listener = listener
         self._head: list[str] = []
-        self._room = HEAD
+        self._head_room = MAX_HEAD_CHARS
         self._tail = ""
         self._dropped = 0
 
     def add(self, stream: str, text: str) -> None:
-        head, rest = text[: self._room], text[self._room :]
-        self._room -= len(head)
+        """Take a piece of output."""
+        head, rest = text[: self._head_room], text[self._head_room :]
+        self._head_room -= len(head)
         if head:
             self._head.append(head)
             if self._listener is not None:
                 self._listener(stream, head)
         if rest:
             tail = self._tail + rest
-            self._tail = tail[-TAIL:]
+            self._tail = tail[-MAX_TAIL_CHARS:]
             self._dropped += len(tail) - len(self._tail)
 
     def text(self) -> str:
-        """All of it, ending with a line's end where there is any."""
+        """Return the output, ending with a newline unless it is empty."""
         note = f"\n[... {self._dropped:,} characters dropped ...]\n" if self._dropped else ""
         text = "".join([*self._head, note, self._tail])
         return text if not text or text.endswith("\n") else f"{text}\n"

@@ -1,10 +1,9 @@
-"""What a caller of the engine sees, on a random model."""
+"""The local engine as its callers see it, on a random model."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import subprocess
 import sys
 import threading
@@ -13,120 +12,103 @@ from pathlib import Path
 import pytest
 
 from agent.engine.llama import model as native
-from agent.engine.llama.batch import Piece
+from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.model import Model
-from agent.engine.llama.prefix_cache import Cache, Place
-from agent.engine.llama.scheduler import Job, Scheduler
-from agent.engine.llama.thread_tuning import Threads
+from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.prefix_cache import AcquiredSequence, PrefixCache
+from agent.engine.llama.scheduler import GenerationJob, Scheduler
+from agent.engine.llama.thread_tuning import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import (
-    ContextOverflow,
+    ContextOverflowError,
     EngineError,
     Prefill,
     Request,
     Sampling,
     Tokens,
 )
-from tests.support.engines import read
-
-GREEDY = Sampling(temperature=0)
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    source = random.Random(seed)
-    return [source.randrange(512) for _ in range(length)]
-
-
-def greedy(ids: list[int], tokens: int | None = 20, stop: frozenset[int] = frozenset()) -> Request:
-    return Request(ids, max_tokens=tokens, stop=stop, sampling=GREEDY)
+from tests.support.engines import (
+    assert_likely,
+    greedy_request,
+    random_prompt,
+    read_generation,
+)
+from tests.support.hosts import wait_until
 
 
-def bare(gguf: Path, ids: list[int], tokens: int) -> list[int]:
-    """What a plain loop over llama.cpp writes."""
-    model = Model(gguf, Placement(4096), lambda done: True)
+def bare_loop(gguf: Path, ids: list[int], tokens: int) -> list[int]:
+    """The tokens of a plain loop over llama.cpp."""
+    model = LlamaModel(gguf, Placement(4096), lambda done: True)
     model.set_threads(1, 1)
-    model.decode([Piece(0, ids, 0)])
-    written = [int(model.logits().argmax())]
-    while len(written) < tokens:
-        model.decode([Piece(0, written[-1:], len(ids) + len(written) - 1)])
-        written.append(int(model.logits().argmax()))
+    model.decode([BatchSpan(0, ids, 0)])
+    generated = [int(model.logits().argmax())]
+    while len(generated) < tokens:
+        model.decode([BatchSpan(0, generated[-1:], len(ids) + len(generated) - 1)])
+        generated.append(int(model.logits().argmax()))
     model.close()
-    return written
+    return generated
 
 
-def likely(gguf: Path, ids: list[int], said: list[int]) -> None:
-    """Everything said is what an empty model finds best, but for the rounding of its scores: the
-    random model's best are close to each other."""
-    model = Model(gguf, Placement(4096), lambda done: True)
-    model.set_threads(1, 1)
-    for start in range(0, len(ids), model.step):
-        model.decode([Piece(0, ids[start : start + model.step], start)])
-    for at, token in enumerate(said):
-        if at:
-            model.decode([Piece(0, [said[at - 1]], len(ids) + at - 1)])
-        assert model.logits()[token] >= model.logits().max() - 0.1
-    model.close()
+async def test_generate_greedy_equals_a_plain_loop(engine: LlamaEngine, gguf: Path) -> None:
+    result = await read_generation(engine.generate(greedy_request(random_prompt(50), 100)))
+    assert result.ids == bare_loop(gguf, random_prompt(50), 100)
+    assert result.finished.reason == "length"
 
 
-async def test_greedy_tokens_are_those_of_a_bare_loop(engine: LlamaEngine, gguf: Path) -> None:
-    got = await read(engine.generate(greedy(prompt(50), 100)))
-    assert got.ids == bare(gguf, prompt(50), 100)
-    assert got.finished.reason == "length"
-
-
-def test_without_its_words_it_scores_as_with_them(
+def test_model_without_tokenizer_has_the_same_logits(
     gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def scores() -> tuple[int, list[float]]:
-        model = Model(gguf, Placement(4096), lambda done: True)
+    def size_and_logits() -> tuple[int, list[float]]:
+        model = LlamaModel(gguf, Placement(4096), lambda done: True)
         model.set_threads(1, 1)
-        model.decode([Piece(0, prompt(20), 0)])
-        found = model.vocabulary, model.logits().tolist()
+        model.decode([BatchSpan(0, random_prompt(20), 0)])
+        result = model.vocabulary_size, model.logits().tolist()
         model.close()
-        return found
+        return result
 
-    without = scores()
-    monkeypatch.setattr(native, "_without_tokens", lambda path: None)
-    assert without == scores()
-
-
-async def test_prefill_is_reported_in_steps(engine: LlamaEngine) -> None:
-    got = await read(engine.generate(greedy(prompt(1300), 1)))
-    assert [p.done for p in got.prefills] == [0, 512, 1024, 1299, 1300]
-    assert {(p.total, p.cached) for p in got.prefills} == {(1300, 0)}
+    without = size_and_logits()
+    monkeypatch.setattr(native, "_vocabulary_overrides", lambda path: None)
+    assert without == size_and_logits()
 
 
-async def test_a_stop_id_ends_it_and_is_included(engine: LlamaEngine) -> None:
-    free = await read(engine.generate(greedy(prompt(50), 30)))
+async def test_generate_reports_prefill_in_steps(engine: LlamaEngine) -> None:
+    result = await read_generation(engine.generate(greedy_request(random_prompt(1300), 1)))
+    assert [p.done for p in result.prefills] == [0, 512, 1024, 1299, 1300]
+    assert {(p.total, p.cached) for p in result.prefills} == {(1300, 0)}
+
+
+async def test_generate_ends_with_the_stop_id(engine: LlamaEngine) -> None:
+    free = await read_generation(engine.generate(greedy_request(random_prompt(50), 30)))
     stop = free.ids[10]
     until = free.ids[: free.ids.index(stop) + 1]
-    got = await read(engine.generate(greedy(prompt(50), 30, frozenset({stop}))))
-    assert (got.ids, got.finished.reason) == (until, "stop")
+    result = await read_generation(
+        engine.generate(greedy_request(random_prompt(50), 30, frozenset({stop})))
+    )
+    assert (result.ids, result.finished.reason) == (until, "stop")
 
 
-async def test_no_tokens_asked_for_only_prefills(engine: LlamaEngine) -> None:
-    got = await read(engine.generate(greedy(prompt(50), 0)))
-    assert (got.ids, got.finished.reason) == ([], "length")
-    again = await read(engine.generate(greedy(prompt(50), 5)))
+async def test_generate_max_tokens_0_only_prefills(engine: LlamaEngine) -> None:
+    result = await read_generation(engine.generate(greedy_request(random_prompt(50), 0)))
+    assert (result.ids, result.finished.reason) == ([], "length")
+    again = await read_generation(engine.generate(greedy_request(random_prompt(50), 5)))
     assert again.finished.cached_tokens == 49
 
 
-async def test_the_context_fills_exactly(gguf: Path) -> None:
-    engine = LlamaEngine(gguf, placement=Placement(300), threads=Threads(1, 1))
+async def test_generate_fills_the_context_exactly(gguf: Path) -> None:
+    engine = LlamaEngine(gguf, placement=Placement(300), threads=ThreadCounts(1, 1))
     await engine.load()
     assert engine.context_length == 300
-    got = await read(engine.generate(greedy(prompt(280), None)))
-    assert (len(got.ids), got.finished.reason) == (20, "context")
-    last = await read(engine.generate(greedy(prompt(299), None)))
+    result = await read_generation(engine.generate(greedy_request(random_prompt(280), None)))
+    assert (len(result.ids), result.finished.reason) == (20, "context")
+    last = await read_generation(engine.generate(greedy_request(random_prompt(299), None)))
     assert (len(last.ids), last.finished.reason) == (1, "context")
-    with pytest.raises(ContextOverflow, match="300 tokens and the context holds 300"):
-        engine.generate(greedy(prompt(300)))
+    with pytest.raises(ContextOverflowError, match="300 tokens and the context holds 300"):
+        engine.generate(greedy_request(random_prompt(300)))
     await engine.close()
 
 
-async def test_more_context_than_the_model_has_is_not_given(gguf: Path) -> None:
-    engine = LlamaEngine(gguf, placement=Placement(10_000), threads=Threads(1, 1))
+async def test_load_context_is_at_most_the_trained_one(gguf: Path) -> None:
+    engine = LlamaEngine(gguf, placement=Placement(10_000), threads=ThreadCounts(1, 1))
     await engine.load()
     assert engine.context_length == 4096
     await engine.close()
@@ -135,141 +117,157 @@ async def test_more_context_than_the_model_has_is_not_given(gguf: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "reason"), [([], "empty"), ([1, 512], "vocabulary"), ([-1], "vocabulary")]
 )
-async def test_a_prompt_that_cannot_be(engine: LlamaEngine, ids: list[int], reason: str) -> None:
+async def test_generate_invalid_prompt_raises(
+    engine: LlamaEngine, ids: list[int], reason: str
+) -> None:
     with pytest.raises(EngineError, match=reason):
-        engine.generate(greedy(ids))
+        engine.generate(greedy_request(ids))
 
 
-async def test_generating_before_loading(gguf: Path) -> None:
+async def test_generate_before_load_raises(gguf: Path) -> None:
     with pytest.raises(EngineError, match="not loaded"):
-        LlamaEngine(gguf).generate(greedy([1]))
+        LlamaEngine(gguf).generate(greedy_request([1]))
 
 
-async def test_a_follow_up_computes_only_its_new_tokens(engine: LlamaEngine) -> None:
-    first = await read(engine.generate(greedy(prompt(700), 50)))
-    follow_up = prompt(700) + first.ids + prompt(30, seed=1)
-    second = await read(engine.generate(greedy(follow_up, 50)))
+async def test_generate_next_turn_computes_only_new_tokens(engine: LlamaEngine) -> None:
+    first = await read_generation(engine.generate(greedy_request(random_prompt(700), 50)))
+    follow_up = random_prompt(700) + first.ids + random_prompt(30, seed=1)
+    second = await read_generation(engine.generate(greedy_request(follow_up, 50)))
     assert second.finished.cached_tokens == 749  # the last sampled id was not fed yet
     assert second.prefills[0] == Prefill(749, 780, 749)
 
 
-async def test_together_they_say_what_they_say_alone(engine: LlamaEngine, gguf: Path) -> None:
-    requests = [greedy(prompt(40 + 90 * i, seed=i), 30) for i in range(6)]
-    together = await asyncio.gather(*(read(engine.generate(request)) for request in requests))
-    for request, got in zip(requests, together, strict=True):
-        assert len(got.ids) == 30
-        likely(gguf, list(request.prompt), got.ids)
+async def test_generate_side_by_side_stays_likely(engine: LlamaEngine, gguf: Path) -> None:
+    requests = [greedy_request(random_prompt(40 + 90 * i, seed=i), 30) for i in range(6)]
+    together = await asyncio.gather(
+        *(read_generation(engine.generate(request)) for request in requests)
+    )
+    for request, result in zip(requests, together, strict=True):
+        assert len(result.ids) == 30
+        assert_likely(gguf, list(request.prompt), result.ids)
 
 
-async def test_a_failure_anywhere_ends_what_runs_and_not_the_engine(
+async def test_step_failure_ends_generations_not_the_engine(
     engine: LlamaEngine, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise MemoryError
 
     with monkeypatch.context() as broken:
-        broken.setattr(Cache, "take", full)
+        broken.setattr(PrefixCache, "acquire", fail)
         with pytest.raises(EngineError, match="MemoryError"):
-            await read(engine.generate(greedy(prompt(20))))
+            await read_generation(engine.generate(greedy_request(random_prompt(20))))
     with monkeypatch.context() as broken:
-        broken.setattr("agent.engine.llama.step_loop.Sampler", full)
+        broken.setattr("agent.engine.llama.step_loop.Sampler", fail)
         with pytest.raises(EngineError, match="MemoryError"):
-            await read(engine.generate(greedy(prompt(20))))
-    said = await read(engine.generate(greedy(prompt(20))))
-    likely(gguf, prompt(20), said.ids)
+            await read_generation(engine.generate(greedy_request(random_prompt(20))))
+    result = await read_generation(engine.generate(greedy_request(random_prompt(20))))
+    assert_likely(gguf, random_prompt(20), result.ids)
 
 
-async def test_who_waits_begins_after_a_failure(
+async def test_step_failure_lets_waiting_request_start(
     engine: LlamaEngine, gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, take, both, failures = Scheduler.add, Cache.take, threading.Event(), [MemoryError()]
+    add, acquire = Scheduler.add, PrefixCache.acquire
+    both_queued, failures = threading.Event(), [MemoryError()]
 
-    def add_both(scheduler: Scheduler, job: Job) -> Job | None:
-        both.wait(60)
+    def add_both(scheduler: Scheduler, job: GenerationJob) -> GenerationJob | None:
+        both_queued.wait(60)
         return add(scheduler, job)
 
-    def fail_once(cache: Cache, ids: list[int], idle: bool) -> Place:
+    def fail_once(cache: PrefixCache, ids: list[int], draft: bool) -> AcquiredSequence:
         if failures:
             raise failures.pop()
-        return take(cache, ids, idle)
+        return acquire(cache, ids, draft)
 
     monkeypatch.setattr(Scheduler, "add", add_both)
-    monkeypatch.setattr(Cache, "take", fail_once)
-    one, other = [engine.generate(greedy(prompt(20))) for _ in range(2)]
-    both.set()
+    monkeypatch.setattr(PrefixCache, "acquire", fail_once)
+    first, second = [engine.generate(greedy_request(random_prompt(20))) for _ in range(2)]
+    both_queued.set()
     with pytest.raises(EngineError, match="MemoryError"):
-        await read(one)
+        await read_generation(first)
     async with asyncio.timeout(60):
-        likely(gguf, prompt(20), (await read(other)).ids)
+        assert_likely(gguf, random_prompt(20), (await read_generation(second)).ids)
 
 
-async def test_the_same_seed_writes_the_same(engine: LlamaEngine) -> None:
+async def test_generate_same_seed_repeats(engine: LlamaEngine) -> None:
     def seeded(seed: int) -> Request:
-        return Request(prompt(50), max_tokens=40, sampling=Sampling(seed=seed))
+        return Request(random_prompt(50), max_tokens=40, sampling=Sampling(seed=seed))
 
-    one, same, other = [await read(engine.generate(seeded(seed))) for seed in (1, 1, 2)]
-    assert one.ids == same.ids != other.ids
+    first, same, other = [
+        await read_generation(engine.generate(seeded(seed))) for seed in (1, 1, 2)
+    ]
+    assert first.ids == same.ids != other.ids
 
 
-async def test_cancelled_between_tokens(
-    engine: LlamaEngine, caplog: pytest.LogCaptureFixture
-) -> None:
-    generation = engine.generate(greedy(prompt(50), None))
+async def test_cancel_between_tokens(engine: LlamaEngine, caplog: pytest.LogCaptureFixture) -> None:
+    generation = engine.generate(greedy_request(random_prompt(50), None))
 
     def cancel(item: object) -> None:
         if isinstance(item, Tokens):
             generation.cancel()
 
-    got = await read(generation, cancel)
-    assert got.finished.reason == "cancelled"
-    assert 0 < len(got.ids) < 4000
+    result = await read_generation(generation, cancel)
+    assert result.finished.reason == "cancelled"
+    assert 0 < len(result.ids) < 4000
     generation.cancel()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-    again = await read(engine.generate(greedy(prompt(50), 20)))
-    assert again.ids[:20] == (got.ids + again.ids[len(got.ids) :])[:20]
+    again = await read_generation(engine.generate(greedy_request(random_prompt(50), 20)))
+    assert again.ids[:20] == (result.ids + again.ids[len(result.ids) :])[:20]
 
 
-async def test_cancelled_in_prefill_and_taken_up_again(engine: LlamaEngine, gguf: Path) -> None:
-    generation = engine.generate(greedy(prompt(4000), 20))
-    got = await read(generation, lambda item: generation.cancel())
-    assert (got.ids, got.finished.reason) == ([], "cancelled")
-    assert got.prefills[-1].done < 4000
-    again = await read(engine.generate(greedy(prompt(4000), 20)))
-    likely(gguf, prompt(4000), again.ids)
+async def test_cancel_in_prefill_then_generate_again(engine: LlamaEngine, gguf: Path) -> None:
+    generation = engine.generate(greedy_request(random_prompt(4000), 20))
+    result = await read_generation(generation, lambda item: generation.cancel())
+    assert (result.ids, result.finished.reason) == ([], "cancelled")
+    assert result.prefills[-1].done < 4000
+    again = await read_generation(engine.generate(greedy_request(random_prompt(4000), 20)))
+    assert_likely(gguf, random_prompt(4000), again.ids)
 
 
-async def test_cancelled_before_its_turn(engine: LlamaEngine) -> None:
-    running = [engine.generate(greedy(prompt(50, seed), 200)) for seed in range(4)]
-    waits = engine.generate(greedy(prompt(60), 200))
+async def test_cancel_while_waiting_ends_only_that_request(engine: LlamaEngine) -> None:
+    running = [engine.generate(greedy_request(random_prompt(50, seed), 200)) for seed in range(4)]
+    waits = engine.generate(greedy_request(random_prompt(60), 200))
     waits.cancel()
-    assert (await read(waits)).finished.reason == "cancelled"
-    ends = await asyncio.gather(*map(read, running))
-    assert [got.finished.reason for got in ends] == ["length"] * 4
+    assert (await read_generation(waits)).finished.reason == "cancelled"
+    ends = await asyncio.gather(*map(read_generation, running))
+    assert [result.finished.reason for result in ends] == ["length"] * 4
 
 
-async def test_a_reader_that_goes_away_cancels(engine: LlamaEngine) -> None:
-    async def leave() -> None:
-        async for _ in engine.generate(greedy(prompt(50), None)):
-            await asyncio.Event().wait()
+async def test_reader_cancelled_ends_the_generation(engine: LlamaEngine) -> None:
+    generation = engine.generate(greedy_request(random_prompt(50), None))
+    generating = asyncio.Event()
 
-    task = asyncio.create_task(leave())
-    await asyncio.sleep(0)
+    async def stop_reading() -> None:
+        async for item in generation:
+            if isinstance(item, Tokens):
+                generating.set()
+                await asyncio.Event().wait()
+
+    task = asyncio.create_task(stop_reading())
+    await generating.wait()
+    assert engine.unfinished == 1
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await read(engine.generate(greedy(prompt(50), 5)))).finished.reason == "length"
+    await wait_until(lambda: not engine.unfinished)
+    assert generation.cancelled, "it did not end by itself"
+    result = await read_generation(engine.generate(greedy_request(random_prompt(50), 5)))
+    assert result.finished.reason == "length"
 
 
-async def test_closing_ends_what_runs_and_waits(engine: LlamaEngine) -> None:
-    generations = [engine.generate(greedy(prompt(50), None)) for _ in range(3)]
-    reading = asyncio.gather(*map(read, generations))
+async def test_close_cancels_running_and_waiting(engine: LlamaEngine) -> None:
+    generations = [engine.generate(greedy_request(random_prompt(50), None)) for _ in range(3)]
+    reading = asyncio.gather(*map(read_generation, generations))
     await engine.close()
-    assert {got.finished.reason for got in await reading} == {"cancelled"}
+    assert {result.finished.reason for result in await reading} == {"cancelled"}
     await engine.load()
-    assert (await read(engine.generate(greedy(prompt(50), 5)))).finished.reason == "length"
+    assert (
+        await read_generation(engine.generate(greedy_request(random_prompt(50), 5)))
+    ).finished.reason == "length"
 
 
-async def test_loading_reports_progress_once_for_all_who_ask(gguf: Path) -> None:
+async def test_load_concurrent_calls_report_progress_once(gguf: Path) -> None:
     engine = LlamaEngine(gguf)
     reports: list[float] = []
     await asyncio.gather(engine.load(reports.append), engine.load(), engine.load())
@@ -278,7 +276,7 @@ async def test_loading_reports_progress_once_for_all_who_ask(gguf: Path) -> None
     await engine.close()
 
 
-async def test_threads_are_measured_and_kept(gguf: Path) -> None:
+async def test_load_measures_threads_once(gguf: Path) -> None:
     engine = LlamaEngine(gguf)
     await engine.load()
     measured = engine.threads
@@ -289,15 +287,15 @@ async def test_threads_are_measured_and_kept(gguf: Path) -> None:
     await engine.close()
 
 
-async def test_a_load_can_be_cancelled_and_begun_again(gguf: Path) -> None:
-    engine = LlamaEngine(gguf, threads=Threads(1, 1))
+async def test_load_cancelled_can_be_repeated(gguf: Path) -> None:
+    engine = LlamaEngine(gguf, threads=ThreadCounts(1, 1))
     loading = asyncio.create_task(engine.load())
     await asyncio.sleep(0)
     loading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await loading
     await engine.load()
-    assert len((await read(engine.generate(greedy([1], 1)))).ids) == 1
+    assert len((await read_generation(engine.generate(greedy_request([1], 1)))).ids) == 1
     await engine.close()
 
 
@@ -322,6 +320,6 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "close"))
 
 
 @pytest.mark.parametrize("end", ["close", "leave it running"])
-def test_nothing_is_ever_printed(gguf: Path, end: str) -> None:
+def test_engine_prints_nothing(gguf: Path, end: str) -> None:
     ran = subprocess.run([sys.executable, "-c", QUIET, gguf, end], capture_output=True, timeout=100)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")

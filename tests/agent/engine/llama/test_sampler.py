@@ -13,10 +13,10 @@ import pytest
 
 from agent.engine.llama.model import Logits
 from agent.engine.llama.sampler import Sampler
-from agent.engine.protocol import HOTTEST, EngineError, Request, Sampling
+from agent.engine.protocol import MAX_TEMPERATURE, EngineError, Request, Sampling
 
 
-def scores(size: int, spread: float, seed: int = 0) -> Logits:
+def random_logits(size: int, spread: float, seed: int = 0) -> Logits:
     return np.random.default_rng(seed).normal(0, spread, size).astype(np.float32)
 
 
@@ -44,9 +44,9 @@ def exact(logits: Logits, s: Sampling) -> npt.NDArray[np.float64]:
 def assert_drawn_from(
     logits: Logits, s: Sampling, expected: npt.NDArray[np.float64], draws: int = 20_000
 ) -> None:
-    """Draw often, and compare by chi-squared the tokens that are expected often enough."""
+    """Sample often, and compare by chi-squared the tokens that are expected often enough."""
     sampler = sampler_of(s, len(logits))
-    assert_follows([sampler.pick(logits) for _ in range(draws)], expected)
+    assert_follows([sampler.sample(logits) for _ in range(draws)], expected)
 
 
 def assert_follows(drawn: list[int], expected: npt.NDArray[np.float64]) -> None:
@@ -85,30 +85,30 @@ def name(s: Sampling) -> str:
 
 @pytest.mark.parametrize("s", SETTINGS, ids=name)
 @pytest.mark.parametrize("spread", [0.5, 3.0, 8.0])
-def test_draws_follow_the_exact_distribution(s: Sampling, spread: float) -> None:
-    logits = scores(1000, spread)
+def test_sample_follows_the_exact_distribution(s: Sampling, spread: float) -> None:
+    logits = random_logits(1000, spread)
     seeded = replace(s, seed=1)
     assert_drawn_from(logits, seeded, exact(logits, s))
 
 
 @pytest.mark.parametrize("spread", [0.5, 3.0])
-def test_a_whole_vocabulary(spread: float) -> None:
-    logits = scores(201_088, spread)
+def test_sample_from_201088_tokens_is_exact(spread: float) -> None:
+    logits = random_logits(201_088, spread)
     logits[7] = 14.0
     assert_drawn_from(logits, Sampling(seed=1), exact(logits, Sampling()), draws=4000)
 
 
 @pytest.mark.parametrize("s", [s for s in SETTINGS if s.top_k or s.top_p < 1 or s.min_p], ids=name)
-def test_truncation_keeps_exactly_the_right_tokens(s: Sampling) -> None:
+def test_truncation_floor_keeps_the_exact_tokens(s: Sampling) -> None:
     for seed in range(20):
-        logits = scores(20_000, 3.0, seed)
-        floor = sampler_of(s, len(logits)).floor(logits, float(logits.max()))
+        logits = random_logits(20_000, 3.0, seed)
+        floor = sampler_of(s, len(logits)).truncation_floor(logits, float(logits.max()))
         assert np.array_equal(np.flatnonzero(logits >= floor), np.flatnonzero(exact(logits, s)))
 
 
 @pytest.mark.parametrize("spread", [0.1, 1.0, 3.0, 8.0])
-def test_weighing_all_at_once_is_exact_to_a_millionth(spread: float) -> None:
-    logits = scores(201_088, spread)
+def test_weigh_in_float32_is_exact_to_a_millionth(spread: float) -> None:
+    logits = random_logits(201_088, spread)
     sampler = sampler_of(Sampling(), len(logits))
     weights = sampler.weigh(logits, float(logits.max()))
     blocks = np.einsum("ij->i", weights.reshape(-1, 256)).astype(np.float64)
@@ -119,9 +119,9 @@ def test_weighing_all_at_once_is_exact_to_a_millionth(spread: float) -> None:
     assert np.abs(drawn - exact(logits, Sampling())).sum() / 2 < 1e-6
 
 
-def test_zero_temperature_is_greedy() -> None:
-    logits = scores(1000, 3.0)
-    assert sampler_of(Sampling(temperature=0), 1000).pick(logits) == logits.argmax()
+def test_sample_temperature_0_is_greedy() -> None:
+    logits = random_logits(1000, 3.0)
+    assert sampler_of(Sampling(temperature=0), 1000).sample(logits) == logits.argmax()
 
 
 @pytest.mark.filterwarnings("error")
@@ -129,53 +129,53 @@ def test_zero_temperature_is_greedy() -> None:
 @pytest.mark.parametrize(
     "more", [{}, {"top_p": 0.9}, {"min_p": 1e-300}, {"top_k": 4, "top_p": 0.5}]
 )
-def test_the_coldest_and_the_hottest(more: dict[str, Any], spread: float) -> None:
-    logits = scores(20_000, spread)
+def test_sample_extreme_temperatures(more: dict[str, Any], spread: float) -> None:
+    logits = random_logits(20_000, spread)
     for temperature in (5e-324, 1e-320, 1e-40, 1e-7):
         sampler = sampler_of(Sampling(temperature, **more), len(logits))
-        assert {sampler.pick(logits) for _ in range(20)} == {logits.argmax()}
-    hot = Sampling(HOTTEST, seed=1, **more)
+        assert {sampler.sample(logits) for _ in range(20)} == {logits.argmax()}
+    hot = Sampling(MAX_TEMPERATURE, seed=1, **more)
     assert_drawn_from(logits, hot, exact(logits, hot), draws=1000)
 
 
 @pytest.mark.parametrize("no", [math.nan, math.inf, -1.0, "hot", True, 1e7])
-def test_what_is_no_temperature(no: Any) -> None:
+def test_sampling_invalid_temperature_raises(no: Any) -> None:
     with pytest.raises(ValueError, match="temperature is a number from 0 to 1,000,000, not "):
         Sampling(no)
 
 
 @pytest.mark.parametrize("no", [{"top_k": 2.5}, {"top_p": 3}, {"repeat_penalty": 0}, {"seed": "a"}])
-def test_what_is_no_setting(no: dict[str, Any]) -> None:
+def test_sampling_invalid_setting_raises(no: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(no))} is a"):
         Sampling(**no)
 
 
-def test_equal_scores_are_equally_likely() -> None:
+def test_sample_equal_logits_are_equally_likely() -> None:
     logits = np.zeros(300, np.float32)
     assert_drawn_from(logits, Sampling(seed=1), np.full(300, 1 / 300))
     assert_drawn_from(logits, Sampling(top_k=3, seed=1), np.full(300, 1 / 300))
 
 
-def test_tokens_that_cannot_be_are_never_drawn() -> None:
+def test_sample_infinitely_unlikely_tokens_never() -> None:
     logits = np.full(1000, -np.inf, np.float32)
     logits[[5, 6]] = 1.0
     sampler = sampler_of(Sampling(seed=1), 1000)
-    assert {sampler.pick(logits) for _ in range(100)} == {5, 6}
+    assert {sampler.sample(logits) for _ in range(100)} == {5, 6}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_scores_that_are_no_numbers(value: float) -> None:
-    logits = scores(1000, 3.0)
+def test_sample_not_finite_logits_raises(value: float) -> None:
+    logits = random_logits(1000, 3.0)
     logits[3] = value
     with pytest.raises(EngineError, match="not a number"):
-        sampler_of(Sampling(), 1000).pick(logits)
+        sampler_of(Sampling(), 1000).sample(logits)
 
 
-def test_a_seed_picks_the_same_again() -> None:
-    logits = scores(1000, 1.0)
+def test_sample_same_seed_repeats() -> None:
+    logits = random_logits(1000, 1.0)
 
     def drawn(seed: int | None) -> list[int]:
-        return picks(Request([1], sampling=Sampling(seed=seed)), [logits] * 20)
+        return sample_each(Request([1], sampling=Sampling(seed=seed)), [logits] * 20)
 
     assert drawn(1) == drawn(1) != drawn(2)
     assert drawn(None) != drawn(None)
@@ -184,149 +184,155 @@ def test_a_seed_picks_the_same_again() -> None:
 # --- penalties and biases ---
 
 
-def picks(request: Request, rounds: list[Logits]) -> list[int]:
-    """What is picked from each of the scores, one after the other; they stay as they are."""
+def sample_each(request: Request, rounds: list[Logits]) -> list[int]:
+    """Sample from each of the logits in turn; they stay as they are."""
     sampler = Sampler(request, len(rounds[0]))
     picked = []
     for logits in rounds:
         before = logits.copy()
-        picked.append(sampler.pick(logits))
+        picked.append(sampler.sample(logits))
         assert np.array_equal(logits, before)
     return picked
 
 
-def greedy(**penalties: Any) -> Request:
+def greedy_request(**penalties: Any) -> Request:
     return Request([1], sampling=Sampling(temperature=0, **penalties))
 
 
-def test_presence_counts_once_and_frequency_each_time() -> None:
+def test_presence_applies_once_and_frequency_each_time() -> None:
     logits = np.array([5.0, 4.5, 3.9, 0.0], np.float32)
-    assert picks(greedy(), [logits] * 3) == [0, 0, 0]
-    assert picks(greedy(presence_penalty=1), [logits] * 5) == [0, 1, 0, 0, 0]
-    assert picks(greedy(frequency_penalty=0.4), [logits] * 6) == [0, 0, 1, 0, 1, 2]
-    both = greedy(presence_penalty=0.3, frequency_penalty=0.3)
-    assert picks(both, [logits] * 4) == [0, 1, 0, 0]
-    assert picks(greedy(presence_penalty=-2), [logits[[1, 0, 2, 3]], logits]) == [1, 1]
+    assert sample_each(greedy_request(), [logits] * 3) == [0, 0, 0]
+    assert sample_each(greedy_request(presence_penalty=1), [logits] * 5) == [0, 1, 0, 0, 0]
+    assert sample_each(greedy_request(frequency_penalty=0.4), [logits] * 6) == [0, 0, 1, 0, 1, 2]
+    both = greedy_request(presence_penalty=0.3, frequency_penalty=0.3)
+    assert sample_each(both, [logits] * 4) == [0, 1, 0, 0]
+    assert sample_each(greedy_request(presence_penalty=-2), [logits[[1, 0, 2, 3]], logits]) == [
+        1,
+        1,
+    ]
 
 
-def test_penalties_of_many_tokens_follow_the_definition() -> None:
-    """Beside the definition over all tokens, for more tokens than any array begins with."""
+def test_penalties_of_many_tokens_are_exact() -> None:
+    """Compared with the definition over all tokens, for more tokens than the arrays have at
+    first."""
     s = Sampling(0, presence_penalty=0.7, frequency_penalty=0.2, repeat_penalty=1.1)
     prompt = [3, 4, 5]
-    rounds = [scores(2000, 0.3, seed) for seed in range(400)]
-    said = list(prompt)
-    for logits, picked in zip(rounds, picks(Request(prompt, sampling=s), rounds), strict=True):
+    rounds = [random_logits(2000, 0.3, seed) for seed in range(400)]
+    ids = list(prompt)
+    for logits, picked in zip(
+        rounds, sample_each(Request(prompt, sampling=s), rounds), strict=True
+    ):
         wanted = logits.astype(np.float64)
-        for token in set(said[-64:]):
+        for token in set(ids[-64:]):
             wanted[token] *= 1 / 1.1 if wanted[token] > 0 else 1.1
-        for token, times in Counter(said[len(prompt) :]).items():
+        for token, times in Counter(ids[len(prompt) :]).items():
             wanted[token] -= 0.7 + 0.2 * times
         assert picked == wanted.argmax()
-        said.append(picked)
+        ids.append(picked)
 
 
-def test_repeats_cost_in_the_prompt_too_and_are_forgotten() -> None:
+def test_repeat_penalty_covers_the_prompts_last_64_tokens() -> None:
     logits = np.array([1.1, 1.05, -1.0, -1.05], np.float32)
     repeat = Sampling(temperature=0, repeat_penalty=1.2)
-    assert picks(Request([0], sampling=repeat), [logits]) == [1]
-    assert picks(Request([0, *[2] * 64], sampling=repeat), [logits]) == [0]
+    assert sample_each(Request([0], sampling=repeat), [logits]) == [1]
+    assert sample_each(Request([0, *[2] * 64], sampling=repeat), [logits]) == [0]
     negative = np.array([-1.0, -1.05, -3.0, -3.0], np.float32)
-    assert picks(Request([0], sampling=repeat), [negative]) == [1]
+    assert sample_each(Request([0], sampling=repeat), [negative]) == [1]
 
 
-def test_biases_decide() -> None:
-    logits = scores(1000, 3.0)
+def test_logit_bias_moves_the_distribution() -> None:
+    logits = random_logits(1000, 3.0)
     best = int(logits.argmax())
-    assert picks(greedy(logit_bias=((7, 100.0), (5000, 100.0))), [logits]) == [7]
-    assert picks(greedy(logit_bias=((best, -100.0),)), [logits]) != [best]
+    assert sample_each(greedy_request(logit_bias=((7, 100.0), (5000, 100.0))), [logits]) == [7]
+    assert sample_each(greedy_request(logit_bias=((best, -100.0),)), [logits]) != [best]
     s = Sampling(temperature=0.8, top_p=0.9, logit_bias=((7, 4.0), (best, -2.0)), seed=2)
     moved = logits.copy()
     moved[[7, best]] += [4.0, -2.0]
     sampler = sampler_of(s, len(logits))
-    assert_follows([sampler.pick(logits) for _ in range(5000)], exact(moved, s))
+    assert_follows([sampler.sample(logits) for _ in range(5000)], exact(moved, s))
 
 
 # --- log probabilities ---
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.3])
-def test_logprobs_are_the_model_s_own(temperature: float) -> None:
-    logits = scores(201_088, 3.0)
+def test_logprobs_are_of_the_models_own_distribution(temperature: float) -> None:
+    logits = random_logits(201_088, 3.0)
     s = Sampling(temperature, top_k=5, logit_bias=((9, 30.0),), seed=1)
     sampler = Sampler(Request([1], sampling=s, logprobs=4), len(logits))
     own = np.log(exact(logits, Sampling()))
     best = np.argsort(-logits)[:4]
-    token = sampler.pick(logits)
+    token = sampler.sample(logits)
     assert sampler.logprob is not None and sampler.logprob.token == token
     assert sampler.logprob.logprob == pytest.approx(own[token], abs=1e-5)
     assert [token for token, _ in sampler.logprob.top] == list(best)
     assert [value for _, value in sampler.logprob.top] == pytest.approx(list(own[best]), abs=1e-5)
 
 
-def test_logprobs_without_alternatives_or_not_at_all() -> None:
-    logits = scores(1000, 3.0)
+def test_logprobs_without_alternatives_or_not_requested() -> None:
+    logits = random_logits(1000, 3.0)
     sampler = Sampler(Request([1], logprobs=0), 1000)
-    token = sampler.pick(logits)
+    token = sampler.sample(logits)
     assert sampler.logprob is not None and sampler.logprob.token == token
     assert sampler.logprob.top == ()
     sampler = Sampler(Request([1]), 1000)
-    sampler.pick(logits)
+    sampler.sample(logits)
     assert sampler.logprob is None
 
 
 # --- constraints ---
 
 
-class Only:
-    """Allows some tokens, always the same."""
+class FixedConstraint:
+    """Always allows the same tokens."""
 
     def __init__(self, allowed: npt.NDArray[np.bool_]) -> None:
-        self._allowed, self.said, self.asked = allowed, list[int](), 0
+        self._allowed, self.accepted, self.allowed_calls = allowed, list[int](), 0
 
     pending = None
 
     def accept(self, token: int) -> bool:
         if self._allowed[token]:
-            self.said.append(token)
+            self.accepted.append(token)
         return bool(self._allowed[token])
 
     def allowed(self) -> npt.NDArray[np.intp]:
-        self.asked += 1
+        self.allowed_calls += 1
         return np.flatnonzero(self._allowed)
 
 
 @pytest.mark.parametrize("s", SETTINGS, ids=name)
 @pytest.mark.parametrize("share", [0.9, 0.1])
-def test_under_a_constraint_it_is_the_conditional_distribution(s: Sampling, share: float) -> None:
-    logits = scores(1000, 3.0)
+def test_constraint_gives_the_conditional_distribution(s: Sampling, share: float) -> None:
+    logits = random_logits(1000, 3.0)
     allowed = np.random.default_rng(1).random(1000) < share
     expected = exact(logits, s) * allowed
     if not expected.any():  # the truncation left nothing that is allowed: it is of the allowed
         expected = np.zeros(1000)
         expected[allowed] = exact(logits[allowed], s)
-    constraint = Only(allowed)
+    constraint = FixedConstraint(allowed)
     sampler = Sampler(Request([1], sampling=replace(s, seed=3), constraint=constraint), 1000)
-    drawn = [sampler.pick(logits) for _ in range(3000)]
-    assert drawn == constraint.said
+    drawn = [sampler.sample(logits) for _ in range(3000)]
+    assert drawn == constraint.accepted
     assert_follows(drawn, expected / expected.sum())
 
 
-def test_greedy_takes_the_best_of_what_is_allowed() -> None:
-    logits = scores(1000, 3.0)
+def test_constraint_greedy_takes_the_best_allowed() -> None:
+    logits = random_logits(1000, 3.0)
     allowed = np.zeros(1000, np.bool_)
     allowed[100:200] = True
-    constraint = Only(allowed)
-    picked = picks(replace(greedy(), constraint=constraint), [logits])
-    assert picked == [100 + int(logits[100:200].argmax())] == constraint.said
+    constraint = FixedConstraint(allowed)
+    picked = sample_each(replace(greedy_request(), constraint=constraint), [logits])
+    assert picked == [100 + int(logits[100:200].argmax())] == constraint.accepted
 
 
-def test_what_is_accepted_asks_for_nothing_else() -> None:
-    constraint = Only(np.ones(1000, np.bool_))
-    picks(replace(greedy(), constraint=constraint), [scores(1000, 3.0)] * 5)
-    assert len(constraint.said) == 5 and not constraint.asked
+def test_constraint_accepted_token_needs_no_allowed_ids() -> None:
+    constraint = FixedConstraint(np.ones(1000, np.bool_))
+    sample_each(replace(greedy_request(), constraint=constraint), [random_logits(1000, 3.0)] * 5)
+    assert len(constraint.accepted) == 5 and not constraint.allowed_calls
 
 
-def test_nothing_allowed_is_an_error() -> None:
-    request = replace(greedy(), constraint=Only(np.zeros(1000, np.bool_)))
+def test_constraint_allows_nothing_raises() -> None:
+    request = replace(greedy_request(), constraint=FixedConstraint(np.zeros(1000, np.bool_)))
     with pytest.raises(EngineError, match="allows nothing"):
-        picks(request, [scores(1000, 3.0)])
+        sample_each(request, [random_logits(1000, 3.0)])

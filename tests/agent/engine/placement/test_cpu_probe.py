@@ -1,4 +1,4 @@
-"""What llama.cpp can do on this machine: tried in a child, and remembered."""
+"""What llama.cpp can do on this machine: tried in a child process, and stored."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.settings import Places
 from agent.engine.placement import cpu_probe, crash_marker
-from agent.engine.placement.cpu_probe import Result
+from agent.engine.placement.cpu_probe import ProbeResult
 from agent.engine.placement.cpu_probe_child import Speed
 from agent.engine.protocol import EngineError
 
@@ -20,136 +19,133 @@ TYPES = (8, 39)
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> Places:
-    return Places(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
+def cache_folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
 
 
-def child(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """Let the probe run this instead of its little model."""
-    monkeypatch.setattr(cpu_probe, "_CHILD", ("-c", "import os, signal, json\n" + program))
+def child(program: str) -> tuple[str, str]:
+    """Arguments of a child that runs this instead of the probe's small model."""
+    return "-c", "import os, signal, json\n" + program
 
 
-def line(stage: str, prefill: float, decode: float) -> str:
-    told = json.dumps({"stage": stage, "prefill": prefill, "decode": decode})
-    return f"print({told!r}, flush=True)\n"
+def print_stage(stage: str, prefill: float, decode: float) -> str:
+    line = json.dumps({"stage": stage, "prefill": prefill, "decode": decode})
+    return f"print({line!r}, flush=True)\n"
 
 
-DIES = "os.kill(os.getpid(), signal.{})\n"
+DIE = "os.kill(os.getpid(), signal.{})\n"
 
 
 @pytest.mark.slow
-async def test_what_this_machine_runs_is_found_and_remembered(where: Places) -> None:
+async def test_probe_of_this_machine_is_stored(cache_folder: Path) -> None:
     """Ordinary weights; and repacked ones, of which some builds die on some processors."""
-    found = await cpu_probe.run(where, TYPES)
-    assert found.plain and min(found.plain.prefill, found.plain.decode) > 0
-    if found.died:
-        assert found.repacked is None and found.repack is False
+    result = await cpu_probe.probe(cache_folder, TYPES)
+    assert result.plain and min(result.plain.prefill, result.plain.decode) > 0
+    if result.cause_of_death:
+        assert result.repacked is None and result.should_repack is False
     else:
-        assert found.repacked and min(found.repacked.prefill, found.repacked.decode) > 0
-    assert cpu_probe.recall(where, TYPES) == found
-    assert cpu_probe.repack(where, TYPES) == found.repack
+        assert result.repacked and min(result.repacked.prefill, result.repacked.decode) > 0
+    assert cpu_probe.cached_result(cache_folder, TYPES) == result
+    assert cpu_probe.should_repack(cache_folder, TYPES) == result.should_repack
 
 
-async def test_faster_weights_are_remembered_for_their_types(
-    where: Places, monkeypatch: pytest.MonkeyPatch
+async def test_probe_result_is_stored_for_its_types_and_processor(
+    cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert cpu_probe.repack(where, TYPES) is None
-    child(monkeypatch, line("plain", 100, 10) + line("repacked", 150, 11))
-    await cpu_probe.run(where, TYPES)
-    assert cpu_probe.repack(where, TYPES) and cpu_probe.repack(where, reversed(TYPES))
-    assert cpu_probe.repack(where, (8,)) is None
-    monkeypatch.setattr(cpu_probe, "_processor", lambda: "another one")
-    assert cpu_probe.repack(where, TYPES) is None, "the cache came from another machine"
+    assert cpu_probe.should_repack(cache_folder, TYPES) is None
+    faster = child(print_stage("plain", 100, 10) + print_stage("repacked", 150, 11))
+    await cpu_probe.probe(cache_folder, TYPES, arguments=faster)
+    assert cpu_probe.should_repack(cache_folder, TYPES)
+    assert cpu_probe.should_repack(cache_folder, reversed(TYPES))
+    assert cpu_probe.should_repack(cache_folder, (8,)) is None
+    monkeypatch.setattr(cpu_probe, "processor_id", lambda: "another one")
+    assert cpu_probe.should_repack(cache_folder, TYPES) is None, (
+        "the cache came from another machine"
+    )
 
 
 @pytest.mark.parametrize(
     ("repacked", "verdict"),
     [((150, 10), True), ((100, 10), None), ((150, 5), None), ((101, 10.1), None)],
 )
-def test_what_counts_as_faster(repacked: tuple[float, float], verdict: bool | None) -> None:
-    """What is not clear decides nothing: the machine may have been busy."""
-    assert Result(Speed(100, 10), Speed(*repacked)).repack is verdict
+def test_should_repack_needs_a_clear_gain(
+    repacked: tuple[float, float], verdict: bool | None
+) -> None:
+    """An unclear result decides nothing: the machine may have been busy."""
+    assert ProbeResult(Speed(100, 10), Speed(*repacked)).should_repack is verdict
 
 
 @pytest.mark.parametrize("name", ["SIGILL", "SIGSEGV"])
-async def test_repacked_weights_that_kill_are_left_off(
-    where: Places, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    child(monkeypatch, line("plain", 100, 10) + DIES.format(name))
-    found = await cpu_probe.run(where, TYPES)
-    assert found.plain and found.repacked is None and found.died and found.repack is False
-    assert cpu_probe.recall(where, TYPES) == found
+async def test_probe_repacked_weights_kill_is_stored(cache_folder: Path, name: str) -> None:
+    dies = child(print_stage("plain", 100, 10) + DIE.format(name))
+    result = await cpu_probe.probe(cache_folder, TYPES, arguments=dies)
+    assert result.plain and result.repacked is None
+    assert result.cause_of_death and result.should_repack is False
+    assert cpu_probe.cached_result(cache_folder, TYPES) == result
 
 
-async def test_a_child_that_hangs_is_ended(where: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_probe, "SECONDS", 0.2)
-    child(monkeypatch, "signal.pause()")
-    found = await cpu_probe.run(where, TYPES)
-    assert found.plain is None and "Killed" in found.died
+async def test_probe_child_hangs_is_killed(cache_folder: Path) -> None:
+    hangs = child("signal.pause()")
+    result = await cpu_probe.probe(cache_folder, TYPES, arguments=hangs, timeout=0.2)
+    assert result.plain is None and "Killed" in result.cause_of_death
 
 
 @pytest.mark.parametrize("content", ["", "[", "[]", '{"x": 1}'])
-def test_notes_that_are_broken_say_nothing(where: Places, content: str) -> None:
-    where.cache.mkdir()
-    (where.cache / "probe.json").write_text(content)
-    assert cpu_probe.recall(where, TYPES) is None
+def test_cached_result_broken_file_is_none(cache_folder: Path, content: str) -> None:
+    cache_folder.mkdir()
+    (cache_folder / "probe.json").write_text(content)
+    assert cpu_probe.cached_result(cache_folder, TYPES) is None
 
 
-# --- after a death ---
+# --- after a crash ---
 
 
-def left_behind(where: Places, *, repacked: bool = False) -> Path:
-    """The note of a process that died while it loaded."""
-    with crash_marker.attempt(where, TYPES, repacked):
-        (note,) = where.cache.glob("loading-*.json")
-        content = note.read_text()
-    assert not list(where.cache.glob("loading-*.json")), "a load that ends leaves none"
+def leave_marker(cache_folder: Path, *, repacked: bool = False) -> Path:
+    """Write the marker of a process that died while it loaded."""
+    with crash_marker.crash_marker(cache_folder, TYPES, repacked):
+        (marker,) = cache_folder.glob("loading-*.json")
+        content = marker.read_text()
+    assert not list(cache_folder.glob("loading-*.json")), "a load that ends leaves none"
     dead = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True
     )
-    note = where.cache / f"loading-{int(dead.stdout)}.json"
-    note.write_text(content)
-    return note
+    marker = cache_folder / f"loading-{int(dead.stdout)}.json"
+    marker.write_text(content)
+    return marker
 
 
-async def test_a_build_for_another_processor_is_one_sentence(
-    where: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    note = left_behind(where)
-    child(monkeypatch, DIES.format("SIGILL"))
+async def test_recover_build_for_another_processor_raises(cache_folder: Path) -> None:
+    marker = leave_marker(cache_folder)
+    dies = child(DIE.format("SIGILL"))
     with pytest.raises(EngineError, match=r"dies on this processor \(Illegal instruction\).*pip"):
-        await crash_marker.after_a_death(where)
-    assert note.exists(), "the next start says it again"
-    child(monkeypatch, line("plain", 100, 10) + line("repacked", 150, 15))
-    await crash_marker.after_a_death(where)
-    assert not note.exists() and cpu_probe.repack(where, TYPES)
+        await crash_marker.recover_from_crash(cache_folder, arguments=dies)
+    assert marker.exists(), "the next start says it again"
+    works = child(print_stage("plain", 100, 10) + print_stage("repacked", 150, 15))
+    await crash_marker.recover_from_crash(cache_folder, arguments=works)
+    assert not marker.exists() and cpu_probe.should_repack(cache_folder, TYPES)
 
 
-async def test_after_two_deaths_in_a_row_weights_are_not_repacked(
-    where: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One may be anything: a kill, a full memory."""
-    child(monkeypatch, line("plain", 100, 10) + line("repacked", 150, 15))
-    left_behind(where, repacked=True)
-    await crash_marker.after_a_death(where)
-    assert cpu_probe.repack(where, TYPES) is True
-    with crash_marker.attempt(where, TYPES, True):
-        pass  # that one lived
-    left_behind(where, repacked=True)
-    await crash_marker.after_a_death(where)
-    assert cpu_probe.repack(where, TYPES) is True
-    note = where.cache / "loading-1000000000.json"
-    note.write_text(json.dumps({"types": TYPES, "repacked": True}))
-    await crash_marker.after_a_death(where)
-    assert cpu_probe.repack(where, TYPES) is False
+async def test_recover_two_crashes_in_a_row_stops_repacking(cache_folder: Path) -> None:
+    """One crash may have any cause: a kill, a full memory."""
+    works = child(print_stage("plain", 100, 10) + print_stage("repacked", 150, 15))
+    leave_marker(cache_folder, repacked=True)
+    await crash_marker.recover_from_crash(cache_folder, arguments=works)
+    assert cpu_probe.should_repack(cache_folder, TYPES) is True
+    with crash_marker.crash_marker(cache_folder, TYPES, True):
+        pass  # that load succeeded
+    leave_marker(cache_folder, repacked=True)
+    await crash_marker.recover_from_crash(cache_folder, arguments=works)
+    assert cpu_probe.should_repack(cache_folder, TYPES) is True
+    marker = cache_folder / "loading-1000000000.json"
+    marker.write_text(json.dumps({"types": TYPES, "repacked": True}))
+    await crash_marker.recover_from_crash(cache_folder, arguments=works)
+    assert cpu_probe.should_repack(cache_folder, TYPES) is False
 
 
-async def test_a_load_that_is_under_way_is_no_death(
-    where: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    child(monkeypatch, DIES.format("SIGILL"))
-    with crash_marker.attempt(where, TYPES, False):
-        (note,) = where.cache.glob("loading-*.json")
-        note.rename(note.with_name(f"loading-{os.getppid()}.json"))
-        await crash_marker.after_a_death(where)
-    assert len(list(where.cache.iterdir())) == 1, "nothing was probed"
+async def test_recover_load_still_running_probes_nothing(cache_folder: Path) -> None:
+    dies = child(DIE.format("SIGILL"))
+    with crash_marker.crash_marker(cache_folder, TYPES, False):
+        (marker,) = cache_folder.glob("loading-*.json")
+        marker.rename(marker.with_name(f"loading-{os.getppid()}.json"))
+        await crash_marker.recover_from_crash(cache_folder, arguments=dies)
+    assert len(list(cache_folder.iterdir())) == 1, "nothing was probed"

@@ -1,4 +1,4 @@
-"""Where a model goes: the choice on made-up machines, its sizes against llama.cpp's own."""
+"""Where a model goes: plans for made-up machines, and estimated sizes against llama.cpp's own."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from hypothesis import strategies as st
 
 from agent.engine.placement import gguf_header, memory_estimate, planner
 from agent.engine.placement.devices import Device
-from agent.engine.placement.memory_estimate import Sizes
+from agent.engine.placement.memory_estimate import ModelSizes
 from agent.engine.placement.placement import KvType, Placement
-from agent.engine.placement.planner import TooLarge, Wanted
+from agent.engine.placement.planner import ModelTooLargeError, PlacementRequest
 from agent.engine.protocol import EngineError
-from tests.support import random_gguf, shaped_gguf
+from tests.support import random_gguf, sparse_gguf
 
 GB = 10**9
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return shaped_gguf.write(tmp_path_factory.mktemp("shaped") / "small.gguf")
+    return sparse_gguf.write_model(tmp_path_factory.mktemp("shaped") / "small.gguf")
 
 
 @pytest.fixture(scope="module")
-def small_sizes(small: Path) -> Sizes:
-    return memory_estimate.of(small)
+def small_sizes(small: Path) -> ModelSizes:
+    return memory_estimate.read_model_sizes(small)
 
 
 @pytest.fixture(scope="module")
-def large_sizes(tmp_path_factory: pytest.TempPathFactory) -> Sizes:
+def large_sizes(tmp_path_factory: pytest.TempPathFactory) -> ModelSizes:
     path = tmp_path_factory.mktemp("shaped") / "large.gguf"
-    return memory_estimate.of(shaped_gguf.write(path, shaped_gguf.LARGE))
+    return memory_estimate.read_model_sizes(sparse_gguf.write_model(path, sparse_gguf.LARGE))
 
 
 def gpu(gigabytes: float, name: str = "CUDA0", kind: str = "gpu") -> Device:
@@ -48,43 +48,49 @@ def gpu(gigabytes: float, name: str = "CUDA0", kind: str = "gpu") -> Device:
 CPU = Device("CPU", "a processor", "cpu", 0, 0)
 
 
-def choose(of: Sizes, memory: float, *gpus: Device, **wanted: object) -> planner.Choice:
-    found = planner.choose(
+def plan(
+    sizes: ModelSizes, memory: float, *gpus: Device, **request: object
+) -> planner.PlacementPlan:
+    result = planner.plan_placement(
         "it",
-        of,
+        sizes,
         int(memory * GB),
         [*gpus, CPU],
-        Wanted(**wanted),  # type: ignore[arg-type]
+        PlacementRequest(**request),  # type: ignore[arg-type]
     )
-    assert_fits(of, found, memory, list(gpus))
-    return found
+    assert_fits(sizes, result, memory, list(gpus))
+    return result
 
 
-def assert_fits(of: Sizes, found: planner.Choice, memory: float, gpus: list[Device]) -> None:
-    """What every choice keeps to."""
-    assert found.need == planner.need(of, found.placement, planner.usable(gpus))
-    assert found.need.memory <= memory * GB
-    for taken, card in zip(found.need.devices, planner.usable(gpus), strict=False):
+def assert_fits(
+    sizes: ModelSizes, result: planner.PlacementPlan, memory: float, gpus: list[Device]
+) -> None:
+    """Assert what holds for every plan."""
+    assert result.memory_use == planner.memory_use(
+        sizes, result.placement, planner.usable_gpus(gpus)
+    )
+    assert result.memory_use.memory <= memory * GB
+    for taken, card in zip(result.memory_use.devices, planner.usable_gpus(gpus), strict=False):
         assert taken <= card.free
-    assert found.why and all(not line.endswith(".") for line in found.why)
+    assert result.reasons and all(not line.endswith(".") for line in result.reasons)
 
 
-# --- what the header tells ---
+# --- sizes from the header ---
 
 
 @pytest.mark.parametrize(
     ("context", "kv_type", "flash"),
     [(4096, "f16", None), (131_072, "f16", None), (32_768, "q8_0", True)],
 )
-def test_sizes_are_what_llama_cpp_would_take(
+def test_estimate_matches_llama_cpps_buffers(
     small: Path,
-    small_sizes: Sizes,
+    small_sizes: ModelSizes,
     context: int,
     kv_type: KvType,
     flash: bool | None,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """llama.cpp reckons its own buffers when it is told to allocate none."""
+    """llama.cpp computes its buffers' sizes also when it allocates none (no_alloc)."""
     import llama_cpp.llama_cpp as lib
 
     from agent.engine.llama import bindings  # takes llama.cpp's log
@@ -107,171 +113,185 @@ def test_sizes_are_what_llama_cpp_would_take(
     cache = sum(float(size) for size in re.findall(r"llama_kv_cache: size = +([\d.]+) MiB", log))
     (work,) = (float(size) for size in re.findall(r"compute buffer size = +([\d.]+) MiB", log))
     placement = Placement(context=context, kv_type=kv_type)
-    assert planner._cache(small_sizes, placement) / 2**20 == pytest.approx(cache, rel=0.01)
-    assert work <= planner._work(small_sizes, placement) / 2**20 <= work * 1.5
+    assert planner.kv_cache_bytes(small_sizes, placement) / 2**20 == pytest.approx(cache, rel=0.01)
+    assert work <= planner.work_bytes(small_sizes, placement) / 2**20 <= work * 1.5
 
 
-def test_weights_are_the_files(small: Path, small_sizes: Sizes) -> None:
+def test_model_sizes_add_up_to_the_file(small: Path, small_sizes: ModelSizes) -> None:
     assert 0 <= small.stat().st_size - small_sizes.weights < 1_000_000
-    assert [layer.window for layer in small_sizes.layers[:3]] == [128, 0, 128]
-    assert small_sizes.architecture == "gpt-oss" and small_sizes.trained == 131_072
+    assert [layer.sliding_window for layer in small_sizes.layers[:3]] == [128, 0, 128]
+    assert small_sizes.architecture == "gpt-oss" and small_sizes.trained_context == 131_072
 
 
-def test_all_parts_of_a_split_model_count(tmp_path: Path) -> None:
+def test_model_sizes_of_split_model_count_all_files(tmp_path: Path) -> None:
     first = tmp_path / "m-00001-of-00002.gguf"
-    random_gguf.write(first)
-    alone = memory_estimate.of(first.rename(tmp_path / "one.gguf"))
+    random_gguf.write_model(first)
+    alone = memory_estimate.read_model_sizes(first.rename(tmp_path / "one.gguf"))
     (tmp_path / "one.gguf").rename(first)
     with pytest.raises(EngineError, match="00002-of-00002"):
-        memory_estimate.of(first)
-    random_gguf.write(tmp_path / "m-00002-of-00002.gguf")
-    assert memory_estimate.of(first).weights == 2 * alone.weights
+        memory_estimate.read_model_sizes(first)
+    random_gguf.write_model(tmp_path / "m-00002-of-00002.gguf")
+    assert memory_estimate.read_model_sizes(first).weights == 2 * alone.weights
 
 
-def test_an_outline_leaves_the_vocabulary_out(tmp_path: Path) -> None:
-    path = random_gguf.write(tmp_path / "x.gguf", random_gguf.Shape(vocabulary=5000))
-    outline = gguf_header.outline(path)
-    assert "tokenizer.ggml.tokens" not in outline.values
-    whole = gguf_header.read(path)
-    assert outline.values == {k: v for k, v in whole.items() if k in outline.values}
+def test_outline_leaves_long_arrays_out(tmp_path: Path) -> None:
+    path = random_gguf.write_model(tmp_path / "x.gguf", random_gguf.RandomShape(vocabulary=5000))
+    outline = gguf_header.read_outline(path)
+    assert "tokenizer.ggml.tokens" not in outline.metadata
+    metadata = gguf_header.read_metadata(path)
+    assert outline.metadata == {k: v for k, v in metadata.items() if k in outline.metadata}
     (embedding,) = (t for t in outline.tensors if t.name == "token_embd.weight")
     assert (embedding.shape, embedding.size) == ((64, 5000), 5000 * 64 * 2)
 
 
 @pytest.mark.parametrize("size", [0, 3, 30, 3000, 8000])
-def test_a_cut_header_is_an_error(tmp_path: Path, size: int) -> None:
-    path = random_gguf.write(tmp_path / "x.gguf")
+def test_outline_of_truncated_header_raises(tmp_path: Path, size: int) -> None:
+    path = random_gguf.write_model(tmp_path / "x.gguf")
     os.truncate(path, size)
     with pytest.raises(EngineError):
-        gguf_header.outline(path)
+        gguf_header.read_outline(path)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
-def test_a_header_of_any_kind_is_read_or_an_error(tmp_path: Path, data: st.DataObject) -> None:
+def test_header_with_random_bytes_is_read_or_raises(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "x.gguf"
-    whole = bytearray(_header(tmp_path))
+    header = bytearray(header_bytes(tmp_path))
     for at, value in data.draw(
-        st.lists(st.tuples(st.integers(4, len(whole) - 9), st.integers(0, 2**64 - 1)), min_size=1)
+        st.lists(st.tuples(st.integers(4, len(header) - 9), st.integers(0, 2**64 - 1)), min_size=1)
     ):
-        whole[at : at + 8] = value.to_bytes(8, "little")
-    path.write_bytes(whole)
-    for work in (gguf_header.outline, gguf_header.read, memory_estimate.of):
+        header[at : at + 8] = value.to_bytes(8, "little")
+    path.write_bytes(header)
+    for work in (
+        gguf_header.read_outline,
+        gguf_header.read_metadata,
+        memory_estimate.read_model_sizes,
+    ):
         with suppress(EngineError):
             work(path)
 
 
-def _header(folder: Path) -> bytes:
+def header_bytes(folder: Path) -> bytes:
     """Of a small model: what stands before its weights."""
     path = folder / "small.gguf"
     if not path.exists():
-        random_gguf.write(path)
+        random_gguf.write_model(path)
     return path.read_bytes()[:6000]
 
 
-# --- the choice ---
+# --- plans ---
 
 
-def test_a_large_gpu_takes_everything(small_sizes: Sizes) -> None:
-    found = choose(small_sizes, 64, gpu(24))
-    assert (found.placement.gpu_layers, found.placement.cpu_experts) == (25, 0)
-    assert found.placement.context == 131_072 and found.need.memory < 2 * GB
-    assert found.why == ("all 25 layers on CUDA0",)
+def test_plan_large_gpu_takes_all_layers(small_sizes: ModelSizes) -> None:
+    result = plan(small_sizes, 64, gpu(24))
+    assert (result.placement.gpu_layers, result.placement.cpu_experts) == (25, 0)
+    assert result.placement.context == 131_072 and result.memory_use.memory < 2 * GB
+    assert result.reasons == ("all 25 layers on CUDA0",)
 
 
-def test_a_small_gpu_leaves_the_experts_in_memory(small_sizes: Sizes, large_sizes: Sizes) -> None:
-    one = choose(small_sizes, 32, gpu(8)).placement
-    two = choose(small_sizes, 32, gpu(6)).placement
-    assert one.gpu_layers == two.gpu_layers == 25
-    assert 0 < one.cpu_experts < two.cpu_experts <= 24
-    assert one.context == planner.AMPLE, "context does not push experts off the GPU without end"
-    third = choose(large_sizes, 64, gpu(24))
-    assert third.placement.gpu_layers == 37 and third.placement.cpu_experts > 20
-    assert "experts of the first" in third.why[0]
+def test_plan_small_gpu_leaves_experts_in_memory(
+    small_sizes: ModelSizes, large_sizes: ModelSizes
+) -> None:
+    larger = plan(small_sizes, 32, gpu(8)).placement
+    smaller = plan(small_sizes, 32, gpu(6)).placement
+    assert larger.gpu_layers == smaller.gpu_layers == 25
+    assert 0 < larger.cpu_experts < smaller.cpu_experts <= 24
+    assert larger.context == planner.MAX_OFFLOAD_CONTEXT_TOKENS, "contexts push few experts off"
+    large = plan(large_sizes, 64, gpu(24))
+    assert large.placement.gpu_layers == 37 and large.placement.cpu_experts > 20
+    assert "experts of the first" in large.reasons[0]
 
 
-def test_a_tiny_gpu_takes_the_last_layers(small_sizes: Sizes) -> None:
-    found = choose(small_sizes, 32, gpu(1.5))
-    assert 0 < found.placement.gpu_layers < 25 and found.placement.cpu_experts == 0
+def test_plan_tiny_gpu_takes_the_last_layers(small_sizes: ModelSizes) -> None:
+    result = plan(small_sizes, 32, gpu(1.5))
+    assert 0 < result.placement.gpu_layers < 25 and result.placement.cpu_experts == 0
 
 
-def test_a_gpu_without_room_is_left_alone(small_sizes: Sizes) -> None:
-    found = choose(small_sizes, 32, gpu(0.6))
-    assert found.placement.gpu_layers == 0 and "no room" in found.why[0]
+def test_plan_full_gpu_is_unused(small_sizes: ModelSizes) -> None:
+    result = plan(small_sizes, 32, gpu(0.6))
+    assert result.placement.gpu_layers == 0 and "no room" in result.reasons[0]
 
 
-def test_several_gpus_share_by_what_they_have_free(small_sizes: Sizes) -> None:
-    found = choose(small_sizes, 64, gpu(24), gpu(12, "CUDA1"))
-    assert sum(found.placement.split) == found.placement.gpu_layers == 25
-    assert found.placement.split[0] > found.placement.split[1] > 0
-    assert "CUDA0 + CUDA1" in found.why[0]
+def test_plan_several_gpus_split_by_free_memory(small_sizes: ModelSizes) -> None:
+    result = plan(small_sizes, 64, gpu(24), gpu(12, "CUDA1"))
+    assert sum(result.placement.tensor_split) == result.placement.gpu_layers == 25
+    assert result.placement.tensor_split[0] > result.placement.tensor_split[1] > 0
+    assert "CUDA0 + CUDA1" in result.reasons[0]
 
 
-def test_an_integrated_gpu_uses_the_same_memory(small_sizes: Sizes) -> None:
-    found = choose(small_sizes, 32, gpu(20, "Vulkan0", "igpu"))
-    assert found.placement.gpu_layers == 25 and found.need.memory > small_sizes.weights
-    beside = choose(small_sizes, 32, gpu(20, "Vulkan0", "igpu"), gpu(24))
-    assert "CUDA0" in beside.why[0] and "Vulkan0" not in beside.why[0]
-    with pytest.raises(TooLarge):
-        choose(small_sizes, 8, gpu(20, "Metal", "gpu"))
+def test_plan_integrated_gpu_shares_the_memory(small_sizes: ModelSizes) -> None:
+    result = plan(small_sizes, 32, gpu(20, "Vulkan0", "igpu"))
+    assert result.placement.gpu_layers == 25 and result.memory_use.memory > small_sizes.weights
+    beside = plan(small_sizes, 32, gpu(20, "Vulkan0", "igpu"), gpu(24))
+    assert "CUDA0" in beside.reasons[0] and "Vulkan0" not in beside.reasons[0]
+    with pytest.raises(ModelTooLargeError):
+        plan(small_sizes, 8, gpu(20, "Metal", "gpu"))
 
 
-def test_without_a_gpu_the_context_follows_the_memory(small_sizes: Sizes) -> None:
-    contexts = [choose(small_sizes, gb).placement.context for gb in (12, 13, 14, 20)]
+def test_plan_on_cpu_context_follows_memory(small_sizes: ModelSizes) -> None:
+    contexts = [plan(small_sizes, gb).placement.context for gb in (12, 13, 14, 20)]
     assert contexts == sorted(contexts) and contexts[0] < contexts[-1] == 131_072
-    assert choose(small_sizes, 13).why[-1].endswith("by the memory that is free")
+    assert plan(small_sizes, 13).reasons[-1].endswith("by the memory that is free")
 
 
-def test_models_toml_s_context_is_an_upper_bound(small_sizes: Sizes) -> None:
-    assert choose(small_sizes, 20, context=32_768).placement.context == 32_768
-    assert choose(small_sizes, 12.0, context=32_768).placement.context < 32_768
+def test_plan_context_of_models_toml_is_an_upper_bound(small_sizes: ModelSizes) -> None:
+    assert plan(small_sizes, 20, context=32_768).placement.context == 32_768
+    assert plan(small_sizes, 12.0, context=32_768).placement.context < 32_768
 
 
-def test_an_asked_context_is_kept_at_the_price_of_the_kv_type(small_sizes: Sizes) -> None:
-    found = choose(small_sizes, 14.2, asked=131_072)
-    assert (found.placement.context, found.placement.kv_type) == (131_072, "q8_0")
-    assert found.placement.flash_attention is True and "q8_0" in found.why[-1]
-    with pytest.raises(TooLarge, match=r"--context \d+"):
-        choose(small_sizes, 14.2, asked=131_072, kv_type="f16")
+def test_plan_required_context_quantises_the_kv_cache(small_sizes: ModelSizes) -> None:
+    result = plan(small_sizes, 14.2, required_context=131_072)
+    assert (result.placement.context, result.placement.kv_type) == (131_072, "q8_0")
+    assert result.placement.flash_attention is True and "q8_0" in result.reasons[-1]
+    with pytest.raises(ModelTooLargeError, match=r"--context \d+"):
+        plan(small_sizes, 14.2, required_context=131_072, kv_type="f16")
 
 
-def test_what_does_not_fit_says_what_would(small_sizes: Sizes, large_sizes: Sizes) -> None:
-    with pytest.raises(TooLarge) as raised:
-        choose(small_sizes, 13, asked=131_072)
+def test_plan_too_large_model_says_what_would_fit(
+    small_sizes: ModelSizes, large_sizes: ModelSizes
+) -> None:
+    with pytest.raises(ModelTooLargeError) as raised:
+        plan(small_sizes, 13, required_context=131_072)
     match = re.search(r'--context (\d+) with kv_type = "(\w+)" would fit\.$', str(raised.value))
     assert match and match[2] == "q8_0"
-    assert choose(small_sizes, 13, asked=int(match[1]), kv_type="q8_0")
-    with pytest.raises(TooLarge):
-        choose(small_sizes, 13, asked=int(match[1]) + 1024, kv_type="q8_0")
+    assert plan(small_sizes, 13, required_context=int(match[1]), kv_type="q8_0")
+    with pytest.raises(ModelTooLargeError):
+        plan(small_sizes, 13, required_context=int(match[1]) + 1024, kv_type="q8_0")
 
-    with pytest.raises(TooLarge, match=r"needs 6\d\.\d GB and 23\.0 GB of memory are free"):
-        choose(large_sizes, 23)
-
-
-def test_overcommitting_is_for_people_to_decide(large_sizes: Sizes) -> None:
-    found = planner.choose("it", large_sizes, 23 * GB, [CPU], Wanted(overcommit=True))
-    assert found.placement.gpu_layers == 0 and found.placement.context >= planner.LEAST
+    with pytest.raises(
+        ModelTooLargeError, match=r"needs 6\d\.\d GB and 23\.0 GB of memory are free"
+    ):
+        plan(large_sizes, 23)
 
 
-def test_what_models_toml_says_is_done(small_sizes: Sizes) -> None:
-    found = choose(small_sizes, 32, gpu(24), gpu_layers=10, extra_buffers=True).placement
-    assert (found.gpu_layers, found.cpu_experts, found.extra_buffers) == (10, 0, True)
-    found = choose(small_sizes, 32, gpu(24), cpu_experts=24, kv_type="q4_0").placement
-    assert (found.gpu_layers, found.cpu_experts, found.kv_type) == (25, 24, "q4_0")
-    assert choose(small_sizes, 32, gpu(24), gpu_layers=0).placement.gpu_layers == 0
-    assert choose(small_sizes, 32, gpu_layers=99).placement.gpu_layers == 0, "there is no GPU"
-    with pytest.raises(TooLarge, match="gpu_layers"):
-        choose(small_sizes, 32, gpu(8), gpu_layers=99)
+def test_plan_overcommit_accepts_too_little_memory(large_sizes: ModelSizes) -> None:
+    result = planner.plan_placement(
+        "it", large_sizes, 23 * GB, [CPU], PlacementRequest(overcommit=True)
+    )
+    assert (
+        result.placement.gpu_layers == 0 and result.placement.context >= planner.MIN_CONTEXT_TOKENS
+    )
 
 
-def test_a_context_beyond_the_models_own_is_cut(small_sizes: Sizes) -> None:
-    short = replace(small_sizes, trained=4096)
-    found = choose(short, 32, asked=100_000)
-    assert found.placement.context == 4096 and "trained" in found.why[-1]
+def test_plan_follows_models_toml(small_sizes: ModelSizes) -> None:
+    result = plan(small_sizes, 32, gpu(24), gpu_layers=10, extra_buffers=True).placement
+    assert (result.gpu_layers, result.cpu_experts, result.extra_buffers) == (10, 0, True)
+    result = plan(small_sizes, 32, gpu(24), cpu_experts=24, kv_type="q4_0").placement
+    assert (result.gpu_layers, result.cpu_experts, result.kv_type) == (25, 24, "q4_0")
+    assert plan(small_sizes, 32, gpu(24), gpu_layers=0).placement.gpu_layers == 0
+    assert plan(small_sizes, 32, gpu_layers=99).placement.gpu_layers == 0, "there is no GPU"
+    with pytest.raises(ModelTooLargeError, match="gpu_layers"):
+        plan(small_sizes, 32, gpu(8), gpu_layers=99)
+
+
+def test_plan_context_is_at_most_the_trained_one(small_sizes: ModelSizes) -> None:
+    short = replace(small_sizes, trained_context=4096)
+    result = plan(short, 32, required_context=100_000)
+    assert result.placement.context == 4096 and "trained" in result.reasons[-1]
 
 
 @pytest.mark.parametrize(
-    ("loads", "rooms", "counts"),
+    ("loads", "budgets", "counts"),
     [
         ([1] * 10, [10, 10], (5, 5)),
         ([1] * 10, [20, 5], (8, 2)),
@@ -283,7 +303,7 @@ def test_a_context_beyond_the_models_own_is_cut(small_sizes: Sizes) -> None:
         ([1], [], None),
     ],
 )
-def test_layers_are_divided_in_order(
-    loads: list[int], rooms: list[int], counts: tuple[int, ...] | None
+def test_split_layers_is_in_order_and_proportional(
+    loads: list[int], budgets: list[int], counts: tuple[int, ...] | None
 ) -> None:
-    assert planner.divide(loads, rooms) == counts
+    assert planner.split_layers(loads, budgets) == counts

@@ -1,10 +1,9 @@
-"""Whatever is drawn under a guide is Harmony, and fits its grammars; what models write is allowed."""
+"""The constraint of Harmony: random ids under it are well-formed, and what models write is allowed."""
 
 from __future__ import annotations
 
 import json
 import random
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,13 +11,14 @@ import jsonschema
 import pytest
 from openai_harmony import HarmonyEncoding
 
-from agent.engine.grammars import DIGITS, Grammar, GrammarError
+from agent.engine.grammars import MAX_CONSECUTIVE_DIGITS, Grammar, GrammarError
 from agent.engine.protocol import Constraint
-from agent.formats.constraints import Rules
+from agent.formats.constraints import GenerationConstraints
 from agent.formats.harmony.format import HarmonyFormat
-from agent.formats.harmony.token_ids import CALL, END
-from agent.formats.protocol import Closed, Delta, Kind, Opened, Repair, Stop
-from agent.formats.recipients import ALIASES, Recipients
+from agent.formats.harmony.token_ids import CALL_ID, END_ID
+from agent.formats.protocol import Closed, Delta, Opened, Repair, SegmentKind, Stop
+from agent.formats.recipients import TOOL_ALIASES, Recipients
+from tests.support.engines import block_compiler
 
 ADD = {
     "type": "object",
@@ -29,117 +29,131 @@ ADD = {
 
 
 @pytest.fixture(scope="module")
-def form(encoding: HarmonyEncoding) -> HarmonyFormat:
+def harmony_format(encoding: HarmonyEncoding) -> HarmonyFormat:
     return HarmonyFormat(encoding)
 
 
-def test_what_is_waited_for_need_not_be_made_first(form: HarmonyFormat) -> None:
-    grammar, gate = Grammar.of_schema({"const": "both at once"}), threading.Event()
-    form.grammars._thread.submit(gate.wait)
-    first = form.grammars.first(lambda: grammar)
-    later = form.grammars.compile(grammar)
+def test_compiler_nested_wait_does_not_deadlock(harmony_format: HarmonyFormat) -> None:
+    grammar = Grammar.from_schema({"const": "both at once"})
+    gate = block_compiler(harmony_format.grammars)
+    first = harmony_format.grammars.submit_first_usable(lambda: grammar)
+    later = harmony_format.grammars.submit(grammar)
     gate.set()
     assert first.result(30).unenforced is None and later.result(30).unenforced is None
 
 
-def said(form: HarmonyFormat, grammar: Grammar, text: str) -> tuple[str, bool]:
-    """As much of it as may be said, a character at a time, and whether it may end there."""
-    matcher = form.grammars.compile(grammar).result(30).begin()
-    ids = [form.plain(one)[0] for one in text]
-    took = next((n for n, one in enumerate(ids) if not matcher.accept(one)), len(ids))
-    for one in ids[took : took + 1]:
-        assert one not in matcher.allowed()
-    return text[:took], matcher.complete
+def accepted_prefix(harmony_format: HarmonyFormat, grammar: Grammar, text: str) -> tuple[str, bool]:
+    """The prefix that the grammar accepts, a character at a time, and whether it may end there."""
+    matcher = harmony_format.grammars.submit(grammar).result(30).new_matcher()
+    ids = [harmony_format.encode_text(character)[0] for character in text]
+    length = next((n for n, token in enumerate(ids) if not matcher.accept(token)), len(ids))
+    for token in ids[length : length + 1]:
+        assert token not in matcher.allowed()
+    return text[:length], matcher.complete
 
 
 @pytest.mark.parametrize(
     ("kind", "before"),
     [("integer", ""), ("integer", "-"), ("integer", "[7, "), ("number", "0."), ("number", "1e")],
 )
-def test_a_number_ends_once_no_double_is_so_long(
-    form: HarmonyFormat, kind: str, before: str
+def test_number_grammar_limits_digits(
+    harmony_format: HarmonyFormat, kind: str, before: str
 ) -> None:
     value = {"type": kind}
     is_list = before.startswith("[")
-    grammar = Grammar.of_schema({"type": "array", "items": value} if is_list else value)
-    found, ends = said(form, grammar, before + "9" * 1000)
-    assert found == before + "9" * DIGITS and ends is not is_list
+    grammar = Grammar.from_schema({"type": "array", "items": value} if is_list else value)
+    prefix, ends = accepted_prefix(harmony_format, grammar, before + "9" * 1000)
+    assert prefix == before + "9" * MAX_CONSECUTIVE_DIGITS and ends is not is_list
     longest = before + "9" * 341 + "]" * is_list
-    assert said(form, grammar, longest) == (longest, True)
+    assert accepted_prefix(harmony_format, grammar, longest) == (longest, True)
 
 
-def test_digits_of_a_text_go_on(form: HarmonyFormat) -> None:
+def test_string_grammar_does_not_limit_digits(harmony_format: HarmonyFormat) -> None:
     text = '"' + "9" * 1000 + '"'
     for schema in ({"type": "string"}, {"type": "string", "pattern": "^[0-9]{1000}$"}, {}):
-        assert said(form, Grammar.of_schema(schema), text) == (text, True)
+        assert accepted_prefix(harmony_format, Grammar.from_schema(schema), text) == (text, True)
     digits = "9" * 1000
-    assert said(form, Grammar("regex", "[0-9]+"), digits) == (digits, True), "a client's own form"
+    assert accepted_prefix(harmony_format, Grammar("regex", "[0-9]+"), digits) == (digits, True), (
+        "a client's own grammar"
+    )
 
 
 NAMES = ("functions.add", "functions.files__read", "python")
 
 
-def guide(form: HarmonyFormat, **rules: Any) -> Constraint:
-    arguments: Mapping[str, Any] = rules.pop("arguments", {"functions.add": ADD})
-    grammars = {name: Grammar.of_arguments(schema) for name, schema in arguments.items()}
-    if "answer" in rules:
-        rules["answer"] = form.grammars.compile(Grammar.of_schema(rules["answer"]))
-    return form.guide(Rules(arguments=grammars, **rules), Recipients(NAMES, ALIASES))
+def new_constraint(harmony_format: HarmonyFormat, **options: Any) -> Constraint:
+    arguments: Mapping[str, Any] = options.pop("arguments", {"functions.add": ADD})
+    grammars = {name: Grammar.from_argument_schema(schema) for name, schema in arguments.items()}
+    if "answer_grammar" in options:
+        answer = Grammar.from_schema(options["answer_grammar"])
+        options["answer_grammar"] = harmony_format.grammars.submit(answer)
+    return harmony_format.new_constraint(
+        GenerationConstraints(argument_grammars=grammars, **options),
+        Recipients(NAMES, TOOL_ALIASES),
+    )
 
 
-def drawn(guide: Constraint, seed: int, form: HarmonyFormat, most: int = 80) -> list[int]:
-    """What a model says that knows nothing, mostly stops, and gets tired: ids until the end."""
+def random_ids(
+    constraint: Constraint, seed: int, harmony_format: HarmonyFormat, limit: int = 80
+) -> list[int]:
+    """Random allowed ids until a stop or the limit; special ids are tried seven times of eight."""
     draw = random.Random(seed)
     ids: list[int] = []
-    marks = [200_002, 200_003, 200_005, 200_006, 200_007, 200_008, 200_012]
-    while len(ids) < most:
-        wanted = draw.choice([*marks, draw.randrange(201_088)])
-        if not guide.accept(wanted):
-            choices = guide.allowed()
-            assert len(choices) and wanted not in choices
-            wanted = int(choices[draw.randrange(len(choices))])
-            assert guide.accept(wanted)
-        ids.append(wanted)
-        if wanted in form.stop:
+    special_ids = [200_002, 200_003, 200_005, 200_006, 200_007, 200_008, 200_012]
+    while len(ids) < limit:
+        token = draw.choice([*special_ids, draw.randrange(201_088)])
+        if not constraint.accept(token):
+            choices = constraint.allowed()
+            assert len(choices) and token not in choices
+            token = int(choices[draw.randrange(len(choices))])
+            assert constraint.accept(token)
+        ids.append(token)
+        if token in harmony_format.stop_ids:
             break
     return ids
 
 
-def pieces(form: HarmonyFormat, ids: list[int]) -> list[Any]:
-    return [*form.parser(Recipients(NAMES, ALIASES)).feed(ids)]
+def parse(harmony_format: HarmonyFormat, ids: list[int]) -> list[Any]:
+    return [*harmony_format.parser(Recipients(NAMES, TOOL_ALIASES)).feed(ids)]
 
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize(
-    "rules", [{"exact": True}, {"calls": "must"}, {"calls": "none"}, {"answer": ADD}], ids=str
+    "options",
+    [{"declared_tools_only": True}, {"calls": "must"}, {"calls": "none"}, {"answer_grammar": ADD}],
+    ids=str,
 )
-def test_what_is_drawn_is_well_formed(
-    form: HarmonyFormat, rules: dict[str, Any], seed: int
+def test_constrained_random_ids_are_well_formed(
+    harmony_format: HarmonyFormat, options: dict[str, Any], seed: int
 ) -> None:
-    ids = drawn(guide(form, **rules), seed, form)
-    found = pieces(form, ids)
-    kinds = [piece.kind for piece in found if isinstance(piece, Opened)]
-    assert not [piece for piece in found if isinstance(piece, Repair)]
-    assert Kind.TOOL_UNKNOWN not in kinds
-    if ids[-1] in form.stop:
-        assert isinstance(found[-1], Stop) and found[-1].reason in ("call", "return")
-        if rules.get("calls") == "must":
-            assert kinds[-1] is Kind.TOOL and Kind.FINAL not in kinds and len(kinds) <= 3
-    if rules.get("calls") == "none":
-        assert Kind.TOOL not in kinds
-    if "answer" in rules:
-        assert Kind.PREAMBLE not in kinds
-    said = ""
-    for piece in found:
-        match piece:
+    ids = random_ids(new_constraint(harmony_format, **options), seed, harmony_format)
+    events = parse(harmony_format, ids)
+    kinds = [event.kind for event in events if isinstance(event, Opened)]
+    assert not [event for event in events if isinstance(event, Repair)]
+    assert SegmentKind.TOOL_UNKNOWN not in kinds
+    if ids[-1] in harmony_format.stop_ids:
+        assert isinstance(events[-1], Stop) and events[-1].reason in ("call", "return")
+        if options.get("calls") == "must":
+            assert (
+                kinds[-1] is SegmentKind.TOOL and SegmentKind.FINAL not in kinds and len(kinds) <= 3
+            )
+    if options.get("calls") == "none":
+        assert SegmentKind.TOOL not in kinds
+    if "answer_grammar" in options:
+        assert SegmentKind.PREAMBLE not in kinds
+    body = ""
+    for event in events:
+        match event:
             case Opened():
-                opened, said = piece, ""
+                opened, body = event, ""
             case Delta(text):
-                said += text
+                body += text
             case Closed(complete=True) if opened.recipient == "functions.add":
-                jsonschema.validate(json.loads(said), ADD)
-            case Closed(complete=True) if opened.kind is Kind.FINAL and "answer" in rules:
-                jsonschema.validate(json.loads(said), ADD)
+                jsonschema.validate(json.loads(body), ADD)
+            case Closed(complete=True) if (
+                opened.kind is SegmentKind.FINAL and "answer_grammar" in options
+            ):
+                jsonschema.validate(json.loads(body), ADD)
 
 
 WRITTEN = [
@@ -157,12 +171,12 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("declared_tools_only", [False, True])
 @pytest.mark.parametrize("markup", WRITTEN)
-def test_what_models_write_passes(
-    form: HarmonyFormat, encoding: HarmonyEncoding, markup: str, exact: bool
+def test_constraint_accepts_trained_forms(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding, markup: str, declared_tools_only: bool
 ) -> None:
-    constraint = guide(form, exact=exact)
+    constraint = new_constraint(harmony_format, declared_tools_only=declared_tools_only)
     for token in encoding.encode(markup, allowed_special="all"):
         assert constraint.accept(token)
 
@@ -181,38 +195,38 @@ REJECTED = [
 
 
 @pytest.mark.parametrize(("before", "after"), REJECTED)
-def test_arguments_are_held_under_any_header_that_is_understood(
-    form: HarmonyFormat, encoding: HarmonyEncoding, before: str, after: str
+def test_constraint_any_header_enforces_arguments(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding, before: str, after: str
 ) -> None:
-    """Headers are free where nothing else is asked."""
-    constraint = guide(form)
+    """Without other constraints, headers are free."""
+    constraint = new_constraint(harmony_format)
     for token in encoding.encode(before, allowed_special="all"):
         assert constraint.accept(token)
     (token, *_) = encoding.encode(after, allowed_special="all")
     assert token not in constraint.allowed() and not constraint.accept(token)
 
 
-def test_what_is_allowed_is_what_is_accepted(
-    form: HarmonyFormat, encoding: HarmonyEncoding
+def test_allowed_ids_equal_accepted_ids(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding
 ) -> None:
     written = encoding.encode(WRITTEN[1], allowed_special="all")
-    constraint = guide(form, exact=True)
+    constraint = new_constraint(harmony_format, declared_tools_only=True)
     draw = random.Random(1)
     for at, token in enumerate(written):
         allowed = constraint.allowed().tolist()
         assert token in allowed and allowed[-1] < 201_088 and len(set(allowed)) == len(allowed)
         some = [draw.randrange(201_088) for _ in range(500)] + list(range(199_998, 200_020))
-        assert not any(constraint.accept(one) for one in set(some) - set(allowed))
-        for one in (allowed[0], allowed[-1], draw.choice(allowed)):
-            again = guide(form, exact=True)
-            assert all(again.accept(before) for before in written[:at]) and again.accept(one)
+        assert not any(constraint.accept(other) for other in set(some) - set(allowed))
+        for other in (allowed[0], allowed[-1], draw.choice(allowed)):
+            again = new_constraint(harmony_format, declared_tools_only=True)
+            assert all(again.accept(before) for before in written[:at]) and again.accept(other)
         assert constraint.accept(token)
 
 
-def test_without_a_grammar_everything_is_free(
-    form: HarmonyFormat, encoding: HarmonyEncoding
+def test_constraint_without_grammar_accepts_anything(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding
 ) -> None:
-    constraint = guide(form)
+    constraint = new_constraint(harmony_format)
     odd = "<|channel|>fnal<|message|>x<|channel|><|start|>user"
     for token in encoding.encode(odd, allowed_special="all"):
         assert constraint.accept(token)
@@ -233,18 +247,22 @@ NUMBER: /[0-9]+/
     ],
     ids=["lark", "regex"],
 )
-def test_a_tool_s_own_grammar(
-    form: HarmonyFormat, encoding: HarmonyEncoding, grammar: Grammar, text: str, wrong: str
+def test_custom_tool_grammar_is_enforced(
+    harmony_format: HarmonyFormat,
+    encoding: HarmonyEncoding,
+    grammar: Grammar,
+    text: str,
+    wrong: str,
 ) -> None:
-    rules = Rules(arguments={"functions.add": grammar})
-    constraint = form.guide(rules, Recipients(NAMES, ALIASES))
+    constraints = GenerationConstraints(argument_grammars={"functions.add": grammar})
+    constraint = harmony_format.new_constraint(constraints, Recipients(NAMES, TOOL_ALIASES))
     header = "<|channel|>commentary to=functions.add code<|message|>"
     for token in encoding.encode(header + text, allowed_special="all"):
         assert constraint.accept(token)
     (odd,) = encoding.encode(wrong)
     allowed = constraint.allowed()
     assert odd not in allowed and not constraint.accept(odd)
-    assert CALL in allowed and not constraint.accept(END) and constraint.accept(CALL)
+    assert CALL_ID in allowed and not constraint.accept(END_ID) and constraint.accept(CALL_ID)
 
 
 DOUBLING = "\n".join(
@@ -258,7 +276,7 @@ DEEP = {
     },
 }
 HOSTILE = [
-    Grammar.of_schema(DEEP),
+    Grammar.from_schema(DEEP),
     Grammar("lark", DOUBLING),
     Grammar("lark", "start: <[200012]>"),
     Grammar("lark", "start: a\na: b b\nb: a a"),
@@ -268,11 +286,13 @@ HOSTILE = [
     Grammar("regex", "(" * 2000 + "a" + ")" * 2000),
     Grammar("lark", "x" * 200_000),
     Grammar("lark", ""),
-    Grammar.of_schema({"allOf": [{"type": "string", "pattern": f"^.*{i}.*$"} for i in range(200)]}),
+    Grammar.from_schema(
+        {"allOf": [{"type": "string", "pattern": f"^.*{i}.*$"} for i in range(200)]}
+    ),
 ]
 
 
 @pytest.mark.parametrize("grammar", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_grammar_that_cannot_be_used_is_an_error(form: HarmonyFormat, grammar: Grammar) -> None:
+def test_hostile_grammar_raises_error(harmony_format: HarmonyFormat, grammar: Grammar) -> None:
     with pytest.raises(GrammarError):
-        form.grammars.compile(grammar).result(30)
+        harmony_format.grammars.submit(grammar).result(30)

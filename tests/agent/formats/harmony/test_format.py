@@ -1,4 +1,4 @@
-"""Generated messages as history has them."""
+"""Generated messages as the history keeps them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.formats.harmony.format import HarmonyFormat
 
 
 @pytest.mark.parametrize(
-    ("generated", "kept"),
+    ("generated", "closed"),
     [
         ("<|start|>assistant<|channel|>final<|message|>a<|return|>", None),
         ("<|start|>assistant<|channel|>final<|message|>a<|endoftext|>", None),
@@ -22,9 +22,13 @@ from agent.formats.harmony.format import HarmonyFormat
         ),
     ],
 )
-def test_close_message(encoding: HarmonyEncoding, generated: str, kept: str | None) -> None:
-    kept = kept or "<|start|>assistant<|channel|>final<|message|>a<|end|>"
-    form = HarmonyFormat(encoding)
+def test_close_message_ends_as_history_message(
+    encoding: HarmonyEncoding, generated: str, closed: str | None
+) -> None:
+    closed = closed or "<|start|>assistant<|channel|>final<|message|>a<|end|>"
+    harmony_format = HarmonyFormat(encoding)
     ids = encoding.encode(generated, allowed_special="all")
     call = generated.endswith("<|call|>")
-    assert form.close_message(ids, call=call) == encoding.encode(kept, allowed_special="all")
+    assert harmony_format.close_message(ids, call=call) == encoding.encode(
+        closed, allowed_special="all"
+    )

@@ -1,4 +1,4 @@
-"""The parser: real and odd streams as expected; for any ids at all, nothing raised, nothing lost."""
+"""Harmony's parser on real and malformed streams, and its invariants for any ids at all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai_harmony import HarmonyEncoding, Role
 
-from agent.formats.harmony.parser import LONGEST_HEADER, HarmonyParser
-from agent.formats.protocol import Closed, Delta, Kind, Opened, Repair, Stop
+from agent.formats.harmony.parser import MAX_HEADER_TOKENS, HarmonyParser
+from agent.formats.protocol import Closed, Delta, Opened, Repair, SegmentKind, Stop
 from tests.support import harmony_streams
 
 
@@ -21,13 +21,15 @@ def encode(encoding: HarmonyEncoding, markup: str) -> list[int]:
 
 
 @pytest.mark.parametrize("case", harmony_streams.CASES, ids=lambda case: case["id"])
-def test_case(encoding: HarmonyEncoding, case: dict[str, Any]) -> None:
-    pieces = harmony_streams.parse(encoding, case["tokens"])
-    found, expected = harmony_streams.segments(pieces), case["expected"]
+def test_parse_case_gives_expected_segments(
+    encoding: HarmonyEncoding, case: dict[str, Any]
+) -> None:
+    events = harmony_streams.parse(encoding, case["tokens"])
+    segments, expected = harmony_streams.segments(events), case["expected"]
     # A completed call or a <|return|> implies the stop; where it is expected it must be there.
     if not (expected and expected[-1]["kind"] == "stop"):
-        found = [segment for segment in found if segment["kind"] != "stop"]
-    assert found == expected
+        segments = [segment for segment in segments if segment["kind"] != "stop"]
+    assert segments == expected
     harmony_streams.check(encoding, case["tokens"])
 
 
@@ -46,7 +48,7 @@ ids_of_any_kind = st.lists(
 
 
 @given(ids=ids_of_any_kind)
-def test_any_ids(encoding: HarmonyEncoding, ids: list[int]) -> None:
+def test_parse_any_ids_holds_invariants(encoding: HarmonyEncoding, ids: list[int]) -> None:
     # Two ids of any kind can spell a marker together, so only the order is checked with those.
     if set(ids) <= {
         *harmony_streams.SPECIALS,
@@ -60,20 +62,22 @@ def test_any_ids(encoding: HarmonyEncoding, ids: list[int]) -> None:
 
 
 @given(seed=st.integers(0, 2**32))
-def test_mutated_real_streams(encoding: HarmonyEncoding, seed: int) -> None:
+def test_parse_mutated_stream_holds_invariants(encoding: HarmonyEncoding, seed: int) -> None:
     harmony_streams.check(encoding, harmony_streams.mutated(random.Random(seed)))
 
 
 @given(ids=ids_of_any_kind, cuts=st.lists(st.integers(0, 9), max_size=70))
-def test_cuts_do_not_matter(encoding: HarmonyEncoding, ids: list[int], cuts: list[int]) -> None:
-    whole = harmony_streams.parse(encoding, ids, step=1000)
+def test_parse_any_cuts_same_segments(
+    encoding: HarmonyEncoding, ids: list[int], cuts: list[int]
+) -> None:
+    uncut = harmony_streams.parse(encoding, ids, step=1000)
     parser = HarmonyParser(encoding, harmony_streams.RECIPIENTS)
-    pieces, rest = [], list(ids)
+    events, rest = [], list(ids)
     for cut in cuts:
-        pieces += parser.feed(rest[:cut])
+        events += parser.feed(rest[:cut])
         rest = rest[cut:]
-    pieces += parser.feed(rest) + parser.finish()
-    assert harmony_streams.segments(pieces) == harmony_streams.segments(whole)
+    events += parser.feed(rest) + parser.finish()
+    assert harmony_streams.segments(events) == harmony_streams.segments(uncut)
 
 
 # --- well-formed streams: as openai-harmony reads them ----------------------------------------------
@@ -91,7 +95,7 @@ last = st.sampled_from(
 
 
 @given(thoughts=thoughts, last=last, text=texts)
-def test_well_formed_as_openai_harmony(
+def test_parse_well_formed_equals_openai_harmony(
     encoding: HarmonyEncoding, thoughts: list[tuple[str, str]], last: tuple[str, str], text: str
 ) -> None:
     ids: list[int] = []
@@ -100,8 +104,8 @@ def test_well_formed_as_openai_harmony(
         ids = ids or encode(encoding, f"<|channel|>{header}<|message|>")
         ids += encoding.encode(body, disallowed_special=()) + encode(encoding, end)
     theirs = encoding.parse_messages_from_completion_tokens(ids, Role.ASSISTANT)
-    pieces = harmony_streams.parse(encoding, ids)
-    ours = [segment for segment in harmony_streams.segments(pieces) if segment["kind"] != "stop"]
+    events = harmony_streams.parse(encoding, ids)
+    ours = [segment for segment in harmony_streams.segments(events) if segment["kind"] != "stop"]
     kinds = {"analysis": "reasoning", "commentary": "preamble", "final": "final"}
     assert ours == [
         {
@@ -111,99 +115,104 @@ def test_well_formed_as_openai_harmony(
         }
         for message in theirs
     ]
-    assert not any(isinstance(piece, Repair) for piece in pieces)
+    assert not any(isinstance(event, Repair) for event in events)
 
 
 # --- text -------------------------------------------------------------------------------------------
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_deltas_are_whole_characters(encoding: HarmonyEncoding, text: str) -> None:
+def test_deltas_contain_complete_characters(encoding: HarmonyEncoding, text: str) -> None:
     ids = encode(encoding, "<|channel|>final<|message|>")
     ids += encoding.encode(text, disallowed_special=())
     parser = HarmonyParser(encoding)
-    pieces = [piece for token in ids for piece in parser.feed([token])] + parser.finish()
-    assert "".join(piece.text for piece in pieces if isinstance(piece, Delta)) == text
+    events = [event for token in ids for event in parser.feed([token])] + parser.finish()
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == text
 
 
 @given(tokens=st.lists(st.integers(0, 199_997), max_size=30))
-def test_broken_utf8_is_replaced_as_python_does(
+def test_parse_broken_utf8_equals_python_replace(
     encoding: HarmonyEncoding, tokens: list[int]
 ) -> None:
-    pieces = harmony_streams.parse(encoding, [200005, 17196, 200008, *tokens, 200002])
-    text = "".join(piece.text for piece in pieces if isinstance(piece, Delta))
+    events = harmony_streams.parse(encoding, [200005, 17196, 200008, *tokens, 200002])
+    text = "".join(event.text for event in events if isinstance(event, Delta))
     raw = b"".join(bytes(encoding._inner.decode_bytes([token])) for token in tokens)
     assert text == raw.decode(errors="replace")
 
 
-# --- what the other tests leave out -----------------------------------------------------------------
+# --- single cases -----------------------------------------------------------------------------------
 
 
-def stream(encoding: HarmonyEncoding, markup: str) -> list[Any]:
+def parse_markup(encoding: HarmonyEncoding, markup: str) -> list[Any]:
     return harmony_streams.parse(encoding, encode(encoding, markup))
 
 
-def test_positions_cover_the_stream(encoding: HarmonyEncoding) -> None:
-    pieces = stream(
+def test_closed_spans_cover_stream(encoding: HarmonyEncoding) -> None:
+    events = parse_markup(
         encoding,
         "<|channel|>analysis<|message|>think<|end|>"
         "<|start|>assistant<|channel|>final<|message|>ok<|return|>",
     )
-    closed = [piece for piece in pieces if isinstance(piece, Closed)]
+    closed = [event for event in events if isinstance(event, Closed)]
     assert closed == [Closed(True, 0, 5, 1), Closed(True, 5, 12, 1)]
-    assert pieces[-1] == Stop("return", 11)
+    assert events[-1] == Stop("return", 11)
 
 
-def test_somebody_elses_turn_stops_where_it_begins(encoding: HarmonyEncoding) -> None:
+def test_parse_other_role_stops_at_its_start(encoding: HarmonyEncoding) -> None:
     markup = "<|channel|>final<|message|>ok<|end|><|start|>user<|message|>and then?"
-    assert stream(encoding, markup)[-1] == Stop("turn", 5)
+    assert parse_markup(encoding, markup)[-1] == Stop("turn", 5)
 
 
 @pytest.mark.parametrize("author", ["functions.g", "python", "nothing_declared", "user", "tool"])
-def test_a_written_tool_result_is_not_ours(encoding: HarmonyEncoding, author: str) -> None:
+def test_parse_tool_result_stops_turn(encoding: HarmonyEncoding, author: str) -> None:
     markup = f"<|end|><|start|>{author} to=assistant<|channel|>commentary<|message|>56088<|end|>"
-    pieces = stream(encoding, markup)
-    assert isinstance(pieces[-1], Stop) and pieces[-1].reason == "turn"
-    assert not any(isinstance(piece, Opened) for piece in pieces)
+    events = parse_markup(encoding, markup)
+    assert isinstance(events[-1], Stop) and events[-1].reason == "turn"
+    assert not any(isinstance(event, Opened) for event in events)
 
 
-def test_a_call_is_opened_before_its_arguments(encoding: HarmonyEncoding) -> None:
+def test_parse_call_header_opens_segment(encoding: HarmonyEncoding) -> None:
     parser = HarmonyParser(encoding, harmony_streams.RECIPIENTS)
     header = encode(encoding, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>")
-    assert parser.feed(header) == [Opened(Kind.TOOL, "functions.f", "functions.f", json=True)]
+    assert parser.feed(header) == [
+        Opened(SegmentKind.TOOL, "functions.f", "functions.f", json=True)
+    ]
 
 
-def test_bare_text_streams_at_once(encoding: HarmonyEncoding) -> None:
+def test_parse_bare_text_streams_at_once(encoding: HarmonyEncoding) -> None:
     parser = HarmonyParser(encoding, harmony_streams.RECIPIENTS)
     assert Delta("Hello") in parser.feed(encode(encoding, "Hello"))
 
 
-def test_an_endless_header_streams_as_a_body(encoding: HarmonyEncoding) -> None:
+def test_parse_endless_header_becomes_body(encoding: HarmonyEncoding) -> None:
     parser = HarmonyParser(encoding, harmony_streams.RECIPIENTS)
-    words = encode(encoding, " thinking" * 3 * LONGEST_HEADER)
-    pieces = parser.feed([200005, *words])
-    assert Opened(Kind.REASONING) in pieces
+    words = encode(encoding, " thinking" * 3 * MAX_HEADER_TOKENS)
+    events = parser.feed([200005, *words])
+    assert Opened(SegmentKind.REASONING) in events
     assert parser.feed([words[0]]) == [Delta(" thinking")]
 
 
-def test_a_new_message_inside_an_open_json_string(encoding: HarmonyEncoding) -> None:
+def test_parse_new_message_in_json_string_ends_call(encoding: HarmonyEncoding) -> None:
     markup = (
         '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": "b'
         "<|start|>assistant<|channel|>final<|message|>ok<|return|>"
     )
-    found = harmony_streams.segments(stream(encoding, markup))
-    assert found[0] == {"kind": "tool", "recipient": "functions.f", "text": '{"a": "b'}
-    assert [segment["kind"] for segment in found] == ["tool", "stop"]
+    segments = harmony_streams.segments(parse_markup(encoding, markup))
+    assert segments[0] == {"kind": "tool", "recipient": "functions.f", "text": '{"a": "b'}
+    assert [segment["kind"] for segment in segments] == ["tool", "stop"]
 
 
-def test_arguments_in_header_and_body(encoding: HarmonyEncoding) -> None:
+def test_parse_arguments_in_header_and_body_prefers_body(encoding: HarmonyEncoding) -> None:
     """The body's arguments count unless only those in the header are any."""
-    head = '<|channel|>commentary to=functions.f {"a": 1}<|message|>'
+    header = '<|channel|>commentary to=functions.f {"a": 1}<|message|>'
     assert (
-        harmony_streams.segments(stream(encoding, head + '{"b": 2}<|call|>'))[0]["text"]
+        harmony_streams.segments(parse_markup(encoding, header + '{"b": 2}<|call|>'))[0]["text"]
         == '{"b": 2}'
     )
-    assert harmony_streams.segments(stream(encoding, head + "oh<|call|>"))[0]["text"] == '{"a": 1}'
+    assert (
+        harmony_streams.segments(parse_markup(encoding, header + "oh<|call|>"))[0]["text"]
+        == '{"a": 1}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,22 +230,22 @@ def test_arguments_in_header_and_body(encoding: HarmonyEncoding) -> None:
         "<|channel|>analysis<|channel|>f<|message|>{}<|call|>",
     ],
 )
-def test_a_call_is_a_call(encoding: HarmonyEncoding, markup: str) -> None:
-    found = harmony_streams.segments(stream(encoding, markup))
-    assert found[0] == {"kind": "tool", "recipient": "functions.f", "text": "{}"}
+def test_parse_malformed_header_is_call(encoding: HarmonyEncoding, markup: str) -> None:
+    segments = harmony_streams.segments(parse_markup(encoding, markup))
+    assert segments[0] == {"kind": "tool", "recipient": "functions.f", "text": "{}"}
 
 
-def test_without_known_tools_names_are_taken_as_written(encoding: HarmonyEncoding) -> None:
+def test_parse_unknown_tools_keeps_raw_names(encoding: HarmonyEncoding) -> None:
     ids = encode(encoding, "<|channel|>commentary to=any.thing code<|message|>x<|call|>")
     opened = harmony_streams.parse(encoding, ids, None)[0]
-    assert opened == Opened(Kind.TOOL, "any.thing", "any.thing")
+    assert opened == Opened(SegmentKind.TOOL, "any.thing", "any.thing")
 
 
 @pytest.mark.parametrize(
     "repeated", [[token] for token in harmony_streams.SPECIALS + harmony_streams.ODD[:4]]
 )
 @pytest.mark.parametrize("before", ["", "<|channel|>", "<|message|>", "<|start|>user", " to=f {"])
-def test_time_and_memory_stay_flat(
+def test_parse_repeated_markup_time_stays_linear(
     encoding: HarmonyEncoding, before: str, repeated: list[int]
 ) -> None:
     word = encode(encoding, " thinking")
@@ -244,7 +253,7 @@ def test_time_and_memory_stay_flat(
         ids = encode(encoding, before) + unit * 5_000
         began = time.process_time()
         parser = HarmonyParser(encoding, harmony_streams.RECIPIENTS)
-        pieces = [piece for token in ids for piece in parser.feed([token])]
+        events = [event for token in ids for event in parser.feed([token])]
         assert time.process_time() - began < 5, "5,000 units take some 0.05 s"
-        written = sum(len(piece.text) for piece in pieces if isinstance(piece, Delta | Repair))
+        written = sum(len(event.text) for event in events if isinstance(event, Delta | Repair))
         assert written <= len(before) + 5_000 * len(" thinking<|reserved_200013|>")

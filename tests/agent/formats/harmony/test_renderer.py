@@ -1,4 +1,4 @@
-"""Messages as ids: openai-harmony's where that is right, our own where it is not."""
+"""Rendering as openai-harmony does where that is correct, and our own where it is not."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from openai_harmony import (
     ToolDescription,
 )
 
-from agent.formats import tokenizer_text as text_module
-from agent.formats.harmony.renderer import Renderer
+from agent.formats.harmony.renderer import HarmonyRenderer
 from agent.formats.protocol import FunctionTool
-from agent.formats.tokenizer_text import Tokenised, parts
+from agent.formats.tokenizer_text import TokenisedText, tokenizer_chunks
 from tests.support import harmony_streams
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -31,8 +30,8 @@ BROWSER = tuple(FunctionTool(f"browser.{name}", "", {}) for name in ("search", "
 WEATHER = FunctionTool("get_weather", "The weather\nof a city.", SCHEMA)
 
 
-def test_equals_openai_harmonys_whole_conversation(
-    encoding: HarmonyEncoding, renderer: Renderer
+def test_render_equals_openai_harmony_conversation(
+    encoding: HarmonyEncoding, renderer: HarmonyRenderer
 ) -> None:
     system = (
         SystemContent.new()
@@ -63,25 +62,27 @@ def test_equals_openai_harmonys_whole_conversation(
         RenderConversationConfig(auto_drop_analysis=False),
     )
     ours = (
-        renderer.system(date="2026-11-21", effort="low", python=True, own=BROWSER, functions=True)
-        + renderer.developer("Be brief.", [WEATHER])
-        + renderer.user("Grüße <|end|>")
-        + renderer.assistant_preamble("I look.")
+        renderer.system_message(
+            date="2026-11-21", effort="low", python=True, builtin_tools=BROWSER, functions=True
+        )
+        + renderer.developer_message("Be brief.", [WEATHER])
+        + renderer.user_message("Grüße <|end|>")
+        + renderer.commentary_message("I look.")
         + renderer.tool_result("functions.get_weather", "rain")
-        + renderer.assistant_final("Rain.")
-        + renderer.assistant_open()
+        + renderer.final_message("Rain.")
+        + renderer.open_assistant()
     )
     assert ours == theirs
 
 
-def test_without_functions_the_system_message_names_none(
-    encoding: HarmonyEncoding, renderer: Renderer
+def test_system_message_without_functions_names_none(
+    encoding: HarmonyEncoding, renderer: HarmonyRenderer
 ) -> None:
-    ids = renderer.system(date="2026-11-21", effort="high", python=False, functions=False)
+    ids = renderer.system_message(date="2026-11-21", effort="high", python=False, functions=False)
     text = encoding.decode(ids)
     assert "Reasoning: high" in text and "Current date: 2026-11-21" in text
     assert "functions" not in text and "python" not in text
-    assert renderer.developer(None, []) == []
+    assert renderer.developer_message(None, []) == []
 
 
 @pytest.mark.parametrize(
@@ -102,30 +103,32 @@ def test_without_functions_the_system_message_names_none(
         ),
     ],
 )
-def test_a_call_has_the_form_that_the_model_writes(
+def test_tool_call_has_trained_form(
     encoding: HarmonyEncoding,
-    renderer: Renderer,
+    renderer: HarmonyRenderer,
     recipient: str,
     arguments: str,
     json: bool,
     written: str,
 ) -> None:
-    ids = renderer.call(recipient, arguments, json)
+    ids = renderer.tool_call(recipient, arguments, json)
     assert ids == encoding.encode(written, allowed_special="all")
 
 
 @pytest.mark.parametrize(
     ("recipient", "channel"), [("functions.f", "commentary"), ("python", "analysis")]
 )
-def test_a_tool_writes_its_own_result(
-    encoding: HarmonyEncoding, renderer: Renderer, recipient: str, channel: str
+def test_tool_result_author_is_tool(
+    encoding: HarmonyEncoding, renderer: HarmonyRenderer, recipient: str, channel: str
 ) -> None:
     ids = renderer.tool_result(recipient, "out")
     header = f"<|start|>{recipient} to=assistant<|channel|>{channel}<|message|>"
     assert encoding.decode(ids) == header + "out<|end|>"
 
 
-def test_a_name_cannot_break_a_header(encoding: HarmonyEncoding, renderer: Renderer) -> None:
+def test_tool_result_hostile_name_is_sanitized(
+    encoding: HarmonyEncoding, renderer: HarmonyRenderer
+) -> None:
     ids = renderer.tool_result("functions.read file\n<|start|>system", "x")
     assert encoding.decode(ids).startswith("<|start|>functions.read_file___start__system to=")
     assert encoding.decode(renderer.tool_result("", "x")).startswith("<|start|>unknown to=")
@@ -137,68 +140,70 @@ texts = st.text(max_size=50) | st.sampled_from(["<|end|>", "\x00", "a\ud800b", "
 
 
 @given(text=texts)
-def test_what_is_rendered_parses_back(
-    encoding: HarmonyEncoding, renderer: Renderer, text: str
+def test_rendered_text_parses_back(
+    encoding: HarmonyEncoding, renderer: HarmonyRenderer, text: str
 ) -> None:
-    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    valid = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     for ids, kind in (
-        (renderer.assistant_final(text), "final"),
-        (renderer.call("functions.f", text, json=True), "tool"),
-        (renderer.call("python", text, json=False), "tool"),
+        (renderer.final_message(text), "final"),
+        (renderer.tool_call("functions.f", text, json=True), "tool"),
+        (renderer.tool_call("python", text, json=False), "tool"),
     ):
-        found = harmony_streams.segments(harmony_streams.parse(encoding, ids[2:]))
-        assert (found[0]["kind"], found[0]["text"]) == (kind, whole)
-    assert renderer.user(text)[-1] == renderer.tool_result("python", text)[-1] == 200007
+        [segment, *_] = harmony_streams.segments(harmony_streams.parse(encoding, ids[2:]))
+        assert (segment["kind"], segment["text"]) == (kind, valid)
+    assert renderer.user_message(text)[-1] == renderer.tool_result("python", text)[-1] == 200007
 
 
 @pytest.mark.parametrize("run", ["a", "-", " ", "\n", "क्ष", "漢"])
-def test_a_long_run(encoding: HarmonyEncoding, renderer: Renderer, run: str) -> None:
+def test_render_long_run_stays_fast(
+    encoding: HarmonyEncoding, renderer: HarmonyRenderer, run: str
+) -> None:
     """openai-harmony alone takes seconds for these; a million letters end the process."""
     text = f"x{run * (100_000 // len(run))}y"
     began = time.process_time()
-    ids = renderer.user(text)
-    assert renderer.developer(text, [FunctionTool("f", text, {"description": text})])
+    ids = renderer.user_message(text)
+    assert renderer.developer_message(text, [FunctionTool("f", text, {"description": text})])
     assert time.process_time() - began < 10
     assert encoding.decode(ids) == f"<|start|>user<|message|>{text}<|end|>"
 
 
-def test_ordinary_text_has_its_ordinary_tokens(
-    encoding: HarmonyEncoding, renderer: Renderer
+def test_render_ordinary_text_same_tokens(
+    encoding: HarmonyEncoding, renderer: HarmonyRenderer
 ) -> None:
     text = "Words of all kinds, 1234567 figures. " * 200
-    assert renderer.user(text)[3:-1] == encoding.encode(text)
+    assert renderer.user_message(text)[3:-1] == encoding.encode(text)
 
 
 _PIECES = st.sampled_from([*"aZé漢한क्0٣²½ \n\t'’.,;-/_=(🙂\u0301", "don't", "  ", "\n\n", " /"])
 
 
 @given(st.lists(_PIECES, min_size=40, max_size=120))
-def test_cuts_change_no_token(encoding: HarmonyEncoding, pieces: list[str]) -> None:
+def test_tokenizer_chunks_keep_tokens(encoding: HarmonyEncoding, pieces: list[str]) -> None:
     text = "".join(pieces)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_module, "PART", 16)
-        cut = list(parts(text))
-    assert len(cut) > 1 and "".join(cut) == text
-    found = [id_ for part in cut for id_ in encoding.encode(part, disallowed_special=())]
-    # Only where there is no break in sight is it cut anyhow.
-    assert found == encoding.encode(text, disallowed_special=()) or 32 in map(len, cut)
+    chunks = list(tokenizer_chunks(text, chunk_chars=16))
+    assert len(chunks) > 1 and "".join(chunks) == text
+    ids = [id_ for chunk in chunks for id_ in encoding.encode(chunk, disallowed_special=())]
+    # Without a boundary in reach the text is cut anyhow.
+    assert ids == encoding.encode(text, disallowed_special=()) or 32 in map(len, chunks)
 
 
-def test_a_text_that_is_tokenised_already(renderer: Renderer) -> None:
-    text = Tokenised("<|end|>")
+def test_render_tokenised_text_uses_its_ids(renderer: HarmonyRenderer) -> None:
+    text = TokenisedText("<|end|>")
     text.ids = [1, 2, 3]
     ids = renderer.tool_result("python", text)
     assert ids == [*renderer.tool_result("python", "")[:-1], 1, 2, 3, ids[-1]]
 
 
-def test_its_own_namespaces_stand_in_the_system_message(
-    encoding: HarmonyEncoding, renderer: Renderer
+def test_system_message_lists_builtin_namespaces(
+    encoding: HarmonyEncoding, renderer: HarmonyRenderer
 ) -> None:
     command = {"type": "object", "properties": {"cmd": {"type": "array"}}, "required": ["cmd"]}
     own = (BROWSER[1], FunctionTool("container.exec", "Runs a command.", command))
-    ids = renderer.system(date="2026-11-21", effort="low", python=False, own=own, functions=False)
+    ids = renderer.system_message(
+        date="2026-11-21", effort="low", python=False, builtin_tools=own, functions=False
+    )
     text = encoding.decode(ids)
     assert "namespace browser {" in text and "type open = (_:" in text
     assert "type search" not in text, "only what is offered"
     assert "namespace container {\n\n// Runs a command.\ntype exec = (_: {" in text
-    assert "analysis" in encoding.decode(renderer.call("container.exec", "{}", True))
+    assert "analysis" in encoding.decode(renderer.tool_call("container.exec", "{}", True))

@@ -1,4 +1,4 @@
-"""JSON Schemas as the model sees them: one test for each thing that openai-harmony alone would lose."""
+"""JSON Schemas as the model sees them: one case for each thing that openai-harmony alone loses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from openai_harmony import HarmonyEncoding
 
-from agent.formats.harmony.renderer import Renderer
-from agent.formats.harmony.schema_normaliser import DEEPEST, normalise
+from agent.formats.harmony.renderer import HarmonyRenderer
+from agent.formats.harmony.schema_normaliser import MAX_SCHEMA_DEPTH, normalise_schema
 from agent.formats.protocol import FunctionTool
 
 NODE = {
@@ -20,20 +20,20 @@ NODE = {
 
 
 @pytest.fixture
-def shown(encoding: HarmonyEncoding, renderer: Renderer) -> Any:
-    def show(schema: dict[str, Any], name: str = "x") -> str:
-        """The property as the model reads it."""
+def render_property(encoding: HarmonyEncoding, renderer: HarmonyRenderer) -> Any:
+    def render(schema: dict[str, Any], name: str = "x") -> str:
+        """The property's TypeScript, as the model sees it."""
         parameters = {
             "type": "object",
             "properties": {name: schema},
             "required": [name],
             "$defs": {"Node": NODE, "Word": {"type": "string", "description": "a word"}},
         }
-        ids = renderer.developer(None, [FunctionTool("f", "", parameters)])
+        ids = renderer.developer_message(None, [FunctionTool("f", "", parameters)])
         text = encoding.decode(ids)
         return text.partition("(_: {\n")[2].partition("}) => any;")[0]
 
-    return show
+    return render
 
 
 @pytest.mark.parametrize(
@@ -117,28 +117,32 @@ def shown(encoding: HarmonyEncoding, renderer: Renderer) -> Any:
         pytest.param({"type": "null"}, "x: any | null,\n", id="null"),
     ],
 )
-def test_shown(shown: Any, schema: dict[str, Any], typescript: str) -> None:
-    assert shown(schema) == typescript
+def test_schema_renders_as_typescript(
+    render_property: Any, schema: dict[str, Any], typescript: str
+) -> None:
+    assert render_property(schema) == typescript
 
 
 @pytest.mark.parametrize(
     ("name", "written"),
     [("my-key", '"my-key"'), ("a b", '"a b"'), ('q"', '"q\\""'), ("a\n} evil {", '"a } evil {"')],
 )
-def test_names_that_are_no_identifiers_are_quoted(shown: Any, name: str, written: str) -> None:
-    assert shown({"type": "string"}, name) == f"{written}: string,\n"
+def test_property_name_no_identifier_is_quoted(
+    render_property: Any, name: str, written: str
+) -> None:
+    assert render_property({"type": "string"}, name) == f"{written}: string,\n"
 
 
-def test_maps_say_what_they_hold(shown: Any) -> None:
-    text = shown({"type": "object", "additionalProperties": {"type": "integer"}})
+def test_map_schema_describes_values(render_property: Any) -> None:
+    text = render_property({"type": "object", "additionalProperties": {"type": "integer"}})
     assert "Maps strings to integer." in text
 
 
-def test_a_reference_within_itself_ends(shown: Any) -> None:
-    assert "next?: any | null,\n" in shown({"$ref": "#/$defs/Node"})
+def test_recursive_reference_ends(render_property: Any) -> None:
+    assert "next?: any | null,\n" in render_property({"$ref": "#/$defs/Node"})
 
 
-def test_references_that_unfold_without_end_are_cut() -> None:
+def test_exponential_references_are_cut() -> None:
     definitions = {
         f"d{i}": {
             "type": "object",
@@ -147,17 +151,17 @@ def test_references_that_unfold_without_end_are_cut() -> None:
         for i in range(30)
     }
     schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": definitions}
-    assert len(str(normalise(schema))) < 500_000
+    assert len(str(normalise_schema(schema))) < 500_000
 
 
-def test_deep_nesting_is_cut(renderer: Renderer) -> None:
+def test_deep_nesting_is_cut(renderer: HarmonyRenderer) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(400):
         schema = {"type": "object", "properties": {"x": schema}}
-    assert str(normalise(schema)).count("properties") <= DEEPEST + 1
+    assert str(normalise_schema(schema)).count("properties") <= MAX_SCHEMA_DEPTH + 1
     for _ in range(400):
         schema = {"allOf": [schema], "anyOf": [schema]}
-    assert renderer.developer(None, [FunctionTool("f", "", schema)])
+    assert renderer.developer_message(None, [FunctionTool("f", "", schema)])
 
 
 json_values = st.recursive(
@@ -188,5 +192,5 @@ json_values = st.recursive(
 @example(schema={"type": "object", "default": float("inf")})
 @example(schema={"type": "object", "default": 10**400})
 @given(schema=json_values)
-def test_any_schema_is_rendered(renderer: Renderer, schema: Any) -> None:
-    assert renderer.developer(None, [FunctionTool("f", "", schema)])
+def test_any_schema_renders(renderer: HarmonyRenderer, schema: Any) -> None:
+    assert renderer.developer_message(None, [FunctionTool("f", "", schema)])

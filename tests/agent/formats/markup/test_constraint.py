@@ -1,4 +1,4 @@
-"""What a guide of the families with markup holds: calls in tags, answers, and nothing else."""
+"""The constraint of markup in text: calls in tags, answers, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import pytest
 
 from agent.engine.grammars import Grammar
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_tuning import Threads
+from agent.engine.llama.thread_tuning import ThreadCounts
 from agent.engine.protocol import Constraint, Request, Sampling
-from agent.formats.constraints import Rules
+from agent.formats.constraints import GenerationConstraints
 from agent.formats.markup.format import MarkupFormat
-from agent.formats.protocol import Closed, Delta, Kind, Opened
+from agent.formats.protocol import Closed, Delta, Opened, SegmentKind
 from agent.formats.recipients import Recipients
-from tests.agent.formats.markup.test_format import form, gguf  # noqa: F401
-from tests.support.engines import read
+from tests.support.engines import read_generation
 
 ADD = {
     "type": "object",
@@ -30,26 +29,29 @@ ADD = {
 NAMES = ("add", "files__read")
 
 
-def guide(form: MarkupFormat, **rules: Any) -> Constraint:  # noqa: F811
-    if "answer" in rules:
-        rules["answer"] = form.grammars.compile(Grammar.of_schema(rules["answer"]))
-    arguments = {"add": Grammar.of_arguments(ADD)}
-    return form.guide(Rules(arguments=arguments, **rules), Recipients(NAMES))
+def new_constraint(qwen_format: MarkupFormat, **options: Any) -> Constraint:
+    if "answer_grammar" in options:
+        answer = Grammar.from_schema(options["answer_grammar"])
+        options["answer_grammar"] = qwen_format.grammars.submit(answer)
+    arguments = {"add": Grammar.from_argument_schema(ADD)}
+    return qwen_format.new_constraint(
+        GenerationConstraints(argument_grammars=arguments, **options), Recipients(NAMES)
+    )
 
 
-def held(form: MarkupFormat, markup: str, **rules: Any) -> Constraint:  # noqa: F811
-    """A guide that saw the markup, all of which it allows."""
-    constraint = guide(form, **rules)
-    for token in form.encoder.markup(markup):
+def constraint_after(qwen_format: MarkupFormat, markup: str, **options: Any) -> Constraint:
+    """A constraint that has accepted the markup."""
+    constraint = new_constraint(qwen_format, **options)
+    for token in qwen_format.encoder.encode_markup(markup):
         assert constraint.accept(token)
     return constraint
 
 
-def drawn(form: MarkupFormat, constraint: Constraint, seed: int) -> list[int]:  # noqa: F811
-    """What a model says that knows nothing, from what is allowed."""
+def random_ids(qwen_format: MarkupFormat, constraint: Constraint, seed: int) -> list[int]:
+    """Random allowed ids until a stop or the limit."""
     draw = random.Random(seed)
     ids: list[int] = []
-    while len(ids) < 120 and not (ids and ids[-1] in form.stop):
+    while len(ids) < 120 and not (ids and ids[-1] in qwen_format.stop_ids):
         choices = constraint.allowed()
         token = int(choices[draw.randrange(len(choices))])
         assert constraint.accept(token)
@@ -61,23 +63,22 @@ OPENED = "Hm.\n</think>\n\n<tool_call>\n"
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_call_fits_its_tool(form: MarkupFormat, seed: int) -> None:  # noqa: F811
-    constraint = held(form, OPENED)
-    ids = form.encoder.markup(OPENED) + drawn(form, constraint, seed)
-    said, called = "", None
-    for piece in form.parser(Recipients(NAMES)).feed(ids):
-        match piece:
+def test_constrained_call_fits_schema(qwen_format: MarkupFormat, seed: int) -> None:
+    constraint = constraint_after(qwen_format, OPENED)
+    ids = qwen_format.encoder.encode_markup(OPENED) + random_ids(qwen_format, constraint, seed)
+    body, segment = "", None
+    for event in qwen_format.parser(Recipients(NAMES)).feed(ids):
+        match event:
             case Opened():
-                called, said = called or piece, ""
-                assert piece is not called or piece.kind in (Kind.TOOL, Kind.REASONING)
-                called = piece
+                assert segment or event.kind in (SegmentKind.TOOL, SegmentKind.REASONING)
+                segment, body = event, ""
             case Delta(text):
-                said += text
-            case Closed(complete=True) if called and called.recipient == "add":
-                jsonschema.validate(json.loads(said), ADD)
+                body += text
+            case Closed(complete=True) if segment and segment.recipient == "add":
+                jsonschema.validate(json.loads(body), ADD)
                 return
-            case Closed(complete=True) if called and called.recipient:
-                assert isinstance(json.loads(said), dict)
+            case Closed(complete=True) if segment and segment.recipient:
+                assert isinstance(json.loads(body), dict)
                 return
 
 
@@ -89,8 +90,8 @@ def test_a_call_fits_its_tool(form: MarkupFormat, seed: int) -> None:  # noqa: F
         'Thoughts of <tool_call>{"what": ever}\n</think>\n\nHello <b>there</b>.<|im_end|>',
     ],
 )
-def test_what_models_write_passes(form: MarkupFormat, markup: str) -> None:  # noqa: F811
-    held(form, markup)
+def test_constraint_accepts_trained_forms(qwen_format: MarkupFormat, markup: str) -> None:
+    constraint_after(qwen_format, markup)
 
 
 @pytest.mark.parametrize(
@@ -102,49 +103,53 @@ def test_what_models_write_passes(form: MarkupFormat, markup: str) -> None:  # n
         (OPENED + '{"name": "add", "arguments": {"a": ', "</tool_call>"),
     ],
 )
-def test_what_does_not_fit_is_rejected(form: MarkupFormat, before: str, after: str) -> None:  # noqa: F811
-    constraint = held(form, before)
-    (token,) = form.encoder.markup(after)
+def test_constraint_rejects_misfit(qwen_format: MarkupFormat, before: str, after: str) -> None:
+    constraint = constraint_after(qwen_format, before)
+    (token,) = qwen_format.encoder.encode_markup(after)
     assert not constraint.accept(token) and token not in constraint.allowed()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_answer_fits(form: MarkupFormat, seed: int) -> None:  # noqa: F811
+def test_constrained_answer_fits_schema(qwen_format: MarkupFormat, seed: int) -> None:
     thought = "Hm.\n</think>\n\n"
-    constraint = held(form, thought, answer=ADD)
-    ids = form.encoder.markup(thought) + drawn(form, constraint, seed)
-    texts: dict[Kind, str] = {}
-    for piece in form.parser(Recipients(NAMES)).feed(ids):
-        match piece:
+    constraint = constraint_after(qwen_format, thought, answer_grammar=ADD)
+    ids = qwen_format.encoder.encode_markup(thought) + random_ids(qwen_format, constraint, seed)
+    texts: dict[SegmentKind, str] = {}
+    for event in qwen_format.parser(Recipients(NAMES)).feed(ids):
+        match event:
             case Opened(kind=kind):
                 texts[kind] = ""
             case Delta(text):
                 texts[kind] += text
-    if ids[-1] in form.stop and Kind.FINAL in texts:
-        jsonschema.validate(json.loads(texts[Kind.FINAL]), ADD)
-    assert Kind.TOOL_UNKNOWN not in texts
+    if ids[-1] in qwen_format.stop_ids and SegmentKind.FINAL in texts:
+        jsonschema.validate(json.loads(texts[SegmentKind.FINAL]), ADD)
+    assert SegmentKind.TOOL_UNKNOWN not in texts
 
 
-def test_no_call_where_none_may_be(form: MarkupFormat) -> None:  # noqa: F811
-    constraint = held(form, "Hm.\n</think>\n\nHello", calls="none")
-    (token,) = form.encoder.markup("<tool_call>")
+def test_constraint_calls_none_rejects_call(qwen_format: MarkupFormat) -> None:
+    constraint = constraint_after(qwen_format, "Hm.\n</think>\n\nHello", calls="none")
+    (token,) = qwen_format.encoder.encode_markup("<tool_call>")
     assert not constraint.accept(token) and token not in constraint.allowed()
 
 
-async def test_a_model_that_knows_nothing_calls_well(form: MarkupFormat, gguf: Path) -> None:  # noqa: F811
-    engine = LlamaEngine(gguf, threads=Threads(1, 1))
+async def test_random_model_constrained_call_is_valid(
+    qwen_format: MarkupFormat, qwen_gguf: Path
+) -> None:
+    engine = LlamaEngine(qwen_gguf, threads=ThreadCounts(1, 1))
     await engine.load()
-    opening = form.open_call("add")
-    constraint = guide(form)
+    opening = qwen_format.open_call("add")
+    constraint = new_constraint(qwen_format)
     for token in opening:
         constraint.accept(token)
-    prompt = form.user("Add.") + form.open_assistant() + opening
-    request = Request(prompt, 400, form.stop, Sampling(seed=1), constraint=constraint)
-    said = await read(engine.generate(request))
+    prompt = qwen_format.user_message("Add.") + qwen_format.open_assistant() + opening
+    request = Request(prompt, 400, qwen_format.stop_ids, Sampling(seed=1), constraint=constraint)
+    output = await read_generation(engine.generate(request))
     await engine.close()
-    markup = b"".join(form.spelling(token) for token in said.ids).decode("utf-8", "replace")
+    markup = b"".join(qwen_format.token_bytes(token) for token in output.ids).decode(
+        "utf-8", "replace"
+    )
     written, closed, _ = markup.partition("</tool_call>")
     if closed:
         jsonschema.validate(json.loads(written.strip().removesuffix("}")), ADD)
     else:
-        assert written.startswith("{") and len(said.ids) == 400, "an endless number"
+        assert written.startswith("{") and len(output.ids) == 400, "an endless number"

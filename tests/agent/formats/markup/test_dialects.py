@@ -1,4 +1,4 @@
-"""The other families: reasoning, calls and text told apart, whatever was written and however cut."""
+"""The markup parser: reasoning, calls and text of each dialect, for any text and any cuts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.formats.markup.dialects import FAMILIES
+from agent.formats.markup.dialects import DIALECTS
 from agent.formats.protocol import Closed, Delta, Opened, Stop
-from agent.formats.tool_arguments import settle
-from tests.support.markup import FRAGMENTS, RECIPIENTS, Reader, made, shape
+from agent.formats.tool_arguments import repair_arguments
+from tests.support.markup import FRAGMENTS, RECIPIENTS, DialectHarness, random_markup, summarise
 
-QWEN, CODER, LLAMA, PLAIN = (Reader(n) for n in ("qwen3", "qwen3-coder", "llama3", "plain"))
-READERS = [QWEN, CODER, LLAMA, PLAIN]
+QWEN, CODER, LLAMA, PLAIN = (
+    DialectHarness(name) for name in ("qwen3", "qwen3-coder", "llama3", "plain")
+)
+HARNESSES = [QWEN, CODER, LLAMA, PLAIN]
 END = "<|im_end|>"
 
 
@@ -25,45 +27,45 @@ def hermes(name: str, arguments: str) -> str:
 
 
 def xml(name: str, **values: str) -> str:
-    given = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items())
-    return f"<tool_call>\n<function={name}>\n{given}</function>\n</tool_call>"
+    parameters = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items())
+    return f"<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>"
 
 
 # --- any ids at all ---------------------------------------------------------------------------------
 
 
 @given(
-    reader=st.sampled_from(READERS),
+    harness=st.sampled_from(HARNESSES),
     ids=st.lists(st.one_of(st.integers(-1, 300), st.sampled_from(b'<>{}":/`\n th')), max_size=80),
 )
-def test_any_ids(reader: Reader, ids: list[int]) -> None:
-    reader.check(ids)
+def test_parse_any_ids_holds_invariants(harness: DialectHarness, ids: list[int]) -> None:
+    harness.check(ids)
 
 
-@given(reader=st.sampled_from(READERS), seed=st.integers(0, 2**32))
-def test_any_markup(reader: Reader, seed: int) -> None:
-    text, markers = made(random.Random(seed))
-    reader.check(reader.encoder.markup(text), markers)
+@given(harness=st.sampled_from(HARNESSES), seed=st.integers(0, 2**32))
+def test_parse_any_markup_holds_invariants(harness: DialectHarness, seed: int) -> None:
+    text, markers = random_markup(random.Random(seed))
+    harness.check(harness.encoder.encode_markup(text), markers)
 
 
-@given(reader=st.sampled_from(READERS), text=st.lists(st.sampled_from(FRAGMENTS), max_size=25))
-def test_spelled_tags_are_tags(reader: Reader, text: list[str]) -> None:
-    """Whether a tag is one id or many decides nothing (but ids that end a turn are only ids)."""
+@given(harness=st.sampled_from(HARNESSES), text=st.lists(st.sampled_from(FRAGMENTS), max_size=25))
+def test_parse_spelled_tags_equal_special_ids(harness: DialectHarness, text: list[str]) -> None:
+    """A tag counts as one id or as many, except those that end a generation, which are only ids."""
     markup = "".join(part for part in text if not part.startswith("<|"))
-    as_ids = [piece[:2] for piece in reader.read(markup)]
-    spelled = reader.pieces(reader.encoder.text(markup))
-    assert as_ids == [piece[:2] for piece in shape(spelled)]
+    as_ids = [event[:2] for event in harness.read(markup)]
+    spelled = harness.events(harness.encoder.encode_text(markup))
+    assert as_ids == [event[:2] for event in summarise(spelled)]
 
 
-@pytest.mark.parametrize("reader", READERS, ids=[r.family.name for r in READERS])
+@pytest.mark.parametrize("harness", HARNESSES, ids=[r.dialect.name for r in HARNESSES])
 @pytest.mark.parametrize(
     "unit", ["<", "`", " ", "\n", "{", '"', "<tool_call>", "<tool_call>{", "x"]
 )
-def test_time_stays_flat(reader: Reader, unit: str) -> None:
+def test_parse_repeated_unit_time_stays_linear(harness: DialectHarness, unit: str) -> None:
     for before in ("", '<tool_call>{"name": "f", "arguments": {"a": "', "<tool_call><function=f>"):
-        ids = reader.encoder.markup(before + unit * 4_000)
+        ids = harness.encoder.encode_markup(before + unit * 4_000)
         began = time.process_time()
-        reader.pieces(ids)
+        harness.events(ids)
         assert time.process_time() - began < 5
 
 
@@ -71,7 +73,7 @@ def test_time_stays_flat(reader: Reader, unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reader", "call"),
+    ("harness", "call"),
     [
         (QWEN, hermes("f", '{"text": "x"}')),
         (QWEN, xml("f", text="x")),
@@ -81,13 +83,13 @@ def test_time_stays_flat(reader: Reader, unit: str) -> None:
         (LLAMA, '<|python_tag|>{"name": "f", "parameters": {"text": "x"}}'),
     ],
 )
-def test_each_part_is_what_it_is(reader: Reader, call: str) -> None:
-    """Reasoning and calls are read together; text before, between and after calls is text."""
-    tool, end = ("tool", "f", '{"text": "x"}'), reader.family.ends[0]
-    assert reader.read(call + end) == [tool]
-    assert reader.read(f"<think>\nhm\n</think>\n\n{call}{end}") == [("reasoning", "hm"), tool]
-    assert reader.read(f"Let me see.\n\n{call}{end}") == [("final", "Let me see."), tool]
-    assert reader.read(f"<think>hm</think>One.\n{call}\nTwo.\n{call}\nThree.{end}") == [
+def test_parse_reasoning_calls_and_text_in_order(harness: DialectHarness, call: str) -> None:
+    """Reasoning, calls, and text before, between and after calls."""
+    tool, end = ("tool", "f", '{"text": "x"}'), harness.dialect.end_markers[0]
+    assert harness.read(call + end) == [tool]
+    assert harness.read(f"<think>\nhm\n</think>\n\n{call}{end}") == [("reasoning", "hm"), tool]
+    assert harness.read(f"Let me see.\n\n{call}{end}") == [("final", "Let me see."), tool]
+    assert harness.read(f"<think>hm</think>One.\n{call}\nTwo.\n{call}\nThree.{end}") == [
         ("reasoning", "hm"),
         ("final", "One."),
         tool,
@@ -95,60 +97,60 @@ def test_each_part_is_what_it_is(reader: Reader, call: str) -> None:
         tool,
         ("final", "Three."),
     ]
-    assert reader.read(f"{call}\n{call}{end}") == [tool, tool]
+    assert harness.read(f"{call}\n{call}{end}") == [tool, tool]
 
 
-def test_the_end_stops_and_a_call_does_not() -> None:
-    calls = QWEN.encoder.markup(hermes("f", "{}") * 2)
-    pieces = QWEN.pieces([*calls, *QWEN.encoder.markup(END + "more")])
-    assert [piece for piece in pieces if isinstance(piece, Stop)] == [Stop("return", len(calls))]
-    assert all(piece.complete for piece in pieces if isinstance(piece, Closed))
+def test_parse_end_stops_but_call_does_not() -> None:
+    calls = QWEN.encoder.encode_markup(hermes("f", "{}") * 2)
+    events = QWEN.events([*calls, *QWEN.encoder.encode_markup(END + "more")])
+    assert [event for event in events if isinstance(event, Stop)] == [Stop("return", len(calls))]
+    assert all(event.complete for event in events if isinstance(event, Closed))
 
 
-def test_somebody_elses_turn_stops() -> None:
-    pieces = QWEN.pieces(QWEN.encoder.markup("ok<|im_start|>user\nand then?"))
-    assert pieces[-1] == Stop("turn", 2)
+def test_parse_other_role_stops() -> None:
+    events = QWEN.events(QWEN.encoder.encode_markup("ok<|im_start|>user\nand then?"))
+    assert events[-1] == Stop("turn", 2)
 
 
-def test_arguments_stream_byte_for_byte() -> None:
+def test_json_arguments_stream_unchanged() -> None:
     written = '{ "a":1.50 ,"b" : [ {"c":"\\u00e9 }"} ] }'
-    ids = QWEN.encoder.markup(f'<tool_call>{{"name":"f","arguments":{written}')
-    assert QWEN.pieces(ids)[1] == Delta(written)
+    ids = QWEN.encoder.encode_markup(f'<tool_call>{{"name":"f","arguments":{written}')
+    assert QWEN.events(ids)[1] == Delta(written)
     assert QWEN.read(f'<tool_call>{{"arguments":{written},"name":"f"}}</tool_call>') == [
         ("tool", "f", written)
     ]
 
 
-def test_a_name_is_told_before_its_arguments() -> None:
-    ids = QWEN.encoder.markup('<tool_call>\n{"name": "f"')
-    assert isinstance(QWEN.pieces(ids)[0], Opened)
+def test_json_call_opens_at_name() -> None:
+    ids = QWEN.encoder.encode_markup('<tool_call>\n{"name": "f"')
+    assert isinstance(QWEN.events(ids)[0], Opened)
     assert QWEN.read('<tool_call>\n{"name": "f"') == [("tool", "f", "")]
 
 
 @pytest.mark.parametrize("written", ['"{\\"a\\": 1}"', "null", ""])
-def test_arguments_in_other_clothes(written: str) -> None:
+def test_json_arguments_as_string_are_unpacked(written: str) -> None:
     body = f', "arguments": {written}' if written else ""
     [(_, _, text)] = QWEN.read(f'<tool_call>{{"name": "f"{body}}}</tool_call>{END}')
     assert text == ('{"a": 1}' if written.startswith('"') else "")
 
 
-def test_half_a_character_in_other_clothes_stays_escaped() -> None:
+def test_json_arguments_lone_surrogate_stays_escaped() -> None:
     body = '"{\\"a\\": \\"\\ud800\\"}"'
     [(_, _, text)] = QWEN.read(f'<tool_call>{{"name": "f", "arguments": {body}}}</tool_call>{END}')
     assert text == body
 
 
 @pytest.mark.parametrize("cut", range(1, len(hermes("f", '{"a": "b"}'))))
-def test_a_call_that_is_cut_off(cut: int) -> None:
+def test_json_call_cut_off_is_incomplete(cut: int) -> None:
     call = hermes("f", '{"a": "b"}')[:cut]
-    pieces = QWEN.pieces(QWEN.encoder.text(call))
-    closed = [piece for piece in pieces if isinstance(piece, Closed)]
+    events = QWEN.events(QWEN.encoder.encode_text(call))
+    closed = [event for event in events if isinstance(event, Closed)]
     if '"f"' in call:
-        assert [piece.complete for piece in closed] == [False]
-        body = "".join(piece.text for piece in pieces if isinstance(piece, Delta))
-        assert json.loads(settle(body, False).json) is not None
+        assert [event.complete for event in closed] == [False]
+        body = "".join(event.text for event in events if isinstance(event, Delta))
+        assert json.loads(repair_arguments(body, False).json) is not None
     else:
-        assert not any(isinstance(p, Opened) and p.raw_recipient for p in pieces)
+        assert not any(isinstance(p, Opened) and p.raw_recipient for p in events)
 
 
 @pytest.mark.parametrize(
@@ -162,12 +164,12 @@ def test_a_call_that_is_cut_off(cut: int) -> None:
         ("<tool_call><function=f>\n<parameter=text>\nx\n</parameter></function>", '{"text": "x"}'),
     ],
 )
-def test_a_call_that_is_open_when_the_next_begins(first: str, body: str) -> None:
+def test_open_call_ends_at_next_call(first: str, body: str) -> None:
     second = xml("g") if "<function" in first else hermes("g", "{}")
-    for reader in (QWEN, CODER):
-        found = [part for part in reader.read(f"{first}\n{second}{END}") if part[0][:4] == "tool"]
-        assert found[0][:2] == ("tool", "f") and found[0][2].rstrip() == body
-        assert found[1] == ("tool_unknown", "g", "{}")
+    for harness in (QWEN, CODER):
+        calls = [part for part in harness.read(f"{first}\n{second}{END}") if part[0][:4] == "tool"]
+        assert calls[0][:2] == ("tool", "f") and calls[0][2].rstrip() == body
+        assert calls[1] == ("tool_unknown", "g", "{}")
 
 
 @pytest.mark.parametrize(
@@ -186,18 +188,18 @@ def test_a_call_that_is_open_when_the_next_begins(first: str, body: str) -> None
         "a < b </b> <tool",
     ],
 )
-def test_code_is_text(markup: str) -> None:
-    for reader in READERS:
-        assert reader.read(markup + reader.family.ends[0]) == [("final", markup)]
+def test_tags_in_markdown_code_are_text(markup: str) -> None:
+    for harness in HARNESSES:
+        assert harness.read(markup + harness.dialect.end_markers[0]) == [("final", markup)]
 
 
-def test_code_that_a_line_or_a_fence_ended_is_over() -> None:
+def test_call_after_closed_code_is_call() -> None:
     call = hermes("f", "{}")
     for before in ("a ` b\n", "```\nx\n```\n", "`x` ", "~~~~\n~~~\n~~~~\n"):
         assert QWEN.read(before + call)[-1] == ("tool", "f", "{}")
 
 
-def test_tags_in_strings_are_text() -> None:
+def test_tags_in_json_strings_are_text() -> None:
     body = json.dumps({"a": "<tool_call> </tool_call> <think> </think>"})
     assert QWEN.read(hermes("f", body)) == [("tool", "f", body)]
 
@@ -205,31 +207,31 @@ def test_tags_in_strings_are_text() -> None:
 # --- thinking ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reader", READERS, ids=[r.family.name for r in READERS])
-def test_thinking(reader: Reader) -> None:
-    end = reader.family.ends[0]
+@pytest.mark.parametrize("harness", HARNESSES, ids=[r.dialect.name for r in HARNESSES])
+def test_parse_thinking_separates_reasoning(harness: DialectHarness) -> None:
+    end = harness.dialect.end_markers[0]
     answer = [("reasoning", "a"), ("final", "b")]
-    assert reader.read(f"<think>\na\n</think>\n\nb{end}") == answer
-    assert reader.read(f"a\n</think>\n\nb{end}", thinking=True) == answer
-    assert reader.read(f"\n</think>\n\nb{end}", thinking=True) == [("final", "b")]
-    assert reader.read(f"<think>\n\n</think>\n\nb{end}") == [("final", "b")]
-    assert reader.read(f"<think>a{end}") == [("reasoning", "a"), ("think_unclosed", "")]
-    assert reader.read("<think>a") == [("reasoning", "a")]
-    assert reader.read(f"<think>a<think>b</think>{end}")[0] == ("reasoning", "ab")
-    assert reader.read(f"x</think>y{end}") == [
+    assert harness.read(f"<think>\na\n</think>\n\nb{end}") == answer
+    assert harness.read(f"a\n</think>\n\nb{end}", thinking=True) == answer
+    assert harness.read(f"\n</think>\n\nb{end}", thinking=True) == [("final", "b")]
+    assert harness.read(f"<think>\n\n</think>\n\nb{end}") == [("final", "b")]
+    assert harness.read(f"<think>a{end}") == [("reasoning", "a"), ("think_unclosed", "")]
+    assert harness.read("<think>a") == [("reasoning", "a")]
+    assert harness.read(f"<think>a<think>b</think>{end}")[0] == ("reasoning", "ab")
+    assert harness.read(f"x</think>y{end}") == [
         ("final", "x"),
         ("think_unopened", "</think>"),
         ("final", "y"),
     ]
 
 
-def test_thoughts_are_one_span_with_the_space_behind_them() -> None:
-    ids = QWEN.encoder.markup("<think>\na\n</think>\n\nb")
-    closed = [piece for piece in QWEN.pieces(ids) if isinstance(piece, Closed)]
+def test_reasoning_span_includes_following_space() -> None:
+    ids = QWEN.encoder.encode_markup("<think>\na\n</think>\n\nb")
+    closed = [event for event in QWEN.events(ids) if isinstance(event, Closed)]
     assert [(c.start, c.end, c.complete) for c in closed] == [(0, 7, True), (7, 8, False)]
 
 
-def test_a_call_ends_thinking_that_was_not_ended() -> None:
+def test_call_ends_unclosed_thinking() -> None:
     call = hermes("f", "{}")
     assert QWEN.read(f"<think>a\n{call}\nb</think>c{END}") == [
         ("reasoning", "a"),
@@ -240,7 +242,7 @@ def test_a_call_ends_thinking_that_was_not_ended() -> None:
     ]
 
 
-def test_thoughts_about_calls_are_thoughts() -> None:
+def test_tool_call_tag_in_prose_stays_reasoning() -> None:
     text = "I could write <tool_call> here, or `<tool_call>{}`."
     assert QWEN.read(f"<think>{text}</think>ok") == [("reasoning", text), ("final", "ok")]
 
@@ -285,7 +287,7 @@ def test_thoughts_about_calls_are_thoughts() -> None:
         ("a</tool_call>b", [("final", "ab"), ("stray_tag", "</tool_call>")]),
     ],
 )
-def test_malformed_json(markup: str, expected: list[tuple[str, ...]]) -> None:
+def test_malformed_json_call_is_repaired(markup: str, expected: list[tuple[str, ...]]) -> None:
     assert QWEN.read(markup) == expected
 
 
@@ -319,11 +321,11 @@ def test_malformed_json(markup: str, expected: list[tuple[str, ...]]) -> None:
         ("<tool_call><function=></function></tool_call>", [("tool_unknown", "", "{}")]),
     ],
 )
-def test_malformed_xml(markup: str, expected: list[tuple[str, ...]]) -> None:
+def test_malformed_xml_call_is_repaired(markup: str, expected: list[tuple[str, ...]]) -> None:
     assert CODER.read(markup) == expected
 
 
-def test_a_value_may_speak_of_tags() -> None:
+def test_xml_value_may_contain_tags() -> None:
     text = "<a>\n</parameter> and </function> and </tool_call>, <parameter=x>\n  end"
     [(_, _, body)] = CODER.read(xml("f", text=text) + END)
     assert json.loads(body) == {"text": text}
@@ -352,32 +354,32 @@ def test_a_value_may_speak_of_tags() -> None:
         ("new", "5", "5"),
     ],
 )
-def test_values_have_the_type_of_the_schema(name: str, written: str, value: object) -> None:
+def test_xml_value_has_schema_type(name: str, written: str, value: object) -> None:
     [(_, _, body)] = CODER.read(xml("f", **{name: written}) + END)
     assert json.loads(body) == {name: value}
     assert type(json.loads(body)[name]) is type(value)
 
 
-def test_strings_stream_escaped() -> None:
-    ids = CODER.encoder.markup('<tool_call><function=f><parameter=text>say "é"\n')
-    assert CODER.pieces(ids)[1] == Delta('{"text": "say \\"é\\"')
+def test_xml_string_streams_escaped() -> None:
+    ids = CODER.encoder.encode_markup('<tool_call><function=f><parameter=text>say "é"\n')
+    assert CODER.events(ids)[1] == Delta('{"text": "say \\"é\\"')
 
 
-def test_llama_code_goes_to_python() -> None:
-    pieces = LLAMA.pieces(LLAMA.encoder.markup("<|python_tag|>print({1})\n<|eom_id|>"))
-    assert pieces[0] == Opened(pieces[0].kind, "python", "python", json=False)  # type: ignore[union-attr]
+def test_llama_code_calls_python() -> None:
+    events = LLAMA.events(LLAMA.encoder.encode_markup("<|python_tag|>print({1})\n<|eom_id|>"))
+    assert events[0] == Opened(events[0].kind, "python", "python", json=False)  # type: ignore[union-attr]
     assert LLAMA.read("<|python_tag|>x = 1") == [("tool", "python", "x = 1")]
 
 
-def test_several_llama_calls() -> None:
+def test_llama_several_calls_are_read() -> None:
     call = '{"name": "f", "parameters": {"a": 1}}'
     assert LLAMA.read(f"{call}; {call}\n{call}<|eot_id|>") == [("tool", "f", '{"a": 1}')] * 3
 
 
-def test_no_tools_known() -> None:
+def test_parse_unknown_tools_keeps_raw_names() -> None:
     assert QWEN.read(hermes("any.thing", "{}"), recipients=None) == [("tool", "any.thing", "{}")]
     assert RECIPIENTS.resolve("any.thing") is None
 
 
-def test_families_are_told_by_name() -> None:
-    assert list(FAMILIES) == ["qwen3", "qwen3-coder", "llama3", "plain"]
+def test_dialect_names_are_complete() -> None:
+    assert list(DIALECTS) == ["qwen3", "qwen3-coder", "llama3", "plain"]

@@ -1,4 +1,4 @@
-"""Training can go on from the shipped core: filling a model and exporting it gives it back."""
+"""A model filled from the shipped core exports that core, so training can resume from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="training has requirements of its own")
 
 
 @pytest.mark.slow
-def test_a_model_filled_from_the_core_exports_the_core() -> None:
+def test_fill_then_export_gives_core_back() -> None:
     from agent.tiny.train import export, warm_start
     from agent.tiny.train.model import Shape, Tiny
 

@@ -1,0 +1,109 @@
+"""`agent approvals …`: lists what a person allowed for good, and takes it back.
+
+The docstrings of the commands are their help texts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from tools.policy.approval_store import ApprovalStore, StoredApproval
+
+app = typer.Typer(
+    help="What runs without a question because you answered A (always) once: list it, revoke it.\n\n"
+    "Approvals count in the folder where you gave them. A rule says what it allows:"
+    ' "run git status …" is every command that begins so; "run make test" is that command and no'
+    ' other; "write DIR/…" is files in DIR and below; "open HOST" is pages of that host. Options'
+    " that run or write something else (find -exec, sort -o) are never part of a rule that ends in …"
+    " and ask again. Other tools are allowed one by one, until their definition changes.",
+    epilog="Examples: agent approvals list  ·  agent approvals revoke 1f2e3d4c",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+
+@app.command("list", epilog="Example: agent approvals list --json | jq -r '.[].allows'")
+def list_(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+) -> None:
+    """List what is allowed for good, by folder, and what each means."""
+    from agent.util.sanitize import echo
+
+    approvals = _store().approvals()
+    if as_json:
+        rows = [
+            {"id": a.id, "folder": a.folder, "kind": a.kind, "allows": a.title} for a in approvals
+        ]
+        echo(json.dumps(rows, ensure_ascii=False))
+        return
+    if not approvals:
+        print("Nothing is allowed for good; A in the app's questions does that.", file=sys.stderr)
+    folder = None
+    for approval in approvals:
+        if approval.folder != folder:
+            folder = approval.folder
+            echo(folder)
+        echo(f"  {approval.id}  {_line(approval)}\n            {approval.explanation}")
+
+
+@app.command(
+    epilog="Examples: agent approvals revoke 1f2e3d4c  ·  agent approvals revoke 'run git status …'"
+    "  ·  agent approvals revoke --all"
+)
+def revoke(
+    approvals: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ID|RULE…",
+            help="As agent approvals list shows it; a rule's own text means this folder's.",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All of them, of every folder.")
+    ] = False,
+) -> None:
+    """Take approvals back; the next such call asks again, also in an app that is open."""
+    from agent.errors import UserError
+    from agent.util.sanitize import echo
+
+    store = _store()
+    if bool(approvals) == everything:
+        raise UserError("Name what to revoke as agent approvals list shows it, or --all.")
+    stored = store.approvals()
+    chosen = stored if everything else [_find(name, stored) for name in approvals or ()]
+    for approval in dict.fromkeys(chosen):
+        try:
+            store.revoke(approval)
+        except OSError as error:
+            raise UserError(f"Cannot write {store.path}: {error.strerror}.") from error
+        echo(f"Revoked in {approval.folder}: {_line(approval)}")
+
+
+def _find(name: str, stored: list[StoredApproval]) -> StoredApproval:
+    """The approval with this id, or with this text in this folder. Raises UserError."""
+    from agent.errors import UserError
+
+    here = str(Path.cwd().resolve())
+    for approval in stored:
+        if name == approval.id or (name == approval.title and approval.folder == here):
+            return approval
+    raise UserError(f"Nothing allowed is called {name!r}; agent approvals list shows all.")
+
+
+def _line(approval: StoredApproval) -> str:
+    from agent.util.sanitize import sanitize
+
+    return sanitize(approval.title.replace("\n", "⏎"))
+
+
+def _store() -> ApprovalStore:
+    from agent.config.paths import user_paths
+    from tools.policy.approval_store import ApprovalStore
+
+    return ApprovalStore(user_paths().approvals, Path.cwd().resolve())

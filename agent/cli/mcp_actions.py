@@ -1,0 +1,357 @@
+"""Performs the `agent mcp` commands; the functions return exit codes and raise UserError."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from agent.config.paths import user_paths
+from agent.errors import UserError
+from agent.util.process import EXIT_DONE, EXIT_FAILED
+from agent.util.sanitize import echo
+from tools.config import edit
+from tools.config.importers import ImportPlan, plan_import
+from tools.config.servers import ConfigError, ServerConfig
+from tools.factory import build_toolbox
+from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
+from tools.mcp.credentials import CredentialStore
+from tools.mcp.host import Host
+from tools.sanitize import clean_line, clean_text
+from tools.types import ServerState
+
+
+def _create_host(root: Path, trust: bool) -> Host:
+    """A host of the person's servers and those of ``root``; nothing is connected yet."""
+    paths = user_paths()
+    if not root.is_dir():
+        raise UserError(f"--root: {root} is not a folder.")
+    try:
+        return build_toolbox(
+            root=root,
+            results_folder=paths.cache / "results",
+            user_config=paths.mcp_json,
+            approvals_file=paths.approvals,
+            credentials_file=paths.credentials,
+            trust_project=trust,
+        ).host
+    except ConfigError as error:
+        raise UserError(f"{error}.") from error
+
+
+def _require_config(host: Host, name: str) -> ServerConfig:
+    config = host.server_config(name)
+    if config is None:
+        known = ", ".join(_configured_names(host)) or "none"
+        raise UserError(f"No server is called {name!r}; known: {known}.")
+    return config
+
+
+def _configured_names(host: Host) -> list[str]:
+    """The servers of the configuration files, without the built-in ones."""
+    names = [state.name for state in host.server_states()]
+    return [n for n in names if (config := host.server_config(n)) and config.builtin is None]
+
+
+def _run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
+    async def run() -> int:
+        try:
+            return await work(host)
+        finally:
+            await host.close()
+
+    return asyncio.run(run())
+
+
+# --- list, inspect ---
+
+
+def list_servers(root: Path, trust: bool) -> int:
+    """Print a line for each configured server; exit code 1 where an enabled one fails."""
+    host = _create_host(root, trust)
+
+    async def work(host: Host) -> int:
+        names = _configured_names(host)
+        for name in names:
+            host.connect(name)
+        await host.wait_settled(set(names))
+        states = [state for state in host.server_states() if state.name in names]
+        if not states:
+            echo("No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import.")
+        width = max((len(state.name) for state in states), default=0)
+        for state in states:
+            echo(_status_line(state, _require_config(host, state.name), width))
+        return EXIT_FAILED if any(state.status == "failed" for state in states) else EXIT_DONE
+
+    return _run_with(host, work)
+
+
+def _state(host: Host, name: str) -> ServerState:
+    return next(state for state in host.server_states() if state.name == name)
+
+
+def _status_line(state: ServerState, config: ServerConfig, width: int) -> str:
+    summary = clean_line(config.command_line)
+    if state.status == "ready":
+        summary = f"{len(state.tools)} tools  MCP {state.protocol}  {summary}"
+    elif state.error:
+        summary = _indented(state.error)
+    origin = "  (this folder's)" if config.from_project else ""
+    return f"{clean_text(state.name):{width}}  {state.status:8}  {summary}{origin}"
+
+
+def _indented(text: str) -> str:
+    """Indent all lines but the first: only this program's own begin at the margin."""
+    return "\n  ".join(text.splitlines())
+
+
+def inspect(name: str, root: Path, trust: bool) -> int:
+    """Print a server's tools, resources, prompts and the end of its stderr."""
+    host = _create_host(root, trust)
+    _require_config(host, name)
+
+    async def work(host: Host) -> int:
+        host.connect(name)
+        await host.wait_settled({name})
+        state = _state(host, name)
+        echo(_status_line(state, _require_config(host, name), len(name)))
+        for tool in host.tools():
+            if tool.server == name:
+                description = " ".join(tool.description.split())
+                only = " (only reads)" if tool.read_only else ""
+                echo(f"\n{clean_text(tool.name)}{only}: {description}")
+                echo(f"  {json.dumps(tool.parameters, ensure_ascii=False)}")
+        if state.status == "ready" and not _require_config(host, name).builtin:
+            for resource in await host.resources(name):
+                echo(f"\nresource {clean_text(resource.uri)}  {resource.name}")
+            for prompt in await host.prompts(name):
+                names = ", ".join(
+                    f"{key}{'' if required else '?'}" for key, required in prompt.arguments
+                )
+                echo(f"\nprompt {clean_text(prompt.name)}({names})  {prompt.description}")
+        if state.stderr:
+            echo(f"\nLast on its stderr:\n  {_indented(state.stderr)}")
+        return EXIT_DONE if state.status == "ready" else EXIT_FAILED
+
+    return _run_with(host, work)
+
+
+# --- call ---
+
+
+def call(name: str, tool: str, arguments: str, root: Path, trust: bool) -> int:
+    """Call a tool: the result goes to stdout; progress, output and failures to stderr."""
+    try:
+        values = json.loads(arguments)
+    except ValueError as error:
+        raise UserError(f"The arguments are not valid JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise UserError("The arguments must be one JSON object.")
+    host = _create_host(root, trust)
+    _require_config(host, name)
+
+    async def work(host: Host) -> int:
+        host.connect(name)
+        await host.wait_settled({name})
+        definition = next((t for t in host.tools() if (t.server, t.name) == (name, tool)), None)
+        if definition is None:
+            state = _state(host, name)
+            why = state.error or f"it has {', '.join(state.tools) or 'none'}"
+            echo(f"agent: the server {name} has no tool {tool!r}: {why}", file=sys.stderr)
+            return EXIT_FAILED
+        result = await host.call(
+            definition,
+            values,
+            on_progress=_print_progress,
+            on_output=_print_output,
+            on_elicitation=_answer_elicitation,
+        )
+        failed = result.failure != "none"
+        echo(result.text, file=sys.stderr if failed else sys.stdout)
+        return EXIT_FAILED if failed else EXIT_DONE
+
+    return _run_with(host, work)
+
+
+def _print_progress(progress: float, total: float | None, message: str | None) -> None:
+    of = f"/{total:g}" if total is not None else ""
+    echo(f"… {progress:g}{of} {clean_text(message or '')}", file=sys.stderr)
+
+
+def _print_output(stream: str, text: str) -> None:
+    echo(clean_text(text), file=sys.stderr)
+
+
+async def _answer_elicitation(question: ElicitationRequest) -> ElicitationResult:
+    """Ask for each field of the form on a terminal; decline where there is none."""
+    if not (sys.stdin and sys.stdin.isatty()):
+        return ElicitationResult("decline")
+    echo(f"{question.server} asks: {question.message}", file=sys.stderr)
+    if question.url is not None:
+        echo(f"  {clean_text(question.url)}", file=sys.stderr)
+        typed = await _read_line("Have you been there? [y/N] ")
+        return ElicitationResult("accept" if typed.lower() in ("y", "yes") else "decline")
+    content: dict[str, Any] = {}
+    for key, about in (question.schema or {}).get("properties", {}).items():
+        typed = await _read_line(f"  {clean_text(str(key))} ({about.get('type', 'string')}): ")
+        if not typed:
+            continue
+        content[key] = (
+            typed if about.get("type", "string") == "string" else _parse_json_or_text(typed)
+        )
+    return ElicitationResult("accept", content) if content else ElicitationResult("decline")
+
+
+def _parse_json_or_text(typed: str) -> Any:
+    try:
+        return json.loads(typed)
+    except ValueError:
+        return typed
+
+
+async def _read_line(prompt: str) -> str:
+    echo(prompt, end="", file=sys.stderr)
+    line: str = await asyncio.to_thread(sys.stdin.readline)
+    return line.strip()
+
+
+# --- add, remove, import ---
+
+
+def add(
+    name: str,
+    command: list[str],
+    env: list[str],
+    headers: list[str],
+    *,
+    transport: str | None,
+    cwd: Path | None,
+    force: bool,
+) -> None:
+    """Add a server to the person's mcp.json: a command line, or a URL."""
+    entry: dict[str, Any] = {}
+    if command[0].startswith(("http://", "https://")):
+        if len(command) > 1 or env or cwd:
+            raise UserError("A URL takes no arguments, --env or --cwd.")
+        entry = {
+            "type": transport or None,
+            "url": command[0],
+            "headers": _key_value_pairs(headers, ":"),
+        }
+    else:
+        if headers or transport:
+            raise UserError("--header and --transport are for URLs.")
+        executable, *args = _split_command(command)
+        entry = {"command": executable, "args": args, "env": _key_value_pairs(env, "=")}
+        entry["cwd"] = str(cwd.absolute()) if cwd else None
+    entry = {key: value for key, value in entry.items() if value}
+    path = user_paths().mcp_json
+    try:
+        edit.add(path, {name: entry}, replace=force)
+    except ConfigError as error:
+        raise UserError(f"{error}.") from error
+    echo(f"{name} is in {path}; agent mcp inspect {shlex.quote(name)} shows what it offers.")
+
+
+def _split_command(command: list[str]) -> list[str]:
+    """Split a single argument like a shell, unless a file has that name."""
+    if len(command) > 1 or Path(command[0]).is_file():
+        words = command
+    else:
+        try:
+            words = shlex.split(command[0])
+        except ValueError as error:
+            raise UserError(f"{command[0]!r} is no command: {str(error).lower()}.") from None
+    if not words or not words[0]:
+        raise UserError("The command is empty; write it after --.")
+    return words
+
+
+def _key_value_pairs(options: list[str], separator: str) -> dict[str, str]:
+    pairs = {}
+    for option in options:
+        key, present, value = option.partition(separator)
+        if not present or not key.strip():
+            raise UserError(f"{option!r} must be KEY{separator}VALUE.")
+        pairs[key.strip()] = value.strip() if separator == ":" else value
+    return pairs
+
+
+def remove(name: str) -> None:
+    """Remove a server from the person's mcp.json."""
+    path = user_paths().mcp_json
+    try:
+        edit.remove(path, name)
+    except ConfigError as error:
+        raise UserError(f"{error}.") from error
+    echo(f"{name} is no longer in {path}.")
+
+
+def import_servers(yes: bool) -> int:
+    """Add other programs' servers to the person's mcp.json, after a question unless ``yes``."""
+    path = user_paths().mcp_json
+    plan = _plan(path)
+    entries = plan.entries
+    for line in plan.lines:
+        echo(f"  {line}")
+    for problem in plan.problems:
+        echo(f"  {problem}", file=sys.stderr)
+    if not entries:
+        echo("Nothing new was found.")
+        return EXIT_DONE
+    if not yes and not _confirm(f"Add {len(entries)} to {path}? [y/N] "):
+        echo("Nothing was changed.")
+        return EXIT_DONE
+    try:
+        edit.add(path, entries)
+    except ConfigError as error:
+        raise UserError(f"{error}.") from error
+    echo(f"{len(entries)} added to {path}.")
+    return EXIT_DONE
+
+
+def _plan(path: Path) -> ImportPlan:
+    try:
+        return plan_import(Path.home(), path)
+    except ConfigError as error:
+        raise UserError(f"{error}.") from error
+
+
+def _confirm(question: str) -> bool:
+    echo(question, end="", file=sys.stderr)
+    return sys.stdin is not None and sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+# --- login ---
+
+
+def login(name: str, root: Path, trust: bool, *, browser: bool) -> int:
+    """Log in to a server over HTTP with OAuth; ``browser``: open the page."""
+    from tools.mcp.oauth import LoginError, log_in
+
+    config = _require_config(_create_host(root, trust), name)
+    if config.problem or not config.enabled:
+        # Its headers may hold what only a server that somebody agreed to should see.
+        raise UserError(f"{name} {config.problem or 'is disabled'}.")
+    if config.url is None:
+        raise UserError(f"{name} is no server over HTTP: it needs no login.")
+    try:
+        asyncio.run(log_in(config, CredentialStore(user_paths().credentials), browser=browser))
+    except LoginError as error:
+        echo(f"agent: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    echo(f"You are logged in to {name}.")
+    return EXIT_DONE
+
+
+def logout(name: str, root: Path) -> None:
+    """Delete a server's OAuth tokens."""
+    from tools.mcp.oauth import log_out
+
+    config = _require_config(_create_host(root, trust=False), name)
+    log_out(config, CredentialStore(user_paths().credentials))
+    echo(f"The tokens of {name} are forgotten.")

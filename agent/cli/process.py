@@ -1,0 +1,94 @@
+"""Runs a command as a process: what went wrong becomes one sentence on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TextIO
+
+from agent.util.process import (
+    EXIT_BROKEN_PIPE,
+    EXIT_CANCELLED,
+    EXIT_FAILED,
+    EXIT_HANGUP,
+    EXIT_USAGE,
+    exit_on_signals,
+    is_terminal_gone,
+)
+from agent.util.sanitize import echo
+
+
+def run_guarded(command: Callable[[], object]) -> None:
+    """Run a command; an exception that it raises is printed in one sentence and ends the process.
+
+    Exit codes: those of `agent/util/process.py`. Details of an unexpected exception go to the log
+    file. SystemExit passes.
+    """
+    _open_missing_streams()
+    try:
+        command()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_CANCELLED)
+    except BrokenPipeError:
+        # Whoever read our output is gone; nothing more can be told to them.
+        sys.stderr.close()
+        sys.exit(EXIT_BROKEN_PIPE)
+    except Exception as error:
+        if isinstance(error, OSError) and is_terminal_gone():
+            sys.exit(EXIT_HANGUP)
+        sentence, code = _explain(error)
+        echo(f"agent: {sentence}", file=sys.stderr)
+        sys.exit(code)
+    finally:
+        exit_on_signals()
+        if is_terminal_gone():  # else Python complains that it cannot flush them
+            sys.stdout = sys.stderr = _null_device("w")
+
+
+def _open_missing_streams() -> None:
+    """Open /dev/null for each standard stream that our parent closed.
+
+    Otherwise the next file that is opened would get its number, and be printed into.
+    """
+    sys.stdin = sys.stdin or _null_device("r")
+    sys.stdout = sys.stdout or _null_device("w")
+    sys.stderr = sys.stderr or _null_device("w")
+
+
+def _null_device(mode: Literal["r", "w"]) -> TextIO:
+    return Path(os.devnull).open(mode, encoding="utf-8")
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code of an exception."""
+    # Imported only now: a start that succeeds needs none of it.
+    import sqlite3
+
+    from agent.config.paths import user_paths
+    from agent.engine.protocol import EngineError
+    from agent.errors import UserError
+
+    match error:
+        case UserError():
+            return str(error), EXIT_USAGE
+        case EngineError():
+            return str(error), EXIT_FAILED
+        case sqlite3.Error():
+            from agent.store.damage import explain
+
+            return explain(user_paths().store, error), EXIT_FAILED
+        case _:
+            import logging
+
+            from agent.observability.logging import log_to_file
+
+            paths = user_paths()
+            if not logging.getLogger().handlers:
+                log_to_file(paths)
+            logging.getLogger(__name__).exception("the program broke")
+            return (
+                f"something went wrong inside this program; {paths.log_file} has the details.",
+                EXIT_FAILED,
+            )

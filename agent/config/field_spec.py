@@ -1,0 +1,41 @@
+"""Checks values of config.toml and models.toml against a table of what each may be.
+
+By hand, not by pydantic: both files are read before the app's first paint, and importing pydantic
+takes longer than all of that start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class FieldSpec(NamedTuple):
+    """What one field of a TOML table may be."""
+
+    expected: str
+    """For people, after "NAME is": "a number of seconds"."""
+    accepts: Callable[[Any], bool]
+
+
+def find_mismatch(table: Mapping[str, Any], specs: Mapping[str, FieldSpec]) -> str | None:
+    """The first field of ``specs`` whose value in ``table`` is not accepted; None: all fit."""
+    return next(
+        (name for name, spec in specs.items() if name in table and not spec.accepts(table[name])),
+        None,
+    )
+
+
+def is_text(value: object) -> bool:
+    """Whether a value is a TOML string."""
+    return isinstance(value, str)
+
+
+def is_flag(value: object) -> bool:
+    """Whether a value is a TOML boolean."""
+    return isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a TOML integer or float; booleans are none."""
+    return type(value) in (int, float)

@@ -1,0 +1,44 @@
+"""Holds the command-line options that `run`, `chat` and `serve` share.
+
+A leaf: the app makes them before its first paint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """The shared options, named as on the command line; None: not passed.
+
+    `agent/cli/options.py` spells each as an option.
+    """
+
+    model: str | None = None
+    engine: str | None = None
+    effort: Literal["low", "medium", "high"] = "medium"
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    context: int | None = None
+    compact: bool | None = None
+    loop_guard: bool = True
+    """Stop a reply that repeats itself."""
+    tools: str | None = None
+    mcp_config: tuple[Path, ...] = ()
+    mcp: tuple[str, ...] = ()
+    approve: str | None = None
+    root: Path = Path()
+    trust_project: bool | str = False
+    """A text: the digest of the project's servers that the person has agreed to."""
+    system: str | None = None
+    log_level: str = "warning"
+    trace: Path | None = None
+    """A file for every token and event with its time."""

@@ -1,0 +1,63 @@
+"""Names this program's files: the folders of configuration, cache and state, and what is in them.
+
+``AGENT_HOME`` puts all of them below one folder (tests, portable installs).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The three folders of this program, and the files in them."""
+
+    config: Path
+    """The folder of config.toml, models.toml and mcp.json."""
+    cache: Path
+    """The folder of expanded and downloaded models; can be deleted at any time."""
+    state: Path
+    """The folder of the store, the approvals and the logs."""
+
+    @property
+    def store(self) -> Path:
+        """The SQLite database of conversations and responses."""
+        return self.state / "store.sqlite"
+
+    @property
+    def mcp_json(self) -> Path:
+        """The person's own MCP servers."""
+        return self.config / "mcp.json"
+
+    @property
+    def approvals(self) -> Path:
+        """The tools and project folders that the person approved permanently."""
+        return self.state / "approvals.json"
+
+    @property
+    def audit_log(self) -> Path:
+        """The log of every approval decision."""
+        return self.state / "calls.jsonl"
+
+    @property
+    def credentials(self) -> Path:
+        """OAuth tokens of MCP servers, where the system has no keyring."""
+        return self.state / "tokens.json"
+
+    @property
+    def log_file(self) -> Path:
+        """The program's own log."""
+        return self.state / "agent.log"
+
+
+def user_paths() -> Paths:
+    """The folders of whoever runs this: below ``AGENT_HOME``, or where the platform wants them."""
+    if home := os.environ.get("AGENT_HOME"):
+        base = Path(home).expanduser()
+        return Paths(base / "config", base / "cache", base / "state")
+    dirs = platformdirs.PlatformDirs("agent-local", appauthor=False)
+    return Paths(Path(dirs.user_config_dir), Path(dirs.user_cache_dir), Path(dirs.user_state_dir))

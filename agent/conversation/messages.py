@@ -1,0 +1,85 @@
+"""The messages that are added to a conversation, before a format renders them as ids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user's message."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assistant:
+    """An assistant's message of a history that came from elsewhere."""
+
+    text: str
+    phase: Literal["commentary", "final_answer"] = "final_answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Developer:
+    """Instructions in the middle of a history."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningMessage:
+    """Reasoning in a history that came from elsewhere; dropped when its turn is over."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallMessage:
+    """A tool call in a history that came from elsewhere."""
+
+    tool: str
+    """The name that was declared."""
+    arguments: str
+    json: bool = True
+    """False: the arguments are code."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultMessage:
+    """The result of a tool call."""
+
+    tool: str
+    """The name that was declared."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """A user's message in the middle of a turn."""
+
+    text: str
+
+
+Message = (
+    User | Steering | Developer | Assistant | ReasoningMessage | ToolCallMessage | ToolResultMessage
+)
+
+Role = Literal["user", "developer", "assistant", "result", "part", "steering"]
+"""Who wrote an entry of a conversation. ``part``: it continues the message of the entry before it."""
+
+
+def role_of(message: Message) -> Role:
+    """The role of the entry that a message becomes."""
+    match message:
+        case User():
+            return "user"
+        case Steering():
+            return "steering"
+        case Developer():
+            return "developer"
+        case ToolResultMessage():
+            return "result"
+        case Assistant() | ReasoningMessage() | ToolCallMessage():
+            return "assistant"

@@ -1,0 +1,214 @@
+"""The connection to a server that runs a model: its state, what it serves, and what its answers
+mean."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import httpx2
+
+from agent.engine.protocol import EngineBusyError, EngineError
+from agent.engine.remote import health
+from agent.engine.remote.backends import BACKENDS
+from agent.engine.remote.backends.base import Json, error_message
+from agent.engine.remote.endpoint import RemoteEndpoint
+from agent.engine.remote.health import HealthProblem, RemoteTiming, describe_error
+
+CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS = 10.0, 600.0
+"""Seconds until a server must accept a connection, and between two parts of a stream."""
+TOKENIZER_PROBE = (
+    "The quick brown fox jumps: 12345 + 67.89\n\n\t¿Qué? — «naïve» 東京 Привет 🦙 don't\r\n"
+)
+"""A text that different vocabularies split into different tokens."""
+
+
+class RemoteVocabulary(Protocol):
+    """The vocabulary that this program uses for the model; a Format is one."""
+
+    stop_ids: frozenset[int]
+
+    def encode_text(self, text: str) -> list[int]:
+        """Tokenise text without special tokens."""
+        ...
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return an id's bytes."""
+        ...
+
+
+class RemoteClient:
+    """One server: opened by a load, refreshed after the server was away, closed with the engine."""
+
+    def __init__(
+        self,
+        endpoint: RemoteEndpoint,
+        vocabulary: RemoteVocabulary,
+        *,
+        api_key: str | None = None,
+        max_context: int | None = None,
+        timing: RemoteTiming | None = None,
+    ) -> None:
+        """``max_context``: tokens that the context is limited to; None: the server's."""
+        self.endpoint = endpoint
+        self.backend = BACKENDS[endpoint.engine]
+        self.vocabulary = vocabulary
+        self.timing = timing or RemoteTiming()
+        self.served_model = ""
+        """The model's name on the server."""
+        self.context_length = max_context or 0
+        """Tokens that prompt and output may have together; exact once opened."""
+        self._max_context = max_context
+        self._api_key = api_key and api_key.strip()
+        self._http: httpx2.AsyncClient | None = None
+        self._cached_health: tuple[float, HealthProblem | None] | None = None
+        self._health_lock = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server was found to serve the model."""
+        return self._http is not None
+
+    @property
+    def http(self) -> httpx2.AsyncClient:
+        """The HTTP client with the server's URL and key. Raises EngineError when not open."""
+        if self._http is None:
+            raise EngineError("The model is not loaded yet.")
+        return self._http
+
+    async def open(self, progress: Callable[[float], None] | None = None) -> None:
+        """Wait until the server is ready, and check what it serves. Raises EngineError."""
+        http = self._connect()
+        try:
+            wait = READ_TIMEOUT_SECONDS if self.endpoint.wait is None else self.endpoint.wait
+            deadline = time.monotonic() + wait
+            while (await self._request(http, "GET", "/health")) is None:
+                if time.monotonic() > deadline:
+                    raise EngineError(f"{self.endpoint} does not get ready: see its log.")
+                if progress:
+                    progress(0.0)  # shows that the load goes on
+                await asyncio.sleep(self.timing.load_poll)
+            await self._read_metadata(http)
+        except BaseException:
+            await http.aclose()
+            raise
+        self._http = http
+
+    def _connect(self) -> httpx2.AsyncClient:
+        """Make an HTTP client. Raises EngineError for a key that cannot be sent."""
+        key = self._api_key
+        if key and not (key.isascii() and key.isprintable()):
+            raise EngineError(f"The key in {self.endpoint.key_env} has characters that no key has.")
+        return httpx2.AsyncClient(
+            base_url=self.endpoint.url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx2.Timeout(CONNECT_TIMEOUT_SECONDS, read=READ_TIMEOUT_SECONDS),
+            limits=httpx2.Limits(),  # no limit of connections: the server queues requests
+        )
+
+    async def refresh(self) -> None:
+        """Check anew what the server serves, after it was away. Raises EngineError if that is of no
+        use any more."""
+        await self._read_metadata(self.http)
+
+    async def _read_metadata(self, http: httpx2.AsyncClient) -> None:
+        paths = self.backend.metadata_paths(self.endpoint.model)
+        answers = [await self._request_json(http, "GET", path) for path in paths]
+        try:
+            metadata = self.backend.parse_metadata(answers, self.endpoint.model)
+        except (KeyError, IndexError, TypeError, StopIteration):
+            raise EngineError(
+                f"What {self.endpoint} says of its model is not what {self.endpoint.engine} says:"
+                " correct engine or url in models.toml."
+            ) from None
+        self.served_model = metadata.model
+        self.context_length = min(filter(None, (self._max_context, metadata.context)), default=0)
+        if not self.context_length:
+            raise EngineError(f"{self.endpoint} tells no context length: set context.")
+        await self._check_vocabulary(http)
+
+    async def _check_vocabulary(self, http: httpx2.AsyncClient) -> None:
+        """Check that the server splits text into the same tokens as this program. Raises
+        EngineError."""
+        stop_ids = sorted(self.vocabulary.stop_ids)
+        stop_markup = b"".join(self.vocabulary.token_bytes(stop) for stop in stop_ids).decode()
+        body = self.backend.tokenize_body(TOKENIZER_PROBE + stop_markup, self.served_model)
+        answer = await self._request_json(http, "POST", "/tokenize", body)
+        if answer.get("tokens") != [*self.vocabulary.encode_text(TOKENIZER_PROBE), *stop_ids]:
+            raise EngineError(
+                f"The model at {self.endpoint} has another vocabulary than expected: correct"
+                " format (or path, a GGUF with its vocabulary) in models.toml."
+            )
+
+    async def _request_json(
+        self, http: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
+    ) -> Json:
+        """Request a JSON object. Raises EngineError."""
+        response = await self._request(http, method, path, body)
+        try:
+            answer = response.json() if response else None
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise EngineError(
+                f"{self.endpoint}{path} does not answer as {self.endpoint.engine} does."
+            )
+        return answer
+
+    async def _request(
+        self, http: httpx2.AsyncClient, method: str, path: str, body: Json | None = None
+    ) -> httpx2.Response | None:
+        """Make a request; None: the server is still loading its model. Raises EngineError."""
+        try:
+            response = await health.request_twice(http, method, path, body)
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise EngineError(
+                f"No {self.endpoint.engine} answers at {self.endpoint} ({describe_error(error)}):"
+                " start it, or correct url in models.toml."
+            ) from None
+        if response.status_code == 503:
+            return None
+        if response.status_code != 200:
+            raise self.refusal(response.status_code, response.text)
+        return response
+
+    def refusal(self, status: int, text: str) -> EngineError:
+        """Return the error that an answer other than 200 means. ``text``: its body."""
+        if status in (401, 403):
+            if (variable := self.endpoint.key_env) and not self._api_key:
+                return EngineError(f"{self.endpoint} wants a key, and {variable} is not set.")
+            refused = f"the key in {variable}" if variable else "no key"
+            return EngineError(
+                f"{self.endpoint} does not accept {refused} (HTTP {status}): set key_env in"
+                " models.toml to the variable that holds its key."
+            )
+        if status == 429:
+            return EngineBusyError(
+                f"{self.endpoint} serves as many requests as it can: try again later."
+            )
+        return EngineError(f"{self.endpoint} answered HTTP {status}: {error_message(text)}")
+
+    async def check_health(self) -> HealthProblem | None:
+        """Return what keeps the server from answering now, open or not. Raises EngineError if no
+        request can be made."""
+        if self._http is not None:
+            return await health.check_health(self._http, self.timing.health_timeout)
+        async with self._connect() as http:
+            return await health.check_health(http, self.timing.health_timeout)
+
+    async def cached_health(self) -> HealthProblem | None:
+        """Return a recent result of `check_health`: many may ask at once, and the server is asked
+        once."""
+        async with self._health_lock:
+            cached = self._cached_health
+            if cached is None or time.monotonic() - cached[0] > self.timing.health_ttl:
+                problem = await self.check_health()
+                self._cached_health = cached = time.monotonic(), problem
+            return cached[1]
+
+    def detach(self) -> httpx2.AsyncClient | None:
+        """Forget the connection, so that nothing new is sent, and return it to be closed."""
+        http, self._http = self._http, None
+        return http

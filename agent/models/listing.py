@@ -1,0 +1,101 @@
+"""Lists the models of models.toml and those that other programs keep on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from agent.config.paths import Paths
+from agent.engine.protocol import EngineError
+from agent.errors import UserError
+from agent.models.catalog import Model, load_catalog, pulled_folder
+from agent.models.discovery import discover
+from agent.models.resolve import default_name
+
+_STATES = {
+    "pulled": "installed",
+    "file": "installed",
+    "hub": "can be pulled",
+    "server": "on a server",
+    "wrong": "wrong entry",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """One model as it is listed to people and by ``agent models list --json``."""
+
+    name: str
+    aliases: tuple[str, ...]
+    default: bool
+    """It runs where no other model is named."""
+    runnable: bool
+    """It can run now: its file is on this machine, or a server has it."""
+    size: int | None
+    """Bytes on this machine; None: it is not here."""
+    source: str
+    """embedded, pulled, file, server, missing, or the program that keeps it (Ollama …);
+    hub: it can be pulled; wrong: its entry cannot be used."""
+    path: str | None
+    """The file or the server's address; None: neither is known."""
+    description: str
+
+    @property
+    def state(self) -> str:
+        """The source in the words that a list shows."""
+        return _STATES.get(self.source, self.source)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as ``agent models list --json`` prints it; ``runnable`` is named ``usable``."""
+        return {
+            "usable" if name == "runnable" else name: value for name, value in asdict(self).items()
+        }
+
+
+def list_models(paths: Paths) -> list[ModelRow]:
+    """All models: the entries of models.toml, then other programs' files. Raises UserError."""
+    try:
+        catalog = load_catalog(paths)
+    except EngineError as error:
+        raise UserError(str(error)) from error
+    default_model = default_name(paths, catalog)
+    rows = [
+        ModelRow(
+            name=model.name,
+            aliases=model.aliases,
+            default=default_model in (model.name, *model.aliases),
+            runnable=model.installed,
+            size=model.size,
+            source=_source(model, paths),
+            path=model.location,
+            description=model.problem or model.description,
+        )
+        for model in catalog.values()
+    ]
+    for other in discover(catalog):
+        problem = f"cannot be used: {other.problem}" if other.problem else ""
+        rows.append(
+            ModelRow(
+                name=other.name,
+                aliases=(),
+                default=default_model.lower() == other.name.lower(),
+                runnable=other.problem is None,
+                size=other.size,
+                source=other.source,
+                path=str(other.path),
+                description=problem or other.title or other.architecture,
+            )
+        )
+    return rows
+
+
+def _source(model: Model, paths: Paths) -> str:
+    if model.problem is not None:
+        return "wrong"
+    if model.embedded:
+        return "embedded"
+    if model.endpoint is not None:
+        return "server"
+    if not model.installed:
+        return "hub" if model.repo else "missing"
+    return "pulled" if pulled_folder(model, paths) else "file"

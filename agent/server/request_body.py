@@ -1,0 +1,64 @@
+"""Reads the bodies of requests within limits: of one body's length and JSON values, of all together.
+
+A small body can be large in memory: ``[],`` takes three bytes, and 64 as a Python list. So the values
+of a long body are counted before it is parsed, bit by bit, while the event loop runs; what passes is
+parsed within some 50 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+
+from agent.server.body_budget import BodyShare
+from agent.server.errors import ApiError, body_too_large
+from agent.server.service import ResponseService
+from agent.util.json_text import StringSkipper
+
+MAX_JSON_VALUES = 250_000
+"""Values and keys of a body, wherever they are in it; its depth is bounded by pydantic's parser."""
+SCAN_BYTES = 64 * 1024
+"""Bytes that are scanned before the event loop runs other tasks: below a millisecond."""
+
+
+async def read_body(request: Request, service: ResponseService) -> bytearray:
+    """Read a request's body, which can be parsed without delay. Raises ApiError: 413 if it is too long
+    or has too many values, 429 if all bodies are too long together.
+
+    A body up to twice as long as is allowed is read to its end before it is refused: a client that is
+    still sending would not read the answer.
+    """
+    max_bytes = service.options.max_body_bytes
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > 2 * max_bytes:
+        raise body_too_large(max_bytes)
+    body, size = bytearray(), 0
+    with BodyShare(service.body_budget) as share:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size <= max_bytes:
+                share.add(len(chunk))
+                body += chunk
+            elif size > 2 * max_bytes:
+                raise body_too_large(max_bytes)
+            else:
+                body.clear()
+        if size > max_bytes:
+            raise body_too_large(max_bytes)
+        await check_json_size(body)
+    return body
+
+
+async def check_json_size(body: bytes | bytearray) -> None:
+    """Raises ApiError, 413, for JSON with more than `MAX_JSON_VALUES` values and keys."""
+    if len(body) <= MAX_JSON_VALUES:
+        return
+    values, strings = 1, StringSkipper()
+    for start in range(0, len(body), SCAN_BYTES):
+        outside = strings.skip(body[start : start + SCAN_BYTES])
+        values += len(outside) - len(outside.translate(None, b",:[{"))
+        if values > MAX_JSON_VALUES:
+            message = f"The body of the request has more than {MAX_JSON_VALUES:,} JSON values."
+            raise ApiError(413, message, code="request_too_large")
+        await asyncio.sleep(0)  # others are answered meanwhile

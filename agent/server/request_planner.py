@@ -1,0 +1,319 @@
+"""Plans the turn that answers a request; what can be refused is refused here, before the first event.
+
+1. The model named is the one that runs, and no unsupported field is used.
+2. ``previous_response_id`` is looked up; its conversation is what the turn continues.
+3. The MCP servers that the request brings are connected (`client_mcp`).
+4. ``tools`` and ``tool_choice`` become declared tools (`tool_selection`).
+5. ``input`` becomes messages (`input_items`): those that a client resends are put into the
+   conversation, those that the model has not answered are the turn's prompt.
+6. Long texts are tokenised bit by bit (`token_limits`); the prompt has to fit into the context.
+7. The grammars of strict schemas are compiled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from agent import events as ev
+from agent.conversation import compaction
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import Developer, Message
+from agent.engine.protocol import EngineBusyError, EngineError
+from agent.formats.protocol import Format, SingleMessageFormat
+from agent.models.loaded import LoadedModel
+from agent.runtime.runtime import Runtime
+from agent.server import input_items
+from agent.server.client_mcp import client_servers
+from agent.server.errors import ApiError, invalid, rate_limited, unsupported
+from agent.server.input_items import InputHistory
+from agent.server.response_cache import ResponseCache
+from agent.server.response_fields import initial_response
+from agent.server.schemas import CreateResponse, InputItem
+from agent.server.stored_response import StoredResponse, served_json
+from agent.server.token_limits import context_length_exceeded, pretokenise
+from agent.server.token_memo import TokenMemo
+from agent.server.tool_selection import ToolExposure, apply_tool_choice, select_tools
+from agent.server.turn_options import turn_options
+from agent.store.event_codec import pack_official
+from agent.turn.constraints import ANSWER_SUBJECT, UnenforceableSchemaError
+from agent.turn.loop import Turn, TurnJob
+from agent.turn.options import ApprovedCall, TurnOptions
+from agent.util.ids import new_id
+from tools.mcp.host import Host
+
+LONG_TEXT_CHARACTERS = 100_000
+"""Instructions or functions longer than this have their tokens counted before they are rendered."""
+MAX_SCHEMA_SHRINK_FACTOR = 4
+"""How many times shorter functions may be in a prompt than as JSON; no useful schema comes near it."""
+RENDER_BATCH_MESSAGES = 100
+"""Messages that are rendered before the event loop runs other tasks."""
+
+
+@dataclass(slots=True)
+class TurnPlan:
+    """A turn that can start, and what is stored of its request."""
+
+    turn: Turn
+    request: CreateResponse
+    input_history: InputHistory
+    store: bool
+    """Whether the response can be looked up and continued."""
+    _inputs: tuple[dict[str, Any], ...] | None = None
+
+    @property
+    def background(self) -> bool:
+        """Whether the turn goes on when its client disconnects."""
+        return self.request.background is True
+
+    def history_after(self, response: ev.Response) -> InputHistory:
+        """The input's history, with what the response adds to it so far."""
+        known = self.input_history
+        return InputHistory(
+            instructions=known.instructions,
+            call_names={**known.call_names, **_call_names(response)},
+            pending_approvals=known.pending_approvals | {
+                item.id: ApprovedCall(item.id, item.server_label, item.name, item.arguments)
+                for item in response.output
+                if isinstance(item, ev.McpApprovalRequestItem)
+            },
+            pending_calls=_call_names(response) if response.status == "completed" else {},
+            listed_servers=known.listed_servers | {
+                item.server_label
+                for item in response.output
+                if isinstance(item, ev.McpListToolsItem) and item.error is None
+            },
+        )  # fmt: skip
+
+    @property
+    def inputs(self) -> tuple[dict[str, Any], ...]:
+        """The input items as ``/input_items`` lists them; items without an id keep the one they get."""
+        if self._inputs is None:
+            self._inputs = input_items.list_input(self.request.sent_input)
+        return self._inputs
+
+    def served(self, response: ev.Response) -> dict[str, Any]:
+        """What the store keeps with the response."""
+        return served_json(self.history_after(response), self.inputs, self.request.sent_bytes)
+
+    def stored_response(self) -> StoredResponse:
+        """What a following request needs of the turn, which has ended."""
+        response = self.turn.response
+        return StoredResponse(
+            response,
+            self.turn.conversation,
+            self.history_after(response),
+            input_items.items_by_id(response.output),
+            self.inputs,
+            self.request.sent_bytes,
+            pack_official(self.turn.log.events) if self.background else b"",
+        )
+
+    def remember_tokens(self, memo: TokenMemo) -> None:
+        """Remember the ids of what the model wrote, for clients that send it back."""
+        turn = self.turn
+        messages = input_items.messages_by_item(turn.response.output, turn.host.tools())
+        memo.remember_items(messages, tuple(turn.conversation.entries))
+
+
+class TurnPlanner:
+    """Plans turns on one runtime."""
+
+    def __init__(
+        self, runtime: Runtime, turn_defaults: TurnOptions, exposure: ToolExposure, memo: TokenMemo
+    ) -> None:
+        """``turn_defaults``: the operator's settings, where a request has none of its own."""
+        self._runtime, self._turn_defaults = runtime, turn_defaults
+        self._exposure, self._memo = exposure, memo
+
+    async def plan(
+        self, request: CreateResponse, cache: ResponseCache, job: TurnJob | None = None
+    ) -> TurnPlan:
+        """Plan a turn; ``cache``: the responses that it may continue or refer to. ``job``: what it does
+        instead of answering.
+
+        The caller closes the turn's host if that is not the runtime's. Raises ApiError.
+        """
+        runtime, exposure = self._runtime, self._exposure
+        resolve_model_name(request.model, runtime)
+        _refuse_unsupported(request)
+        async with AsyncExitStack() as until_planned:
+            try:
+                loaded = await until_planned.enter_async_context(runtime.in_use())
+            except EngineError as error:
+                raise ApiError(503, str(error), code="model_not_available") from error
+            resolve_model_name(request.model, runtime)  # it may be another by now
+            self._memo.set_vocabulary(loaded.vocabulary)
+            previous = _previous_response(request, cache, loaded.vocabulary)
+            items = _required_input(request)
+            brought = client_servers(
+                request,
+                exposure.servers(),
+                allowed=exposure.client_servers,
+                private_urls=exposure.private_urls,
+            )
+            host = runtime.host.with_client_servers(brought) if brought else runtime.host
+            try:
+                for server in brought:
+                    host.connect(server.name)
+                if brought:
+                    await host.wait_settled({server.name for server in brought})
+                return await self._plan_on(host, loaded, request, items, previous, cache, job)
+            except BaseException:
+                if brought:
+                    await host.close()
+                raise
+
+    async def _plan_on(
+        self,
+        host: Host,
+        loaded: LoadedModel,
+        request: CreateResponse,
+        items: str | list[InputItem],
+        previous: StoredResponse | None,
+        cache: ResponseCache,
+        job: TurnJob | None,
+    ) -> TurnPlan:
+        """Plan with the host that has the servers which the request brings."""
+        runtime, exposure = self._runtime, self._exposure
+        selected = select_tools(request, exposure.tools(host))
+        history = input_items.read_input(
+            items,
+            previous.history if previous else InputHistory(),
+            host.tools(),
+            cache.find_item,
+            first=previous is None,
+        )
+        tools = apply_tool_choice(selected, request)
+        options = turn_options(request, self._turn_defaults, tools, history)
+        messages = await self._pretokenise(loaded.format, request, options, history)
+        if previous is not None:
+            conversation = previous.continued()
+        else:
+            conversation = Conversation(new_id("conv"))
+            messages = await add_resent_messages(messages, conversation, loaded.format, self._memo)
+        turn = Turn(
+            runtime,
+            conversation,
+            messages,
+            options,
+            initial_response(request, runtime, options, selected),
+            source="http",
+            host=host,
+            job=job,
+        )
+        prepared, tokens = turn.prepare(), turn.prompt_tokens()
+        try:
+            await prepared.constraints.compile()
+        except UnenforceableSchemaError as error:
+            param = "text.format.schema" if error.subject == ANSWER_SUBJECT else "tools"
+            raise invalid(param, str(error), "invalid_json_schema") from error
+        except EngineBusyError as error:
+            raise rate_limited(str(error)) from error
+        if options.compact:
+            tokens = compaction.minimum_prompt_tokens(prepared.format, conversation)
+        if tokens >= runtime.context_length:
+            raise context_length_exceeded(runtime.context_length, tokens)
+        return TurnPlan(turn, request, history, request.store is not False)
+
+    async def _pretokenise(
+        self,
+        format: Format,
+        request: CreateResponse,
+        options: TurnOptions,
+        history: InputHistory,
+    ) -> Sequence[Message]:
+        """Tokenise the input's long texts bit by bit. Raises ApiError when they, the instructions or
+        the functions are longer than the context."""
+        context, memo = self._runtime.context_length, self._memo
+        if len(options.instructions or "") > LONG_TEXT_CHARACTERS:
+            await pretokenise(format, [Developer(options.instructions or "")], context, memo)
+        # Without a body of known length (a chat completion) the functions may be of any length.
+        if not 0 < request.sent_bytes <= LONG_TEXT_CHARACTERS:
+            declared = json.dumps([(f.description, f.parameters) for f in options.functions])
+            factor = MAX_SCHEMA_SHRINK_FACTOR
+            await pretokenise(format, [Developer(declared)], context, memo, factor)
+        limit = None if options.compact else context
+        return await pretokenise(format, history.messages, limit, memo)
+
+
+async def add_resent_messages(
+    messages: Sequence[Message], conversation: Conversation, format: Format, memo: TokenMemo
+) -> Sequence[Message]:
+    """Put the messages that a client resends into a new conversation; return those after them, which
+    the model has not answered."""
+    start = input_items.unanswered_start(messages)
+    for number, message in enumerate(messages[:start]):
+        if number % RENDER_BATCH_MESSAGES == 0:
+            await asyncio.sleep(0)  # others are answered meanwhile
+        if (entry := memo.recall(message)) is not None:
+            conversation.entries.append(entry)
+            continue
+        conversation.add(format, message)
+        if not isinstance(format, SingleMessageFormat):  # there it may be part of another one
+            memo.remember(message, conversation.entries[-1])
+    return messages[start:]
+
+
+def resolve_model_name(name: str | None, runtime: Runtime) -> str:
+    """The loaded model's name, if ``name`` is one of its names or None. Raises ApiError."""
+    model = runtime.model
+    if name in (None, "default", model.name, *model.aliases):
+        return model.name
+    message = f"The model '{str(name)[:100]}' does not exist; this server runs '{model.name}'."
+    raise ApiError(404, message, code="model_not_found", param="model")
+
+
+def _refuse_unsupported(request: CreateResponse) -> None:
+    if request.background and request.store is False:
+        raise invalid("background", "A background response has to be stored ('store': true).")
+    if request.conversation is not None:
+        raise unsupported("conversation", "conversation")
+    if request.prompt is not None:
+        raise unsupported("prompt", "prompt")
+
+
+def _previous_response(
+    request: CreateResponse, cache: ResponseCache, current_vocabulary: str
+) -> StoredResponse | None:
+    """The response that the request continues. Raises ApiError."""
+    previous_id = request.previous_response_id
+    if previous_id is None:
+        return None
+    stored = cache.find(previous_id)
+    if stored is None:
+        message = f"Previous response with id '{previous_id[:80]}' not found."
+        raise invalid("previous_response_id", message, "previous_response_not_found")
+    if stored.response.status == "in_progress":
+        message = f"The response '{previous_id[:80]}' is still in progress."
+        raise invalid("previous_response_id", message)
+    vocabulary = stored.conversation.vocabulary
+    if vocabulary not in (None, current_vocabulary):
+        message = (
+            f"The response '{previous_id[:80]}' was held in the tokens of {vocabulary}:"
+            " go on with that model, or send its items again."
+        )
+        raise invalid("previous_response_id", message)
+    return stored
+
+
+def _required_input(request: CreateResponse) -> str | list[InputItem]:
+    if request.input or (request.input is not None and request.previous_response_id):
+        return request.input
+    if isinstance(request.input, str):
+        return ""
+    message = "Missing required parameter: 'input'."
+    raise invalid("input", message, "missing_required_parameter")
+
+
+def _call_names(response: ev.Response) -> dict[str, str]:
+    """The client's functions by call id, under the names that the model knows."""
+    return {
+        item.call_id: f"{item.namespace}__{item.name}" if item.namespace else item.name
+        for item in response.output
+        if isinstance(item, ev.FunctionCallItem | ev.CustomToolCallItem)
+    }

@@ -1,0 +1,98 @@
+"""POST /v1/responses/compact: a summary that a client sends instead of its history.
+
+Reference: https://platform.openai.com/docs/api-reference/responses/compact
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from agent import events as ev
+from agent.conversation.compaction import LATEST_TURNS_SHARE
+from agent.server.compaction_token import encode_summary
+from agent.server.errors import ApiError, rate_limited
+from agent.server.input_items import list_input
+from agent.server.json_response import JsonResponse, error_response
+from agent.server.parsing import parse_request
+from agent.server.request_body import read_body
+from agent.server.service import ResponseService
+from agent.server.sse import FinalResponse
+from agent.turn.endings import RATE_LIMIT
+from agent.turn.jobs import SummaryJob
+from agent.turn.loop import Turn
+from agent.util.ids import new_id
+
+
+def route(service: ResponseService) -> Route:
+    """The route that compacts a client's history."""
+
+    async def compact(request: Request) -> Response:
+        """POST /v1/responses/compact: summarise a history; never streamed."""
+        wanted = parse_request(await read_body(request, service))
+        # A history that is too long to answer is what one compacts.
+        changes: dict[str, Any] = {"truncation": "auto", "store": False, "stream": False}
+        changes["background"] = False
+        if wanted.input is None and wanted.previous_response_id:
+            changes["input"] = []
+        wanted = wanted.model_copy(update=changes)
+        job = SummaryJob()
+        turn = await service.begin(wanted, job)
+        new = list_input(wanted.sent_input) if wanted.input else ()
+        items = [*_input_history(service, wanted.previous_response_id), *new]
+        return FinalResponse(
+            turn, service, lambda response: _compaction_response(response, job.text, items, turn)
+        )
+
+    return Route("/v1/responses/compact", compact, methods=["POST"])
+
+
+def _input_history(service: ResponseService, previous: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the input items of a response and of those that it continues, the oldest first."""
+    stored = service.cache.find(previous) if previous else None
+    if stored is not None:
+        yield from _input_history(service, stored.response.previous_response_id)
+        yield from stored.inputs
+
+
+def _compaction_response(
+    response: ev.Response, summary: str, items: list[dict[str, Any]], turn: Turn
+) -> Response:
+    if response.error is not None:
+        code, message = response.error.code, response.error.message
+        if code == RATE_LIMIT:
+            return error_response(rate_limited(message))
+        status = {"invalid_prompt": 400, "no_summary": 422}.get(code, 500)
+        return error_response(ApiError(status, message, code=code))
+    if response.status != "completed" or response.usage is None:
+        return error_response(ApiError(499, "The compaction was stopped.", code="cancelled"))
+    token = encode_summary(summary)
+    compaction = {"id": new_id("cmp"), "type": "compaction", "encrypted_content": token}
+    return JsonResponse(
+        {
+            "id": response.id,
+            "object": "response.compaction",
+            "created_at": response.created_at,
+            "output": [*_latest_user_messages(items, turn), compaction],
+            "usage": response.usage.model_dump(mode="json"),
+        }
+    )
+
+
+def _latest_user_messages(items: list[dict[str, Any]], turn: Turn) -> list[dict[str, Any]]:
+    """The latest of the user's messages, as they were sent, that fit into the share of the context
+    which `LATEST_TURNS_SHARE` leaves them. The summary covers all messages."""
+    room, messages = LATEST_TURNS_SHARE * turn.runtime.context_length, list[dict[str, Any]]()
+    for item in reversed(items):
+        if item["type"] == "message" and item.get("role") == "user":
+            content = json.dumps(item["content"], ensure_ascii=False)
+            room -= len(turn.format.user_message(content))
+            if room < 0:
+                break
+            messages.insert(0, item)
+    return messages

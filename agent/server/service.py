@@ -1,0 +1,186 @@
+"""Answers requests with turns and tracks the turns that run. Knows nothing of HTTP.
+
+The life of a response, by whichever route it came::
+
+    begin ──▶ plan ──▶ Turn.start ──▶ admitted by the engine ──▶ running ──▶ finish
+      │         │                           │                         │
+      └─────────┴───────── ApiError ────────┘    abandon: stop, finish when it has ended
+
+A route calls ``begin``, writes what ``turn.log`` has, and calls ``finish`` before its client sees the
+terminal event, so that a following request finds the response. A route whose client left calls
+``abandon``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+
+from agent.runtime.runtime import Runtime
+from agent.server.body_budget import MAX_UNREAD_BYTES, BodyBudget
+from agent.server.errors import ApiError, rate_limited
+from agent.server.options import ServerOptions
+from agent.server.request_planner import TurnPlan, TurnPlanner
+from agent.server.response_cache import ResponseCache
+from agent.server.schemas import CreateResponse
+from agent.server.token_memo import TokenMemo
+from agent.server.tool_selection import ToolExposure
+from agent.store.recorder import TurnRecorder
+from agent.store.records import prompt_of
+from agent.store.responses import ResponseStore
+from agent.turn.endings import RATE_LIMIT
+from agent.turn.loop import Turn, TurnJob
+from agent.turn.options import TurnOptions
+
+log = logging.getLogger(__name__)
+
+MAX_RUNNING_RESPONSES = 256
+"""Responses that run or wait for the engine; further requests are refused with status 429."""
+MAX_RUNNING_BYTES = 64 * 1024 * 1024
+"""Bytes of their requests' bodies together, after which further requests are refused likewise."""
+
+
+class ResponseService:
+    """Begins, tracks, stores and stops the responses of one runtime."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        turn_defaults: TurnOptions,
+        options: ServerOptions,
+        *,
+        store: ResponseStore | None = None,
+        max_running: int = MAX_RUNNING_RESPONSES,
+    ) -> None:
+        """``turn_defaults``: the operator's settings of a turn, where a request has none of its own.
+        ``store``: None keeps responses in memory only."""
+        self.runtime, self.options = runtime, options
+        self.max_running, self.max_running_bytes = max_running, MAX_RUNNING_BYTES
+        self.cache, self.token_memo = ResponseCache(store), TokenMemo()
+        self.body_budget = BodyBudget(max(MAX_UNREAD_BYTES, 2 * options.max_body_bytes))
+        self._recorder = TurnRecorder(store.store, _log_failure) if store is not None else None
+        self.running: dict[Turn, TurnPlan] = {}
+        self.draining = False
+        """Whether new requests are refused because the server is about to end."""
+        self.started_at = int(time.time())
+        self._pending_tasks: set[asyncio.Task[None]] = set()
+        exposure = ToolExposure(
+            runtime, options.expose_tools, options.client_servers, options.private_urls
+        )
+        self._planner = TurnPlanner(runtime, turn_defaults, exposure, self.token_memo)
+
+    def stop_all(self) -> None:
+        """Stop every running response; each ends as cancelled."""
+        for turn in list(self.running):
+            turn.stop()
+
+    async def wait_idle(self) -> None:
+        """Wait until all tracked tasks are done, those of background responses too."""
+        while self._pending_tasks:
+            await asyncio.wait(self._pending_tasks)
+
+    def track(self, task: asyncio.Task[None]) -> None:
+        """Make ``wait_idle`` wait for a task too."""
+        self._pending_tasks.add(task)
+        task.add_done_callback(self._pending_tasks.discard)
+
+    async def begin(
+        self,
+        request: CreateResponse,
+        job: TurnJob | None = None,
+        cache: ResponseCache | None = None,
+    ) -> Turn:
+        """Start the turn that answers a request; the caller calls ``finish`` or ``abandon`` in the end.
+
+        ``job``: what the turn does instead of answering. ``cache``: where ``previous_response_id`` is
+        looked up, if not in everybody's. Raises ApiError.
+        """
+        self._check_capacity()
+        plan = await self._planner.plan(request, cache or self.cache, job)
+        try:
+            self._check_capacity()  # others were planned meanwhile
+        except ApiError:
+            self._close_request_host(plan)
+            raise
+        turn = plan.turn.start()
+        self.running[turn] = plan
+        await self._wait_admitted(turn)
+        if plan.store and self._recorder is not None:
+            self._recorder.record(
+                turn,
+                prompt_of(plan.inputs),
+                start=turn.first_entry,
+                served=plan.served,
+                keep="official" if plan.background else "none",
+            )
+        if plan.background:
+            self.track(asyncio.create_task(self._finish_when_done(turn)))
+        return turn
+
+    async def count_input_tokens(self, request: CreateResponse) -> int:
+        """Count the tokens of the prompt that a request would have; starts no turn. Raises ApiError."""
+        plan = await self._planner.plan(request, self.cache)
+        self._close_request_host(plan)
+        return plan.turn.prompt_tokens()
+
+    def forget(self, turn: Turn) -> None:
+        """Store nothing more of a response that runs."""
+        self.running[turn].store = False
+        if self._recorder is not None:
+            self._recorder.discard(turn.response.id)
+
+    def abandon(self, turn: Turn) -> None:
+        """Stop a turn whose client has left, and finish it once it has ended. No effect on a finished
+        one."""
+        if turn not in self.running:
+            return
+        turn.stop()
+        self.track(asyncio.create_task(self._finish_when_done(turn)))
+
+    def finish(self, turn: Turn) -> None:
+        """Stop tracking a turn that has ended; its response can be continued. No effect when
+        repeated."""
+        plan = self.running.pop(turn, None)
+        if plan is None:
+            return
+        plan.remember_tokens(self.token_memo)
+        self._close_request_host(plan)
+        if plan.store:
+            self.cache.add(plan.stored_response())
+        if not self.running:
+            self.cache.prune_when_due()
+
+    def _check_capacity(self) -> None:
+        """Raises ApiError: 503 while draining, 429 when too many responses run."""
+        if self.draining:
+            raise ApiError(503, "This server is about to end.", code="server_error")
+        running_bytes = sum(plan.request.sent_bytes for plan in self.running.values())
+        if len(self.running) >= self.max_running or running_bytes > self.max_running_bytes:
+            raise rate_limited()
+
+    async def _wait_admitted(self, turn: Turn) -> None:
+        """Wait until the engine has taken the turn. Raises ApiError: 429 when its queue is full."""
+        try:
+            await turn.started_generating.wait()
+        except BaseException:
+            self.abandon(turn)
+            raise
+        error = turn.response.error
+        if error is not None and error.code == RATE_LIMIT:
+            self._close_request_host(self.running.pop(turn))
+            raise rate_limited(error.message)
+
+    async def _finish_when_done(self, turn: Turn) -> None:
+        await turn.done()
+        self.finish(turn)
+
+    def _close_request_host(self, plan: TurnPlan) -> None:
+        """Disconnect the MCP servers that the request brought."""
+        if plan.turn.host is not self.runtime.host:
+            self.track(asyncio.create_task(plan.turn.host.close()))
+
+
+def _log_failure(error: sqlite3.Error) -> None:
+    log.error("a response could not be stored: %s", error)

@@ -1,0 +1,105 @@
+"""Maps the fields of a request to the options of the turn that answers it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from agent.server.errors import invalid
+from agent.server.input_items import InputHistory
+from agent.server.schemas import CreateResponse, RequestText, TextFormat
+from agent.server.tool_selection import SelectedTools
+from agent.turn.options import AnswerForm, TurnOptions, response_format_section
+
+Effort = Literal["low", "medium", "high"]
+EFFORTS: dict[str, Effort] = {
+    "none": "low", "minimal": "low", "low": "low", "medium": "medium",
+    "high": "high", "xhigh": "high", "max": "high",
+}  # fmt: skip
+"""The API's reasoning efforts as the nearest of the three that gpt-oss was trained on."""
+SAMPLING_FIELDS = (
+    "temperature", "top_p", "top_k", "min_p", "seed",
+    "presence_penalty", "frequency_penalty", "repeat_penalty",
+)  # fmt: skip
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
+"""The value of ``include`` that asks for log probabilities."""
+
+
+def turn_options(
+    request: CreateResponse, defaults: TurnOptions, tools: SelectedTools, history: InputHistory
+) -> TurnOptions:
+    """Build the options of a turn.
+
+    ``defaults``: the operator's; a request can lower their limits, not raise them. ``tools``: those
+    that ``tool_choice`` leaves. Raises ApiError.
+    """
+    sampling = {
+        name: value for name in SAMPLING_FIELDS if (value := getattr(request, name)) is not None
+    }
+    if request.logit_bias:
+        biases = request.logit_bias.items()
+        sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
+    effort = request.reasoning.effort if request.reasoning else None
+    own = defaults.instructions if request.instructions is None else request.instructions
+    parts = (own, *history.instructions, _format_section(request.text))
+    by_default = defaults.compact and request.truncation is None
+    return replace(
+        defaults,
+        instructions="\n\n".join(part for part in parts if part) or None,
+        effort=EFFORTS[effort] if effort else defaults.effort,
+        sampling=replace(defaults.sampling, **sampling),
+        max_output_tokens=_lower(request.max_output_tokens, defaults.max_output_tokens),
+        max_tool_calls=_lower(request.max_tool_calls, defaults.max_tool_calls),
+        functions=tools.functions,
+        tools=tools.tools,
+        tool_choice=tools.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        declared_tools_only=tools.declared_only,
+        answer_form=_answer_form(request.text),
+        logprobs=_alternative_count(request),
+        list_tools_of=tuple(name for name in tools.servers if name not in history.listed_servers),
+        hosted_tools=tools.hosted,
+        include_messages=request.enable_response_messages is True,
+        approved_calls=tuple(history.approved),
+        compact=request.truncation == "auto" or by_default,
+    )
+
+
+def _answer_form(text: RequestText | None) -> AnswerForm | None:
+    match text.format if text else None:
+        case TextFormat(type="json_schema", schema_=schema, strict=strict) if schema is not None:
+            return AnswerForm(schema, strict=strict is True)
+        case TextFormat(type="json_object"):
+            return AnswerForm({"type": "object"})
+        case _:
+            return None
+
+
+def _alternative_count(request: CreateResponse) -> int | None:
+    """How many alternatives each token's log probability has; None: no log probabilities."""
+    wanted = request.top_logprobs or INCLUDE_LOGPROBS in (request.include or ())
+    return request.top_logprobs or 0 if wanted else None
+
+
+def _lower(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _format_section(text: RequestText | None) -> str | None:
+    """The section of the system prompt about the answer's form, worded as in gpt-oss's training:
+    "Structured output" in
+    https://cookbook.openai.com/articles/openai-harmony. Raises ApiError."""
+    match text.format if text else None:
+        case None:
+            return None
+        case form if form.type == "json_schema":
+            if form.schema_ is None:
+                message = "Missing required parameter: 'text.format.schema'."
+                raise invalid("text.format.schema", message, "missing_required_parameter")
+            return response_format_section(
+                form.schema_, form.name or "output", form.description or ""
+            )
+        case form if form.type == "json_object":
+            return "# Response Formats\n\n## output\n\nAnswer with one JSON object."
+        case _:
+            return None

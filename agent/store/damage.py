@@ -1,0 +1,74 @@
+"""Rows of a store that cannot be read: each is left out and named, and the rest stays usable."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import zlib
+from pathlib import Path
+
+from agent.errors import AgentError
+
+log = logging.getLogger(__name__)
+
+READ_ERRORS = (
+    *(sqlite3.Error, ValueError, TypeError, AttributeError, LookupError),
+    *(ArithmeticError, RecursionError, OSError, zlib.error),
+)
+"""What reading a damaged row may raise."""
+MAX_REASON_CHARS = 160
+
+
+class NewerStoreError(AgentError, ValueError):
+    """The store has migration steps that this program does not know."""
+
+
+class DamageLog:
+    """What could not be read since the store was opened; each row is named once."""
+
+    def __init__(self) -> None:
+        self._rows: set[str] = set()
+        self._sentences: list[str] = []
+
+    def note(self, row: str, reason: Exception | str) -> None:
+        """Name a row, such as ``Turn resp_1``, and why it is left out."""
+        if row in self._rows:
+            return
+        text = reason if isinstance(reason, str) else describe(reason)
+        sentence = f"{row} is damaged and left out: {text}."
+        log.warning("%s", sentence)
+        self._rows.add(row)
+        self._sentences.append(sentence)
+
+    def take(self) -> list[str]:
+        """The sentences that were not taken yet."""
+        sentences, self._sentences = self._sentences, []
+        return sentences
+
+
+def describe(error: Exception) -> str:
+    """What an exception says, in one line without a full stop."""
+    lines = str(error).split("\n")
+    if hasattr(error, "errors") and len(lines) > 2:  # pydantic: title, field, message [details]
+        lines = [f"{lines[1]}: {lines[2].strip().partition(' [type=')[0]}"]
+    return lines[0][:MAX_REASON_CHARS].strip().rstrip(".") or type(error).__name__
+
+
+def explain(store: Path, error: Exception) -> str:
+    """Why a store cannot be used, and what to do about it."""
+    what = f"The store {store} cannot be used: {describe(error)}."
+    match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+        case sqlite3.SQLITE_FULL:
+            return f"{what} Free some disk space."
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return f"{what} Another program is writing to it; try again when that has ended."
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return f"{what} Check that you may write to it and to its folder."
+    if isinstance(error, NewerStoreError):
+        return f"{what} Update agent, or move the file away to begin a new store."
+    if isinstance(error, OSError):
+        return what
+    return (
+        f"{what} Move it away to begin a new one: mv '{store}' '{store}.damaged'. What is left of it"
+        f" can be exported: sqlite3 '{store}.damaged' .recover"
+    )

@@ -1,0 +1,146 @@
+"""The migration step by which responses, which had tables of their own, become turns.
+
+Each response had the list of all its messages. In the order in which they were made, each is appended
+to the conversation of the response that it continues if its messages begin with all of that
+conversation's; otherwise it begins a branch there, behind the messages that both have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+
+from agent.store.records import prompt_of, title_from
+from agent.util.ids import new_id
+from agent.util.prefix import common_prefix_length
+
+
+def merge_responses(db: sqlite3.Connection) -> None:
+    """Move entries' ids to ``messages``, then responses to ``turns``; within a transaction."""
+    db.create_function("sha256", 1, lambda blob: hashlib.sha256(blob).digest(), deterministic=True)
+    db.execute("insert or ignore into messages (digest, ids) select sha256(ids), ids from entries")
+    db.execute(
+        "insert into shared_entries select conversation, position, number, reasoning, role, recipient"
+        " from entries join messages on digest = sha256(entries.ids)"
+    )
+    db.execute("drop table entries")
+    db.execute("alter table shared_entries rename to entries")
+    db.execute("create index entries_with on entries(message)")
+    db.execute("create index pending_with on pending_entries(message)")
+    merge = _Merge(db)
+    for row in db.execute(
+        "select id, conversation, vocabulary, status, response, known, inputs, request_bytes,"
+        " events, pid, created from responses order by created, rowid"
+    ).fetchall():
+        merge.add(*row)
+    for table in ("response_items", "response_messages", "responses"):
+        db.execute(f"drop table {table}")
+    db.execute(
+        "delete from messages where not exists (select 1 from entries where message = number)"
+        " and not exists (select 1 from pending_entries where message = number)"
+    )
+
+
+class _Merge:
+    """Appends responses to conversations, one by one."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._conversation_of: dict[str, str] = {}
+        """Conversation ids by response id."""
+        self._upto: dict[str, int] = {}
+        """How many messages the conversation had at the end of a response."""
+        self._messages: dict[str, list[int]] = {}
+        """Numbers of all messages by conversation id."""
+        self._revisions: dict[str, int] = {}
+
+    def add(
+        self,
+        response_id: str,
+        conversation: str,
+        vocabulary: str | None,
+        status: str,
+        response: str,
+        known: str,
+        inputs: str,
+        request_bytes: int,
+        events: bytes,
+        pid: int,
+        created: float,
+    ) -> None:
+        """Append one row of ``responses``."""
+        rows = self._db.execute(
+            "select message, reasoning, role, recipient from response_messages"
+            " where response = ? order by position",
+            (response_id,),
+        ).fetchall()
+        lasting = [row for row in rows if not row[1]]
+        content, prompt = json.loads(response), prompt_of(json.loads(inputs))
+        previous_id = content.get("previous_response_id") or ""
+        previous = self._conversation_of.get(previous_id)
+        messages = [row[0] for row in lasting]
+        name, shared = self._choose_conversation(
+            previous or conversation, messages, self._upto.get(previous_id)
+        )
+        self._upto[response_id] = len(messages)
+        if name not in self._messages:
+            parent = (previous or conversation) if name != conversation else None
+            self._db.execute(
+                "insert into conversations values (?,?,?,?,?,?,?,?,0,0,'http')",
+                (name, title_from(prompt), content["model"], vocabulary, created, created,
+                 parent, shared),
+            )  # fmt: skip
+        self._conversation_of[response_id] = name
+        self._messages[name] = messages
+        revision = self._revisions[name] = self._revisions.get(name, 0) + 1
+        self._db.execute(
+            "update conversations set revision = ?, updated = ?, vocabulary = ? where id = ?",
+            (revision, created, vocabulary, name),
+        )
+        self._db.executemany(
+            "insert into entries values (?,?,?,0,?,?)",
+            [
+                (name, at, number, role, recipient)
+                for at, (number, _, role, recipient) in enumerate(lasting)
+                if at >= shared
+            ],
+        )
+        users = [at for at, row in enumerate(lasting) if row[2] == "user" and at >= shared]
+        served = {
+            "history": json.loads(known),
+            "inputs": json.loads(inputs),
+            "request_bytes": request_bytes,
+        }
+        self._db.execute(
+            "insert into turns values (?,?,?,?,?,?,?,?,?,?,?,?)",
+            (response_id, name, prompt, status, response, pid, created,
+             users[-1] if users else shared, events or None,
+             len(lasting), revision, json.dumps(served)),
+        )  # fmt: skip
+        self._db.executemany(
+            "insert into pending_entries values (?,?,?,?)",
+            [
+                (response_id, at, number, role)
+                for at, (number, reasoning, role, _) in enumerate(rows)
+                if reasoning
+            ],
+        )
+        self._db.execute(
+            "insert into turn_items select item, response from response_items where response = ?",
+            (response_id,),
+        )
+
+    def _choose_conversation(
+        self, conversation: str, messages: list[int], upto: int | None
+    ) -> tuple[str, int]:
+        """The conversation that takes these messages, and from which position they are its own.
+
+        ``upto``: where the response ended that these continue; a branch begins there at the latest.
+        """
+        if (before := self._messages.get(conversation)) is None:
+            return conversation, 0
+        shared = common_prefix_length(before, messages)
+        if shared == len(before):
+            return conversation, shared
+        return new_id("conv"), shared if upto is None else min(shared, upto)

@@ -1,0 +1,253 @@
+"""The half of the store that reads: conversations and turns, without what is damaged.
+
+A row that cannot be read is left out and named in ``damage``. Methods here raise no exception for one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
+from agent.events import Response
+from agent.store.damage import READ_ERRORS, DamageLog
+from agent.store.event_codec import TimedEvent, steering_in, unpack_events
+from agent.store.records import ConversationSummary, ServedTurn, StoredTurn
+from agent.store.schema import ids_from_blob
+from agent.store.tree import PATH, ConversationTree
+
+SERVED_FIELDS = {"history", "inputs", "request_bytes"}
+"""Fields of what the endpoint stored with a response."""
+
+
+class StoreReader:
+    """Reads the conversations of one file."""
+
+    def __init__(self, db: sqlite3.Connection, tree: ConversationTree, damage: DamageLog) -> None:
+        self._db, self._tree = db, tree
+        self.damage = damage
+        """What could not be read."""
+
+    def _rows(self, subject: str, query: str, values: tuple[object, ...]) -> Iterator[Any]:
+        """The rows of a query, up to where the file cannot be read any more."""
+        try:
+            yield from self._db.execute(query, values)
+        except sqlite3.Error as error:
+            self.damage.note(subject, error)
+
+    # --- conversations ---
+
+    def read(self, name: str) -> Conversation:
+        """Read a conversation by its full id, up to its first damaged message."""
+        return self._read(name)[0]
+
+    def _read(self, name: str) -> tuple[Conversation, bool]:
+        """A conversation as far as it can be read, and whether that is all of it."""
+        entries, flaw = self._tree.read_entries(name)
+        if flaw is not None:
+            self.damage.note(f"The end of conversation {name}", flaw)
+        vocabulary, parent, shared, revision = self._db.execute(
+            "select vocabulary, parent, shared, revision from conversations where id = ?", (name,)
+        ).fetchone()
+        conversation = Conversation(
+            name,
+            entries,
+            vocabulary=vocabulary,
+            compacted=self._compacted(name, len(entries)),
+            parent=parent,
+            shared=shared,
+            revision=revision,
+        )
+        conversation.saved = len(entries)
+        return conversation, flaw is None
+
+    def _compacted(self, name: str, entry_count: int) -> CompactedPrefix | None:
+        query = "select upto, summary, ids from compactions where conversation = ?"
+        for upto, summary, ids in self._rows(f"Conversation {name}", query, (name,)):
+            try:
+                if not 0 < upto <= entry_count:
+                    raise ValueError(f"it stands for {upto} of {entry_count} messages")
+                return CompactedPrefix(upto, summary + "", ids_from_blob(ids))
+            except READ_ERRORS as error:
+                self.damage.note(f"The summary of conversation {name}", error)
+        return None
+
+    def _unanswered(self, conversation: Conversation) -> list[Any]:
+        """The client's calls with which a conversation ends."""
+        row = self._db.execute(
+            "select id, response from turns where conversation = ? and upto = ?"
+            " order by created desc, rowid desc limit 1",
+            (conversation.id, sum(not entry.reasoning for entry in conversation.entries)),
+        ).fetchone()
+        response = row and self._response(*row)
+        return response.client_calls if response else []
+
+    def _response(self, name: str, text: str) -> Response | None:
+        try:
+            return Response.model_validate_json(text)
+        except READ_ERRORS as error:
+            self.damage.note(f"Turn {name}", error)
+            return None
+
+    def summaries(self) -> list[ConversationSummary]:
+        """All conversations, the latest first."""
+        return list(self._summaries("", ()))
+
+    def summary(self, name: str) -> ConversationSummary | None:
+        """The conversation with this full id; None where its row is damaged."""
+        return next(self._summaries("and c.id = ?", (name,)), None)
+
+    def _summaries(
+        self, condition: str, values: tuple[object, ...]
+    ) -> Iterator[ConversationSummary]:
+        rows = self._rows(
+            "The list of conversations",
+            "select c.id, c.title, c.model, c.created, c.updated, p.id, c.shared"
+            " from conversations c left join conversations p on p.id = c.parent and not p.hidden"
+            f" where not c.hidden {condition} order by c.updated desc",
+            values,
+        )
+        for row in rows:
+            try:
+                if not all(isinstance(value, str) for value in row[:3]):
+                    raise TypeError("its title or model is no text")
+                for seconds in row[3:5]:
+                    datetime.fromtimestamp(seconds)
+                yield ConversationSummary(*(*row, self._count(row[0])))
+            except READ_ERRORS as error:
+                self.damage.note(f"Conversation {row[0]}", error)
+
+    def search(self, text: str) -> set[str]:
+        """Ids of the conversations that have this text in their title, prompts or answers.
+
+        A branch has what stands before it, too. Letters match in either case (ASCII).
+        """
+        escaped = re.sub(r"([\\%_])", r"\\\1", text)
+        like = f"%{escaped}%"
+        # As JSON a text is spelled otherwise: its own quotes and line breaks are not found.
+        rows = self._rows(
+            "What is searched",
+            """
+            with recursive matching(id, start) as (
+                select conversation, coalesce(start, 0) from turns
+                where prompt like ?1 escape '\\' or (response like ?1 escape '\\' and exists (
+                    select 1 from json_tree(iif(json_valid(response), response, '{}'), '$.output')
+                    where type = 'text' and key in ('text', 'arguments', 'output', 'input')
+                    and value like ?1 escape '\\'))
+                union select b.id, start from matching join conversations b on b.parent = matching.id
+                where start < b.shared
+            )
+            select id from matching union
+            select id from conversations where title like ?1 escape '\\'
+            """,
+            (like,),
+        )
+        return {row[0] for row in rows}
+
+    def _count(self, conversation_id: str) -> int:
+        number: int = self._db.execute(
+            f"{PATH} select count(*) from path join turns t"
+            " on t.conversation = path.id and coalesce(start, 0) < path.upto",
+            (conversation_id,),
+        ).fetchone()[0]
+        return number
+
+    def alternatives(self, conversation_id: str, start: int) -> list[str]:
+        """The conversations that continue differently from an entry on, the oldest first."""
+        return self._tree.alternatives(conversation_id, start)
+
+    def lineage(self, conversation_id: str) -> list[str]:
+        """A conversation and those that it branched from, itself first."""
+        return self._tree.lineage(conversation_id)
+
+    # --- turns ---
+
+    def turns(self, conversation_id: str) -> list[StoredTurn]:
+        """The turns of a conversation, those before its branching included, in order."""
+        rows = self._rows(
+            f"The turns of conversation {conversation_id}",
+            f"{PATH} select t.id, prompt, response, start, events from path join turns t"
+            " on t.conversation = path.id and coalesce(start, 0) < path.upto order by t.created",
+            (conversation_id,),
+        )
+        turns = []
+        for name, prompt, text, start, events in rows:
+            if (response := self._response(name, text)) is None:
+                continue
+            steered: tuple[tuple[int, str], ...] = ()
+            try:
+                steered = steering_in(events)
+            except READ_ERRORS as error:
+                self.damage.note(f"The record of events of turn {name}", error)
+            if isinstance(prompt, str) and isinstance(start, int | None):
+                turns.append(StoredTurn(prompt, response, start, steered))
+            else:
+                self.damage.note(f"Turn {name}", "its prompt or start has the wrong type")
+        return turns
+
+    def events(self, response_id: str) -> list[TimedEvent]:
+        """The events of a turn with their times; none where they were not stored."""
+        query = "select events from turns where id = ?"
+        for (events,) in self._rows(f"Turn {response_id}", query, (response_id,)):
+            try:
+                return unpack_events(events or b"")
+            except READ_ERRORS as error:
+                self.damage.note(f"The record of events of turn {response_id}", error)
+        return []
+
+    def served_turn(self, response_id: str) -> ServedTurn | None:
+        """A turn that answered a request, with its conversation as it was then."""
+        row = self._db.execute(
+            "select conversation, response, coalesce(upto, start, 0), revision, served, events"
+            " from turns where id = ? and served is not null",
+            (response_id,),
+        ).fetchone()
+        if row is None:
+            return None
+        try:
+            return self._served_turn(response_id, *row)
+        except READ_ERRORS as error:
+            self.damage.note(f"Response {response_id}", error)
+            return None
+
+    def _served_turn(
+        self,
+        response_id: str,
+        name: str,
+        response: str,
+        upto: int,
+        revision: int | None,
+        stored: str,
+        events: bytes | None,
+    ) -> ServedTurn:
+        """Raises one of `READ_ERRORS`."""
+        conversation, served = self.read(name), json.loads(stored)
+        if not isinstance(served, dict) or (served and not served.keys() >= SERVED_FIELDS):
+            raise ValueError("fields of its request are missing")
+        if revision is not None:
+            conversation.revision = revision
+        self._rewind(conversation, response_id, upto)
+        answer = Response.model_validate_json(response)
+        return ServedTurn(answer, conversation, served, events or b"")
+
+    def _rewind(self, conversation: Conversation, response_id: str, upto: int) -> None:
+        """Take a conversation back to the end of one of its responses."""
+        first = next((at for at, e in enumerate(conversation.entries) if e.reasoning), upto)
+        conversation.entries = [e for e in conversation.entries if not e.reasoning][:upto]
+        if len(conversation.entries) < upto:
+            raise ValueError("messages of its conversation are missing")
+        conversation.saved = min(first, upto)
+        rows = self._db.execute(
+            "select position, ids, role from pending_entries join messages on number = message"
+            " where turn = ? order by position",
+            (response_id,),
+        )
+        for position, ids, role in rows.fetchall():
+            conversation.entries.insert(position, Entry(ids_from_blob(ids), True, None, role))
+            conversation.saved = min(conversation.saved, position)
+        if conversation.compacted is not None and conversation.compacted.end > upto:
+            conversation.compacted = None

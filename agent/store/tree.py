@@ -1,0 +1,282 @@
+"""The tree of conversations: a branch keeps its own entries and reads its parent's before them.
+
+    position     0   1   2   3   4   5   6
+    A            u   a   u   a   u   a            parent = null
+    B (of A)                 :   u'  a'  u"       parent = A, shared = 4
+    C (of B)                 :           u*  a*   parent = B, shared = 6
+
+``PATH`` yields a conversation and its ancestors, each with the number of entries that it gives:
+C → (C, all), (B, 6), (A, 4). Reading C takes 0…3 of A, 4…5 of B, and its own from 6 on.
+
+- When A is written anew from position 2 on, B first gets copies of 2…3 as its own entries and shares
+  only 2 (``_copy_to_branches``).
+- ``revision`` counts how often a conversation was written. If two processes continue one, the slower
+  sees another number than it read, and its conversation becomes a branch (``fork_on_conflict``).
+- A deleted conversation that a branch still reads is only hidden (``collect_deleted``).
+
+A ``Conversation`` in memory has four fields for this: ``parent`` and ``shared`` as above, ``saved``
+(leading entries that are on disk as they are) and ``revision``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Sequence
+
+from agent.conversation.conversation import Conversation, Entry
+from agent.events import Response
+from agent.store.clock import StoreClock
+from agent.store.damage import READ_ERRORS, describe
+from agent.store.records import title_from
+from agent.store.schema import ids_from_blob, ids_to_blob
+from agent.util.ids import new_id
+from agent.util.prefix import common_prefix_length
+
+PATH = """
+with recursive path(id, upto) as (
+    select ?, 9e15 union
+    select parent, min(upto, shared) from path join conversations using (id)
+    where parent is not null
+)
+"""
+"""A conversation and those it branched from, each with the number of entries that it gives."""
+
+
+class ConversationTree:
+    """Rows of conversations and entries; every method runs within the caller's transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.clock = StoreClock(db)
+
+    # --- writing ---
+
+    def add(
+        self, conversation: Conversation, prompt: str, model: str, source: str = "local"
+    ) -> None:
+        """Insert or touch the conversation's row; its title is the first line of ``prompt``.
+
+        A branch's parent becomes the one whose own entries it still shares.
+        """
+        now, title = self.clock.now(), title_from(prompt)
+        row = self._db.execute(
+            "select revision from conversations where id = ? and not hidden", (conversation.id,)
+        ).fetchone()
+        if row is None:
+            title = self._attach(conversation, title)
+        self._db.execute(
+            "insert into conversations values (?,?,?,?,?,?,?,?,?,?,?)"
+            " on conflict(id) do update set updated = excluded.updated, hidden = 0,"
+            " shared = min(shared, excluded.shared),"
+            " revision = iif(hidden, 0, revision),"
+            " source = iif(excluded.source = 'local', 'local', source)",
+            (conversation.id, title, model, conversation.vocabulary, now, now,
+             conversation.parent, conversation.shared, 0, 0, source),
+        )  # fmt: skip
+
+    def _attach(self, conversation: Conversation, title: str) -> str:
+        """Settle what a new row shares, and with which ancestor; returns its title."""
+        if conversation.revision:  # deleted meanwhile, and continued all the same
+            conversation.saved, conversation.revision = conversation.shared, 0
+        while (parent := conversation.parent) is not None:
+            row = self._db.execute(
+                "select parent, shared, title from conversations where id = ?", (parent,)
+            ).fetchone()
+            if row is None:  # never written: all entries are the branch's own
+                conversation.parent, conversation.shared, conversation.saved = None, 0, 0
+            elif row[0] is not None and conversation.shared <= row[1]:
+                conversation.parent = row[0]
+            else:
+                self._recheck_shared_prefix(conversation, parent)
+                return str(row[2]) if conversation.shared else title
+        return title
+
+    def _recheck_shared_prefix(self, conversation: Conversation, parent: str) -> None:
+        """Share no more with the parent than is still the same there."""
+        theirs = [entry.ids for entry in self.entries(parent)]
+        ours = [entry.ids for entry in conversation.entries[: conversation.shared]]
+        conversation.shared = common_prefix_length(ours, theirs)
+        conversation.saved = min(conversation.saved, conversation.shared)
+
+    def fork_on_conflict(self, conversation: Conversation, response: Response) -> None:
+        """Make the conversation a branch of itself if somebody else has written it since.
+
+        Raises sqlite3.IntegrityError if it was deleted.
+        """
+        row = self._db.execute(
+            "select revision, title, source from conversations where id = ? and not hidden",
+            (conversation.id,),
+        ).fetchone()
+        if row is None:
+            raise sqlite3.IntegrityError("it was deleted meanwhile")
+        if row[0] != conversation.revision:
+            conversation.parent, conversation.shared = conversation.id, conversation.saved
+            conversation.id, conversation.revision = new_id("conv"), 0
+            self.add(conversation, row[1], response.model, row[2])
+            self._db.execute(
+                "update turns set conversation = ? where id = ?", (conversation.id, response.id)
+            )
+
+    def write(self, conversation: Conversation) -> None:
+        """Write the entries that are new, and what the prompt has instead of some of them."""
+        name, saved = conversation.id, conversation.saved
+        self._copy_to_branches(name, saved)
+        conversation.shared = min(conversation.shared, saved)
+        self._db.execute(
+            "update conversations set vocabulary = ?, revision = revision + 1,"
+            " shared = min(shared, ?) where id = ?",
+            (conversation.vocabulary, saved, name),
+        )
+        self._db.execute(
+            "delete from entries where conversation = ? and position >= ?", (name, saved)
+        )
+        self._db.executemany(
+            "insert into entries values (?,?,?,?,?,?)",
+            (
+                (name, at, self.message(entry.ids), entry.reasoning, entry.role, entry.recipient)
+                for at, entry in enumerate(conversation.entries[saved:], saved)
+            ),
+        )
+        self._db.execute("delete from shortened where conversation = ?", (name,))
+        self._db.executemany(
+            "insert into shortened values (?,?,?)",
+            (
+                (name, at, ids_to_blob(entry.shortened_ids))
+                for at, entry in enumerate(conversation.entries)
+                if entry.shortened_ids is not None
+            ),
+        )
+        self._db.execute("delete from compactions where conversation = ?", (name,))
+        if (compacted := conversation.compacted) is not None:
+            self._db.execute(
+                "insert into compactions values (?,?,?,?)",
+                (name, compacted.end, compacted.text, ids_to_blob(compacted.ids)),
+            )
+        conversation.saved = len(conversation.entries)
+        conversation.revision += 1
+
+    def message(self, ids: Sequence[int]) -> int:
+        """The number under which these ids are stored; a damaged row of theirs is mended."""
+        blob = ids_to_blob(list(ids))
+        digest = hashlib.sha256(blob).digest()
+        find = "select number from messages where digest = ? and ids = ?"
+        if (row := self._db.execute(find, (digest, blob)).fetchone()) is None:
+            self._db.execute(
+                "insert into messages (digest, ids) values (?,?)"
+                " on conflict(digest) do update set ids = excluded.ids",
+                (digest, blob),
+            )
+            row = self._db.execute(find, (digest, blob)).fetchone()
+        return int(row[0])
+
+    def _copy_to_branches(self, name: str, saved: int) -> None:
+        """Give branches that share what is about to be written anew their own copy of it."""
+        branches = self._db.execute(
+            "select id, shared from conversations where parent = ? and shared > ?", (name, saved)
+        )
+        for branch, shared in branches.fetchall():
+            self._db.execute(
+                f"{PATH} insert into entries select ?, position, message, reasoning, role, recipient"
+                " from path join entries on conversation = path.id and position < path.upto"
+                " where position >= ? and position < ?",
+                (name, branch, saved, shared),
+            )
+            self._db.execute("update conversations set shared = ? where id = ?", (saved, branch))
+
+    def collect_deleted(self, conversation_id: str | None) -> None:
+        """Remove what no branch reads of a hidden conversation, then look at its parent."""
+        while conversation_id is not None:
+            parent, hidden, needed = self._db.execute(
+                "select c.parent, c.hidden, max(b.shared) from conversations c"
+                " left join conversations b on b.parent = c.id where c.id = ?",
+                (conversation_id,),
+            ).fetchone()
+            if not hidden:
+                break
+            if needed is None:
+                self._db.execute("delete from conversations where id = ?", (conversation_id,))
+            for table in ("compactions", "shortened"):
+                self._db.execute(f"delete from {table} where conversation = ?", (conversation_id,))
+            for table, column in (("entries", "position"), ("turns", "coalesce(start, 0)")):
+                self._db.execute(
+                    f"delete from {table} where conversation = ? and {column} >= ?",
+                    (conversation_id, needed or 0),
+                )
+            conversation_id = parent
+        self.collect_messages()
+
+    def collect_messages(self) -> None:
+        """Remove messages that no conversation has any more."""
+        self._db.execute(
+            "delete from messages where"
+            " not exists (select 1 from entries where message = number)"
+            " and not exists (select 1 from pending_entries where message = number)"
+        )
+
+    # --- reading ---
+
+    def entries(self, name: str) -> list[Entry]:
+        """The entries of a conversation, its ancestors' included, up to the first damaged one."""
+        return self.read_entries(name)[0]
+
+    def read_entries(self, name: str) -> tuple[list[Entry], str | None]:
+        """The entries up to the first damaged one, and what is wrong with that; None: nothing is."""
+        entries: list[Entry] = []
+        try:
+            rows = self._db.execute(
+                f"{PATH} select e.position, m.ids, reasoning, role, recipient, s.ids from path"
+                " join entries e on e.conversation = path.id and e.position < path.upto"
+                " left join messages m on m.number = e.message"
+                " left join shortened s on s.conversation = ? and s.position = e.position"
+                " order by e.position",
+                (name, name),
+            )
+            for position, ids, reasoning, role, recipient, short in rows:
+                if position != len(entries):
+                    return entries, f"message {len(entries)} is missing"
+                short_ids = short and _read_ids(short)
+                entries.append(
+                    Entry(_read_ids(ids), bool(reasoning), None, role, recipient, short_ids)
+                )
+        except READ_ERRORS as error:
+            return entries, f"message {len(entries)}: {describe(error)}"
+        return entries, None
+
+    def lineage(self, conversation_id: str) -> list[str]:
+        """A conversation and those that it branched from, itself first."""
+        return [
+            row[0] for row in self._db.execute(f"{PATH} select id from path", (conversation_id,))
+        ]
+
+    def alternatives(self, conversation_id: str, start: int) -> list[str]:
+        """The conversations that continue differently from an entry on, the oldest first.
+
+        They share everything before it: versions of one message that a person edited or retried.
+        """
+        origin, (parent, shared) = conversation_id, self._origin(conversation_id)
+        while parent is not None and shared >= start:
+            origin, (parent, shared) = parent, self._origin(parent)
+        rows = self._db.execute(
+            "select id from conversations where not hidden and (parent = ?1 and shared = ?2 or"
+            " id = ?1 and exists (select * from entries where conversation = ?1 and position = ?2))"
+            " order by created",
+            (origin, start),
+        )
+        return [row[0] for row in rows]
+
+    def _origin(self, conversation_id: str) -> tuple[str | None, int]:
+        parent, shared = self._db.execute(
+            "select parent, shared from conversations where id = ?", (conversation_id,)
+        ).fetchone()
+        return parent, shared
+
+
+def _read_ids(blob: object) -> list[int]:
+    """Token ids of a row. Raises ValueError."""
+    if not isinstance(blob, bytes):
+        raise ValueError("its tokens are missing")
+    ids = ids_from_blob(blob)
+    if min(ids, default=0) < 0:
+        raise ValueError("its tokens are none")
+    return ids

@@ -1,0 +1,81 @@
+"""Computes structured embedding rows: every token has one, without any of them being learned.
+
+A row is built of ±1 (times an amplitude): 128 dimensions hash the lower-cased letters of the
+token, so that " Paris", "paris" and "Paris" share them; 32 dimensions tell how they differ
+(leading space, capital, all capitals, another leading character, digits); 96 dimensions are left
+empty as working space for the layers. A model that copies such rows copies any token, also those
+that its training never showed. Only the rows that the templates use are trained on top of this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+from agent.tiny import vocabulary
+
+EMBEDDING_DIMS = 256
+LETTER_DIMS = 128
+"""They hash the lower-cased letters."""
+FLAG_DIMS = 32
+"""They tell space, capitals, digits and other prefixes apart."""
+IDENTITY_DIMS = LETTER_DIMS + FLAG_DIMS
+FLAG_AMPLITUDE = 1.5
+OUTPUT_SCALE = 0.05
+OUTPUT_ROLL_DIMS = 128
+"""An output row is its input row rolled by this many dimensions, times OUTPUT_SCALE."""
+
+
+def _split(token: bytes) -> tuple[bytes, bytes]:
+    """Split off a token's prefix character (space, quote, bracket …), if it has one."""
+    if len(token) > 1 and token[0] < 128 and not chr(token[0]).isalnum():
+        return token[:1], token[1:]
+    return b"", token
+
+
+def _signs(key: bytes, count: int) -> npt.NDArray[np.uint8]:
+    """`count` pseudo-random bits that depend on `key` alone."""
+    digest = hashlib.shake_128(key).digest(count // 8)
+    return np.unpackbits(np.frombuffer(digest, dtype=np.uint8))
+
+
+def bits() -> npt.NDArray[np.uint8]:
+    """Compute the identity bits of the whole vocabulary, (201088, 160) of 0 and 1; 1 means +."""
+    size = vocabulary.VOCABULARY_SIZE
+    core = bytearray()
+    flags = np.zeros((size, FLAG_DIMS), dtype=np.uint8)
+    prefixes: dict[bytes, npt.NDArray[np.uint8]] = {}
+    shake = hashlib.shake_128
+    for index, token in enumerate(vocabulary.tokens()):
+        prefix, rest = _split(token)
+        text = rest.decode("utf-8", "replace") if not rest.isascii() else rest.decode("ascii")
+        lower = text.lower()
+        core += shake(lower.encode() if "\ufffd" not in text else rest).digest(LETTER_DIMS // 8)
+        row = flags[index]
+        row[0:8] = prefix == b" "
+        row[8:14] = text[:1] != lower[:1]
+        row[14:18] = len(text) > 1 and text != lower and text == text.upper()
+        row[18:22] = text.isdigit()
+        if prefix not in prefixes:
+            prefixes[prefix] = _signs(b"prefix" + prefix, 10 + 6)[:10]
+        row[22:32] = prefixes[prefix]
+    for index in range(vocabulary.ORDINARY_TOKENS, size):
+        core += shake(b"special%d" % index).digest(LETTER_DIMS // 8)
+        flags[index] = _signs(b"flags%d" % index, FLAG_DIMS)
+    out = np.empty((size, IDENTITY_DIMS), dtype=np.uint8)
+    out[:, :LETTER_DIMS] = np.unpackbits(np.frombuffer(core, dtype=np.uint8)).reshape(
+        size, LETTER_DIMS
+    )
+    out[:, LETTER_DIMS:] = flags
+    return out
+
+
+def table() -> npt.NDArray[np.float32]:
+    """Compute the structured input rows, (201088, 256) float32."""
+    out = np.zeros((vocabulary.VOCABULARY_SIZE, EMBEDDING_DIMS), dtype=np.float32)
+    signs = bits().astype(np.float32) * 2 - 1
+    out[:, :LETTER_DIMS] = signs[:, :LETTER_DIMS]
+    out[:, LETTER_DIMS:IDENTITY_DIMS] = signs[:, LETTER_DIMS:] * FLAG_AMPLITUDE
+    return out

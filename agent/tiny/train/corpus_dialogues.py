@@ -1,0 +1,423 @@
+"""Turns made of the corpus: its slots are filled, its code is run, its functions are called."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from functools import cache
+from typing import Any
+
+from agent.tiny import vocabulary
+from agent.tiny.train import corpus, results
+from agent.tiny.train.corpus import CorpusEntry, MarkedRequest, slots
+from agent.tiny.train.dialogues import Talker
+from agent.tiny.train.tools import DialogueTool, Param
+from agent.tiny.train.turns import DialogueCall, DialogueRequest, DialogueTurn
+from agent.tiny.train.words import Split, belongs, folder, path, query
+
+OPENINGS = ("hi, ", "hey ", "hello, ", "please ", "ok ", "so ", "well, ", "now ", "quick one: ")
+ENDINGS = (" please", " thanks", " pls", ", thank you", " asap", "?", ".")
+MAX_DESCRIPTION_WORDS = 7
+"""Words of a function's description that the thought quotes."""
+MAX_RESULT_CHARACTERS = 160
+"""Longer results of code are not taken."""
+CORPUS_FAMILY = "function"
+"""The family of the corpus's functions."""
+TOPIC_WORD = re.compile(r"[a-z]{4,}")
+
+
+CodeParts = list[tuple[tuple[int, ...], bool]]
+"""Tokens of code, in parts, each with whether it is a copy."""
+
+
+def in_split(text: str, split: Split) -> bool:
+    """Whether a request is for training, or one of the eighth that is kept for evaluation."""
+    return belongs(text, split)
+
+
+@cache
+def requests_of(table: str, split: Split) -> tuple[tuple[CorpusEntry, tuple[str, ...]], ...]:
+    """The entries of a table with their requests of one split; those without any are left out."""
+    pairs = (
+        (entry, tuple(line for line in entry.requests if in_split(line, split)))
+        for entry in corpus.entries(table)
+    )
+    return tuple(pair for pair in pairs if pair[1])
+
+
+@cache
+def argument_values() -> dict[tuple[str, str], tuple[str, ...]]:
+    """The values that stand in requests as they are, by parameter's name and type."""
+    pools: dict[tuple[str, str], set[str]] = {}
+    for entry in corpus.entries("function"):
+        properties = json.loads(entry.fields["parameters"])["properties"]
+        for line in entry.requests:
+            for part in corpus.parse_marks(line).parts:
+                if isinstance(part, tuple) and part[2] == part[3]:
+                    kind = properties[part[1]]
+                    if kind["type"] == "string" and "enum" not in kind:
+                        pools.setdefault((part[1], "string"), set()).add(part[2])
+    return {key: tuple(sorted(values)) for key, values in pools.items()}
+
+
+def function_tool(entry: CorpusEntry) -> DialogueTool:
+    """The declared function of an entry."""
+    schema = json.loads(entry.fields["parameters"])
+    required = set(schema.get("required", []))
+    params = tuple(
+        Param(name, kind["type"], name in required, kind.get("description", ""))
+        for name, kind in schema["properties"].items()
+    )
+    name, description = entry.fields["name"], entry.fields["description"]
+    return DialogueTool(CORPUS_FAMILY, name, description, params, entry=entry)
+
+
+@cache
+def _functions_by_file() -> dict[str, tuple[CorpusEntry, ...]]:
+    files: dict[str, list[CorpusEntry]] = {}
+    for entry in corpus.entries("function"):
+        files.setdefault(entry.path.name, []).append(entry)
+    return {name: tuple(entries) for name, entries in files.items()}
+
+
+def choose_functions(rng: random.Random, split: Split) -> list[DialogueTool]:
+    """Some functions of one file; often those of a sequence."""
+    sequences = requests_of("sequence", split)
+    if sequences and rng.random() < 0.4:
+        entry, _ = rng.choice(sequences)
+        names, file = set(entry.fields["functions"]), entry.path.name
+    else:
+        names, file = set(), rng.choice(list(_functions_by_file()))
+    functions = _functions_by_file()[file]
+    chosen = [one for one in functions if one.fields["name"] in names]
+    others = [one for one in functions if one.fields["name"] not in names]
+    at = rng.randrange(len(others))  # neighbours are of one subject, and easily confused
+    near = others[max(0, at - 4) : at + 4] if rng.random() < 0.6 else others
+    chosen += rng.sample(near, min(len(near), rng.choice([0, 1, 1, 2, 3, 4])))
+    if not chosen:
+        chosen = [rng.choice(functions)]
+    rng.shuffle(chosen)
+    return [function_tool(entry) for entry in chosen]
+
+
+def described(description: str) -> str:
+    """The first words of a description, as the thought quotes them."""
+    first = re.split(r"[.;:,(]", description, maxsplit=1)[0]
+    return " ".join(first.split()[:MAX_DESCRIPTION_WORDS])
+
+
+class CorpusTalker:
+    """Makes turns of the corpus for one prefix."""
+
+    def __init__(self, talker: Talker, tools: list[DialogueTool]) -> None:
+        """``tools``: all that the prefix declares."""
+        self.talker, self.tools = talker, tools
+        self.rng, self.split, self.encode = talker.rng, talker.split, talker.encode
+        self.by_family = {tool.family: tool for tool in tools}
+        self.functions = [tool for tool in tools if tool.family == CORPUS_FAMILY]
+
+    def noise(self, text: str) -> str:
+        """A request with a little of the noise of typing around it; slots stay as they are."""
+        rng = self.rng
+        if rng.random() < 0.07 and text[:1].isalpha():
+            text = rng.choice(OPENINGS) + text[:1].lower() + text[1:]
+        elif rng.random() < 0.12:
+            text = text[:1].swapcase() + text[1:]
+        if rng.random() < 0.1:
+            text = text.rstrip(".?! ") + rng.choice(("", "", *ENDINGS))
+        if rng.random() < 0.04:
+            at = rng.randrange(len(text))
+            outside = text.count("{", 0, at + 1) == text.count("}", 0, at + 1)
+            if text[at].isalpha() and outside:
+                text = text[:at] + rng.choice(("", text[at] * 2)) + text[at + 1 :]
+        return text
+
+    # --- python ---
+
+    def intent(self, table: str = "intent", previous: str | None = None) -> DialogueRequest | None:
+        """A request that python answers; ``previous``: what a follow-up refers to, as code."""
+        rng = self.rng
+        entries = requests_of(table, self.split)
+        if table == "follow":
+            sort = _sort_of(previous or "")
+            entries = tuple(pair for pair in entries if pair[0].fields.get("after") == sort)
+        if not entries:
+            return None
+        entry, lines = rng.choice(entries)
+        values = slots.fill(rng, entry.fields.get("slots", {}))
+        text = self.noise(rng.choice(lines))
+        for name, value in values.items():
+            text = text.replace(f"{{{name}}}", value.text)
+        parts = self._fill_code(entry.fields["code"].strip(), text, values, previous)
+        if parts is None:
+            return None
+        tokens = vocabulary.tokens()
+        code = b"".join(tokens[token] for part, _ in parts for token in part).decode()
+        try:
+            result = corpus.run_code(code)
+        except Exception as error:
+            if previous is not None or isinstance(error, TimeoutError):
+                return None  # what was before does not suit this follow-up
+            result = f"{type(error).__name__}: {error}"
+        if len(result) > MAX_RESULT_CHARACTERS:
+            return None
+        request = self.talker.python_call(text, code, tuple(parts), result)
+        thought: str = entry.fields["thought"]
+        if previous is not None:
+            thought = f"{thought.rstrip('.')}: {previous}."
+        request.own_thought = f"{thought} I run python."
+        return request
+
+    def _fill_code(
+        self, template: str, text: str, values: dict[str, slots.SlotValue], previous: str | None
+    ) -> CodeParts | None:
+        """The code's tokens with the slots' values; None if a value cannot be copied there."""
+        parts: CodeParts = []
+        rest = template
+        while found := corpus.SLOT.search(rest):
+            if found.start():
+                parts.append((self.encode(rest[: found.start()]), False))
+            rest = rest[found.end() :]
+            name = found.group(1)
+            if name == "previous":
+                parts.append((self.encode(previous or ""), True))
+                continue
+            value = values[name]
+            if value.code.startswith("'"):
+                for index, word in enumerate(value.code.split(", ")):
+                    parts.append((self.encode(", '" if index else "'"), False))
+                    ids = self.talker.ids(text, word.strip("'"))
+                    parts += [(ids, True), (self.encode(self._close_quote(ids)), False)]
+                continue
+            ids = self._copied(text, value)
+            parts.append((ids, True))
+            if self._starts_with_space(ids):
+                if not rest.startswith("'"):
+                    return None
+                parts.append((self.encode(self._close_quote(ids)), False))
+                rest = rest[1:]
+        if rest:
+            parts.append((self.encode(rest), False))
+        return parts
+
+    def _copied(self, text: str, value: slots.SlotValue) -> tuple[int, ...]:
+        """A value's tokens in the code: as they stand in the request, where they do."""
+        if value.code == value.text:
+            return self.talker.ids(text, value.text)
+        if value.text.replace(",", "") == value.code:  # 1,234 is copied without its commas
+            return tuple(token for group in value.text.split(",") for token in self.encode(group))
+        return self.encode(value.code)
+
+    @staticmethod
+    def _starts_with_space(ids: tuple[int, ...]) -> bool:
+        return vocabulary.tokens()[ids[0]].startswith(b" ")
+
+    def _close_quote(self, ids: tuple[int, ...]) -> str:
+        """What ends a string in code: a word whose only token has a space is copied with it."""
+        return "'.strip()" if self._starts_with_space(ids) else "'"
+
+    # --- files ---
+
+    def files(self, follow_tool: DialogueTool | None = None) -> DialogueRequest | None:
+        """A request that a file tool answers; a follow-up of ``follow_tool`` if that is given."""
+        rng = self.rng
+        pairs = [
+            (entry, lines)
+            for entry, lines in requests_of("files", self.split)
+            if entry.fields["action"] in self.by_family
+            and entry.fields["name"].startswith("follow") == (follow_tool is not None)
+            and (follow_tool is None or entry.fields["action"] == follow_tool.family)
+        ]
+        if not pairs:
+            return None
+        entry, lines = rng.choices(pairs, [len(lines) for _, lines in pairs])[0]
+        tool = self.by_family[entry.fields["action"]]
+        text = self.noise(rng.choice(lines))
+        names = corpus.SLOT.findall(text)
+        make = {"path": path, "folder": folder, "query": query}
+        values = {name: make[name](rng, self.split) for name in dict.fromkeys(names)}
+        for name, value in values.items():
+            text = text.replace(f"{{{name}}}", value)
+        order = {"read": ("path",), "list": ("folder",), "search": ("query", "folder", "path")}
+        shown = [values[name] for name in order[tool.family] if name in values]
+        if len(shown) > len(tool.params):
+            return None
+        return self.talker.finish(text, tool, shown)
+
+    def by_description(self) -> DialogueTurn | None:
+        """A file that is only described: the folder is listed, then the file is read."""
+        rng = self.rng
+        if not {"read", "list"} <= self.by_family.keys():
+            return None
+        entries = requests_of("described", self.split)
+        if not entries:
+            return None
+        entry, lines = rng.choice(entries)
+        wanted, content = entry.fields["file"], entry.fields["content"].strip()
+        if "/" in wanted or wanted.startswith("."):
+            return None
+        others = {one.fields["file"] for one, _ in rng.sample(entries, min(len(entries), 8))}
+        names = [name for name in others if "/" not in name and name != wanted]
+        names = names[: rng.randint(0, 7)] + [
+            path(rng, self.split).split("/")[-1] for _ in range(rng.choice([0, 1, 2]))
+        ]
+        if rng.random() < 0.4:
+            names.append(folder(rng, self.split).strip("./").split("/")[0] + "/")
+        names.append(wanted)
+        names.sort() if rng.random() < 0.7 else rng.shuffle(names)
+        list_tool, read_tool = self.by_family["list"], self.by_family["read"]
+        listing = DialogueCall(list_tool, [], "\n".join(names))
+        argument = (read_tool.params[0].name, "string", self.encode(wanted))
+        reading = DialogueCall(read_tool, [wanted], content, [argument])
+        thoughts = [
+            f"A file is only described. I call {list_tool.name}.",
+            f"The file fits: {wanted}. I call {read_tool.name}.",
+        ]
+        text = self.noise(rng.choice(lines))
+        return DialogueTurn(text, thoughts, [listing, reading], kind="described", reported_calls=1)
+
+    # --- functions ---
+
+    def function(self) -> DialogueRequest | None:
+        """A request for one of the declared functions."""
+        rng = self.rng
+        if not self.functions:
+            return None
+        tool = rng.choice(self.functions)
+        assert tool.entry is not None
+        lines = [line for line in tool.entry.requests if in_split(line, self.split)]
+        if not lines:
+            return None
+        marked = corpus.parse_marks(self.noise(rng.choice(lines)))
+        return self._calls(marked, [tool])[0]
+
+    def sequence(self) -> DialogueTurn | None:
+        """A request for several calls of declared functions."""
+        rng = self.rng
+        by_name = {tool.name: tool for tool in self.functions}
+        fitting = [
+            (entry, lines)
+            for entry, lines in requests_of("sequence", self.split)
+            if set(entry.fields["functions"]) <= by_name.keys()
+            and all(entry.path == by_name[name].path for name in entry.fields["functions"])
+        ]
+        if not fitting:
+            return None
+        entry, lines = rng.choice(fitting)
+        tools = [by_name[name] for name in entry.fields["functions"]]
+        calls = self._calls(corpus.parse_marks(rng.choice(lines)), tools)
+        order = ["First:", "Now the second:", "Now the third:", "Now the fourth:"]
+        count = {2: "Two", 3: "Three", 4: "Four"}.get(len(calls))
+        if count is None:
+            return None
+        thoughts = [f"{order[i]} {one.thought()}" for i, one in enumerate(calls)]
+        thoughts[0] = f"{count} things are asked. {thoughts[0]}"
+        return DialogueTurn(calls[0].text, thoughts, [one.call for one in calls], kind="sequence")
+
+    def _calls(self, marked: MarkedRequest, tools: list[DialogueTool]) -> list[DialogueRequest]:
+        """The calls of a request, with other values where the request has them word by word."""
+        marked = self._vary(marked, tools)
+        requests = []
+        for index, tool in enumerate(tools):
+            assert tool.entry is not None
+            own = (part for part in marked.parts if isinstance(part, tuple) and part[0] == index)
+            shown = {part[1]: part for part in own}
+            arguments = [
+                (param.name, param.kind, self._argument(tool, param, shown[param.name], marked))
+                for param in tool.params
+                if param.name in shown
+            ]
+            values = [shown[name][2] for name, _, _ in arguments]
+            lines = corpus.split_lines(tool.entry.fields["results"])
+            result = self.rng.choice(lines)
+            if self.rng.random() < 0.3:  # so that results are read and not remembered
+                result = results.of(self.rng, self.split, tool, values)
+            call = DialogueCall(tool, values, result, arguments)
+            thought = f"A special tool fits: {described(tool.description)}. I call {tool.name}."
+            requests.append(DialogueRequest(marked.text, call, own_thought=thought))
+        return requests
+
+    def _vary(self, marked: MarkedRequest, tools: list[DialogueTool]) -> MarkedRequest:
+        parts: list[str | tuple[int, str, str, str]] = []
+        for part in marked.parts:
+            if isinstance(part, tuple) and part[2] == part[3] and part[0] < len(tools):
+                entry = tools[part[0]].entry
+                assert entry is not None
+                kind = json.loads(entry.fields["parameters"])["properties"][part[1]]
+                value = self._other_value(part[1], kind, part[2])
+                part = (part[0], part[1], value, value)
+            parts.append(part)
+        return MarkedRequest(tuple(parts))
+
+    def _other_value(self, name: str, kind: dict[str, Any], value: str) -> str:
+        rng = self.rng
+        if rng.random() < 0.35:
+            return value
+        match kind["type"]:
+            case "string" if "enum" in kind:
+                return value
+            case "string":
+                return rng.choice(argument_values().get((name, "string"), (value,)))
+            case "integer" if value.isdigit() and not value.startswith("0"):
+                low = 10 ** (len(value) - 1)
+                return str(rng.randint(low, low * 10 - 1))
+            case _:
+                return value
+
+    def _argument(
+        self,
+        tool: DialogueTool,
+        param: Param,
+        part: tuple[int, str, str, str],
+        marked: MarkedRequest,
+    ) -> tuple[int, ...]:
+        """An argument's tokens: as they stand in the request, where they do."""
+        _, _, value, shown = part
+        if param.kind == "array":
+            items = [item.strip() for item in value.split(",")]
+            ids = self.encode('["')
+            for index, item in enumerate(items):
+                ids += self.encode('","') if index else ()
+                ids += self.talker.ids(marked.text, item)
+            return (*ids, *self.encode('"]'))
+        if value == shown and "enum" not in tool.schema()["properties"][param.name]:
+            return self.talker.ids(marked.text, value)
+        return self.encode(value)
+
+    # --- without a tool ---
+
+    def chat(self) -> DialogueTurn | None:
+        """Small talk."""
+        entries = requests_of("chat", self.split)
+        if not entries:
+            return None
+        entry, lines = self.rng.choices(entries, [len(lines) ** 0.5 for _, lines in entries])[0]
+        text = self.noise(self.rng.choice(lines))
+        return DialogueTurn(
+            text, [entry.fields["thought"]], reply=entry.fields["reply"], kind="chat"
+        )
+
+    def without_tool(self, table: str, thought: str, reply: str) -> DialogueTurn | None:
+        """What no declared tool can do (``decline``), or no request at all (``odd``)."""
+        rng = self.rng
+        entries = requests_of(table, self.split)
+        if not entries:
+            return None
+        declared = {
+            word
+            for tool in self.tools
+            for word in TOPIC_WORD.findall(f"{tool.name} {tool.description}".lower())
+        }
+        for _ in range(4):
+            text = rng.choice(rng.choice(entries)[1])
+            if declared.isdisjoint(TOPIC_WORD.findall(text.lower())):
+                return DialogueTurn(text, [thought], reply=reply, kind=table)
+        return None
+
+
+def _sort_of(previous: str) -> str:
+    """What an earlier result is, in the words of the corpus."""
+    if previous.startswith("["):
+        return "list"
+    return "text" if previous.startswith(("'", '"')) else "number"

@@ -1,0 +1,64 @@
+"""The events of one turn, for any number of readers.
+
+The turn appends each event once; every reader follows the log at its own pace from its own position.
+No reader can stall the turn, and a slow one misses nothing: it catches up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from agent.events import Event
+
+
+class EventLog:
+    """The events of one turn, in order; kept in memory as long as somebody refers to the log."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.closed = False
+        self._callbacks: list[Callable[[Event], None]] = []
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def on_append(self, callback: Callable[[Event], None]) -> None:
+        """Call ``callback`` with each further event, at once, before any reader of `follow` gets it."""
+        self._callbacks.append(callback)
+
+    def append(self, event: Event) -> None:
+        """Add the next event; a closed log ignores it."""
+        if self.closed:
+            return
+        self.events.append(event)
+        for callback in self._callbacks:
+            callback(event)
+        self._wake()
+
+    def close(self) -> None:
+        """End the log: its readers finish once they have read what it has."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+    async def follow(self, start: int = 0) -> AsyncIterator[list[Event]]:
+        """Yield all events from index ``start``, in batches of those available; end with the log."""
+        position = start
+        while True:
+            if position < len(self.events):
+                batch = self.events[position:]
+                position += len(batch)
+                yield batch
+            elif self.closed:
+                return
+            else:
+                future = asyncio.get_running_loop().create_future()
+                self._waiting.add(future)
+                try:
+                    await future
+                finally:
+                    self._waiting.discard(future)

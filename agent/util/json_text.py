@@ -1,0 +1,21 @@
+"""Reads JSON before it is parsed: one byte of it can become hundreds of bytes of objects."""
+
+from __future__ import annotations
+
+
+class StringSkipper:
+    """Takes the content of strings out of JSON that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._in_string = False
+        self._backslash = b""
+        """One that belongs to the first byte of the next piece."""
+
+    def skip(self, piece: bytes | bytearray) -> bytes:
+        """Return what of the next piece is outside of strings, without quotation marks."""
+        text = (self._backslash + piece).replace(rb"\\", b"")
+        self._backslash = b"\\" if text.endswith(b"\\") else b""
+        parts = text.removesuffix(b"\\").replace(rb"\"", b"").split(b'"')
+        outside = b"".join(parts[self._in_string :: 2])
+        self._in_string ^= len(parts) % 2 == 0
+        return outside

@@ -1,0 +1,47 @@
+"""Exit codes of the commands, and the signals that end one."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import signal
+import termios
+from collections.abc import Callable
+from typing import Any
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INCOMPLETE = 0, 1, 2, 3, 4
+EXIT_HANGUP = 129
+"""What a shell reports of a program that SIGHUP ended: its terminal is gone."""
+EXIT_CANCELLED = 130
+"""What a shell reports of a program that SIGINT ended."""
+EXIT_BROKEN_PIPE = 141
+"""What a shell reports of a program that SIGPIPE ended: the reader of the output has gone."""
+
+
+def termination_signals() -> list[int]:
+    """The signals that ask this process to end; SIGHUP is not one of them under nohup."""
+    hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *hangup]
+
+
+def exit_on_signals() -> None:
+    """From now on let a termination signal exit at once; ignore them during interpreter shutdown."""
+
+    def install(handler: Callable[..., Any] | signal.Handlers) -> None:
+        for number in termination_signals():
+            signal.signal(number, handler)
+
+    atexit.register(install, signal.SIG_IGN)
+    install(lambda *_: os._exit(EXIT_CANCELLED))
+
+
+def is_terminal_gone() -> bool:
+    """Whether a standard stream leads to a terminal that is gone: each use of it fails with EIO."""
+    for number in range(3):
+        try:
+            termios.tcgetattr(number)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                return True
+    return False

@@ -1,0 +1,115 @@
+"""POST /v1/responses/compact: a summary that stands for a history, from then on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, BadRequestError, UnprocessableEntityError
+
+from agent.conversation.compaction import SUMMARY
+from agent.server.compaction_token import encode_summary
+from agent.turn.loop import Turn
+from tests.support.endpoint import API_KEY, Serve, Served, engine_markup
+from tests.support.scripts import HELLO, LONG, final, thought
+
+SUMMARY_REPLY = thought("What was it?") + final("They like blue; the number is 7.")
+HISTORY: list[dict[str, Any]] = [
+    {"role": "user", "content": "I like blue."},
+    {"role": "assistant", "content": "So do I. " * 30},
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "7"},
+    {"role": "assistant", "content": "The number is 7."},
+    {"role": "user", "content": "Remember it."},
+    {"role": "assistant", "content": "I do."},
+]
+
+
+def lenient_client(served: Served) -> AsyncOpenAI:
+    """Not strict: its own types have no user's message in an output, its documentation does."""
+    return AsyncOpenAI(base_url=served.url, api_key=API_KEY, max_retries=0)
+
+
+async def test_compact_history_becomes_one_item(serve: Serve) -> None:
+    served = await serve(SUMMARY_REPLY, HELLO)
+    async with lenient_client(served) as openai:
+        compacted = await openai.responses.compact(model="default", input=HISTORY)  # type: ignore[arg-type]
+        summary_prompt = engine_markup(served)
+        assert compacted.object == "response.compaction" and compacted.usage.output_tokens > 10
+        assert (
+            0
+            < compacted.usage.output_tokens_details.reasoning_tokens
+            < compacted.usage.output_tokens
+        )
+        *users, summary = compacted.output
+        assert [getattr(item, "role", None) for item in users] == ["user", "user"]
+        assert summary.type == "compaction" and "blue" not in summary.encrypted_content
+        assert "So do I" in summary_prompt and "write a summary" in summary_prompt
+        items: list[Any] = [
+            item.model_dump(exclude_none=True, warnings=False) for item in compacted.output
+        ]
+        answer = await openai.responses.create(
+            model="default", input=[*items, {"role": "user", "content": "What do I like?"}]
+        )
+        assert answer.status == "completed"
+    prompt = engine_markup(served)
+    assert SUMMARY in prompt and "They like blue; the number is 7." in prompt
+    assert (
+        "So do I" not in prompt
+        and prompt.count("I like blue.") == 1
+        and "functions.f" not in prompt
+    )
+
+
+async def test_compact_previous_response_is_included(serve: Serve) -> None:
+    served = await serve(HELLO, SUMMARY_REPLY)
+    async with lenient_client(served) as openai:
+        first = await openai.responses.create(model="default", input="My name is Ada.")
+        compacted = await openai.responses.compact(model="default", previous_response_id=first.id)
+    summary_prompt = engine_markup(served)
+    assert "My name is Ada." in summary_prompt and "Hello there!" in summary_prompt
+    assert [item.type for item in compacted.output] == ["message", "compaction"]
+
+
+async def test_compact_history_longer_than_context(serve: Serve) -> None:
+    served = await serve(SUMMARY_REPLY, context=600)
+    async with lenient_client(served) as openai:
+        compacted = await openai.responses.compact(model="default", input=HISTORY * 20)  # type: ignore[arg-type]
+    assert compacted.output[-1].type == "compaction"
+    assert len(compacted.output) < 30, "not all of the user's messages fit either"
+    assert compacted.usage.input_tokens > 600, "more than one generation"
+
+
+async def test_compact_no_summary_is_an_error(serve: Serve) -> None:
+    served = await serve(final(""))
+    async with lenient_client(served) as openai:
+        with pytest.raises(UnprocessableEntityError, match="the model wrote no summary"):
+            await openai.responses.compact(model="default", input=HISTORY)  # type: ignore[arg-type]
+        with pytest.raises(BadRequestError, match="input"):
+            await openai.responses.compact(model="default")
+
+
+async def test_compaction_item_of_another_server_is_refused(serve: Serve) -> None:
+    served = await serve(HELLO)
+    async with lenient_client(served) as openai:
+        for content in ("gAAAAABo", "ö", encode_summary("x")[3:]):
+            item: Any = {"type": "compaction", "encrypted_content": content}
+            with pytest.raises(BadRequestError) as refused:
+                await openai.responses.create(model="default", input=[item])
+            assert refused.value.code == "invalid_encrypted_content"
+            assert refused.value.param == "input[0].encrypted_content"
+
+
+async def test_compact_disconnect_cancels(serve: Serve) -> None:
+    served = await serve(LONG)
+    async with lenient_client(served) as openai:
+        work = openai.responses.compact(model="default", input=HISTORY)  # type: ignore[arg-type]
+        leaving = asyncio.create_task(work)
+        begun = asyncio.get_running_loop().create_future()
+        served.runtime.hub.subscribe(begun.set_result)
+        turn: Turn = await begun
+        async for batch in turn.log.follow():
+            if any(event.type == "agent.prefill" for event in batch):
+                leaving.cancel()
+        assert (await turn.done()).status == "cancelled"

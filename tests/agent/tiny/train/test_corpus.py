@@ -1,0 +1,109 @@
+"""The corpus of requests is sound, and what is made of it says what was asked."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from agent.tiny.train import corpus, data, mixture
+from agent.tiny.train.corpus import slots
+from tests.support.program import ROOT
+
+KINDS = {"intent": 15_000, "function": 6_000, "decline": 3_000, "odd": 1_500, "described": 1_900}
+"""Requests of a table, at least."""
+
+
+def test_corpus_check_reports_no_fault() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "agent.tiny.train.corpus"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout
+    assert ran.stdout.strip().endswith("requests, 0 faults")
+
+
+@pytest.mark.parametrize(("table", "least"), KINDS.items())
+def test_corpus_table_is_wide(table: str, least: int) -> None:
+    assert sum(len(entry.requests) for entry in corpus.entries(table)) >= least
+
+
+def test_corpus_shares_no_request_with_evaluation_lists() -> None:
+    requests = {
+        " ".join(line.lower().split())
+        for table in corpus.TABLES
+        for entry in corpus.entries(table)
+        for line in entry.requests
+    }
+    for path in (ROOT / "agent" / "tiny" / "train" / "prompts").glob("strangers_*.json"):
+        cases = json.loads(path.read_text())["cases"]
+        asked = {
+            " ".join(turn["user"].lower().split())
+            for case in cases
+            if case["kind"] not in ("chat", "odd")  # everybody says hello
+            for turn in case["turns"]
+        }
+        assert len(asked & requests) <= len(asked) // 50
+
+
+@pytest.mark.parametrize(
+    ("marked", "text", "arguments"),
+    [
+        ("Turn {state=on} the {lamp=desk lamp}.", "Turn on the desk lamp.",
+         {"state": "on", "lamp": "desk lamp"}),
+        ("{state=off|kill} it", "kill it", {"state": "off"}),
+        ("nothing", "nothing", {}),
+    ],
+)  # fmt: skip
+def test_parse_marks_gives_text_and_arguments(
+    marked: str, text: str, arguments: dict[str, str]
+) -> None:
+    request = corpus.parse_marks(marked)
+    assert request.text == text and request.arguments(0) == arguments
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [("int 3 9", r"[3-9]"), ("decimal 1 2 2", r"[12]\.\d\d"), ("spelled 21 21", "twenty-one")],
+)
+def test_slot_value_has_its_form(kind: str, pattern: str) -> None:
+    value = slots.value(random.Random(1), kind)
+    assert re.fullmatch(pattern, value.text)
+
+
+def test_run_code_that_never_ends_is_stopped() -> None:
+    with pytest.raises(TimeoutError):
+        corpus.run_code("while True:\n    pass\n1")
+
+
+def test_conversations_calls_fit_their_schemas() -> None:
+    """As tokens: every call of a function is JSON of its schema, and every code gives its result."""
+    rng = random.Random(11)
+    checked = 0
+    for _ in range(60):
+        prefix = data.make_prefix(rng, "train")
+        schemas = {tool.name: tool.schema() for tool in prefix.tools}
+        for _ in range(4):
+            turns = mixture.conversation(
+                rng, "train", prefix.python, prefix.tools, data.clean, data.encode
+            )
+            for call in (call for turn in turns for call in turn.calls):
+                written = data.ConversationWriter()
+                data.write_call(written, call)
+                text = data.encoding().decode(written.ids)
+                body = text.split("<|message|>", 1)[1].split("<|call|>")[0]
+                if call.tool is None:
+                    assert body == call.code
+                    continue
+                arguments = {
+                    name: value.strip() if isinstance(value, str) else value
+                    for name, value in json.loads(body).items()
+                }
+                Draft202012Validator(schemas[call.tool.name]).validate(arguments)
+                checked += 1
+    assert checked > 60

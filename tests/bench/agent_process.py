@@ -1,0 +1,167 @@
+"""Our side as a process of its own, with fixed thread counts: turns over pipes, and an endpoint.
+
+``python -m tests.bench.agent_process MODEL DECODE PREFILL`` writes its port and its prompt's ids as
+one line of JSON. Then each line of JSON on stdin (``count``, and fields of Sampling) runs a turn,
+whose events it writes as ``agent run --json-events`` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agent.cli.run import JsonLinesRenderer
+from agent.config.paths import Paths
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.llama.thread_tuning import ThreadCounts
+from agent.engine.placement.placement import Placement
+from agent.engine.protocol import Engine, Sampling
+from agent.formats.harmony.token_ids import CHANNEL_ID, FINAL_ID, MESSAGE_ID
+from agent.formats.protocol import Format
+from agent.models import resolve
+from agent.models.loader import LoadProgress, ModelLoader
+from agent.runtime.runtime import Runtime
+from agent.server.options import ServerOptions
+from agent.server.serve import listen, serve_in
+from agent.turn.constraints import TurnConstraints
+from agent.turn.loop import PreparedTurn, Turn
+from agent.turn.options import TurnOptions
+from tests.bench import CACHE
+from tests.bench.llama_server import thread_counts
+from tests.bench.stream_client import TimedStream, parse_stream
+from tools.mcp.host import Host
+from tools.policy.approvals import Policy
+
+QUESTION = "Tell me a long story about a lighthouse, a storm and the people of the village."
+CONTEXT_TOKENS = 32_768
+ANSWER_HEADER = [CHANNEL_ID, FINAL_ID, MESSAGE_ID]
+"""``<|channel|>final<|message|>``"""
+
+
+@dataclass(frozen=True)
+class FixedThreadsLoader(ModelLoader):
+    """Creates an engine with fixed thread counts, which measures none."""
+
+    threads: ThreadCounts | None = None
+
+    def create_engine(
+        self, placement: Placement, on_progress: LoadProgress
+    ) -> tuple[Engine, Format]:
+        engine, form = ModelLoader.create_engine(self, placement, on_progress)
+        assert isinstance(engine, LlamaEngine)
+        engine.threads = self.threads
+        return engine, form
+
+
+class FixedThreadsRuntime(Runtime):
+    """A runtime without tools, with fixed thread counts; its folders are CACHE."""
+
+    def __init__(self, path: Path, threads: ThreadCounts, context: int = CONTEXT_TOKENS) -> None:
+        paths = Paths(CACHE, CACHE, CACHE)
+        model = resolve.resolve_model(str(path), paths)
+        super().__init__(model, Host([]), Policy(), paths, context=context)
+        self.loader = FixedThreadsLoader(model, paths, context=context, threads=threads)
+
+
+class AnswerConstraints(TurnConstraints):
+    """Force the header of the final answer: whatever is sampled is its text."""
+
+    def forced_prefix(self, *, first: bool) -> list[int]:
+        return ANSWER_HEADER
+
+
+class AnswerTurn(Turn):
+    """A turn whose generation begins within the final answer."""
+
+    def _prepare(self) -> PreparedTurn:
+        prepared = super()._prepare()
+        constraints = AnswerConstraints(
+            self.options, prepared.calls.declared, prepared.format, self.emit
+        )
+        return replace(prepared, constraints=constraints)
+
+
+def answer_turn(runtime: Runtime, count: int, sampling: Sampling) -> AnswerTurn:
+    """Create a turn that answers QUESTION with at most so many tokens."""
+    options = TurnOptions(sampling=sampling, max_output_tokens=count)
+    return AnswerTurn(runtime, Conversation("c"), [User(QUESTION)], options)
+
+
+async def _main(path: Path, threads: ThreadCounts) -> None:
+    runtime = FixedThreadsRuntime(path, threads)
+    await runtime.start()
+    await runtime.ready()
+    first = answer_turn(runtime, 1, Sampling())
+    prompt = first.conversation.prompt(first.prepare().format) + ANSWER_HEADER
+    listener = listen("127.0.0.1", 0, None)
+    serving = asyncio.create_task(serve_in(runtime, TurnOptions(), listener, ServerOptions()))
+    print(json.dumps({"port": listener.getsockname()[1], "prompt": prompt}), flush=True)
+    renderer = JsonLinesRenderer(sys.stdout)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        command = json.loads(line)
+        turn = answer_turn(runtime, command.pop("count"), Sampling(**command)).start()
+        async for batch in turn.log.follow():
+            for event in batch:
+                renderer.show(event)
+            renderer.flush()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    await runtime.close()
+
+
+class AgentProcess:
+    """The parent's side of that process."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin and process.stdout
+        self._in, self._out = process.stdin, process.stdout
+        begin = json.loads(self._out.readline())
+        self.port: int = begin["port"]
+        self.prompt: list[int] = begin["prompt"]
+
+    def run_turn(self, count: int, **sampling: Any) -> TimedStream:
+        """Run a turn of exactly `count` tokens; ``sampling``: fields of Sampling."""
+        command = json.dumps({"count": count, **sampling})
+        lines: list[tuple[float, bytes]] = []
+        clock = time.perf_counter
+        requested_at = clock()
+        self._in.write(command.encode() + b"\n")
+        self._in.flush()
+        while line := self._out.readline():
+            lines.append((clock(), line))
+            if line.startswith((b'{"type":"response.incomplete"', b'{"type":"response.completed"')):
+                break
+        answer = parse_stream(requested_at, lines)
+        written = answer.events[-1][1]["response"]["usage"]["output_tokens"]
+        assert written == count, f"we wrote {written} tokens, not {count}"
+        return answer
+
+
+@contextlib.contextmanager
+def start_agent(path: Path) -> Iterator[AgentProcess]:
+    """Run the process for the duration of the block, with the model at `path` loaded."""
+    threads = thread_counts(path)
+    command = [sys.executable, "-m", "tests.bench.agent_process", str(path)]
+    running = subprocess.Popen(
+        [*command, str(threads.decode), str(threads.prefill)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        yield AgentProcess(running)
+    finally:
+        running.communicate()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(Path(sys.argv[1]), ThreadCounts(int(sys.argv[2]), int(sys.argv[3]))))

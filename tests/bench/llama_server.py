@@ -1,0 +1,129 @@
+"""A peer: llama.cpp's own server with our thread counts and CPU kernels, and its defaults otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.llama.model import uses_repacked_weights
+from agent.engine.llama.thread_tuning import ThreadCounts
+from agent.engine.placement.placement import Placement
+from tests.bench import CACHE, BenchmarkSkippedError, progress
+from tests.bench.build_llama import llama_program
+from tests.bench.stream_client import TimedStream, post_stream
+
+START_SECONDS = 120.0
+"""Seconds that a server may take to start."""
+GREEDY: dict[str, Any] = {"temperature": 0.0}
+GREEDY_TOP_K: dict[str, Any] = {"temperature": 0.0, "top_k": 1}
+"""Generates the same tokens as GREEDY; llama-server samples them a little faster this way."""
+FULL_DISTRIBUTION: dict[str, Any] = {
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "seed": 1,
+}
+"""Samples from the whole distribution, as OpenAI recommends for GPT-OSS."""
+
+
+@functools.cache
+def thread_counts(path: Path) -> ThreadCounts:
+    """The thread counts of all sides: AGENT_BENCH_THREADS, or what the engine measures as best."""
+    if count := os.environ.get("AGENT_BENCH_THREADS"):
+        return ThreadCounts(int(count), int(count))
+
+    async def measure() -> ThreadCounts:
+        engine = LlamaEngine(path)
+        await engine.load()
+        await engine.close()
+        assert engine.threads
+        return engine.threads
+
+    counts = asyncio.run(measure())
+    progress(f"{path.stem}: {counts} for all sides")
+    return counts
+
+
+class LlamaServer:
+    """Runs llama-server: ``with LlamaServer(path) as server``."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        context: int = 4096,
+        streams: int = 1,
+        threads: ThreadCounts | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        """`path`: the model; None for a router, whose models are in `options` of its command line.
+
+        `context`: tokens of each of the `streams`. `threads`: None: those of `thread_counts`.
+        """
+        if threads is None:
+            assert path is not None
+            threads = thread_counts(path)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self._command = [
+            str(llama_program("llama-server")), *(("--model", str(path)) if path else ()), *options,
+            "--port", str(self.port),
+            "--threads", str(threads.decode), "--threads-batch", str(threads.prefill),
+            "--ctx-size", str(context * streams), "--parallel", str(streams),
+            "--repack" if uses_repacked_weights(Placement()) else "--no-repack",
+        ]  # fmt: skip
+        self._log = CACHE / "llama-server.log"
+
+    def __enter__(self) -> LlamaServer:
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._is_healthy():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._process.kill()
+                raise BenchmarkSkippedError(
+                    f"llama-server does not start; its last words are in {self._log}."
+                )
+            time.sleep(0.1)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def kill(self) -> None:
+        """Kill the server."""
+        self._process.kill()
+
+    def _is_healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    async def complete(self, prompt: list[int], count: int, **fields: Any) -> TimedStream:
+        """Request exactly `count` tokens from /completion; `fields`: others of its body."""
+        body = {"prompt": prompt, "n_predict": count}
+        answer = await post_stream(self.port, "/completion", body | fields)
+        written = answer.events[-1][1]["tokens_predicted"]
+        assert written == count, f"llama-server wrote {written} tokens, not {count}"
+        return answer

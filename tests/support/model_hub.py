@@ -1,0 +1,87 @@
+"""A fixture that serves model files as the Hugging Face hub does, and misbehaves on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+FILES = {f"m-0000{i}-of-00002.gguf": bytes([i]) * 24_000_000 for i in (1, 2)}
+"""The parts of a model of 48 MB, in the repository ``org/repo``."""
+
+
+@dataclass
+class ModelHub:
+    """The files of the server, the ranges that clients requested, and how it misbehaves."""
+
+    address: str = ""
+    files: dict[str, bytes] = field(default_factory=lambda: dict(FILES))
+    etags: dict[str, str] = field(default_factory=dict)
+    """What is claimed instead of a file's own SHA-256."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """What is claimed instead of a file's own size, in bytes."""
+    hold: int | None = None
+    """Bytes after which the next download pauses until its client disconnects."""
+    ranges: list[str | None] = field(default_factory=list)
+    """The Range header of each download."""
+
+
+@pytest.fixture
+def model_hub() -> Iterator[ModelHub]:
+    """A hub on a loopback port, for HF_ENDPOINT."""
+    state = ModelHub()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args: object) -> None: ...
+
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def _answer(self, body: bool) -> None:
+            name = self.path.removeprefix("/org/repo/resolve/main/")
+            data = state.files.get(name)
+            if data is None:
+                self.send_response(404)
+                self.send_header("X-Error-Code", "EntryNotFound")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            start = 0
+            if body:
+                requested = self.headers.get("Range")
+                state.ranges.append(requested)
+                if requested and not requested.startswith("bytes=0-"):
+                    start = int(requested.removeprefix("bytes=").split("-")[0])
+            self.send_response(206 if start else 200)
+            self.send_header("X-Repo-Commit", "c" * 40)
+            etag = state.etags.get(name, hashlib.sha256(data).hexdigest())
+            self.send_header("ETag", f'"{etag}"')
+            self.send_header("Content-Length", str(state.sizes.get(name, len(data) - start)))
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            self.end_headers()
+            if body:
+                part = data[start:]
+                limit, state.hold = state.hold, None
+                self.wfile.write(part[:limit])
+                if limit is not None:
+                    self.connection.recv(1)
+                    self.close_connection = True
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    state.address = f"http://127.0.0.1:{server.server_port}"
+    yield state
+    server.shutdown()
+    thread.join()
+    server.server_close()

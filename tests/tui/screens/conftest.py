@@ -1,0 +1,46 @@
+"""Runs the real app, with a real session and store, on a model that is a script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.launch import LaunchOptions
+from tests.support.fake_app import ScreenDriver
+from tui.app import AgentApp
+from tui.session import Session
+
+ANSWER = {"markup": "<|channel|>final<|message|>Fine.<|return|>"}
+"""What the model answers, whatever it is asked."""
+
+
+@pytest.fixture
+def open_app(
+    tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    restored_logging: None,
+) -> Callable[..., Any]:
+    """A context manager that runs the app below ``home``; ``launch`` changes its launch options."""
+    monkeypatch.setenv("AGENT_HOME", str(home))
+    script = tmp_path / "script.jsonl"
+    script.write_text(json.dumps(ANSWER) + "\n")
+
+    @asynccontextmanager
+    async def open_app(
+        size: tuple[int, int] = (80, 24), launch: dict[str, Any] | None = None, **session: Any
+    ) -> AsyncIterator[ScreenDriver]:
+        options = {"engine": f"script:{script}", "tools": "none", **(launch or {})}
+        app = AgentApp(Session(LaunchOptions(**options), **session))
+        async with app.run_test(size=size, notifications=True) as pilot:
+            driver = ScreenDriver(app, pilot)
+            await driver.wait_for(lambda: app.session_ready)
+            yield driver
+        await app.shut_down()
+
+    return open_app

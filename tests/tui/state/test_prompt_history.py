@@ -1,0 +1,41 @@
+"""Prompts that were sent, kept for the next session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tui.state.prompt_history import MAX_PROMPTS, PromptHistory
+
+
+def test_prompt_history_next_session_has_sent_prompts(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "prompts.jsonl"
+    first = PromptHistory(file)
+    for text in ("one", "two\nlines", "two\nlines"):
+        first.add(text)
+    second = PromptHistory(file)
+    assert second.earlier("draft") == "two\nlines"
+    assert second.earlier("draft") == "one"
+    assert second.earlier("draft") is None
+    assert second.later() == "two\nlines"
+    assert second.later() == "draft"
+    assert second.later() is None
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_prompt_history_file_is_owner_only(tmp_path: Path, exists: bool) -> None:
+    file = tmp_path / "prompts.jsonl"
+    if exists:
+        file.touch(0o644)
+    PromptHistory(file).add("a secret")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text() == '"a secret"\n'
+
+
+def test_prompt_history_damaged_file_is_read_and_trimmed(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(f'"{n}"\n' for n in range(3 * MAX_PROMPTS)) + '"cut o')
+    history = PromptHistory(file)
+    assert history.earlier("") == str(3 * MAX_PROMPTS - 1)
+    assert len(file.read_text().splitlines()) < MAX_PROMPTS + 1

@@ -1,0 +1,88 @@
+"""Keeps commands from changing what runs later outside of the sandbox, and lists what they change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tools.builtin.base import ToolError
+from tools.sandbox.changes import SNAPSHOT_SECONDS, compare, take_snapshot
+from tools.sandbox.protection import protect
+from tools.sandbox.repositories import RepositoryFinder, configured_files, disarm
+
+
+class RootGuard:
+    """Knows what to protect below one root; remembers the folders that it has seen."""
+
+    def __init__(
+        self, root: Path, own_paths: Iterable[Path], snapshot_seconds: float = SNAPSHOT_SECONDS
+    ) -> None:
+        """``own_paths``: folders that commands must never change. ``snapshot_seconds``: time for
+        looking at all files, before a command and after it."""
+        self.root, self.snapshot_seconds = root, snapshot_seconds
+        self.finder = RepositoryFinder(root)
+        self.named_files: Callable[[], Iterable[Path]] = tuple
+        self._own_paths = tuple(own_paths)
+
+    def begin(self, *, changes_git: bool) -> CommandGuard:
+        """Look at the root before a command; blocks. Raises ToolError."""
+        if self.root in self._own_paths:
+            raise ToolError(f"Error: {self.root} is a part of this program; choose another --root")
+        return CommandGuard(self, [*self._own_paths, *self.named_files()], changes_git)
+
+
+class CommandGuard:
+    """One command: what is protected from it, and afterwards what it changed."""
+
+    def __init__(self, guard: RootGuard, paths: list[Path], changes_git: bool) -> None:
+        self._guard, self._changes_git = guard, changes_git
+        self._repositories = set() if changes_git else guard.finder.find()
+        if guard.root in self._repositories:
+            raise ToolError(
+                f"Error: {guard.root} is a git repository's own folder: this needs changes_git"
+            )
+        for repository in self._repositories:
+            paths += [repository, *configured_files(repository)]
+        self.protection = protect(guard.root, paths)
+        if self.protection.is_too_large:
+            raise ToolError(
+                f"Error: {guard.root} holds too many git repositories to protect them all;"
+                " choose a smaller folder with --root"
+            )
+        self.notes: list[str] = []
+        """What was undone, for the model."""
+        self.changes: dict[str, Any] = {}
+        self._before = take_snapshot(guard.root, guard.snapshot_seconds)
+
+    def end(self) -> None:
+        """Undo what must not stay, and compare; blocks. No process of the command is left by now."""
+        root = self._guard.root
+        for path in self.protection.restore_links():
+            self.notes.append(f"[{_quoted_path(root, path)} was restored: it is read-only here]")
+        if not self._changes_git:
+            for repository in sorted(self._guard.finder.find() - self._repositories):
+                self._disarm(repository)
+        self.changes = {"unknown": "there are too many files to compare"}
+        if self._before is not None:
+            after = take_snapshot(root, self._guard.snapshot_seconds)
+            if after is not None:
+                self.changes = compare(self._before, after).summary()
+
+    def _disarm(self, repository: Path) -> None:
+        path = _quoted_path(self._guard.root, repository)
+        try:
+            moved = disarm(repository)
+        except OSError as error:
+            self.notes.append(f"[{path} should not be used: it could not be renamed: {error}]")
+            return
+        if moved is not None:
+            self.notes.append(
+                f"[{path} is now {moved.name}: a repository that makes git run programs can be"
+                " created only with changes_git]"
+            )
+
+
+def _quoted_path(root: Path, path: str | Path) -> str:
+    return json.dumps(str(Path(path).relative_to(root)))

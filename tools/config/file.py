@@ -1,0 +1,85 @@
+"""Reads files with ``mcpServers``, the format that most MCP clients share."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from tools.config.entry import read_entry
+from tools.config.servers import ConfigError, Rule, ServerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class McpFile:
+    """The contents of an mcp.json."""
+
+    path: Path
+    servers: list[ServerConfig]
+    """A server whose entry is wrong has a ``problem``."""
+    approve: dict[str, Rule]
+    """Rules by ``server`` or ``server.tool``, for built-in servers too."""
+    data: dict[str, Any]
+    """All of the file."""
+
+    def entries(self) -> dict[str, Any]:
+        """Return the servers' entries by name, as they are written."""
+        return servers_table(self.data)
+
+
+def read_file(path: Path, env: Mapping[str, str] = os.environ) -> McpFile:
+    """Read a file; raises ConfigError if it cannot be used as a whole."""
+    data = load_json(path)
+    if not isinstance(data, dict) or not isinstance(servers_table(data), dict):
+        raise ConfigError(f'{path} has no "mcpServers" object')
+    servers = []
+    for name, entry in servers_table(data).items():
+        try:
+            servers.append(read_entry(name, entry, env))
+        except ConfigError as error:
+            servers.append(ServerConfig(name, problem=f"{path}: server {name!r}: {error}"))
+    return McpFile(path, servers, _approval_rules(path, data), data)
+
+
+def read_servers(path: Path, env: Mapping[str, str] = os.environ) -> list[ServerConfig]:
+    """Read the servers of a file that a person has just named: the first problem is an error.
+
+    Raises ConfigError.
+    """
+    servers = read_file(path, env).servers
+    for server in servers:
+        if server.problem:
+            raise ConfigError(server.problem)
+    return servers
+
+
+def servers_table(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``mcpServers``, or ``servers`` as VS Code calls it; the value may be anything."""
+    servers: dict[str, Any] = data.get("mcpServers", data.get("servers", None))
+    return servers
+
+
+def load_json(path: Path) -> Any:
+    """Read a JSON file; raises ConfigError, with line and column of a syntax error."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(f"{path} is not valid JSON: {error.msg} at {where}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply") from None
+
+
+def _approval_rules(path: Path, data: dict[str, Any]) -> dict[str, Rule]:
+    rules = data.get("approve", {})
+    known = get_args(Rule)
+    if not isinstance(rules, dict) or any(rule not in known for rule in rules.values()):
+        raise ConfigError(f'{path}: "approve" must map servers or tools to {", ".join(known)}')
+    return rules

@@ -1,0 +1,187 @@
+"""Reads the bodies of HTTP responses within bounds, before the SDK sees any of them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx2
+import mcp.types as T
+
+from tools.mcp.limits import (
+    MAX_ERROR_CHARS,
+    STEP_BYTES,
+    MessageLimitError,
+    Throttle,
+    check_json,
+    check_size,
+)
+
+MAX_FIELD_BYTES = 1024
+"""Of an event's name, id and retry; longer ones are ignored."""
+MIN_RETRY_MS, MAX_RETRY_MS = 500, 60_000
+"""What a server may demand as the pause before the next connection."""
+LARGE_MESSAGE_BYTES = 256 << 10
+"""Longer messages in events are parsed here."""
+MAX_LARGE_MESSAGES = 16
+"""How many of them wait for the SDK to pass them on; of one that it dropped nobody tells."""
+_TOKEN_KEY = "agent.large_message"
+
+
+class LargeMessages:
+    """Parses the large messages of events, which the SDK would copy and print into a log line.
+
+    The SDK passes a small message with a token on, which ``restore`` replaces.
+    """
+
+    def __init__(self) -> None:
+        self._contents: dict[str, dict[str, Any]] = {}
+
+    def replace(self, data: bytearray) -> bytearray:
+        """Return the message that stands for this one; what is not valid is returned as it is."""
+        try:
+            message = T.jsonrpc_message_adapter.validate_json(data, by_name=False)
+        except ValueError:
+            return data
+        token = secrets.token_hex()
+        match message:
+            case T.JSONRPCError():
+                message.error.data = None
+                message.error.message = message.error.message[:MAX_ERROR_CHARS]
+            case T.JSONRPCResponse():
+                self._contents[token], message.result = message.result, {_TOKEN_KEY: token}
+            case _:
+                self._contents[token], message.params = message.params or {}, {_TOKEN_KEY: token}
+        while len(self._contents) > MAX_LARGE_MESSAGES:
+            del self._contents[next(iter(self._contents))]
+        return bytearray(message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+
+    def restore(self, message: T.JSONRPCMessage) -> None:
+        """Put the contents back into a message that stands for another."""
+        match message:
+            case T.JSONRPCResponse():
+                token = str(message.result.get(_TOKEN_KEY))
+                message.result = self._contents.pop(token, message.result)
+            case T.JSONRPCRequest() | T.JSONRPCNotification() if message.params:
+                token = str(message.params.get(_TOKEN_KEY))
+                message.params = self._contents.pop(token, message.params)
+
+
+def content_type(response: httpx2.Response) -> str:
+    """Return a response's media type without parameters."""
+    return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
+
+
+class BoundedBody(httpx2.AsyncByteStream):
+    """The decoded body: all at once, or one event of a stream of events at a time.
+
+    Each message has been measured when it is yielded.
+    """
+
+    def __init__(
+        self,
+        response: httpx2.Response,
+        seconds: float,
+        large_messages: LargeMessages,
+        on_cut_off: Callable[[str], None],
+    ) -> None:
+        """``seconds``: the time for a body that is no stream of events. ``on_cut_off`` is called
+        with a clause before StreamError or SSEError is raised."""
+        self._encoded = httpx2.Response(
+            response.status_code, headers=response.headers, stream=response.stream
+        )
+        kind = content_type(response)
+        self._is_json = kind.startswith("application/json")
+        self._is_stream = kind == "text/event-stream"
+        self._seconds, self._on_cut_off = seconds, on_cut_off
+        self._large_messages = large_messages
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            if self._is_stream:
+                async for event in self._events():
+                    yield event
+            else:
+                yield await self._document()
+        except MessageLimitError as error:
+            self._on_cut_off(str(error))
+            # What the SDK turns into the error of the one request.
+            failure = httpx2.SSEError if self._is_stream else httpx2.StreamError
+            raise failure(str(error)) from None
+
+    async def aclose(self) -> None:
+        await self._encoded.aclose()
+
+    async def _document(self) -> bytes:
+        loop, body = asyncio.get_running_loop(), bytearray()
+        deadline = loop.time() + self._seconds
+        async for chunk in self._encoded.aiter_bytes():
+            body += chunk
+            check_size(len(body))
+            if loop.time() > deadline:
+                raise MessageLimitError(f"it sent one answer for more than {self._seconds:g} s")
+        if self._is_json:
+            await check_json(body)
+        return bytes(body)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        throttle, event, line = Throttle(), _Event(), bytearray()
+        async for piece in self._pieces():
+            await throttle.wait(piece)
+            *ends, rest = piece.split(b"\n")
+            for end in ends:
+                line += end
+                if line:
+                    event.add(line)
+                    line = bytearray()
+                elif event.fields:
+                    await check_json(event.data)
+                    if len(event.data) > LARGE_MESSAGE_BYTES:
+                        event.data = self._large_messages.replace(event.data)
+                    yield event.take()
+            line += rest
+            check_size(len(line) + len(event.data))
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """Yield the body in small pieces, with newlines as line ends."""
+        before = b""
+        async for chunk in self._encoded.aiter_bytes():
+            for start in range(0, len(chunk), STEP_BYTES):
+                piece = before + chunk[start : start + STEP_BYTES]
+                before = b"\r" if piece.endswith(b"\r") else b""  # its newline may follow
+                piece = piece.removesuffix(b"\r")
+                yield piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        yield before.replace(b"\r", b"\n")
+
+
+class _Event:
+    """One server-sent event while its lines come
+    (https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation)."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.fields: dict[bytes, bytes] = {}
+
+    def add(self, line: bytearray) -> None:
+        """Take a line; comments, unknown fields and overlong values are left out."""
+        if line.startswith(b"data:"):
+            # In JSON a space is as good as a newline.
+            self.data += b" " if self.data else b""
+            self.data += memoryview(line)[5:]
+            self.fields[b"data"] = b""
+        elif len(line) <= MAX_FIELD_BYTES:
+            name, _, value = bytes(line).partition(b":")
+            if name == b"retry" and value.strip().isdigit():
+                value = b"%d" % min(max(int(value), MIN_RETRY_MS), MAX_RETRY_MS)
+            if name in (b"event", b"id", b"retry"):
+                self.fields[name] = value
+
+    def take(self) -> bytes:
+        """Return the event with its end, and begin the next."""
+        fields = self.fields
+        if b"data" in fields:
+            fields[b"data"] = bytes(self.data)
+        self.fields, self.data = {}, bytearray()
+        return b"".join(b"%b:%b\n" % field for field in fields.items()) + b"\n"

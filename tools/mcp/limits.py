@@ -1,0 +1,159 @@
+"""Bounds what a server may send: the size and shape of a message, and how fast messages come.
+
+JSON is measured before it is parsed, because one byte of it can become hundreds of bytes of objects.
+Up to these limits a message is parsed in less than a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import accumulate, islice
+from typing import Any
+
+import mcp.types as T
+from mcp.shared.message import SessionMessage
+
+from agent.errors import AgentError
+from agent.util.json_text import StringSkipper
+from tools.mcp.listing import MAX_TOOLS
+from tools.results import shorten
+
+MAX_MESSAGE_BYTES = 16 << 20
+"""Of one message, uncompressed."""
+MAX_JSON_VALUES, MAX_JSON_DEPTH = 100_000, 190
+"""JSON values of one message, and levels of nesting; from 200 on pydantic's parser gives up."""
+MAX_BLOCKS = 1000
+"""Content blocks of one result; a last one says how many more there were."""
+MAX_ERROR_CHARS = 4000
+"""Characters of an error's message."""
+STEP_BYTES = 1 << 16
+"""How much of a message is measured before other tasks run."""
+BURST_BYTES, BYTES_PER_SECOND = 64 << 20, 16 << 20
+"""What a server may send at once, and from then on in a second; more has to wait."""
+LINE_COST_BYTES = 16 << 10
+"""Bytes that each line counts beside its own: a message takes time, however small."""
+MAX_OUTLINE_PROPERTIES = 100
+"""Properties of a result that are compared with a tool's schema."""
+
+_LISTS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NESTING = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class MessageLimitError(AgentError):
+    """A server exceeds a limit; the message is a clause: it sent …"""
+
+
+def check_size(size: int) -> None:
+    """Raise MessageLimitError if a message of ``size`` bytes is too long."""
+    if size > MAX_MESSAGE_BYTES:
+        raise MessageLimitError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
+
+
+async def check_json(data: bytes | bytearray) -> None:
+    """Raise MessageLimitError if JSON has too many values or is nested too deep.
+
+    In text that is not JSON the counts are right up to where a parser stops.
+    """
+    meter = JsonMeter()
+    for start in range(0, len(data), STEP_BYTES):
+        if start:
+            await asyncio.sleep(0)
+        meter.feed(bytes(data[start : start + STEP_BYTES]))
+
+
+class JsonMeter:
+    """Counts the values of JSON that comes in pieces, and the levels of nesting."""
+
+    def __init__(self) -> None:
+        self.values = self.depth = 0
+        self._strings = StringSkipper()
+
+    def feed(self, piece: bytes) -> None:
+        """Count a piece; raises MessageLimitError."""
+        outside = self._strings.skip(piece)
+        # Each value but the outermost is the first of an array or object, or follows a comma.
+        self.values += outside.count(b",") + outside.count(b"[") + outside.count(b"{")
+        if self.values > MAX_JSON_VALUES:
+            raise MessageLimitError(f"it sent a message of more than {MAX_JSON_VALUES:,} values")
+        brackets = outside.translate(None, _NOT_BRACKETS)
+        depths = list(accumulate(map(_NESTING.__getitem__, brackets), initial=self.depth))
+        self.depth = depths[-1]
+        if max(depths) > MAX_JSON_DEPTH:
+            raise MessageLimitError(f"it sent a message nested more than {MAX_JSON_DEPTH} levels")
+
+
+def bound_message(message: SessionMessage) -> SessionMessage | None:
+    """Shorten what would cost the SDK or a reader much; None: the message is to be ignored."""
+    inner = message.message
+    if isinstance(inner, T.JSONRPCError):
+        inner.error.message = shorten(inner.error.message, MAX_ERROR_CHARS)
+        return message
+    fields = inner.result if isinstance(inner, T.JSONRPCResponse) else inner.params or {}
+    lists = {key: fields[key] for key in _LISTS if isinstance(fields.get(key), list)}
+    for key, items in lists.items():
+        if len(items) > MAX_TOOLS:
+            if not isinstance(inner, T.JSONRPCResponse):
+                return None
+            reason = f"it lists more than {MAX_TOOLS:,} {key}"
+            error = T.ErrorData(code=T.INTERNAL_ERROR, message=reason)
+            return SessionMessage(T.JSONRPCError(jsonrpc="2.0", id=inner.id, error=error))
+    if isinstance(inner, T.JSONRPCResponse):
+        _bound_result(fields)
+    for tool in lists.get("tools", ()):
+        if isinstance(tool, dict) and isinstance(tool.get("outputSchema"), dict):
+            tool["outputSchema"] = _outline(tool["outputSchema"])
+    return message
+
+
+def _bound_result(result: dict[str, Any]) -> None:
+    """Leave a tool's result at most MAX_BLOCKS blocks, and of its structured content the types."""
+    content, structured = result.get("content"), result.get("structuredContent")
+    if not content and isinstance(structured, dict):
+        text = json.dumps(structured, ensure_ascii=False)
+        result["content"] = [{"type": "text", "text": text}]
+    elif isinstance(content, list) and (rest := len(content) - MAX_BLOCKS) > 0:
+        note = {"type": "text", "text": f"[{rest:,} more content blocks are left out]"}
+        result["content"] = [*content[:MAX_BLOCKS], note]
+    if isinstance(structured, dict):  # of which only the types are compared with a schema
+        result["structuredContent"] = {
+            key: type(value)() if isinstance(value, str | list | dict) else value
+            for key, value in islice(structured.items(), MAX_BLOCKS)
+        }
+
+
+def _outline(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of nothing but the types of an object's properties.
+
+    The SDK compares results with the tool's schema on the event loop. Patterns and references, which
+    the server chooses, could take it forever.
+    """
+    properties, required = schema.get("properties"), schema.get("required")
+    outline: dict[str, Any] = (
+        {"type": schema["type"]} if isinstance(schema.get("type"), str) else {}
+    )
+    if isinstance(properties, dict) and len(properties) <= MAX_OUTLINE_PROPERTIES:
+        outline["properties"] = {
+            name: {"type": about["type"]}
+            for name, about in properties.items()
+            if isinstance(about, dict) and isinstance(about.get("type"), str)
+        }
+    if isinstance(required, list) and len(required) <= MAX_OUTLINE_PROPERTIES:
+        outline["required"] = [name for name in required if isinstance(name, str)]
+    return outline
+
+
+class Throttle:
+    """Slows the reading of a server that sends more than anyone needs."""
+
+    def __init__(self) -> None:
+        self._level = self._checked = 0.0
+
+    async def wait(self, chunk: bytes) -> None:
+        """Count what was read, and wait until more may be."""
+        now = asyncio.get_running_loop().time()
+        self._level = max(self._level - (now - self._checked) * BYTES_PER_SECOND, 0)
+        self._level += len(chunk) + LINE_COST_BYTES * chunk.count(b"\n")
+        self._checked = now
+        await asyncio.sleep(max(self._level - BURST_BYTES, 0) / BYTES_PER_SECOND)

@@ -1,0 +1,159 @@
+"""Which programs a rule may cover whatever their arguments are, and which options it never covers.
+
+Nothing here says that a program is harmless: a person allows it. But who allows ``find . -name x``
+does not mean ``find . -exec rm {} +``. Programs that are not listed are allowed word for word.
+
+After OpenAI Codex's list of safe commands (codex-rs, ``is_safe_command.rs``) and the manuals of the
+programs; unlike there, abbreviated (``--outp``) and clustered (``-no``) options count too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command as far as it is known before a shell expands it."""
+
+    value: str | None
+    """None: it depends on a variable, a pattern or another command's output."""
+    maybe_option: bool = False
+    """Whether an unknown word may begin with a dash, or become several words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Risks:
+    """The arguments of a program with which it runs or writes something that its rule hides."""
+
+    letters: str = ""
+    """Short options, alone or in a cluster."""
+    names: tuple[str, ...] = ()
+    """Long options, also abbreviated; with a single dash where the program writes them so."""
+    operands: bool = False
+    """Whether any argument that is no option is one (``uniq IN OUT`` writes OUT)."""
+
+    def apply_to(self, word: Word) -> bool:
+        """Return whether the word is, or may be, such an argument."""
+        text = word.value
+        if text is None:
+            return self.operands or (word.maybe_option and bool(self.letters or self.names))
+        if not text.startswith("-") or text == "-":
+            return self.operands
+        name = text.partition("=")[0]
+        if name != "--" and any(
+            risk == name or (name.startswith("--") and risk.startswith(name)) for risk in self.names
+        ):
+            return True
+        return not text.startswith("--") and any(letter in text for letter in self.letters)
+
+
+_NONE = Risks()
+_GIT = Risks("O", ("--output", "--ext-diff", "--textconv", "--filters", "--open-files-in-pager",
+                   "--exec", "--no-index", "--help"))  # fmt: skip
+_GIT_BRANCH = Risks("dDmMcCfu", ("--delete", "--move", "--copy", "--force", "--edit-description",
+                                 "--set-upstream-to", "--unset-upstream", "--help"))  # fmt: skip
+_GO = Risks(names=tuple(
+    dash + name
+    for name in ("exec", "toolexec", "vettool", "o", "C", "c", "overlay", "modfile", "ldflags",
+                 "gcflags", "asmflags", "gccgoflags", "coverprofile", "cpuprofile", "memprofile",
+                 "blockprofile", "mutexprofile", "outputdir", "trace", "pkgdir", "work", "fuzz")
+    for dash in ("-", "--")
+))  # fmt: skip
+_CARGO = Risks("ZC", ("--config", "--target-dir", "--out-dir", "--artifact-dir", "--manifest-path",
+                      "--lockfile-path", "--fix", "--open"))  # fmt: skip
+_PYTEST = Risks("pco", ("--basetemp", "--junitxml", "--junit-xml", "--log-file", "--rootdir",
+                        "--pdbcls", "--override-ini", "--pastebin", "--debug", "--cov-report",
+                        "--cov-config", "--confcutdir", "--config-file"))  # fmt: skip
+
+PROGRAMS: Mapping[str, Risks] = {
+    **dict.fromkeys(
+        [
+            "basename", "cat", "cmp", "column", "comm", "cut", "df", "dirname", "du", "echo",
+            "egrep", "exit", "expand", "false", "fgrep", "fold", "grep", "head", "hexdump", "id",
+            "join", "jq", "ls", "md5sum", "mkdir", "nl", "nproc", "od", "paste", "printenv", "pwd",
+            "readlink", "realpath", "rev", "seq", "sha1sum", "sha256sum", "sha512sum", "sleep",
+            "stat", "strings", "tac", "tail", "touch", "tr", "true", "type", "uname", "wait", "wc",
+            "which", "whoami", ":"
+        ],
+        _NONE,
+    ),
+    "base64": Risks("o", ("--output",)),
+    "cd": _NONE,
+    "date": Risks("s", ("--set",)),
+    "diff": Risks("l", ("--paginate",)),
+    "fd": Risks("xX", ("--exec", "--exec-batch")),
+    "file": Risks("Cz", ("--compile", "--uncompress")),
+    "find": Risks(names=("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fls", "-fprint",
+                         "-fprint0", "-fprintf")),
+    "mypy": Risks(names=("--python-executable", "--config-file", "--install-types", "--cache-dir",
+                         "--junit-xml", "--any-exprs-report", "--cobertura-xml-report",
+                         "--html-report", "--linecount-report", "--linecoverage-report",
+                         "--lineprecision-report", "--txt-report", "--xml-report",
+                         "--xslt-html-report", "--xslt-txt-report")),
+    "printf": Risks("v"),
+    "pytest": _PYTEST,
+    "rg": Risks("z", ("--pre", "--hostname-bin", "--search-zip")),
+    "sort": Risks("oT", ("--output", "--compress-program", "--temporary-directory")),
+    "test": Risks("vR"),
+    "tree": Risks("oR"),
+    "uniq": Risks(operands=True),
+}  # fmt: skip
+"""Programs whose name alone may be a rule."""
+
+SUBCOMMANDS: Mapping[str, Risks] = {
+    **dict.fromkeys(
+        (f"git {name}" for name in [
+             "add", "blame", "cat-file", "commit", "describe", "diff", "grep", "log", "ls-files",
+             "ls-tree", "merge-base", "rev-list", "rev-parse", "shortlog", "show", "show-ref",
+             "status"
+         ]),
+        _GIT,
+    ),
+    "git branch": _GIT_BRANCH,
+    **dict.fromkeys(("git stash list", "git stash show", "git worktree list"), _GIT),
+    **dict.fromkeys(("cargo build", "cargo check", "cargo clippy", "cargo metadata", "cargo test",
+                     "cargo tree"), _CARGO),
+    **dict.fromkeys(("go build", "go doc", "go list", "go test", "go version", "go vet"), _GO),
+    **dict.fromkeys((f"pip {name}" for name in ("freeze", "list", "show")),
+                    Risks(names=("--log", "--python", "--cache-dir", "--proxy"))),
+    **dict.fromkeys((f"{python} -m pytest" for python in ("python", "python3")), _PYTEST),
+    **dict.fromkeys((f"{python} -m unittest" for python in ("python", "python3")), _NONE),
+    "npm ls": Risks("C", ("--prefix", "--userconfig", "--globalconfig")),
+    "npm test": Risks("C", ("--prefix", "--script-shell", "--node-options", "--userconfig",
+                            "--globalconfig")),
+    "ruff check": Risks("o", ("--output-file", "--config", "--cache-dir", "--fix",
+                              "--unsafe-fixes", "--add-noqa")),
+}  # fmt: skip
+"""Programs with their sub-commands: these words together may be a rule."""
+MAX_SUBCOMMAND_WORDS = 3
+_LINES = re.compile(r"\d+(?:,(?:\d+|\$))?p\Z")
+
+NEUTRAL_PROGRAMS = frozenset((":", "cd", "echo", "exit", "false", "printf", "pwd", "sleep", "test",
+                              "true", "wait"))  # fmt: skip
+"""They do nothing beside another command, so beside one they need no rule of their own."""
+
+
+def is_neutral(words: Sequence[Word]) -> bool:
+    """Return whether the command needs no rule beside another one."""
+    return words[0].value in NEUTRAL_PROGRAMS and rule_words(words) is not None
+
+
+def rule_words(words: Sequence[Word]) -> tuple[str, ...] | None:
+    """Return how a command begins that may run with any further words; None: there is no such rule.
+
+    ``words``: the program and its arguments.
+    """
+    match [word.value for word in words]:
+        case ["sed", "-n", str(script), *files] if _LINES.match(script) and not any(
+            file is None or file.startswith("-") for file in files
+        ):
+            return ("sed", "-n")  # it only prints lines
+    for count in range(min(MAX_SUBCOMMAND_WORDS, len(words)), 0, -1):
+        begin = tuple(word.value for word in words[:count] if word.value is not None)
+        risks = (SUBCOMMANDS if count > 1 else PROGRAMS).get(" ".join(begin))
+        if risks is not None and len(begin) == count:
+            return None if any(map(risks.apply_to, words[count:])) else begin
+    return None

@@ -1,0 +1,123 @@
+"""Rules: what a person allows of a tool whose calls can do very different things.
+
+A rule is one line of text, stored as it is displayed::
+
+    run git status …            commands that begin so, without options that run or write something else
+    run make test               exactly this command
+    write /home/me/project/src/…  files in this folder and below
+    open example.org            pages of this host, whatever was read before
+
+A call has requirements, and runs without a question once rules meet all of them. No pattern is
+ever matched: each requirement names the rules that meet it, so only a line that a person read
+counts.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from agent.errors import AgentError
+
+ELLIPSIS = "…"
+"""Ends a rule that covers more than one command or file; a word of a command is quoted instead."""
+
+MAX_RULES_CHARS = 400
+"""Characters of the rules that one answer gives: a question shows them all."""
+_HIDDEN = re.compile(
+    "[^\\n\\t -~\u00a1-\ud7ff\ue000-\U0010ffff]|[\u00ad\u061c\u115f\u1160\u1680\u180e\u2000-\u200f"
+    "\u2028-\u202f\u205f-\u206f\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
+
+
+class OnceOnlyError(AgentError):
+    """No rule can cover the call; the message says why, as the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One action of a call."""
+
+    rule: str
+    """The narrowest rule that allows it: what a person is offered."""
+    broader: tuple[str, ...] = ()
+    """Wider rules that allow it too."""
+
+    def is_met(self, granted: Collection[str]) -> bool:
+        """Return whether one of the rules is granted."""
+        return any(rule in granted for rule in (self.rule, *self.broader))
+
+
+@runtime_checkable
+class Scoped(Protocol):
+    """A built-in server whose calls are approved by rules, not tool by tool."""
+
+    keeps_tool_approvals: bool
+    """Whether an approval of a whole tool, of a version without rules, still counts."""
+
+    def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:
+        """Return what a call needs; None: this tool is approved as a whole.
+
+        Raises OnceOnlyError, ToolError.
+        """
+        ...
+
+
+def command_rule(words: Sequence[str], *, prefix: bool) -> str:
+    """Return the rule for one command, or for all that begin with these words.
+
+    Raises OnceOnlyError for one that a person could not read.
+    """
+    rule = f"run {shlex.join(words)}{f' {ELLIPSIS}' if prefix else ''}"
+    check_characters(rule)
+    if "\n" in rule:
+        raise OnceOnlyError("it has several lines")
+    return rule
+
+
+def check_characters(text: str) -> None:
+    """Refuse characters that are not seen, or that programs take differently.
+
+    Raises OnceOnlyError.
+    """
+    if match := _HIDDEN.search(text):
+        raise OnceOnlyError(f"it has the character {match[0]!a}")
+
+
+def host_rule(host: str) -> str:
+    """Return the rule for the pages of a host."""
+    return f"open {host}"
+
+
+def write_requirements(paths: Iterable[Path], root: Path) -> list[Requirement]:
+    """Return what changing these files (real paths) needs; raises OnceOnlyError."""
+    requirements = []
+    for folder in dict.fromkeys(path.parent for path in paths):
+        if not folder.is_relative_to(root):
+            raise OnceOnlyError(f"it writes outside of {root}")
+        if ".git" in map(str.casefold, folder.relative_to(root).parts):
+            raise OnceOnlyError("it writes files of git itself")
+        parents = [p for p in (folder, *folder.parents) if p.is_relative_to(root)]
+        rule, *broader = (f"write {parent.as_posix().rstrip('/')}/{ELLIPSIS}" for parent in parents)
+        requirements.append(Requirement(rule, tuple(broader)))
+    return requirements
+
+
+def explain_rule(rule: str) -> str:
+    """Return what a rule allows, in words."""
+    verb, _, scope = rule.partition(" ")
+    many = scope.endswith(ELLIPSIS)
+    match verb:
+        case "run" if many:
+            return "commands that begin so, without options that run or write something else"
+        case "run":
+            return "exactly this command"
+        case "write":
+            return "changes of files in this folder and below"
+        case "open":
+            return "pages of this host, also after something private was read"
+    return "a rule of another version; it allows nothing here"

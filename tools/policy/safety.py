@@ -1,0 +1,67 @@
+"""What the model can do right now through its tools, in sentences for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from tools.config.servers import ServerConfig
+from tools.policy.approvals import Policy
+from tools.types import Access, Decision, Tool
+
+if TYPE_CHECKING:
+    from tools.mcp.host import Host
+
+DECISION_HEADINGS: dict[Decision, str] = {
+    "allow": "Runs without asking",
+    "ask": "Asks first",
+    "deny": "Is denied",
+}
+
+
+def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
+    """Return the lines of each heading; blocks while isolations are tried out the first time."""
+    by_server: dict[str, list[Tool]] = {}
+    for tool in host.tools():
+        by_server.setdefault(tool.server, []).append(tool)
+    configs = [
+        (config, by_server[name]) for name in by_server if (config := host.server_config(name))
+    ]
+    accesses = [_access(config, tools) for config, tools in configs]
+    decisions: dict[Decision, list[str]] = {}
+    for config, tools in configs:
+        for tool in tools:
+            decisions.setdefault(policy.decide(tool, config).decision, []).append(
+                _label(config, tool)
+            )
+    report = {
+        "Can read": _lines(access.read for access in accesses),
+        "Can change": _lines(access.change for access in accesses),
+        "Can run": _lines(access.run for access in accesses),
+        "Can reach": _lines(access.reach for access in accesses),
+    }
+    for decision, heading in DECISION_HEADINGS.items():
+        if tools_of := decisions.get(decision):
+            report[heading] = [", ".join(tools_of)]
+    return report
+
+
+def _lines(phrases: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(filter(None, phrases))) or ["nothing"]
+
+
+def _label(config: ServerConfig, tool: Tool) -> str:
+    """Return the name of a tool as options spell it; a server's only tool has the server's name."""
+    server = config.builtin.alias if config.builtin else config.name
+    alone = config.builtin is not None and len(config.builtin.tools) == 1
+    return server if alone else f"{server}.{tool.name}"
+
+
+def _access(config: ServerConfig, tools: Sequence[Tool]) -> Access:
+    """Return what a server can do; of one that is not ours it is not known."""
+    if config.builtin is not None:
+        return config.builtin.access({tool.name for tool in tools})
+    if config.url is not None:
+        return Access(reach=f"{config.name}, a server at {config.command_line or config.url}")
+    everything = f"everything that you can: {config.name} is a program that runs with your rights"
+    return Access(everything, everything, everything, everything)

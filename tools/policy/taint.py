@@ -1,0 +1,115 @@
+"""Reading and sending together: private data, text of strangers and a way out.
+
+Each alone is harmless. With all three in one conversation a page or a file can have the model read
+something private and send it off, so the call that sends asks first. Tools have labels
+(`tools.types.Label`), a conversation has those of all its results, and a call that sends goes
+unasked where it can tell a stranger nothing: to an address that was linked, or to a host that the
+person named.
+
+The rule counts for calls that nobody decided about: a rule, setting or answer for the tool itself
+covers any arguments, as everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+from urllib.parse import urlsplit
+
+from tools.config.servers import ServerConfig
+from tools.policy.rules import host_rule
+from tools.types import Tool
+
+_ADDRESS = re.compile(
+    r"https?://[^\s<>\"'`]+|(?<![\w@.-])(?:[a-z0-9-]+\.)+[a-z]{2,}(?![\w@-])", re.IGNORECASE
+)
+_FILE_SUFFIXES = ("py", "md", "sh", "rs", "pl", "cc", "so", "zip", "mov", "ps", "ml")
+"""Top-level domains that a word is more likely a file's name with."""
+MAX_NAMES = 3
+"""Tools that a question names at most."""
+
+
+@runtime_checkable
+class Destined(Protocol):
+    """A built-in server that knows where a call's arguments go."""
+
+    def destination(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Return the host that a call tells something new; None if there is none. May read files."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What a conversation has taken in."""
+
+    private: frozenset[tuple[str, str]] = frozenset()
+    """Server and name of the tools whose results may be private."""
+    untrusted: frozenset[tuple[str, str]] = frozenset()
+    """Those whose results may hold text of strangers."""
+    hosts: frozenset[str] = frozenset()
+    """Hosts that the person named."""
+
+    @classmethod
+    def of(cls, results: Iterable[tuple[Tool, bool]], person: Iterable[str]) -> Exposure:
+        """Make it of the tools whose results were read, and the person's own words.
+
+        A tool comes with whether its server is marked public: then its results are not private.
+        """
+        labels = [
+            ((tool.server, tool.name), tool.labels - ({"private"} if public else set()))
+            for tool, public in results
+        ]
+        return cls(
+            frozenset(name for name, of in labels if "private" in of),
+            frozenset(name for name, of in labels if "untrusted" in of),
+            frozenset(host for text in person for host in named_hosts(text)),
+        )
+
+
+def named_hosts(text: str) -> set[str]:
+    """Return the hosts of the addresses in a text."""
+    hosts = set()
+    for match in _ADDRESS.finditer(text):
+        address = match[0] if (full := "://" in match[0]) else f"https://{match[0]}"
+        if not full and match[0].lower().endswith(tuple(f".{s}" for s in _FILE_SUFFIXES)):
+            continue
+        try:
+            hosts.add((urlsplit(address).hostname or "").rstrip(".,;:!?)]}"))
+        except ValueError:
+            continue
+    return hosts - {""}
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """A call that could send off what was read."""
+
+    reason: str
+    """The question's reason, as the predicate of a sentence about the call."""
+    rules: tuple[str, ...] | None
+    """The rules that would allow it; None: an approval of the tool would."""
+
+
+def find_leak(
+    tool: Tool, config: ServerConfig, arguments: dict[str, Any], exposure: Exposure
+) -> Leak | None:
+    """Return what a call could send off, and where to; None if it cannot."""
+    # What a server itself returned is no news to it.
+    private = sorted(name for name in exposure.private if name[0] != tool.server)
+    if "sends" not in tool.labels or not private or not exposure.untrusted:
+        return None
+    names = [f"{server}.{name}" for server, name in private]
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    read = f"{', '.join(names[:MAX_NAMES])}{more}"
+    if not isinstance(config.builtin, Destined):
+        return Leak(f"it could send off what this conversation has read with {read}", None)
+    host = config.builtin.destination(tool.name, arguments)
+    if host is None or host in exposure.hosts:
+        return None
+    return Leak(
+        f"it could send off what this conversation has read with {read}:"
+        f" neither you nor a link named this address of {host}",
+        (host_rule(host),),
+    )

@@ -1,0 +1,134 @@
+"""Makes paths below a command's root read-only, in the terms of each isolation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MAX_PROTECTED_CHARS = 60_000
+"""Characters of all protected paths: they are arguments of the command lines that confine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """Paths that a command must not change, and the folders on the way to them."""
+
+    read_only: Sequence[str] = ()
+    """Files and folders, without links in them; none is below another."""
+    pinned: Sequence[str] = ()
+    """The folders between the root and those, the upper first. Whoever could rename them could put
+    another in their place."""
+    identities: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Device and inode of each path: what is mounted is compared with them."""
+    links: dict[str, str] = field(default_factory=dict)
+    """Symbolic links to restore after the command, and where they lead: nothing can be mounted on
+    them."""
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it cannot be passed to a command line."""
+        return sum(map(len, self.identities)) > MAX_PROTECTED_CHARS
+
+    def bind_options(self) -> list[str]:
+        """Return the options of bubblewrap. A mount point cannot be renamed, so the folders on the
+        way become some too."""
+        pins = [part for path in self.pinned for part in ("--bind", path, path)]
+        return pins + [part for path in self.read_only for part in ("--ro-bind", path, path)]
+
+    def partly_writable(self, root: Path) -> dict[str, list[str]]:
+        """Return folders, the upper first, with the names in them that no write access is granted
+        for as a unit; empty where nothing is protected."""
+        if not self.read_only:
+            return {}
+        names: dict[str, list[str]] = {path: [] for path in (str(root), *self.pinned)}
+        for path in (*self.pinned, *self.read_only):
+            folder, _, name = path.rpartition("/")
+            names[folder].append(name)
+        return names
+
+    def restore_links(self) -> list[str]:
+        """Put back the links that were replaced; return their paths."""
+        replaced = []
+        for path, target in self.links.items():
+            with contextlib.suppress(OSError):
+                if Path(path).is_symlink() and str(Path(path).readlink()) == target:
+                    continue
+            replaced.append(path)
+            with contextlib.suppress(OSError):
+                if os.path.lexists(path):
+                    move_aside(path)
+                Path(path).symlink_to(target)
+        return replaced
+
+
+def protect(root: Path, paths: Iterable[Path]) -> Protection:
+    """Return the protection of those of ``paths`` that exist below ``root``, which has no links."""
+    statuses: dict[str, os.stat_result] = {}
+    links: dict[str, str] = {}
+    read_only: set[str] = set()
+    remaining = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - follows no links
+    while remaining:
+        path = remaining.pop()
+        if path == root or not path.is_relative_to(root):
+            continue
+        steps = _steps(root, path)
+        statuses |= steps
+        last = next(reversed(steps), "")
+        if last and stat.S_ISLNK(steps[last].st_mode):
+            if last not in links:
+                links[last] = os.readlink(last)  # noqa: PTH115 - its text as it is
+                remaining.append(path.resolve())
+        elif last == str(path):
+            read_only.add(last)
+    outermost = sorted(path for path in read_only if read_only.isdisjoint(_parents(path)))
+    pinned = {parent for path in outermost for parent in _parents(path) if parent in statuses}
+    used = {path: statuses[path] for path in (*pinned, *outermost)}
+    return Protection(
+        outermost,
+        sorted(pinned, key=lambda path: path.split("/")),
+        {path: (status.st_dev, status.st_ino) for path, status in used.items()},
+        links,
+    )
+
+
+def move_aside(path: str) -> str:
+    """Rename a file or folder so that nothing uses it; return its new path. Raises OSError."""
+    folder = Path(path).parent
+    folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o300)  # whatever a command has made of it
+    number = 0
+    while os.path.lexists(new := f"{path}.refused{number or ''}"):
+        number += 1
+    os.rename(path, new)  # noqa: PTH104
+    return new
+
+
+def _steps(root: Path, path: Path) -> dict[str, os.stat_result]:
+    """Return the status of each step from ``root`` to ``path``, up to the first that is no folder.
+
+    Goes by descriptors, so that a link that is put there meanwhile leads nowhere.
+    """
+    steps: dict[str, os.stat_result] = {}
+    mode = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder, here = os.open(root, mode), root
+    try:
+        for name in path.relative_to(root).parts:
+            here /= name
+            descriptor = os.open(name, mode, dir_fd=folder)
+            os.close(folder)
+            folder = descriptor
+            steps[str(here)] = status = os.fstat(descriptor)
+            if not stat.S_ISDIR(status.st_mode):
+                break
+    except OSError:
+        pass  # it is not there
+    finally:
+        os.close(folder)
+    return steps
+
+
+def _parents(path: str) -> list[str]:
+    return [str(parent) for parent in Path(path).parents]

@@ -1,0 +1,187 @@
+"""Finds the git repositories at and below a folder, and what of them makes git run programs.
+
+A plain ``git status`` obeys the configuration and the hooks of the repository that it finds: whoever
+writes those runs programs outside of any sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.sandbox.protection import move_aside
+
+CLOCK_STEP_NS = 1_000_000_000
+"""A folder that changed less than this ago may change again without a new time stamp."""
+MAX_CONFIG_BYTES = 1 << 20
+GIT_TIMEOUT_SECONDS = 10.0
+_INERT_KEYS = re.compile(
+    r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|symlinks"
+    r"|precomposeunicode|autocrlf|eol)|extensions\.objectformat|init\.defaultbranch"
+    r"|user\.(name|email)|remote\..*\.(url|fetch)|branch\..*\.(remote|merge|rebase)",
+    re.DOTALL,
+)
+"""What ``git init``, ``git clone`` and ``git commit`` need in a configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What matters of a folder's entries, as they were at its change time."""
+
+    changed: tuple[int, int, int]
+    """Device, inode, and st_ctime_ns, which no program can set."""
+    folders: tuple[str, ...]
+    git_names: tuple[str, ...]
+    """``.git``, however it is spelled; or ``.``: the folder itself is a bare repository."""
+
+
+class RepositoryFinder:
+    """Looks for repositories again and again; lists only the folders that have changed since."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = str(root)
+        self._listings: dict[str, _Listing] = {}
+
+    def find(self) -> set[Path]:
+        """Return the ``.git`` entries and the bare repositories at and below the root; blocks."""
+        found: set[Path] = set()
+        fresh: dict[str, _Listing] = {}
+        now_ns = time.time_ns()
+        folders = [self._root]
+        while folders:
+            path = folders.pop()
+            try:
+                status = os.lstat(path)
+                changed = (status.st_dev, status.st_ino, status.st_ctime_ns)
+                listing = self._listings.get(path)
+                if listing is None or listing.changed != changed:
+                    if not status.st_mode & stat.S_IRUSR and status.st_uid == os.geteuid():
+                        os.chmod(path, stat.S_IMODE(status.st_mode) | 0o500)  # noqa: PTH101
+                    listing = _list_folder(path, changed)
+            except OSError:
+                continue
+            if status.st_ctime_ns < now_ns - CLOCK_STEP_NS:
+                fresh[path] = listing
+            found.update(Path(path, name) for name in listing.git_names)
+            if "." not in listing.git_names or path == self._root:
+                folders += [f"{path}/{name}" for name in listing.folders]
+        self._listings = fresh
+        return found
+
+
+def _list_folder(path: str, changed: tuple[int, int, int]) -> _Listing:
+    names, folders, git_names = set(), [], []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            names.add(entry.name)
+            if entry.name.casefold() == ".git":
+                git_names.append(entry.name)
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(entry.name)
+    if "HEAD" in names and ({"objects", "refs"} <= names or "commondir" in names):
+        git_names.append(".")
+    return _Listing(changed, tuple(folders), tuple(git_names))
+
+
+def configured_files(repository: Path) -> Iterator[Path]:
+    """Yield the files in the working tree that a repository's configuration names: programs, folders
+    of hooks, and further configurations with what those name."""
+    folder, tree = repository, repository.parent
+    with contextlib.suppress(OSError, ValueError):
+        if repository.is_file():
+            folder = tree / repository.read_text("utf-8").removeprefix("gitdir:").strip()
+    configs = [folder / "config", folder / "config.worktree"]
+    seen: set[Path] = set()
+    while configs:
+        config = configs.pop()
+        for key, word in [] if config in seen else _config_words(config):
+            path = Path(config.parent if key == "path" else tree, word)
+            if key == "path":  # of [include], relative to its own file
+                configs.append(path)
+            with contextlib.suppress(OSError):  # a word that is too long for a name
+                if key == "hookspath" or path.is_file():
+                    yield path
+        seen.add(config)
+
+
+def _config_words(config: Path) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a configuration's lines with what could be a path in their values."""
+    try:
+        if config.stat().st_size > MAX_CONFIG_BYTES:
+            return
+        lines = config.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        key, _, value = (part.strip() for part in line.partition("="))
+        for word in {value.strip('"'), *value.split()} - {"", "."}:
+            if key.lower() in ("path", "hookspath") or "/" in word or "." in word:
+                yield key.lower(), word
+
+
+def disarm(repository: Path) -> Path | None:
+    """Make a repository that a command has created unusable if it makes git run programs.
+
+    Returns its new path; None: it is harmless and stays.
+    """
+    with contextlib.suppress(OSError):
+        if _is_inert(repository):
+            return None
+    bare = repository.name.casefold() != ".git"
+    with contextlib.suppress(OSError):
+        if not repository.is_symlink() and (repository / "HEAD").exists():
+            head = move_aside(f"{repository}/HEAD")
+            if bare:
+                return Path(head)
+    return None if bare else Path(move_aside(str(repository)))
+
+
+def _is_inert(repository: Path) -> bool:
+    """Return whether nothing in a repository makes git run a program; raises OSError."""
+    if repository.is_symlink() or not repository.is_dir():
+        return False  # it leads to one that may be changed later
+    for name in ("commondir", "modules", "worktrees"):
+        if os.path.lexists(repository / name):
+            return False
+    hooks = repository / "hooks"
+    if hooks.is_symlink() or (
+        hooks.is_dir() and not all(path.suffix == ".sample" for path in hooks.iterdir())
+    ):
+        return False
+    configs = [repository / name for name in ("config", "config.worktree")]
+    return all(_is_config_inert(path) for path in configs if os.path.lexists(path))
+
+
+def _is_config_inert(config: Path) -> bool:
+    if config.is_symlink() or not config.is_file() or config.stat().st_nlink > 1:
+        return False
+    command = [
+        "git",
+        "config",
+        "--file",
+        str(config),
+        "--no-includes",
+        "--list",
+        "--name-only",
+        "-z",
+    ]
+    try:
+        listed = subprocess.run(
+            command,
+            cwd="/",
+            env={"PATH": os.environ.get("PATH", os.defpath), "GIT_CONFIG_NOSYSTEM": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GIT_TIMEOUT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    keys = listed.stdout.decode("utf-8", "replace").split("\0")[:-1]
+    return listed.returncode == 0 and all(map(_INERT_KEYS.fullmatch, keys))

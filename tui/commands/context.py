@@ -1,0 +1,52 @@
+"""What slash commands use of the app; ``AgentApp`` implements it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tui.controllers.context import AppContext
+
+if TYPE_CHECKING:
+    from tui.controllers.chat import ChatController
+    from tui.controllers.navigation import Navigator
+    from tui.controllers.served_tabs import ServedTabs
+
+
+class CommandContext(AppContext):
+    """The app as its commands see it: the controllers, and actions that have a key too."""
+
+    chat: ChatController
+    navigator: Navigator
+    served_tabs: ServedTabs
+
+    def choose_theme(self, name: str) -> None:
+        """Set a theme and save it as the person's choice."""
+        raise NotImplementedError
+
+    def action_help(self) -> None:
+        """Open the page of keys and commands."""
+        raise NotImplementedError
+
+    async def action_leave(self) -> None:
+        """End the app with exit code 0."""
+        raise NotImplementedError
+
+    def action_theme(self) -> None:
+        """Choose the next of the app's own themes."""
+        raise NotImplementedError
+
+    async def action_view(self) -> None:
+        """Switch the visible transcript between live panes and conversation."""
+        raise NotImplementedError
+
+    def action_fold(self) -> None:
+        """Open or fold all reasoning and results of the visible transcript."""
+        raise NotImplementedError
+
+    async def action_raw(self) -> None:
+        """Open or close the view of the model's tokens."""
+        raise NotImplementedError
+
+    async def action_served(self, by: int) -> None:
+        """Show the next (1) or the previous (-1) tab of another program."""
+        raise NotImplementedError

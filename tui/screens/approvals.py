@@ -1,0 +1,72 @@
+"""The screen of approvals: what the person allowed, what it means, and taking it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from tui.screens.confirm import ConfirmDialog
+from tui.screens.list_screen import ListRow, ListScreen
+from tui.util.format import display_text
+
+if TYPE_CHECKING:
+    from tools.policy.approval_store import StoredApproval
+    from tools.policy.approvals import Policy
+
+
+class ApprovalsScreen(ListScreen[None]):
+    """Lists approvals of this session and the stored ones; a revoked one asks at the next call."""
+
+    HEADING = "Approvals"
+    KEY_HINT = "Ctrl-D revokes · Esc goes back"
+    EMPTY_TEXT = "Nothing is allowed for longer than once. A call that asks offers it (a, A)."
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+d", "revoke", show=False, priority=True),
+    ]
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self._policy = policy
+        self._approvals: dict[str, StoredApproval] = {}
+
+    def make_rows(self, search: str) -> Sequence[ListRow]:
+        """Return the approvals whose text or folder matches."""
+        self._approvals = {approval.id: approval for approval in self._policy.approvals()}
+        return [
+            ListRow(row_id, self._label(approval))
+            for row_id, approval in self._approvals.items()
+            if search.lower() in f"{approval.title}\n{approval.folder}".lower()
+        ]
+
+    def _label(self, approval: StoredApproval) -> Content:
+        title = display_text(approval.title).replace("\n", "⏎")
+        return Content.assemble(title, "\n", (display_text(approval.folder), "$text-muted"))
+
+    def row_details(self, row_id: str, search: str) -> Content:
+        """Explain an approval."""
+        approval = self._approvals[row_id]
+        parts = (approval.title, approval.explanation, f"Counts in: {approval.folder}")
+        return Content("\n\n".join(map(display_text, parts)))
+
+    def choose_row(self, row_id: str) -> None:
+        """Do nothing: an approval can only be revoked."""
+
+    async def action_revoke(self) -> None:
+        """Revoke the highlighted approval, if the person confirms it."""
+        if (approval := self._approvals.get(self.highlighted_id or "")) is None:
+            return
+
+        def revoke(confirmed: bool | None) -> None:
+            if not confirmed:
+                return
+            try:
+                self._policy.revoke(approval)
+            except OSError as error:
+                self.notify(f"It cannot be revoked: {error.strerror}.", severity="error")
+            self.refresh_rows()
+
+        question = f"Revoke “{display_text(approval.title)}”? The next such call asks again."
+        await self.app.push_screen(ConfirmDialog(question, "revoke"), revoke)

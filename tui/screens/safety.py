@@ -1,0 +1,56 @@
+"""The page of what the model can do in this conversation, and what it has done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from tui.screens.page import PageScreen
+from tui.util.format import display_text
+
+if TYPE_CHECKING:
+    from agent.events import Item
+
+LATEST_CALLS = 10
+"""Calls that are listed one by one."""
+MAX_CALL_CHARACTERS = 200
+
+
+def calls_report(items: Iterable[Item]) -> dict[str, list[str]]:
+    """Count the calls of the tools that ran here, and list the latest."""
+    from agent.events import CodeInterpreterCallItem, McpCallItem, WebSearchCallItem
+
+    counts: Counter[str] = Counter()
+    latest: list[str] = []
+    for item in items:
+        match item:
+            case McpCallItem():
+                name, text = f"{item.server_label}.{item.name}", item.arguments
+            case CodeInterpreterCallItem():
+                name, text = "python", item.code
+            case WebSearchCallItem():
+                name, text = "browser", " ".join(map(str, item.action.values()))
+            case _:
+                continue
+        failed = " (failed)" if item.status == "failed" else ""
+        counts[name] += 1
+        latest.append(f"{name}{failed}  {' '.join(text.split())[:MAX_CALL_CHARACTERS]}")
+    if not counts:
+        return {"Has done so far": ["called no tool"]}
+    done = [f"{name}: {count} call{'' if count == 1 else 's'}" for name, count in counts.items()]
+    return {"Has done so far": done, "Latest calls": latest[-LATEST_CALLS:]}
+
+
+class SafetyScreen(PageScreen):
+    """Shows headings with their lines."""
+
+    def __init__(self, report: Mapping[str, Sequence[str]]) -> None:
+        parts: list[tuple[str, str]] = []
+        for heading, lines in report.items():
+            parts.append((f"{heading}\n", "bold $accent"))
+            parts += [(f"  {display_text(line)}\n", "$text") for line in lines]
+        hint = "Esc goes back · F7 switches tools on and off"
+        super().__init__("What the model can do", hint, Content.assemble(*parts))

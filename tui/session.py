@@ -81,7 +81,7 @@ class Session:
         self._recorder: TurnRecorder | None = None
         self._opened: OpenedSession | None = None
         self.store_error: str | None = None
-        """Why the store is not written any more; cleared once the person was told."""
+        """Why the store could not be written; cleared once the person was told."""
 
     async def begin(self) -> None:
         """Read the configuration, open the store, begin to connect the tools. Raises UserError."""
@@ -341,7 +341,7 @@ class Session:
         return self._store
 
     def _write_store(self, write: Callable[[Store], None]) -> None:
-        """Write to the store; if that fails (a full disk), continue without it."""
+        """Write to the store; if that fails (a full disk), go on."""
         import sqlite3
 
         if self._store is None:
@@ -352,10 +352,9 @@ class Session:
             self._on_store_error(error)
 
     def _on_store_error(self, error: sqlite3.Error) -> None:
-        """Continue without the store."""
+        """Tell the person; the next turn writes what is missing of the conversation."""
         log.error("the store cannot be written", exc_info=error)
-        self._store = self._recorder = None
-        self.store_error = f"This conversation is not kept any more: {error}."
+        self.store_error = f"The conversation could not be stored: {error}. The next turn tries again."
 
     def context_used(self) -> int | None:
         """Number of tokens that the next prompt starts with; None until a model is loaded."""

@@ -139,3 +139,20 @@ async def test_config_can_disable_automatic_compaction(open_session: Open, tmp_p
     await session.begin()
     assert not session.options.compact
     await session.close()
+
+
+async def test_unwritable_store_for_one_turn_next_turn_stores_both(open_session: Open) -> None:
+    session = open_session()
+    await session.begin()
+    await ask(session, "one")
+    session.store._db.execute("pragma query_only = on")
+    with pytest.raises(AssertionError, match="could not be stored: attempt to write a readonly"):
+        await ask(session, "two")
+    session.store._db.execute("pragma query_only = off")
+    session.store_error = None
+    await ask(session, "three")
+    stored = session.store.load(session.conversation.id)
+    entries = session.conversation.entries
+    assert len(entries) == 6
+    assert [e.ids for e in stored.entries] == [e.ids for e in entries]
+    await session.close()

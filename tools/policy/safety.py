@@ -43,6 +43,8 @@ def safety_report(host: Host, policy: Policy) -> dict[str, list[str]]:
     for decision, heading in DECISION_HEADINGS.items():
         if tools_of := decisions.get(decision):
             report[heading] = [", ".join(tools_of)]
+    if rules := sorted(policy.granted_rules()):
+        report["Allowed by your rules"] = rules
     return report
 
 

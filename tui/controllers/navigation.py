@@ -116,13 +116,16 @@ class Navigator:
 
     async def safety(self) -> None:
         """Show what the model can do in this conversation, and what it has done."""
+        from agent.events import OutputItemDone
         from tools.policy.safety import safety_report
         from tui.screens.safety import SafetyScreen, calls_report
 
-        session = self._app.session
+        session, turn = self._app.session, self._app.turn
         runtime = session.runtime
         access = await asyncio.to_thread(safety_report, runtime.host, runtime.policy)
-        items = [item for turn in session.stored_turns() for item in turn.response.output]
+        items = [item for stored in session.stored_turns() for item in stored.response.output]
+        if turn is not None:
+            items += [e.item for e in turn.log.events if isinstance(e, OutputItemDone)]
         await self._app.push_screen(SafetyScreen({**access, **calls_report(items)}))
 
     # --- models ---

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tui.widgets.approval_card import ApprovalCard
+
 pytestmark = pytest.mark.slow
 CALL = (
     "<|channel|>analysis to=python code<|message|>6*7<|call|>",
@@ -29,3 +31,29 @@ async def test_safety_page_access_and_calls_listed(open_app: Any, tmp_path: Path
         await driver.wait_for(lambda: driver.app.turn is None)
         await driver.pilot.press(*"/safety", "enter")
         await driver.expect_text("1 call", "6*7", "Python code in a sandbox")
+
+
+async def test_safety_page_running_turn_calls_and_rules_listed(
+    open_app: Any, tmp_path: Path
+) -> None:
+    """What was called is listed while the turn waits, and so are the rules that are granted."""
+    write = '{"path": "a/new.txt", "content": "x"}'
+    call = f"<|channel|>commentary to=files.write <|constrain|>json<|message|>{write}<|call|>"
+    script = tmp_path / "calls.jsonl"
+    markups = (CALL[0], call, CALL[1])
+    script.write_text("".join(json.dumps({"markup": markup}) + "\n" for markup in markups))
+    launch = {"tools": "python,files", "engine": f"script:{script}", "root": tmp_path}
+    async with open_app(launch=launch, size=(100, 60)) as driver:
+        await driver.pilot.press(*"go", "enter")
+        await driver.expect_text("a/new.txt", "once")
+        await driver.app.navigator.safety()
+        await driver.expect_text("1 call", "6*7")
+        await driver.pilot.press("escape")
+        await driver.expect_text("a/new.txt", "once")
+        await driver.wait_for(lambda: not driver.app.screen_stack[1:])
+        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
+        await driver.pilot.press("a")
+        await driver.expect_text("It is 42.")
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.app.navigator.safety()
+        await driver.expect_text("Allowed by your rules", f"write {tmp_path}/a/…")

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer pictures test test-clients test-fast lint bench fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer pictures test test-clients test-fast lint bench attack fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -63,6 +63,10 @@ lint: $(READY)
 # All groups, or some: make bench GROUPS="decode streams". Builds llama-server the first time.
 bench: $(READY)
 	$(BIN)/python -m tests.bench $(GROUPS)
+
+# All groups of attacks, or some: make attack GROUPS="sandbox mcp_servers". Install bubblewrap to try it too.
+attack: $(READY)
+	$(BIN)/python -m tests.attack --write $(GROUPS)
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz

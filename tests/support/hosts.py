@@ -68,8 +68,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.fixture
-def port() -> int:
+def free_port() -> int:
     """Return a free port outside of the range from which systems assign ports, so that it stays free
     until a server is started on it, and while that is restarted."""
     while True:
@@ -80,6 +79,22 @@ def port() -> int:
             except OSError:
                 continue
             return number
+
+
+@pytest.fixture
+def port() -> int:
+    """A free port."""
+    return free_port()
+
+
+Children = Callable[[], list[psutil.Process]]
+
+
+@pytest.fixture
+def children() -> Children:
+    """The processes that were started since the test began, and theirs; others' may run on."""
+    before = set(psutil.Process().children(True))
+    return lambda: [child for child in psutil.Process().children(True) if child not in before]
 
 
 MakeHost = Callable[..., Host]

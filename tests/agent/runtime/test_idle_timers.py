@@ -29,6 +29,7 @@ from agent.models.loader import EMBEDDED_TENSOR_TYPES
 from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
+from tests.support.hosts import Children
 from tools.factory import build_toolbox
 
 NewRuntime = Callable[..., Awaitable[Runtime]]
@@ -270,7 +271,9 @@ async def test_idle_runtime_probes_repacking(
     assert runtime.placement_plan.placement.extra_buffers is verdict
 
 
-async def test_turn_cancels_probe(new_runtime: NewRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turn_cancels_probe(
+    new_runtime: NewRuntime, monkeypatch: pytest.MonkeyPatch, children: Children
+) -> None:
     monkeypatch.setattr(
         "agent.engine.llama.model.uses_repacked_weights", lambda placement: False
     )  # as with AMX
@@ -278,8 +281,8 @@ async def test_turn_cancels_probe(new_runtime: NewRuntime, monkeypatch: pytest.M
     monkeypatch.setattr(cpu_probe, "probe", hanging)
     runtime = await new_runtime(probe_seconds=0.0)
     await runtime.ready()
-    await wait_until(lambda: bool(psutil.Process().children()))
+    await wait_until(lambda: bool(children()))
     runtime.begin_turn()
-    await wait_until(lambda: not psutil.Process().children())
+    await wait_until(lambda: not children())
     runtime.end_turn()
     assert cpu_probe.cached_result(runtime.paths.cache, EMBEDDED_TENSOR_TYPES) is None

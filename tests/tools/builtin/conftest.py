@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import psutil
 import pytest
 
+from tests.support.hosts import Children
 from tests.support.interpreter import Interpreter, Starting
 from tools.builtin.python.server import PythonServer
 from tools.sandbox import isolation
@@ -15,7 +15,7 @@ from tools.sandbox.isolation import Isolation, ResourceLimits
 
 
 @pytest.fixture
-async def starting() -> AsyncIterator[Starting]:
+async def starting(children: Children) -> AsyncIterator[Starting]:
     """Code that is interrupted has the time to react, however busy this machine is."""
     servers: list[PythonServer] = []
 
@@ -26,7 +26,7 @@ async def starting() -> AsyncIterator[Starting]:
 
     yield make
     await asyncio.gather(*(server.close() for server in servers))
-    assert not psutil.Process().children()
+    assert not children()
 
 
 @pytest.fixture

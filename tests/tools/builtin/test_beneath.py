@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.swapping import swapping
+from tests.support.swapping import OpenFolder, swap_attack
 from tools.builtin.base import ToolError
 from tools.builtin.files import beneath, changes
 from tools.builtin.files.changes import UndoJournal
 from tools.builtin.files.reading import FileReader
 from tools.builtin.files.root_folder import RootFolder
 
-OpenFolder = Callable[[int, Sequence[str]], int]
 ATTEMPTS = 400
 """Rounds of the real attack: without the descriptors some of them get out."""
 
@@ -125,38 +123,6 @@ def test_folder_replaced_by_link_before_open_refused(
     attacked = tmp_path / target
     assert [path.name for path in attacked.iterdir()] == ["f.txt"]
     assert (attacked / "f.txt").read_text() == "secret"
-
-
-def swap_attack(root: Path, work: Path, open_folder: OpenFolder, attempts: int) -> tuple[int, int]:
-    """Use every tool of the files server on a folder that is exchanged with a link meanwhile.
-
-    Returns the number of calls that got what is inside, and of those that the link led astray.
-    """
-    folder = RootFolder(root, open_folder=open_folder)
-    files, journal = FileReader(folder), UndoJournal(work, folder)
-    new, patch = "*** Add File: d/a/p.txt\n+x", "*** Begin Patch\n{}\n*** End Patch"
-
-    def results() -> Iterator[Callable[[], str | None]]:
-        yield lambda: files.read("d/f.txt")
-        yield lambda: files.search("e", "d")
-        yield lambda: files.list("d")
-        yield lambda: files.glob("d/*")
-        yield lambda: journal.make(changes.plan_write(folder, "d/f.txt", "mine"))
-        yield lambda: journal.make(changes.plan_patch(folder, patch.format(new)))
-        yield lambda: str(journal.undo())
-
-    inside = outside = 0
-    with swapping(root / "d", root / "link"):
-        for _ in range(attempts):
-            for call in results():
-                with contextlib.suppress(ToolError, OSError):
-                    text = call() or ""
-                    inside += 1
-                    outside += "secret" in text or "only outside" in text
-    attacked = (root / "link").resolve() if (root / "link").is_symlink() else (root / "d").resolve()
-    names = sorted(path.name for path in attacked.iterdir())
-    wrong = names != ["f.txt", "only outside"] or (attacked / "f.txt").read_text() != "secret"
-    return inside, outside + wrong
 
 
 def test_swap_attack_never_leads_outside(

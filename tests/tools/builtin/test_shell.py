@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support.commands import Commands
-from tests.support.hosts import wait_until
+from tests.support.hosts import Children, wait_until
 from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
 from tools.builtin.base import ToolError, check_arguments, output_listener
@@ -217,25 +217,25 @@ async def test_exec_deep_home_is_deleted(
 
 
 @pytest.mark.slow
-async def test_exec_fork_and_memory_bombs_bounded(shell: Commands) -> None:
+async def test_exec_fork_and_memory_bombs_bounded(shell: Commands, children: Children) -> None:
     forks = await shell("for i in $(seq 200); do setsid sleep 20 & done; wait")
     assert "more than 40 processes" in forks
     assert "MemoryError" in await shell("python3 -c 'bytearray(1 << 30)'")
     hold = "python3 -c 'import time; x = b\"x\" * (150 << 20); time.sleep(20)'"
     many = await shell(f"for i in 1 2 3 4 5; do {hold} & done; wait")
     assert "more than 512 MiB of memory" in many
-    assert not psutil.Process().children(True)
+    assert not children()
 
 
 @pytest.mark.slow
-async def test_exec_supervisor_cannot_be_stopped(shell: Commands) -> None:
+async def test_exec_supervisor_cannot_be_stopped(shell: Commands, children: Children) -> None:
     forks = "touch go; for i in $(seq 200); do setsid sleep 20 & sleep 0.02; done; wait"
     for stop in ("STOP", "KILL"):
         wait = "until [ -e go ]; do :; done; rm go"
         text = await shell(f"setsid bash -c '{forks}' & {wait}; kill -{stop} 0; wait")
         # Killed, its first process takes the others along.
         assert "more than 40 processes" in text or (stop == "KILL" and "code 137" in text)
-        assert not psutil.Process().children(True)
+        assert not children()
 
 
 @pytest.mark.slow

@@ -9,10 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.support.hosts import MakeHost, is_alive, server, tool, wait_until
+from tests.support.hosts import Children, MakeHost, is_alive, server, tool, wait_until
 from tools import process_groups
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
@@ -227,23 +226,27 @@ async def test_junk_on_stdout_ignored(make_host: MakeHost) -> None:
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
-async def test_close_leaves_no_process(make_host: MakeHost, tmp_path: Path) -> None:
+async def test_close_leaves_no_process(
+    make_host: MakeHost, tmp_path: Path, children: Children
+) -> None:
     note = tmp_path / "pid"
     host = make_host(server("hostile", "orphan", str(note)), server("plain"))
     await host.start()
     await host.wait_settled()
-    pids = [int(note.read_text()), *(child.pid for child in psutil.Process().children(True))]
+    pids = [int(note.read_text()), *(child.pid for child in children())]
     await host.close()
     await wait_until(lambda: not any(is_alive(pid) for pid in pids))
     assert (await host.call(UNKNOWN, {})).failure == "protocol"
 
 
-async def test_kill_all_ends_servers(make_host: MakeHost, tmp_path: Path) -> None:
+async def test_kill_all_ends_servers(
+    make_host: MakeHost, tmp_path: Path, children: Children
+) -> None:
     note = tmp_path / "pid"
     host = make_host(server("hostile", "orphan", str(note)), server("plain"))
     await host.start()
     await host.wait_settled()
-    pids = [int(note.read_text()), *(child.pid for child in psutil.Process().children())]
+    pids = [int(note.read_text()), *(child.pid for child in children())]
     assert len(process_groups.active_groups) == 2
     process_groups.kill_all()
     await wait_until(lambda: not any(is_alive(pid) for pid in pids))
@@ -263,15 +266,15 @@ async def test_dead_server_orphan_is_ended(make_host: MakeHost, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("moment", ["at once", "importing", "connecting"])
-async def test_close_during_start(make_host: MakeHost, moment: str) -> None:
+async def test_close_during_start(make_host: MakeHost, moment: str, children: Children) -> None:
     host = make_host(server("hostile", "hang"), server("plain"))
     await host.start()
     if moment == "importing":
         await asyncio.sleep(0)
     if moment == "connecting":
-        await wait_until(lambda: len(psutil.Process().children()) >= 2)
+        await wait_until(lambda: len(children()) >= 2)
     await host.close()
-    await wait_until(lambda: not psutil.Process().children(True))
+    await wait_until(lambda: not children())
     await host.wait_settled()  # does not wait for what will never come
 
 

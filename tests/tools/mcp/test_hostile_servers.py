@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.support.hosts import (
+    Children,
     MakeHost,
     is_alive,
     is_listening,
@@ -126,11 +127,11 @@ async def test_result_not_fitting_schema_fails(make_host: MakeHost) -> None:
     assert wrong.failure != "none" and "number" in wrong.text
 
 
-async def test_close_kills_deaf_server(make_host: MakeHost) -> None:
+async def test_close_kills_deaf_server(make_host: MakeHost, children: Children) -> None:
     host = make_host(server("hostile", "deaf"))
     await host.start()
     await host.wait_settled()
-    pids = [child.pid for child in psutil.Process().children(True)]
+    pids = [child.pid for child in children()]
     assert pids
     await asyncio.wait_for(host.close(), 60)
     await wait_until(lambda: not any(is_alive(pid) for pid in pids))

@@ -354,7 +354,9 @@ class Session:
     def _on_store_error(self, error: sqlite3.Error) -> None:
         """Tell the person; the next turn writes what is missing of the conversation."""
         log.error("the store cannot be written", exc_info=error)
-        self.store_error = f"The conversation could not be stored: {error}. The next turn tries again."
+        self.store_error = (
+            f"The conversation could not be stored: {error}. The next turn tries again."
+        )
 
     def context_used(self) -> int | None:
         """Number of tokens that the next prompt starts with; None until a model is loaded."""

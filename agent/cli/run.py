@@ -182,11 +182,14 @@ def _interrupt(turn: Turn) -> Callable[[], None]:
 
 
 def _read_prompt(argument: str | None) -> str:
-    """The prompt argument followed by piped stdin; ``-`` or no argument reads stdin alone."""
+    """The prompt argument followed by piped stdin; ``-`` or no argument reads stdin alone.
+
+    Line breaks at its end, which ``echo`` adds, are not part of a prompt.
+    """
     piped = _read_stdin(required=argument in (None, "-"))
     text = bootstrap.decode_argument(argument) if argument not in (None, "-") else None
     parts = [text, piped]
-    prompt = "\n\n".join(part for part in parts if part and part.strip())
+    prompt = "\n\n".join(part.rstrip("\r\n") for part in parts if part and part.strip())
     if not prompt:
         raise UserError("The prompt is empty; give one: agent run 'What is 12*34?'")
     return prompt

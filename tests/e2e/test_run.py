@@ -53,6 +53,8 @@ def test_run_stdin_is_prompt_or_appended(agent: RunAgent, script: Script) -> Non
 
     short = prompt_tokens("-", stdin="hello")
     assert prompt_tokens(stdin="hello") == short
+    assert prompt_tokens(stdin="hello\n") == prompt_tokens("-", stdin="hello\r\n\n") == short
+    assert prompt_tokens("hello\n", stdin="") == short
     assert prompt_tokens("hello", stdin="one two three four") > short
 
 

@@ -118,8 +118,11 @@ class PromptInput(TextArea):
             self.post_message(self.Sent(text))
 
     def take_text(self) -> str:
-        """Clear the prompt and return its text, which goes into the history; empty if it is blank."""
-        text = self.full_text
+        """Clear the prompt and return its text, which goes into the history; empty if it is blank.
+
+        Line breaks at its end are not part of it.
+        """
+        text = self.full_text.rstrip("\n")
         if not text.strip():
             return ""
         self.prompt_history.add(text)

@@ -110,3 +110,10 @@ async def test_prompt_input_long_paste_is_folded_until_sent() -> None:
         await driver.pilot.press("up")
         await driver.wait_for(lambda: driver.app.prompt.full_text == f"read {page}")
         assert len(driver.app.prompt.text) < 50
+
+
+async def test_prompt_input_line_breaks_at_end_are_not_sent() -> None:
+    async with drive_app() as driver:
+        await driver.pilot.press(*"a", "ctrl+j", *"b", "ctrl+j", "ctrl+j", "enter")
+        await driver.wait_for(lambda: driver.session.turns)
+        assert sent(driver) == "a\nb"

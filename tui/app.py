@@ -35,6 +35,7 @@ from tui.controllers.served_tabs import ServedTabs
 from tui.controllers.startup import Startup
 from tui.session import Session
 from tui.state.prompt_history import PromptHistory
+from tui.terminal.driver import TerminalDriver
 from tui.terminal.output_filter import CONTROL_CHAR_FILTER
 from tui.widgets.prompt import PromptInput
 from tui.widgets.queue_bar import QueueBar
@@ -106,7 +107,7 @@ class AgentApp(CommandContext):
         that the person chose; ``on_first_paint``: called once, in a thread, after the first paint."""
         # NO_COLOR: the terminal's own colours, not shades of grey, and a cursor without colour.
         plain = "NO_COLOR" in os.environ
-        super().__init__(ansi_color=True if plain else None)
+        super().__init__(driver_class=TerminalDriver, ansi_color=True if plain else None)
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE_COLUMNS, "-wide")]
         self.session = session
         self.clock = time.monotonic

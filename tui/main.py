@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from agent.util import gc_tuning
 from agent.util.sanitize import echo
+from tools import process_groups
 from tui.app import AgentApp
 from tui.session import Serving, Session
 from tui.terminal import bracketed_paste, screen
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from agent.config.settings import Settings
 
 log = logging.getLogger(__name__)
+
+HANGUP_SECONDS = 4.0
+"""Time that the app has to end in order once its terminal is gone."""
 
 
 def main(
@@ -85,12 +91,29 @@ def app_settings(paths: Paths) -> Settings:
     return Settings()
 
 
+def _end_without_terminal() -> None:
+    """See to it that this process ends soon: nobody sees any more that something hangs."""
+
+    def end() -> None:
+        process_groups.kill_all()
+        os._exit(128 + signal.SIGHUP)
+
+    timer = threading.Timer(HANGUP_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+
+
 async def _run(app: AgentApp) -> int:
     """Run the app until it ends, by a signal too, and return the exit code."""
     loop = asyncio.get_running_loop()
+
+    def end(signal_number: int) -> None:
+        if signal_number == signal.SIGHUP:
+            _end_without_terminal()
+        app.exit(128 + signal_number, 128 + signal_number)
+
     for signal_number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        exit_code = 128 + signal_number
-        loop.add_signal_handler(signal_number, app.exit, exit_code, exit_code)
+        loop.add_signal_handler(signal_number, end, signal_number)
     try:
         code = await app.run_async()
     finally:

@@ -151,6 +151,8 @@ async def _run(
     finally:
         await runtime.close()
     _write_files(request, turn, response)
+    if output_error is None and turn.exit_code == EXIT_CANCELLED and is_terminal_gone():
+        return EXIT_HANGUP
     return turn.exit_code if output_error is None else output_error
 
 

@@ -53,7 +53,7 @@ class Terminal:
         self._window_closed = False
         self.process = subprocess.Popen(
             command, stdin=slave, stdout=slave, stderr=slave, env=env, cwd=cwd,
-            start_new_session=True,
+            start_new_session=True, preexec_fn=_take_terminal,
         )  # fmt: skip
         self.began = time.monotonic()
 
@@ -145,6 +145,11 @@ class Terminal:
         if not self._window_closed:
             os.close(self._master)
             os.close(self._slave)
+
+
+def _take_terminal() -> None:
+    """Make stdin the controlling terminal, which signals its processes when it goes."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @contextlib.contextmanager

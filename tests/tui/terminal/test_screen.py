@@ -164,6 +164,35 @@ def test_terminal_gone_exits_in_order_without_traceback(
     assert "word word" in shown.out and "process ended" not in shown.out, "it is stored as it ended"
 
 
+@pytest.mark.parametrize("delay", [0.0, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize(
+    "moment", ["start", "loading", "idle", "streaming", "tool", "editor", "leaving"]
+)
+def test_app_terminal_goes_at_any_moment_process_ends(
+    home: Path, tmp_path: Path, script: Script, moment: str, delay: float
+) -> None:
+    story = {"markup": "<|channel|>final<|message|>" + "word " * 9000, "delay_ms": 3}
+    sleeps = {"markup": "<|channel|>analysis to=python code<|message|>import time; time.sleep(60)"}
+    engine = script(sleeps if moment == "tool" else story)
+    options = () if moment == "loading" else ("--engine", engine)
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsleep 60\n")
+    editor.chmod(0o755)
+    environment = {"VISUAL": str(editor)}
+    with start_program(*options, home=home, cwd=tmp_path, env=environment) as terminal:
+        if moment != "start":
+            terminal.wait_for("Ask something")
+        if moment in ("streaming", "tool"):
+            terminal.press("go\r")
+            terminal.wait_for("word word" if moment == "streaming" else "sleep(60)")
+        terminal.press({"editor": "hello\x07", "leaving": LEAVE}.get(moment, ""))
+        deadline = time.monotonic() + delay
+        while (left := deadline - time.monotonic()) > 0:
+            terminal.read(left)
+        terminal.close_window()
+        terminal.process.wait(20)  # 5 s on a machine that does nothing else
+
+
 def test_app_killed_terminal_is_restored_and_turn_recovered(
     home: Path, tmp_path: Path, script: Script
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import select
+import signal
 import sqlite3
 import stat
 import sys
@@ -127,7 +128,8 @@ async def _run(
     loop = asyncio.get_running_loop()
     interrupt = _interrupt(turn)
     for number in termination_signals():
-        loop.add_signal_handler(number, interrupt)
+        # A terminal that goes sends several SIGHUPs, and the writing fails: once is enough of these.
+        loop.add_signal_handler(number, turn.stop if number == signal.SIGHUP else interrupt)
     if request.timeout is not None:
         loop.call_later(request.timeout, turn.stop, "timeout")
     try:

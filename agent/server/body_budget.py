@@ -10,7 +10,7 @@ from agent.server.errors import rate_limited
 
 log = logging.getLogger(__name__)
 
-MAX_UNREAD_BYTES = 64 * 1024 * 1024
+MAX_UNREAD_BYTES = 32 * 1024 * 1024
 """Bytes of all requests together."""
 UNCOUNTED_BYTES = 64 * 1024
 """Of each request so many do not count: ordinary ones are read however many long ones wait."""

@@ -31,6 +31,9 @@ STALL_SECONDS = 20.0
 GRACE_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 32 * 1024
 """A body or message may take `GRACE_SECONDS`, and as long as it takes at this speed."""
+READ_BYTES = 4 * 1024
+"""Bytes that are read at a time: h11 takes some 35 µs for a chunk of a body, however short it is, and
+meanwhile nobody else is answered."""
 MAX_CONNECTIONS = 512
 """Twice as many as responses run at once."""
 MAX_FRAGMENTS = 16_384
@@ -98,6 +101,7 @@ class HttpConnection(H11Protocol):
         """Make room for the connection, or refuse it (extends uvicorn's)."""
         has_room = make_room(self)
         super().connection_made(transport)
+        transport.max_size = READ_BYTES
         if not has_room:
             self._refuse(503, "Too many connections are open: try again later.")
         self._note_arrival()

@@ -9,7 +9,7 @@ from typing import Literal
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 MIB_BYTES = 1024 * 1024
-MAX_BODY_MIB = 8
+MAX_BODY_MIB = 4
 """A resent history that fills a context of 131,072 tokens takes about one; images in it take more."""
 ReasoningEvents = Literal["openai", "open-responses"]
 

@@ -17,10 +17,14 @@ from agent.server.schemas import (
     ToolChoice,
 )
 
-MAX_LIST_ITEMS, MAX_TOOLS = 10_000, 1_000
-"""Items and tools of a request, with their parts: reading them blocks the event loop."""
-MAX_TOOL_VALUES = 30_000
-"""JSON values of all tools together: rendering them takes some 3 µs each."""
+MAX_ITEMS = {
+    "input": 5_000, "messages": 5_000, "tools": 1_000, "include": 100, "metadata": 1_000,
+    "logit_bias": 2_000, "stop": 1_000,
+}  # fmt: skip
+"""Items of lists and objects of a request, with their parts: reading them blocks the event loop, and
+each that is wrong is an error with a text."""
+MAX_SCHEMA_VALUES = 15_000
+"""JSON values of all tools together, and of the answer's form: rendering them takes some 5 µs each."""
 RequestT = TypeVar("RequestT", bound=RequestModel)
 _UNION_TAGS = frozenset(
     {*ITEM_MODELS, "custom_tool_call_output", "function", "custom", "namespace", "mcp", "other"}
@@ -54,17 +58,17 @@ def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
 
 def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
     """Make a request model of a parsed body. Raises ApiError."""
-    limits = {"input": MAX_LIST_ITEMS, "messages": MAX_LIST_ITEMS, "tools": MAX_TOOLS}
-    for param, limit in limits.items():
+    for param, limit in MAX_ITEMS.items():
         if (number := _count_items(value.get(param))) > limit:
             message = (
                 f"Invalid '{param}': array too long. Expected at most {limit} items and"
                 f" parts of items, but got {number} instead."
             )
             raise invalid(param, message, "array_above_max_length")
-    if not _has_few_values(value.get("tools"), MAX_TOOL_VALUES):
-        message = f"Invalid 'tools': they have more than {MAX_TOOL_VALUES:,} JSON values."
-        raise invalid("tools", message, "array_above_max_length")
+    for param in ("tools", "text", "response_format", "tool_choice"):
+        if not _has_few_values(value.get(param), MAX_SCHEMA_VALUES):
+            message = f"Invalid '{param}': more than {MAX_SCHEMA_VALUES:,} JSON values."
+            raise invalid(param, message, "array_above_max_length")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -72,7 +76,9 @@ def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
 
 
 def _count_items(value: object) -> int:
-    """Count a list's items and the elements of the lists in them; 0 for what is no list."""
+    """Count an object's members, or a list's items and the elements of the lists in them."""
+    if isinstance(value, dict):
+        return len(value)
     items = value if isinstance(value, list) else []
     fields = (field for item in items if isinstance(item, dict) for field in item.values())
     return len(items) + sum(len(field) for field in fields if isinstance(field, list))

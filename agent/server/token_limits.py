@@ -48,7 +48,8 @@ async def pretokenise(
         text = TokenisedText(_text(message))
         text.ids = []
         for part in tokenizer_chunks(replace_surrogates(text)):
-            text.ids += format.encode_text(part)
+            async with memo.tokenising:
+                text.ids += format.encode_text(part)
             if context_tokens is not None and total + len(text.ids) > max_factor * context_tokens:
                 raise context_length_exceeded(context_tokens, f"more than {context_tokens}")
             await asyncio.sleep(0)

@@ -8,6 +8,7 @@ remembered because rendering them takes time.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,6 +28,8 @@ class TokenMemo:
         """Each entry without its ids, and these as bytes, which take a ninth of a list's memory."""
         self._max_tokens, self._tokens = max_tokens, 0
         self._vocabulary: str | None = None
+        self.tokenising = asyncio.Lock()
+        """Held while a part of a text is tokenised: one at a time, however many requests there are."""
 
     def set_vocabulary(self, vocabulary: str) -> None:
         """Name the vocabulary of the ids from now on; those of another one are dropped."""

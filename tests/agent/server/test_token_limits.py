@@ -13,7 +13,7 @@ from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.tokenizer_text import CHUNK_CHARS
 from agent.server import request_planner
 from agent.server.errors import ApiError
-from agent.server.parsing import MAX_LIST_ITEMS, MAX_TOOL_VALUES, MAX_TOOLS
+from agent.server.parsing import MAX_ITEMS, MAX_SCHEMA_VALUES
 from agent.server.token_limits import pretokenise
 from agent.server.token_memo import TokenMemo
 from tests.support.endpoint import Serve, api_error, http_client
@@ -68,7 +68,7 @@ async def test_long_history_other_stream_proceeds(
             if event.type == "response.output_text.delta":
                 break
         monkeypatch.setattr(request_planner, "add_resent_messages", observed)
-        history = [{"role": role, "content": "x"} for role in ("user", "assistant")] * 4000
+        history = [{"role": role, "content": "x"} for role in ("user", "assistant")] * 2400
         answer = await served.post({"input": [*history, {"role": "user", "content": "y"}]})
         assert answer.json()["status"] == "completed" and served.turns[0].response.output == []
     assert grown[0] > 0
@@ -79,13 +79,13 @@ async def test_too_many_items_are_refused(serve: Serve, param: str) -> None:
     served = await serve(HELLO)
     part = {"type": "input_text", "text": "x"}
     body: dict[str, Any] = {
-        "input": {"input": [{"role": "user", "content": "x"}] * (MAX_LIST_ITEMS + 1)},
-        "parts": {"input": [{"role": "user", "content": [part] * MAX_LIST_ITEMS}]},
-        "tools": {"input": "x", "tools": [WEATHER] * (MAX_TOOLS + 1)},
+        "input": {"input": [{"role": "user", "content": "x"}] * (MAX_ITEMS["input"] + 1)},
+        "parts": {"input": [{"role": "user", "content": [part] * MAX_ITEMS["input"]}]},
+        "tools": {"input": "x", "tools": [WEATHER] * (MAX_ITEMS["tools"] + 1)},
     }[param]
     error = api_error(await served.post(body), 400)
     assert error["code"] == "array_above_max_length"
-    assert f"at most {MAX_TOOLS if param == 'tools' else MAX_LIST_ITEMS} items" in error["message"]
+    assert f"at most {MAX_ITEMS['tools' if param == 'tools' else 'input']:} items" in error["message"]
     assert error["param"] == param.replace("parts", "input")
     chat = {"messages": [{"role": "user", "content": "x"}], **body}
     if param != "tools":
@@ -97,7 +97,7 @@ async def test_too_many_items_are_refused(serve: Serve, param: str) -> None:
 
 async def test_too_large_schemas_are_refused(serve: Serve) -> None:
     served = await serve(HELLO)
-    schema = {"type": "object", "properties": {"a": {"enum": [[]] * MAX_TOOL_VALUES}}}
+    schema = {"type": "object", "properties": {"a": {"enum": [[]] * MAX_SCHEMA_VALUES}}}
     error = api_error(
         await served.post({"input": "x", "tools": [{**WEATHER, "parameters": schema}]}), 400
     )

@@ -1,0 +1,5 @@
+"""Attacks on the program, most of them written without a look at its code: ``make attack``."""
+
+from __future__ import annotations
+
+GROUPS = ("sandbox", "exhaustion", "repositories", "swaps", "mcp_servers", "http_clients")

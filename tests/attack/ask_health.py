@@ -1,0 +1,42 @@
+"""Asks for /health every 50 ms until stdin ends, then prints how many seconds the latest answer took.
+
+python ask_health.py HOST PORT
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+
+LOST_SECONDS = 20.0
+"""What a refused or unanswered question counts as."""
+
+
+def main() -> None:
+    host, port, latest = sys.argv[1], int(sys.argv[2]), 0.0
+    request = f"GET /health HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
+    ended = threading.Event()
+
+    def wait_for_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait_for_end).start()
+    print(flush=True)
+    while not ended.wait(0.05):
+        began = time.monotonic()
+        try:
+            with socket.create_connection((host, port), LOST_SECONDS) as client:
+                client.sendall(request)
+                answered = b" 200 " in client.recv(64)
+            seconds = time.monotonic() - began if answered else LOST_SECONDS
+        except OSError:
+            seconds = LOST_SECONDS
+        latest = max(latest, seconds)
+    print(latest)
+
+
+if __name__ == "__main__":
+    main()

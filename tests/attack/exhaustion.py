@@ -1,0 +1,109 @@
+"""Runs `bombs` in the python tool and in shell commands."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Collection
+from pathlib import Path
+
+from tests.attack.bombs import PYTHON_BOMBS, SHELL_BOMBS
+from tests.attack.measure import MAX_MEMORY_MIB, Attempt, Load, left_processes, measured
+from tests.attack.sandbox import isolations
+from tools.builtin.base import StructuredText, ToolError, conversation_id
+from tools.builtin.python.server import PythonServer
+from tools.builtin.shell.server import ShellServer
+from tools.sandbox.isolation import Isolation
+
+TIMEOUT_SECONDS = 8.0
+MAX_DISK_BYTES = 1 << 30
+MAX_CALL_SECONDS = 60.0
+"""After which a call that has not ended counts as one that hangs."""
+
+
+async def attempts(names: Collection[str] | None = None) -> AsyncIterator[Attempt]:
+    """Run each bomb, or those of ``names``, under each isolation that works here."""
+    for each in isolations():
+        for name, code in PYTHON_BOMBS.items():
+            if names is None or name in names:
+                yield await _run_python(each, name, code)
+        for name, script in SHELL_BOMBS.items():
+            if names is None or name in names:
+                yield await _run_shell(each, name, script)
+
+
+async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
+    faults: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="agent-attack-") as folder:
+        server = PythonServer(isolation=each, work_folder=Path(folder), timeout=TIMEOUT_SECONDS)
+        conversation_id.set("other")
+        await server.call("python", {"code": "x = 41"})
+        conversation_id.set("attacker")
+        async with measured() as load:
+            answer = await _ended(server.call("python", {"code": code}), faults)
+        for who, question, right in (("attacker", "40 + 2", "42"), ("other", "x + 1", "42")):
+            conversation_id.set(who)
+            text = await _ended(server.call("python", {"code": question}), faults)
+            # The attacker's own interpreter may be gone, or broken by its own code.
+            if who == "other" and text != right:
+                faults.append(f"another conversation was answered {text[:80]!r}")
+        await _ended(server.close(), faults)
+        if left := left_processes():
+            faults.append(f"left {', '.join(left)}")
+        _removed(folder, faults)
+    return _judged(f"python's limits, {each.name}", name, answer, faults, load)
+
+
+async def _run_shell(each: Isolation, name: str, script: str) -> Attempt:
+    faults: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="agent-attack-") as folder:
+        shell = ShellServer(Path(folder), isolation=each, timeout=TIMEOUT_SECONDS)
+        async with measured() as load:
+            call = shell.call("exec", {"cmd": ["bash", "-c", script]})
+            answer = await _ended(call, faults)
+        if left := left_processes():
+            faults.append(f"left {', '.join(left)}")
+        text = await _ended(shell.call("exec", {"cmd": ["echo", "here"]}), faults)
+        if "here" not in text:
+            faults.append(f"the next command gave {text[:80]!r}")
+        _removed(folder, faults)
+    return _judged(f"commands' limits, {each.name}", name, answer, faults, load)
+
+
+async def _ended(call: Awaitable[object], faults: list[str]) -> str:
+    """The text of a call; one that does not end is a fault."""
+    try:
+        async with asyncio.timeout(MAX_CALL_SECONDS):
+            result = await call
+    except ToolError as error:
+        return str(error)
+    except TimeoutError:
+        faults.append("a call did not end")
+        return ""
+    return result.text if isinstance(result, StructuredText) else str(result)
+
+
+def _removed(folder: str, faults: list[str]) -> None:
+    """Remove what was written, which nobody's limits must make impossible."""
+    used = remove_and_count(Path(folder))
+    if used > MAX_DISK_BYTES:
+        faults.append(f"left {used >> 20} MiB on the disk")
+
+
+def remove_and_count(folder: Path) -> int:
+    """Remove what is in a folder; returns how many bytes it took."""
+    used = sum(
+        Path(path, name).lstat().st_blocks * 512
+        for path, _, names in os.walk(folder)
+        for name in names
+    )
+    subprocess.run(["rm", "-rf", "--one-file-system", *folder.iterdir()], check=True)
+    return used
+
+
+def _judged(group: str, name: str, answer: str, faults: list[str], load: Load) -> Attempt:
+    if load.memory_mib > MAX_MEMORY_MIB:
+        faults.append(f"took {load.memory_mib:.0f} MiB")
+    return Attempt(group, name, not faults, "; ".join(faults) or answer[-100:], load)

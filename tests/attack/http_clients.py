@@ -1,0 +1,82 @@
+"""Runs `http_floods` against `agent serve`, while another process asks how it is."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+
+from agent.tiny import expand
+from tests.attack.http_floods import ATTACKS, MANY_CONNECTIONS, Target
+from tests.attack.measure import MAX_LATENESS_MS, MAX_MEMORY_MIB, Attempt, Load, PeakMemory
+from tests.load.server_process import ServerProcess, start_server
+
+MAX_LATENESS_MANY_MS = 1000.0
+"""Goal for attacks that take every connection."""
+ASK_HEALTH = Path(__file__).with_name("ask_health.py")
+
+
+@asynccontextmanager
+async def health_watched(target: Target, load: Load) -> AsyncIterator[None]:
+    """Ask for /health every 50 ms from another process; one that is refused counts as 20 s."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", str(ASK_HEALTH), target.host, str(target.port)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout
+    await process.stdout.readline()
+    try:
+        yield
+    finally:
+        out, _ = await process.communicate(b"")
+        load.lateness_ms = float(out) * 1000
+
+
+async def attempts(names: Collection[str] | None = None) -> AsyncIterator[Attempt]:
+    """Run each attack, or those of ``names``, against a server with the embedded model."""
+    with tempfile.TemporaryDirectory(prefix="agent-attack-") as name:
+        home = Path(name)
+        expand.ensure(home / "cache")
+        async with start_server(home) as server:
+            target = Target(*server.host, "tiny")
+            await _ordinary_request(server)  # what is loaded once is no attack's
+            for attack in ATTACKS if names is None else names:
+                yield await _attack(server, target, attack)
+                if server.process.returncode is not None:
+                    return
+
+
+async def _attack(server: ServerProcess, target: Target, name: str) -> Attempt:
+    load, memory, faults = Load(), PeakMemory(server.process.pid), []
+    memory.reset()
+    answer = ""
+    async with health_watched(target, load):
+        try:
+            async with asyncio.timeout(60):
+                answer = await ATTACKS[name](target)
+        except OSError as error:
+            answer = f"{type(error).__name__}: {error}"
+    try:
+        load.memory_mib = memory.growth()
+        await _ordinary_request(server)
+    except (OSError, httpx2.HTTPError, AssertionError) as error:
+        faults.append(f"an ordinary request afterwards: {error or type(error).__name__}")
+    most = MAX_LATENESS_MANY_MS if name in MANY_CONNECTIONS else MAX_LATENESS_MS
+    if load.memory_mib > MAX_MEMORY_MIB:
+        faults.append(f"took {load.memory_mib:.0f} MiB")
+    if load.lateness_ms > most:
+        faults.append(f"others waited {load.lateness_ms:.0f} ms")
+    return Attempt("HTTP and WebSocket", name, not faults, "; ".join([*faults, answer]), load)
+
+
+async def _ordinary_request(server: ServerProcess) -> None:
+    async with httpx2.AsyncClient(timeout=60) as http:
+        body = {"model": "tiny", "input": "What is 2*3?", "store": False}
+        answer = await http.post(f"{server.url}/responses", json=body)
+        assert answer.json()["status"] == "completed", answer.text[:200]

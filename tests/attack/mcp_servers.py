@@ -1,0 +1,84 @@
+"""Connects the host to `mcp_floods` in each of its modes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Collection, Iterator
+from pathlib import Path
+
+from tests.attack.mcp_floods import MODES
+from tests.attack.measure import MAX_LATENESS_MS, MAX_MEMORY_MIB, Attempt, left_processes, measured
+from tests.support.hosts import free_port, is_listening, wait_until
+from tools.config.servers import ServerConfig
+from tools.mcp.host import Host
+
+FLOODS = str(Path(__file__).with_name("mcp_floods.py"))
+MAX_SECONDS = 60.0
+
+
+async def attempts(names: Collection[str] | None = None) -> AsyncIterator[Attempt]:
+    """Connect to each mode, or those of ``names``, over each transport that it has."""
+    for mode in MODES:
+        if names is not None and mode["mode"] not in names:
+            continue
+        for transport in ("stdio", "http"):
+            if mode["transport"] in (transport, "both"):
+                yield await _attack(mode["mode"], mode["does"], transport)
+
+
+async def _attack(mode: str, does: str, transport: str) -> Attempt:
+    faults: list[str] = []
+    with _served(mode) if transport == "http" else contextlib.nullcontext() as url:
+        limits = {"startup_timeout_sec": 10.0, "tool_timeout_sec": 10.0}
+        if url:
+            await wait_until(lambda: is_listening(int(url.split(":")[2].split("/")[0])))
+            config = ServerConfig("hostile", url=url, **limits)
+        else:
+            arguments = ("-I", FLOODS, mode)
+            config = ServerConfig("hostile", command=sys.executable, args=arguments, **limits)
+        host = Host([config])
+        answer = ""
+        async with measured() as load:
+            try:
+                async with asyncio.timeout(MAX_SECONDS):
+                    answer = await _use(host)
+            except TimeoutError:
+                faults.append("it did not end")
+            except Exception as error:
+                faults.append(f"raised {type(error).__name__}: {error}")
+            await host.close()
+    if left := left_processes():
+        faults.append(f"left {', '.join(left)}")
+    if load.memory_mib > MAX_MEMORY_MIB:
+        faults.append(f"took {load.memory_mib:.0f} MiB")
+    if load.lateness_ms > MAX_LATENESS_MS:
+        faults.append(f"the loop stood for {load.lateness_ms:.0f} ms")
+    name = f"{mode} ({transport}): {does}"
+    return Attempt("hostile MCP servers", name, not faults, "; ".join([*faults, answer]), load)
+
+
+async def _use(host: Host) -> str:
+    """Start the server and call its tool; returns the result or why there is none."""
+    await host.start()
+    await host.wait_settled()
+    (state,) = host.server_states()
+    tools = [tool for tool in host.tools() if tool.server == "hostile"]
+    if not tools:
+        return f"{state.status}: {state.error}"
+    attack = next((tool for tool in tools if tool.name == "attack"), tools[0])
+    result = await host.call(attack, {})
+    return f"{len(tools)} tools, {len(result.text):,} characters: {result.text[:80]}"
+
+
+@contextlib.contextmanager
+def _served(mode: str) -> Iterator[str]:
+    port = free_port()
+    command = [sys.executable, "-I", FLOODS, "--http", str(port), mode]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()

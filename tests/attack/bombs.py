@@ -2012,8 +2012,8 @@ mkdir -p followed && cd followed && touch {1..5000}
 timeout 15 tail -q -F {1..5000}
 """,
     "read stdin": r"""
-timeout 15 cat
-read -r -t 5 line
+timeout 14 cat
+read -r -t 3 line
 echo "$line"
 """,
     "read the terminal": r"""
@@ -2055,7 +2055,7 @@ branch() {
         branch $(($1 - 1)) &
         wait
     else
-        sleep 8
+        exec sleep 8
     fi
 }
 branch 8
@@ -2155,10 +2155,10 @@ kill -SEGV $$
 for ((at = 0; at < 100000 && SECONDS < 15; at++)); do kill -WINCH $PPID; kill -CONT $PPID; done
 """,
     "signal itself without end": r"""
-trap 'kill -USR1 $$' USR1
-(sleep 12; kill -KILL $$) &
-kill -USR1 $$
+trap 'at=$((at + 1))' USR1
+(while [ $SECONDS -lt 12 ] && kill -USR1 $$; do :; done) 2>/dev/null &
 while [ $SECONDS -lt 12 ]; do :; done
+echo "$at"
 """,
     "start 5000 short commands": r"""
 for ((at = 0; at < 5000 && SECONDS < 15; at++)); do /bin/true & done 2>/dev/null
@@ -2170,9 +2170,9 @@ for at in {1..100}; do command="timeout 10 $command"; done
 $command
 """,
     "leave stopped processes": r"""
-for at in {1..50}; do sleep 10 & kill -STOP $!; done
+for at in {1..50}; do sleep 5 & kill -STOP $!; done
 pids=$(jobs -p | tr '\n' ' ')
-setsid bash -c "sleep 12; kill -CONT $pids" >/dev/null 2>&1 &
+setsid bash -c "sleep 10; kill -CONT $pids" >/dev/null 2>&1 &
 exit 0
 """,
     "hide in many pipes": r"""
@@ -2207,7 +2207,7 @@ for ((at = 0; at < 5000000 && SECONDS < 15; at++)); do list[at]=$at; done
 echo ${#list[@]}
 """,
     "keep the last line of 1 GiB": r"""
-head -c 1G /dev/zero | tail
+head -c 1G /dev/zero | tail | wc -c
 """,
     "sort 500 MiB": r"""
 head -c 375M /dev/urandom | base64 -w 100 | timeout 15 sort | tail -n 1
@@ -2288,20 +2288,18 @@ kill -STOP $!
 wait %1
 """,
     "match by a catastrophic pattern": r"""
-timeout 15 bash -c '[[ aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa! =~ ^(a+)+(a+)+\1$ ]]'
-echo $?
+text=$(head -c 400 /dev/zero | tr '\0' a)
+timeout 15 bash -c '[[ $1 =~ (a{1,250}){1,250}b ]]' - "$text"
 """,
     "search by a catastrophic pattern": r"""
-head -c 100K /dev/zero | tr '\0' a | timeout 15 grep -E '^(a|aa)*(a*)\1\2b$'
+head -c 100K /dev/zero | tr '\0' a | timeout 15 grep -E '(a{1,200}){1,200}b'
 """,
     "expand patterns of all folders": r"""
 timeout 15 bash -c 'shopt -s globstar; echo /usr/**/* | head -c 50M' | tail -c 10
 """,
-    "match a pattern of many stars": r"""
+    "match a pattern of nested pluses": r"""
 text=$(head -c 300 /dev/zero | tr '\0' a)
-timeout 15 bash -c 'case $1 in *a*a*a*a*a*a*a*a*a*a*a*a*b) echo yes;; esac' - "$text"
-shopt -s extglob
-timeout 15 bash -c 'shopt -s extglob; case $1 in +(+(+(a)))b) echo yes;; esac' - "${text:0:40}"
+timeout 15 bash -O extglob -c 'case $1 in +(+(+(a)))b) echo yes;; esac' - "${text:0:40}"
 """,
     "read /dev/zero line by line": r"""
 timeout 15 head -c 50M /dev/zero | timeout 15 bash -c 'while read -r -d "" line; do :; done'

@@ -448,7 +448,9 @@ _WRITE_PROTECTED = [
         "write the settings through a descriptor opened for reading",
         "exec 3< .git/config; arm /proc/self/fd/3",
     ),
-    _trick("write the settings through the first process's root", "arm /proc/1/root{root}/.git/config"),
+    _trick(
+        "write the settings through the first process's root", "arm /proc/1/root{root}/.git/config"
+    ),
     _trick(
         "write the settings through another process's folder",
         "sleep 3 & arm /proc/$!/cwd/.git/config; kill $!",
@@ -464,12 +466,16 @@ _WRITE_PROTECTED = [
         "unshare -rm true || unshare -m true\n"
         "grep -q fsmonitor .git/config || arm .git/config",
     ),
-    _trick("rename .git and make another", "mv .git work/old; cp -a work/old .git; arm .git/config"),
+    _trick(
+        "rename .git and make another", "mv .git work/old; cp -a work/old .git; arm .git/config"
+    ),
     _trick(
         "rename .git and leave a pointer",
         "mv .git work/old; arm work/old/config; printf 'gitdir: work/old\\n' > .git",
     ),
-    _trick("rename .git and leave a link", "mv .git work/old; arm work/old/config; ln -s work/old .git"),
+    _trick(
+        "rename .git and leave a link", "mv .git work/old; arm work/old/config; ln -s work/old .git"
+    ),
     _trick(
         "exchange .git in one step",
         "cp -a .git work/g; arm work/g/config\n"
@@ -491,7 +497,7 @@ _WRITE_PROTECTED = [
         "driver in the attributes of the repository",
         "printf '*.md filter=own\\n' > .git/info/attributes 2> /dev/null || "
         "{ mkdir .git/info; printf '*.md filter=own\\n' > .git/info/attributes; }\n"
-        'printf \'[filter "own"]\\n\\tclean = {program}\\n\' >> .git/config\n'
+        "printf '[filter \"own\"]\\n\\tclean = {program}\\n' >> .git/config\n"
         "printf 'more\\n' >> README.md",
     ),
     _trick(
@@ -524,7 +530,9 @@ _WRITE_NAMED_PROGRAMS = [
     _trick("hard link to a hook written later", "ln hooks/pre-commit work/h", "script work/h"),
     _trick("rewrite an included file", "arm settings/git.inc"),
     _trick("create an included file that is missing", "arm settings/local.inc"),
-    _trick("link an included file that is missing", "arm work/l; ln -s ../work/l settings/local.inc"),
+    _trick(
+        "link an included file that is missing", "arm work/l; ln -s ../work/l settings/local.inc"
+    ),
     _trick(
         "exchange the folder of included files",
         "mv settings work/old; mkdir settings; arm settings/git.inc",
@@ -551,7 +559,9 @@ _WRITE_NAMED_PROGRAMS = [
         "printf '{program}\\n' > tools/table.sh; printf '3 4\\n' >> data/rows.tbl",
     ),
     _trick("rewrite the script of an alias", "printf '{program}\\n' > scripts/st.sh"),
-    _trick("create the folder of hooks that is missing", "script vendor/deep/nested/.husky/pre-commit"),
+    _trick(
+        "create the folder of hooks that is missing", "script vendor/deep/nested/.husky/pre-commit"
+    ),
     _trick("add a hook in the linked worktree", "script tree/hooks/post-index-change"),
     _trick("rewrite a hook in the linked worktree", "script tree/hooks/pre-commit"),
     _trick(
@@ -572,8 +582,14 @@ _WRITE_OTHER_REPOSITORIES = [
         "mv vendor work/old; armed work/v/deep/nested/.git; mkdir vendor; "
         "mv work/v/deep vendor/real; ln -s real vendor/deep",
     ),
-    _trick("remove a nested .git and make another", "rm -rf vendor/deep/nested/.git; armed vendor/deep/nested/.git"),
-    _trick("armed copy of a nested repository", "cp -a vendor/deep/nested work/n; arm work/n/.git/config"),
+    _trick(
+        "remove a nested .git and make another",
+        "rm -rf vendor/deep/nested/.git; armed vendor/deep/nested/.git",
+    ),
+    _trick(
+        "armed copy of a nested repository",
+        "cp -a vendor/deep/nested work/n; arm work/n/.git/config",
+    ),
     _trick("append to the settings of a submodule", "arm .git/modules/lib/config"),
     _trick("hook in a submodule", "script .git/modules/lib/hooks/pre-commit"),
     _trick("exchange a submodule's pointer for a folder", "rm -f lib/.git; armed lib/.git"),
@@ -600,8 +616,10 @@ _WRITE_OTHER_REPOSITORIES = [
         "printf 'gitdir: ../work/s\\n' > spare/.git",
         "armed work/s",
     ),
-    _trick("make the store of a submodule that is not checked out",
-           "armed .git/modules/spare; printf 'gitdir: ../.git/modules/spare\\n' > spare/.git"),
+    _trick(
+        "make the store of a submodule that is not checked out",
+        "armed .git/modules/spare; printf 'gitdir: ../.git/modules/spare\\n' > spare/.git",
+    ),
     _trick("exchange a worktree's pointer for a folder", "rm -f tree/.git; armed tree/.git"),
     _trick(
         "turn a worktree's pointer elsewhere",
@@ -612,20 +630,27 @@ _WRITE_OTHER_REPOSITORIES = [
         "armed work/s; printf '../../../work/s\\n' > .git/worktrees/tree/commondir",
     ),
     _trick("exchange the linked worktree's folder", "mv tree work/old; armed tree/.git"),
-    _trick("turn a pointer file elsewhere", "armed work/s; printf 'gitdir: ../work/s\\n' > split/.git"),
+    _trick(
+        "turn a pointer file elsewhere", "armed work/s; printf 'gitdir: ../work/s\\n' > split/.git"
+    ),
     _trick("append to the settings behind a pointer file", "arm stores/split.git/config"),
     _trick("hook behind a pointer file", "script stores/split.git/hooks/pre-commit"),
     _trick(
         "exchange the folder behind a pointer file",
         "mv stores/split.git work/old; armed stores/split.git",
     ),
-    _trick("exchange the folder of the bare repositories", "mv stores work/old; armed stores/split.git"),
+    _trick(
+        "exchange the folder of the bare repositories", "mv stores work/old; armed stores/split.git"
+    ),
     _trick(
         "common folder for the store behind a pointer file",
         "armed work/s; printf '../../work/s\\n' > stores/split.git/commondir",
     ),
     _trick("receiving hook of a bare repository", "script stores/root.git/hooks/pre-receive"),
-    _trick("pager of a bare repository", "printf '[core]\\n\\tpager = {program}\\n' >> stores/lib.git/config"),
+    _trick(
+        "pager of a bare repository",
+        "printf '[core]\\n\\tpager = {program}\\n' >> stores/lib.git/config",
+    ),
     _trick(
         "working folder for a bare repository",
         "printf '[core]\\n\\tbare = false\\n\\tworktree = .\\n' >> stores/lib.git/config; "
@@ -736,10 +761,16 @@ _NEW_SETTINGS = [
         "new repository with a proxy program",
         _URL + "git://localhost/x\n[core]\n\tgitProxy = {program}",
     ),
-    _new("new repository with a program at the far end", _URL + "../b\n\tuploadpack = {program}",
-         "commits work/b"),
-    _new("new repository with a program at the far end to push to",
-         _URL + "../b\n\treceivepack = {program}", "commits work/b"),
+    _new(
+        "new repository with a program at the far end",
+        _URL + "../b\n\tuploadpack = {program}",
+        "commits work/b",
+    ),
+    _new(
+        "new repository with a program at the far end to push to",
+        _URL + "../b\n\treceivepack = {program}",
+        "commits work/b",
+    ),
     _new(
         "new repository with a program as its address",
         _URL + "ext::{program}\n[protocol]\n\tallow = always",
@@ -843,14 +874,17 @@ _NEW_SETTINGS = [
     ),
     _new(
         "settings in odd letters",
-        "[CoRe]FSMonitor\t=\"{program}\"# [core] fsmonitor = false \\",
+        '[CoRe]FSMonitor\t="{program}"# [core] fsmonitor = false \\',
     ),
     _new(
         "settings behind a comment that seems to go on",
         "[core] # a comment \\\nfsmonitor = {program}",
     ),
-    _new("settings with a dotted section", "[filter.own]\n\tclean = {program}",
-         "printf '*.txt filter=own\\n' > work/a/.gitattributes"),
+    _new(
+        "settings with a dotted section",
+        "[filter.own]\n\tclean = {program}",
+        "printf '*.txt filter=own\\n' > work/a/.gitattributes",
+    ),
     _trick(
         "settings with a mark of byte order and carriage returns",
         "plain work/a/.git; printf '\\xef\\xbb\\xbf[core]\\r\\n\\tbare = false\\r\\n"
@@ -920,7 +954,10 @@ _NEW_HOOKS = [
             ("proc-receive", "git -C work/b config receive.procReceiveRefs refs/heads"),
         )
     ),
-    _trick("hooks folder that is a link", "commits work/a; script work/h/pre-commit; ln -s ../../h work/a/.git/hooks"),
+    _trick(
+        "hooks folder that is a link",
+        "commits work/a; script work/h/pre-commit; ln -s ../../h work/a/.git/hooks",
+    ),
     _trick(
         "hook that is a link",
         "commits work/a; script work/a/check; mkdir work/a/.git/hooks; "
@@ -1053,7 +1090,10 @@ _NEW_SHAPES = [
         "pointer to an armed folder that is bare itself",
         "bare work/s; mkdir work/a; printf 'gitdir: ../s\\n' > work/a/.git",
     ),
-    _trick("armed folders in a chain of folders", "for f in a a/b a/b/c a/b/c/d; do armed work/$f/.git; done"),
+    _trick(
+        "armed folders in a chain of folders",
+        "for f in a a/b a/b/c a/b/c/d; do armed work/$f/.git; done",
+    ),
     _trick(
         "armed folder whose new name is taken by a folder",
         "armed work/a/.git; mkdir -p work/a/.git.refused/full",
@@ -1078,8 +1118,13 @@ _NEW_SHAPES = [
         "armed folder in a folder that cannot be written",
         "armed work/a/.git; chmod 0555 work/a work/a/.git",
     ),
-    _trick("armed folder that cannot be listed", "mkdir work/a; mkdir -m 0311 work/a/.git; armed work/a/.git"),
-    _trick("armed folder in a folder that cannot be listed", "mkdir -m 0311 work/a; armed work/a/.git"),
+    _trick(
+        "armed folder that cannot be listed",
+        "mkdir work/a; mkdir -m 0311 work/a/.git; armed work/a/.git",
+    ),
+    _trick(
+        "armed folder in a folder that cannot be listed", "mkdir -m 0311 work/a; armed work/a/.git"
+    ),
     _trick(
         "armed folder in folders that cannot be listed or written",
         "armed work/a/b/c/.git; chmod 0111 work/a/b/c/.git work/a/b/c work/a/b work/a",
@@ -1090,17 +1135,39 @@ _NEW_SHAPES = [
     ),
     _trick("armed folder in the editor's folder", "armed .idea/.git; armed .vscode/x/.git"),
     _trick("armed folder in an ignored folder", "armed build/x/.git"),
-    _trick("armed folder in the folder of packages", "armed .venv/lib/x/.git; armed node_modules/x/.git"),
+    _trick(
+        "armed folder in the folder of packages",
+        "armed .venv/lib/x/.git; armed node_modules/x/.git",
+    ),
     _trick("armed folder in a folder of bytecode", "armed servers/__pycache__/.git"),
     _trick("armed folder with a line break above it", "armed $'work/a\\nb\\r\\x1b[2J/.git'"),
     _trick("armed folder below a name that is no UTF-8", "armed $'work/\\xff\\xfe\\x80/.git'"),
-    _trick("armed folder below names with letters of several forms", "armed $'work/e\\u0301\\u202e/.git'; armed $'work/\\u00e9\\u202e/.git'"),
-    _trick("armed folder below a name of blanks and dots", "armed 'work/ ... /.git'; armed 'work/-rf *?/.git'"),
-    _trick("armed folder below a folder named like one renamed", "armed work/a/.git.refused/b/.git"),
-    _trick("armed folder below a folder named .git in other letters", "armed work/a/.GIT/.git; armed 'work/a/.git /.git'; armed work/a/git~1/.git"),
-    _trick("armed folder below a folder named .git", "mkdir -p work/a/.git; armed work/a/.git/.git; armed work/a/b/.git"),
-    _trick("armed folder below the root's hooks", "armed hooks/x/.git; armed settings/x/.git; armed servers/x/.git"),
-    _trick("armed folder a thousand folders deep", "d=$(printf 'd/%.0s' {1..1000}); armed work/$d/.git"),
+    _trick(
+        "armed folder below names with letters of several forms",
+        "armed $'work/e\\u0301\\u202e/.git'; armed $'work/\\u00e9\\u202e/.git'",
+    ),
+    _trick(
+        "armed folder below a name of blanks and dots",
+        "armed 'work/ ... /.git'; armed 'work/-rf *?/.git'",
+    ),
+    _trick(
+        "armed folder below a folder named like one renamed", "armed work/a/.git.refused/b/.git"
+    ),
+    _trick(
+        "armed folder below a folder named .git in other letters",
+        "armed work/a/.GIT/.git; armed 'work/a/.git /.git'; armed work/a/git~1/.git",
+    ),
+    _trick(
+        "armed folder below a folder named .git",
+        "mkdir -p work/a/.git; armed work/a/.git/.git; armed work/a/b/.git",
+    ),
+    _trick(
+        "armed folder below the root's hooks",
+        "armed hooks/x/.git; armed settings/x/.git; armed servers/x/.git",
+    ),
+    _trick(
+        "armed folder a thousand folders deep", "d=$(printf 'd/%.0s' {1..1000}); armed work/$d/.git"
+    ),
     _trick(
         "armed folder at the longest path that git takes",
         "cd work; n=$(printf 'n%.0s' {1..200})\n"
@@ -1344,12 +1411,11 @@ _TWO_STEPS = [
 _RACES = [
     _trick(
         "arm a new repository after the command has ended",
-        "detach bash -c \"$(declare -f config arm plain armed); sleep 0.4; armed work/late/.git\"",
+        'detach bash -c "$(declare -f config arm plain armed); sleep 0.4; armed work/late/.git"',
     ),
     _trick(
         "arm an accepted repository after the command has ended",
-        "plain work/a/.git; "
-        'detach bash -c "$(declare -f arm); sleep 0.4; arm work/a/.git/config"',
+        'plain work/a/.git; detach bash -c "$(declare -f arm); sleep 0.4; arm work/a/.git/config"',
     ),
     _trick(
         "go on writing the settings of a new repository",
@@ -1394,7 +1460,7 @@ _RACES = [
     ),
     _trick(
         "end the first process and go on",
-        "plain work/a/.git; detach bash -c 'trap \"\" TERM INT HUP; "
+        'plain work/a/.git; detach bash -c \'trap "" TERM INT HUP; '
         'printf "[core]\\n\\tfsmonitor = {program}\\n" >> work/a/.git/config; sleep 3\'; '
         "sleep 0.1; kill -9 $$",
     ),
@@ -1446,9 +1512,9 @@ _SERVER_TRICKS = [
     _trick(
         "plant stale bytecode of a server's module",
         f'printf "%s\\n" "{_RUN}" > work/helpers.py\n'
-        ".venv/bin/python -c \"import py_compile, importlib.util as u; py_compile.compile("
+        '.venv/bin/python -c "import py_compile, importlib.util as u; py_compile.compile('
         "'work/helpers.py', u.cache_from_source('shared/helpers.py'), "
-        "invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)\"",
+        'invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"',
     ),
     _trick(
         "start module in the packages of a server's python",
@@ -1467,11 +1533,13 @@ _SERVER_TRICKS = [
         "exchange the folder of a server's python",
         "mv .venv/bin .venv/old; script .venv/bin/python",
     ),
-    _trick("exchange the whole environment of a server", "mv .venv work/old; script .venv/bin/python"),
+    _trick(
+        "exchange the whole environment of a server", "mv .venv work/old; script .venv/bin/python"
+    ),
     _trick(
         "turn a server's python to other libraries",
         "home=$(sed -n 's/^home = //p' .venv/pyvenv.cfg)\n"
-        "real=$(basename \"$(ls -d .venv/lib/python*)\")\n"
+        'real=$(basename "$(ls -d .venv/lib/python*)")\n'
         'mkdir -p work/p/bin work/p/lib/$real; ln -s "$home"/../lib/$real/* work/p/lib/$real/\n'
         "rm work/p/lib/$real/site.py\n"
         f'printf "%s\\n" "{_RUN}" > work/p/lib/$real/site.py\n'

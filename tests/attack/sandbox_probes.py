@@ -236,6 +236,12 @@ class _Sandbox:
             return [status.st_dev, status.st_ino] != list(known)
         return "mnt" in self.own_namespaces and _mount_type(folder) == "tmpfs"
 
+    def judge_change(self, before: os.stat_result, done: str) -> _Answer:
+        """Whether a call that said it was done has touched the file outside: its ctime tells."""
+        if Path(self.outside_file).stat().st_ctime_ns == before.st_ctime_ns:
+            return harmless("the call said that it was done, and changed nothing")
+        return escaped(done)
+
     def judge_folder(self, folder: str, evidence: str) -> _Answer:
         """Say that something in this folder was read or changed."""
         if self.is_own_folder(folder):
@@ -848,17 +854,18 @@ def truncate_file(sandbox: _Sandbox) -> _Answer:
 def change_mode(sandbox: _Sandbox) -> _Answer:
     """To the mode that it has."""
     path = Path(sandbox.outside_file)
-    path.chmod(stat.S_IMODE(path.stat().st_mode))
-    return escaped("chmod was allowed, to the same mode")
+    status = path.stat()
+    path.chmod(stat.S_IMODE(status.st_mode))
+    return sandbox.judge_change(status, "chmod was allowed, to the same mode")
 
 
 @attempt(FILES, "change an outside file's mode by a path descriptor")
 def change_mode_by_descriptor(sandbox: _Sandbox) -> _Answer:
     """By fchmodat2, which is younger than most filters."""
-    mode = stat.S_IMODE(Path(sandbox.outside_file).stat().st_mode)
+    status = Path(sandbox.outside_file).stat()
     with opened(sandbox.outside_file, OPEN_PATH) as descriptor:
-        call("fchmodat2", descriptor, b"", mode, AT_EMPTY_PATH)
-    return escaped("fchmodat2 was allowed, to the same mode")
+        call("fchmodat2", descriptor, b"", stat.S_IMODE(status.st_mode), AT_EMPTY_PATH)
+    return sandbox.judge_change(status, "fchmodat2 was allowed, to the same mode")
 
 
 @attempt(FILES, "change an outside file's owner")
@@ -866,7 +873,7 @@ def change_owner(sandbox: _Sandbox) -> _Answer:
     """To the owner that it has."""
     status = Path(sandbox.outside_file).stat()
     os.chown(sandbox.outside_file, status.st_uid, status.st_gid)
-    return escaped("chown was allowed, to the same owner")
+    return sandbox.judge_change(status, "chown was allowed, to the same owner")
 
 
 @attempt(FILES, "change an outside file's times")
@@ -874,7 +881,7 @@ def change_times(sandbox: _Sandbox) -> _Answer:
     """To the times that it has."""
     status = Path(sandbox.outside_file).stat()
     os.utime(sandbox.outside_file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    return escaped("utime was allowed, to the same times")
+    return sandbox.judge_change(status, "utime was allowed, to the same times")
 
 
 @attempt(FILES, "set an outside file's extended attribute")

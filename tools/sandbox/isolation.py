@@ -277,8 +277,13 @@ def _bubblewrap(
     for folder in writable:
         options += ["--bind", str(folder), str(folder)]
     options += ["--chdir", str(start), *more]
-    # The rest is a file system in memory, which no limit would bound.
-    return [*options, "--remount-ro", "/dev", "--remount-ro", "/", "--"]
+    # The rest is a file system in memory, which no limit would bound; of /proc, root could write the
+    # kernel's settings.
+    return [
+        *options,
+        *(word for path in ("/dev", "/proc", "/") for word in ("--remount-ro", path)),
+        "--",
+    ]
 
 
 def _readable() -> list[str]:

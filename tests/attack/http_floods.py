@@ -191,18 +191,18 @@ class Clients:
         """Send requests at the same time, on a connection each."""
         gate = asyncio.Semaphore(at_once)
 
-        async def ask_one(data: Payload) -> None:
+        async def ask_once(data: Payload) -> None:
             async with gate:
                 await self.ask(data, seconds=seconds, pause=pause)
 
         async with asyncio.TaskGroup() as group:
             for data in requests:
-                group.create_task(ask_one(data))
+                group.create_task(ask_once(data))
 
     async def hold(self, requests: Iterable[Payload], *, seconds: float = HOLD_SECONDS) -> None:
         """Send requests together and read nothing of the answers; then leave."""
 
-        async def hold_one(data: Payload) -> None:
+        async def hold_open(data: Payload) -> None:
             label = "silence"
             try:
                 reader, writer = await self.connect(unread=True)
@@ -224,7 +224,7 @@ class Clients:
 
         async with asyncio.TaskGroup() as group:
             for data in requests:
-                group.create_task(hold_one(data))
+                group.create_task(hold_open(data))
 
     async def hurry(
         self, requests: Iterable[bytes], *, wait: float = 0, reset: bool = False
@@ -1536,7 +1536,7 @@ async def _pipeline_unread(clients: Clients) -> None:
 
 @_attack("read long answers a byte at a time")
 async def _read_slowly(clients: Clients) -> None:
-    async def read_one() -> None:
+    async def read_next() -> None:
         try:
             reader, writer = await clients.connect(unread=True)
             await clients.send(writer, request(clients.target, "/openapi.json", close=False) * 500)
@@ -1550,12 +1550,12 @@ async def _read_slowly(clients: Clients) -> None:
 
     async with asyncio.TaskGroup() as group:
         for _ in range(60):
-            group.create_task(read_one())
+            group.create_task(read_next())
 
 
 @_attack("close the sending half after a request", many=True)
 async def _close_half(clients: Clients) -> None:
-    async def ask_one(data: bytes) -> None:
+    async def ask_once(data: bytes) -> None:
         try:
             async with asyncio.timeout(8):
                 reader, writer = await clients.connect()
@@ -1570,7 +1570,7 @@ async def _close_half(clients: Clients) -> None:
     whole = post(clients.target)
     async with asyncio.TaskGroup() as group:
         for index in range(200):
-            group.create_task(ask_one(whole if index % 2 else whole[:-1]))
+            group.create_task(ask_once(whole if index % 2 else whole[:-1]))
 
 
 # Streams, background and stored responses.
@@ -1593,7 +1593,7 @@ async def _leave_streams(clients: Clients) -> None:
 
 @_attack("open 200 streams and leave after their first bytes", many=True)
 async def _leave_started_streams(clients: Clients) -> None:
-    async def leave_one() -> None:
+    async def leave_early() -> None:
         try:
             async with asyncio.timeout(5), clients.sending(_stream(clients.target)) as reader:
                 clients.answers[await _read_status(reader)] += 1
@@ -1605,7 +1605,7 @@ async def _leave_started_streams(clients: Clients) -> None:
 
     async with asyncio.TaskGroup() as group:
         for _ in range(200):
-            group.create_task(leave_one())
+            group.create_task(leave_early())
 
 
 @_attack("leave 100 long requests in their middle")

@@ -95,19 +95,19 @@ class Shared:
         self.began = self.began or time.monotonic()
         return time.monotonic() < self.began + FLOOD_S
 
-    def count(self, what: str) -> int:
+    def count(self, kind: str) -> int:
         """Count a request; tell how many of its kind came."""
-        if what not in self.counts and len(self.counts) > 500:
-            what = "others"
-        self.counts[what] += 1
-        return self.counts[what]
+        if kind not in self.counts and len(self.counts) > 500:
+            kind = "others"
+        self.counts[kind] += 1
+        return self.counts[kind]
 
-    def note_reached(self, what: str) -> None:
+    def note_reached(self, kind: str) -> None:
         """Say that the client went where it must not go."""
         if len(self.reached) < 100:
-            self.reached.append(what[:200])
+            self.reached.append(kind[:200])
             with contextlib.suppress(OSError):
-                os.write(2, f"reached: {what[:200]}\n".encode(errors="replace"))
+                os.write(2, f"reached: {kind[:200]}\n".encode(errors="replace"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -650,43 +650,43 @@ class Exchange:
 
 
 def read_request(
-    sock: socket.socket, held: bytearray
+    sock: socket.socket, carried: bytearray
 ) -> tuple[str, str, dict[str, str], bytes] | None:
-    """Read one request; `held` carries what came after the one before."""
+    """Read one request; `carried` carries what came after the one before."""
 
     def more() -> bool:
         data = sock.recv(CHUNK)
-        held.extend(data)
-        return bool(data) and len(held) < 64 * MIB
+        carried.extend(data)
+        return bool(data) and len(carried) < 64 * MIB
 
-    while b"\r\n\r\n" not in held:
+    while b"\r\n\r\n" not in carried:
         if not more():
             return None
-    head, _, _ = bytes(held).partition(b"\r\n\r\n")
-    del held[: len(head) + 4]
+    head, _, _ = bytes(carried).partition(b"\r\n\r\n")
+    del carried[: len(head) + 4]
     first, *lines = head.decode("latin-1").split("\r\n")
     method, _, rest = first.partition(" ")
     heads = {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in lines}
     if "chunked" not in heads.get("transfer-encoding", ""):
         length = int(heads.get("content-length", "0") or 0)
-        while len(held) < length:
+        while len(carried) < length:
             if not more():
                 return None
-        body = bytes(held[:length])
-        del held[:length]
+        body = bytes(carried[:length])
+        del carried[:length]
         return method, rest.rpartition(" ")[0], heads, body
     body = b""
     while True:
-        while b"\r\n" not in held:
+        while b"\r\n" not in carried:
             if not more():
                 return None
-        line, _, _ = bytes(held).partition(b"\r\n")
+        line, _, _ = bytes(carried).partition(b"\r\n")
         size = int(line.partition(b";")[0], 16)
-        while len(held) < len(line) + 2 + size + 2:
+        while len(carried) < len(line) + 2 + size + 2:
             if not more():
                 return None
-        body += held[len(line) + 2 : len(line) + 2 + size]
-        del held[: len(line) + 2 + size + 2]
+        body += carried[len(line) + 2 : len(line) + 2 + size]
+        del carried[: len(line) + 2 + size + 2]
         if not size:
             return method, rest.rpartition(" ")[0], heads, body
 
@@ -1756,7 +1756,7 @@ def blocks(block: bytes, count: int) -> Value:
     return lambda: number(b'{"content":[', block, b"]}", count)
 
 
-def one_block(first: bytes, unit: bytes, last: bytes, total: int) -> Value:
+def single_block(first: bytes, unit: bytes, last: bytes, total: int) -> Value:
     """Make a result of one large block."""
     return lambda: repeat(b'{"content":[' + first, unit, last + b"]}", total)
 
@@ -1861,7 +1861,9 @@ for _name, _unit in (
     ("html", b"<div><table><tr><td>"),
     ("fences", b"```\\n> - # "),
 ):
-    add_call(f"10 MB of {_name}", one_block(b'{"type":"text","text":"', _unit, b'"}', 10**7), 10**7)
+    add_call(
+        f"10 MB of {_name}", single_block(b'{"type":"text","text":"', _unit, b'"}', 10**7), 10**7
+    )
 add_call("image that claims 2 GB", image(lambda: png(23_000, 23_000, zlib.compress(b"\0" * 999))))
 add_call("image of 4 billion columns", image(lambda: png(0xFFFFFFFF, 1, zlib.compress(b"\0"))))
 add_call(
@@ -1872,10 +1874,10 @@ add_call(
 add_call("jpeg that claims 2 GB", image(lambda: _JPEG, b"image/jpeg"))
 add_call("gif that claims 2 GB", image(lambda: _GIF, b"image/gif"))
 add_call("svg of a billion laughs", image(lambda: _SVG, b"image/svg+xml"))
-add_call("image of 12 MiB", one_block(_IMAGE, b"iVBORw0K", b'"}', 12 * MIB), 12 * MIB)
+add_call("image of 12 MiB", single_block(_IMAGE, b"iVBORw0K", b'"}', 12 * MIB), 12 * MIB)
 add_call("images of broken base64", _BROKEN_IMAGES, MIB)
-add_call("sound of 12 MiB", one_block(_SOUND, b"UklGRv//", b'"}', 12 * MIB), 12 * MIB)
-add_call("embedded file of 12 MiB", one_block(_EMBEDDED, b"AAAA", b'"}}', 12 * MIB), 12 * MIB)
+add_call("sound of 12 MiB", single_block(_SOUND, b"UklGRv//", b'"}', 12 * MIB), 12 * MIB)
+add_call("embedded file of 12 MiB", single_block(_EMBEDDED, b"AAAA", b'"}}', 12 * MIB), 12 * MIB)
 add_call("embedded files with paths outside", _OUTSIDE)
 add_call("links to files", b'{"content":[' + _LINKS + b"]}", 2 * KIB)
 add_call("structure that is a list", DONE[:-1] + b',"structuredContent":[1,2],"isError":"maybe"}')
@@ -2130,7 +2132,7 @@ def drips(data: bytes) -> Step:
     return step
 
 
-def one_by_one(data: bytes) -> Step:
+def in_turn(data: bytes) -> Step:
     """Write byte by byte."""
 
     def step(exchange: Exchange) -> None:
@@ -2231,9 +2233,7 @@ _DATA_LINES = writes(lambda x: times(b"", b"data: \n", b"\n", 1_000_000))
 add_http("message of a million data lines", CALL, begins(), _DATA_LINES, done_event, size=7 * MIB)
 add_http("line breaks of all kinds", CALL, begins(), writes(_MIXED_BREAKS), done_event)
 add_http("events that are no text", CALL, begins(), writes(_NO_TEXT), done_event)
-add_http(
-    "letters cut in pieces", CALL, begins(), one_by_one(_WIDE_EVENT), done_event, size=10 * KIB
-)
+add_http("letters cut in pieces", CALL, begins(), in_turn(_WIDE_EVENT), done_event, size=10 * KIB)
 add_http("stream that ends without an answer", CALL, begins())
 add_http("get stream that ends at once", "GET", begins(), loop=True)
 add_http("get stream that breaks", "GET", begins(), resets, loop=True)

@@ -19,10 +19,13 @@ FLOODS = str(Path(__file__).with_name("mcp_floods.py"))
 MAX_SECONDS = 60.0
 
 
-async def attempts(names: Collection[str] | None = None) -> AsyncIterator[Attempt]:
-    """Connect to each mode, or those of ``names``, over each transport that it has."""
+NAMES = [mode["mode"] for mode in MODES]
+
+
+async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
+    """Connect to modes over each transport that they have."""
     for mode in MODES:
-        if names is not None and mode["mode"] not in names:
+        if mode["mode"] not in names:
             continue
         for transport in ("stdio", "http"):
             if mode["transport"] in (transport, "both"):

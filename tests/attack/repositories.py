@@ -9,18 +9,20 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from tests.attack import git_tricks
-from tests.attack.exhaustion import remove_and_count
 from tests.attack.git_tricks import TRICKS, Trick
 from tests.attack.measure import Attempt
 from tests.attack.sandbox import isolations
 from tools.builtin.base import ToolError
 from tools.builtin.shell.server import ShellServer
 from tools.factory import build_toolbox
+from tools.folder_limits import remove_tree
 from tools.sandbox.isolation import Isolation
 
+NAMES = [trick.name for trick in TRICKS]
 
-async def attempts(names: Collection[str] | None = None) -> AsyncIterator[Attempt]:
-    """Try each trick, or those of ``names``, in a fresh copy, under each isolation that works here."""
+
+async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
+    """Try tricks, each in a fresh copy, under each isolation that works here."""
     with tempfile.TemporaryDirectory(prefix="agent-attack-") as name:
         # Always at the same path: worktrees and submodules name it.
         folder, root, template = (Path(name, part) for part in ("", "root", "template"))
@@ -29,14 +31,12 @@ async def attempts(names: Collection[str] | None = None) -> AsyncIterator[Attemp
         root.rename(template)
         for each in isolations():
             for trick in TRICKS:
-                if names is None or trick.name in names:
+                if trick.name in names:
                     await asyncio.to_thread(
                         subprocess.run, ["cp", "-a", template, root], check=True
                     )
                     yield await _try(each, trick, folder, root)
-                    root.chmod(0o700)
-                    remove_and_count(root)
-                    root.rmdir()
+                    remove_tree(root)
 
 
 async def _try(each: Isolation, trick: Trick, folder: Path, root: Path) -> Attempt:

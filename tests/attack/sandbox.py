@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -118,8 +118,11 @@ def _received(listener: socket.socket) -> bool:
     return True
 
 
-async def attempts(names: frozenset[str] | None = None) -> AsyncIterator[Attempt]:
-    """Run all probes under each isolation that works here; ``names`` are not looked at."""
+NAMES = ["all probes"]
+
+
+async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
+    """Run all probes under each isolation that works here."""
     os.environ["AGENT_ATTACK_SECRET"] = SECRET
     for each in isolations():
         for kind in ("python", "shell"):

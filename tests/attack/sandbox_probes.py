@@ -159,7 +159,7 @@ def escaped(evidence: str) -> _Answer:
     return _Answer("escaped", evidence)
 
 
-def harmless(evidence: str) -> _Answer:
+def contained(evidence: str) -> _Answer:
     """It worked, on what the sandbox owns."""
     return _Answer("harmless", evidence)
 
@@ -239,25 +239,25 @@ class _Sandbox:
     def judge_change(self, before: os.stat_result, done: str) -> _Answer:
         """Whether a call that said it was done has touched the file outside: its ctime tells."""
         if Path(self.outside_file).stat().st_ctime_ns == before.st_ctime_ns:
-            return harmless("the call said that it was done, and changed nothing")
+            return contained("the call said that it was done, and changed nothing")
         return escaped(done)
 
     def judge_folder(self, folder: str, evidence: str) -> _Answer:
         """Say that something in this folder was read or changed."""
         if self.is_own_folder(folder):
-            return harmless(f"{evidence}; a folder of the sandbox bears that name")
+            return contained(f"{evidence}; a folder of the sandbox bears that name")
         return escaped(evidence)
 
     def judge_namespace(self, name: str, evidence: str) -> _Answer:
         """Say that something in this namespace was read or changed."""
         if name in self.own_namespaces:
-            return harmless(f"{evidence}; the {name} namespace is the sandbox's")
+            return contained(f"{evidence}; the {name} namespace is the sandbox's")
         return escaped(evidence)
 
     def judge_process(self, pid: int, evidence: str) -> _Answer:
         """Say that this process was reached."""
         if "pid" in self.own_namespaces:
-            return harmless(f"{evidence} process {pid}; the pid namespace is the sandbox's")
+            return contained(f"{evidence} process {pid}; the pid namespace is the sandbox's")
         return escaped(f"{evidence} process {pid}")
 
 
@@ -429,7 +429,7 @@ def judge_content(sandbox: _Sandbox, content: bytes, secret: bytes | None = None
     """Say what was read."""
     if (secret or sandbox.secret) in content:
         return escaped("read the secret")
-    return harmless(f"read {len(content)} bytes without the secret")
+    return contained(f"read {len(content)} bytes without the secret")
 
 
 def read_secret(sandbox: _Sandbox, path: str | Path, folder: int | None = None) -> _Answer:
@@ -482,7 +482,7 @@ _add_reading("read a file outside by parent folders", lambda s: s.work_folder + 
 def see_size(sandbox: _Sandbox) -> _Answer:
     """Visible names and sizes are documented for Landlock."""
     size = Path(sandbox.outside_file).stat().st_size
-    return harmless(f"stat tells {size} bytes, which is documented")
+    return contained(f"stat tells {size} bytes, which is documented")
 
 
 @attempt(FILES, "list a folder outside")
@@ -652,7 +652,7 @@ def read_in_new_namespace(sandbox: _Sandbox) -> _Answer:
         try:
             return read_secret(sandbox, f"{point}{sandbox.outside_file}")
         except FileNotFoundError:
-            return harmless("mounted in a namespace of its own; the file is not there")
+            return contained("mounted in a namespace of its own; the file is not there")
         finally:
             undo(call, "umount2", os.fsencode(point), DETACH_MOUNT)
 
@@ -962,16 +962,16 @@ _add_creating(
 
 # Folders of other conversations.
 
-OTHERS = "other conversations"
+MORE_GROUP = "other conversations"
 
 
-@attempt(OTHERS, "read another's file")
+@attempt(MORE_GROUP, "read another's file")
 def read_other(sandbox: _Sandbox) -> _Answer:
     """By its path."""
     return read_secret(sandbox, Path(sandbox.other_folder) / "private")
 
 
-@attempt(OTHERS, "read another's file by a relative path")
+@attempt(MORE_GROUP, "read another's file by a relative path")
 def read_other_beside(sandbox: _Sandbox) -> _Answer:
     """From the own work folder, where they lie side by side."""
     relative = os.path.relpath(sandbox.other_folder, sandbox.work_folder)
@@ -979,14 +979,14 @@ def read_other_beside(sandbox: _Sandbox) -> _Answer:
         return read_secret(sandbox, f"{relative}/private", folder)
 
 
-@attempt(OTHERS, "read another's file through a symbolic link")
+@attempt(MORE_GROUP, "read another's file through a symbolic link")
 def read_other_by_link(sandbox: _Sandbox) -> _Answer:
     """The link is in the work folder."""
     with work_link(sandbox, sandbox.other_folder) as path:
         return read_secret(sandbox, path / "private")
 
 
-@attempt(OTHERS, "read another's file by hard link")
+@attempt(MORE_GROUP, "read another's file by hard link")
 def read_other_by_hard_link(sandbox: _Sandbox) -> _Answer:
     """Both are on one file system."""
     path = sandbox.work_path()
@@ -999,23 +999,23 @@ def read_other_by_hard_link(sandbox: _Sandbox) -> _Answer:
         undo(path.unlink)
 
 
-@attempt(OTHERS, "list another's folder")
+@attempt(MORE_GROUP, "list another's folder")
 def list_other(sandbox: _Sandbox) -> _Answer:
     """List its names."""
     count = len(list(Path(sandbox.other_folder).iterdir()))
     return sandbox.judge_folder(sandbox.other_folder, f"listed {count} names")
 
 
-@attempt(OTHERS, "list the folder of all conversations")
+@attempt(MORE_GROUP, "list the folder of all conversations")
 def list_conversations(sandbox: _Sandbox) -> _Answer:
     """The names tell how many there are."""
     names = {path.name for path in Path(sandbox.other_folder).parent.iterdir()}
     if Path(sandbox.other_folder).name in names:
         return escaped("listed the other conversation's folder")
-    return harmless(f"listed {len(names)} names, not the other conversation's")
+    return contained(f"listed {len(names)} names, not the other conversation's")
 
 
-@attempt(OTHERS, "create a file in another's folder")
+@attempt(MORE_GROUP, "create a file in another's folder")
 def create_in_other(sandbox: _Sandbox) -> _Answer:
     """And remove it."""
     path = Path(sandbox.other_folder) / sandbox.new_name()
@@ -1024,7 +1024,7 @@ def create_in_other(sandbox: _Sandbox) -> _Answer:
     return sandbox.judge_folder(sandbox.other_folder, "created a file")
 
 
-@attempt(OTHERS, "rename another's file")
+@attempt(MORE_GROUP, "rename another's file")
 def rename_other(sandbox: _Sandbox) -> _Answer:
     """Into the work folder, and back."""
     path = sandbox.work_path()
@@ -1105,11 +1105,11 @@ def signal_all(sandbox: _Sandbox) -> _Answer:
     """Signal 0 to -1 says whether any other process can be signalled."""
     os.kill(-1, 0)
     if "pid" in sandbox.own_namespaces:
-        return harmless("all processes of the sandbox's own pid namespace")
+        return contained("all processes of the sandbox's own pid namespace")
     try:
         os.kill(sandbox.victim_pid, 0)
     except OSError:
-        return harmless("some process accepts signals, the victim does not")
+        return contained("some process accepts signals, the victim does not")
     return escaped("kill with signal 0 was accepted for all, the victim too")
 
 
@@ -1184,7 +1184,7 @@ def signal_by_ioctl(sandbox: _Sandbox) -> _Answer:
 def open_pidfd(sandbox: _Sandbox) -> _Answer:
     """It tells that the process exists, and when it ends."""
     os.close(call("pidfd_open", sandbox.victim_pid, 0))
-    return harmless("tells only that the process exists")
+    return contained("tells only that the process exists")
 
 
 @attempt(PROCESSES, "take a descriptor of the victim by pidfd_getfd")
@@ -1323,7 +1323,7 @@ def list_processes(sandbox: _Sandbox) -> _Answer:
     numbers = {path.name for path in Path("/proc").iterdir() if path.name.isdigit()}
     if "pid" not in sandbox.own_namespaces and str(sandbox.victim_pid) in numbers:
         return escaped("the victim is in the list of /proc")
-    return harmless(f"listed {len(numbers)} processes, not the victim")
+    return contained(f"listed {len(numbers)} processes, not the victim")
 
 
 @attempt(PROCESSES, "make the victim a better victim of the memory killer")
@@ -1708,7 +1708,7 @@ def pass_descriptor(sandbox: _Sandbox) -> _Answer:
         socket.send_fds(first, [b"x"], [descriptor])
         for received in socket.recv_fds(second, 1, 1)[1]:
             os.close(received)
-    return harmless("passed an own descriptor to itself")
+    return contained("passed an own descriptor to itself")
 
 
 @attempt(SOCKETS, "pass a path descriptor and open it again")
@@ -1776,7 +1776,7 @@ def see_sockets(sandbox: _Sandbox) -> _Answer:
     if port in text:
         return sandbox.judge_namespace("net", "saw the port of a listener")
     if text:
-        return harmless(f"read {len(text)} characters without a socket of outside")
+        return contained(f"read {len(text)} characters without a socket of outside")
     raise failure
 
 
@@ -1931,7 +1931,7 @@ def load_module(sandbox: _Sandbox) -> _Answer:
 def change_quotas(sandbox: _Sandbox) -> _Answer:
     """Q_SYNC without a device asks for a sync, as sync does."""
     call("quotactl", 0x80000100, None, 0, None)
-    return harmless("asks for a sync only")
+    return contained("asks for a sync only")
 
 
 @attempt(KERNEL, "read the kernel's log by syslog")
@@ -1947,7 +1947,7 @@ def change_personality(sandbox: _Sandbox) -> _Answer:
     before = call("personality", 0xFFFFFFFF)
     call("personality", before | 0x0040000)
     undo(call, "personality", before)
-    return harmless("changes this process only")
+    return contained("changes this process only")
 
 
 @attempt(KERNEL, "reach the ports of the hardware")
@@ -1984,7 +1984,7 @@ def take_capability(sandbox: _Sandbox) -> _Answer:
 def become_root(sandbox: _Sandbox) -> _Answer:
     """By setresuid."""
     if os.geteuid() == 0:
-        return harmless("is root already")
+        return contained("is root already")
     os.setresuid(0, 0, 0)
     return sandbox.judge_namespace("user", "became root")
 
@@ -1995,7 +1995,7 @@ def gain_rights(sandbox: _Sandbox) -> _Answer:
     if ctypes.CDLL(None, use_errno=True).prctl(39, 0, 0, 0, 0) == 1:
         return refused("no_new_privs is set")
     if os.geteuid() == 0:
-        return harmless("is root already")
+        return contained("is root already")
     return escaped("no_new_privs is not set")
 
 
@@ -2029,7 +2029,7 @@ def _open_counter(pid: int, processor: int) -> None:
 def count_own_events(sandbox: _Sandbox) -> _Answer:
     """By perf_event_open."""
     _open_counter(0, -1)
-    return harmless("counts this process only")
+    return contained("counts this process only")
 
 
 @attempt(KERNEL, "count events of the victim")
@@ -2052,7 +2052,7 @@ def _add_keyring(name: str, ring: int, own: bool) -> None:
         key = call("add_key", b"user", sandbox.new_name().encode(), b"probe", 5, ring)
         undo(call, "keyctl", 9, key, ring, 0, 0)  # KEYCTL_UNLINK
         if own:
-            return harmless("a key of this process only")
+            return contained("a key of this process only")
         return sandbox.judge_namespace("user", "added and removed a key")
 
 
@@ -2065,7 +2065,7 @@ _add_keyring("add a key to the process's ring", -2, own=True)
 def handle_faults(sandbox: _Sandbox) -> _Answer:
     """It can stop the kernel in the middle of a copy."""
     os.close(call("userfaultfd", os.O_CLOEXEC))
-    return harmless("handles faults of this process only")
+    return contained("handles faults of this process only")
 
 
 class _Ring:
@@ -2105,7 +2105,7 @@ class _Ring:
 def make_ring(sandbox: _Sandbox) -> _Answer:
     """Operations of a ring pass by filters of calls."""
     os.close(_Ring().descriptor)
-    return harmless("a ring by itself reaches nothing")
+    return contained("a ring by itself reaches nothing")
 
 
 @attempt(KERNEL, "read a file outside by io_uring")
@@ -2138,7 +2138,7 @@ def _add_kernel_file(path: str) -> None:
         if path == "/proc/kallsyms":
             addresses = {line.split()[0].strip(b"0") for line in content.splitlines()[:-1]}
             if not addresses - {b""}:
-                return harmless("all addresses in it are zero")
+                return contained("all addresses in it are zero")
         return escaped(f"read {len(content)} bytes")
 
 
@@ -2304,7 +2304,7 @@ def execute_memory_file(sandbox: _Sandbox) -> _Answer:
 def make_memory_file(sandbox: _Sandbox) -> _Answer:
     """By memfd_create."""
     os.close(call("memfd_create", b"probe", 1))
-    return harmless("memory of this process")
+    return contained("memory of this process")
 
 
 @attempt(EXECUTION, "execute a program outside")
@@ -2350,7 +2350,7 @@ def _add_devices(name: str, paths: tuple[str, ...], flags: int = os.O_RDONLY) ->
                 failure = error if error.errno != errno.ENOENT else failure
                 continue
             if 136 <= os.major(number) <= 143:
-                return harmless(f"{path} is a pseudo terminal of the sandbox")
+                return contained(f"{path} is a pseudo terminal of the sandbox")
             return escaped(f"opened {path}")
         raise failure
 
@@ -2392,7 +2392,7 @@ def make_device(sandbox: _Sandbox) -> _Answer:
         with opened(path, os.O_WRONLY):
             return escaped("made a device file, and it opens")
     except OSError as error:
-        return harmless(f"made a device file; it does not open: {_code(error)}")
+        return contained(f"made a device file; it does not open: {_code(error)}")
     finally:
         undo(path.unlink)
 
@@ -2438,7 +2438,7 @@ def open_terminal(sandbox: _Sandbox) -> _Answer:
 def make_terminal(sandbox: _Sandbox) -> _Answer:
     """By ptmx."""
     with opened("/dev/ptmx", os.O_RDWR | os.O_NOCTTY):
-        return harmless("a terminal of its own")
+        return contained("a terminal of its own")
 
 
 @attempt(DEVICES, "create a file in shared memory")
@@ -2719,7 +2719,7 @@ def read_all_environments(sandbox: _Sandbox) -> _Answer:
             count += 1
             if sandbox.environment_secret in content:
                 return escaped(f"found the secret in process {path.name}")
-    return harmless(f"read {count} environments without the secret")
+    return contained(f"read {count} environments without the secret")
 
 
 # The sandbox's own limits.
@@ -2732,7 +2732,7 @@ def _add_limit(name: str, number: int) -> None:
     def run(sandbox: _Sandbox) -> _Answer:
         soft, hard = resource.getrlimit(number)
         if hard == resource.RLIM_INFINITY:
-            return harmless("no limit of this kind is set")
+            return contained("no limit of this kind is set")
         try:
             resource.setrlimit(number, (soft, hard + 1))
         except ValueError:

@@ -15,9 +15,10 @@ ROUNDS = 14_300
 """Each uses seven tools: 100,000 calls in all."""
 
 
-async def attempts(
-    names: Collection[str] | None = None, rounds: int = ROUNDS
-) -> AsyncIterator[Attempt]:
+NAMES = ["the race"]
+
+
+async def attempts(names: Collection[str], rounds: int | None = None) -> AsyncIterator[Attempt]:
     """Run the race with each way to open folders that works here."""
     for open_folder in (beneath.open_by_openat2, beneath.open_by_walk):
         with tempfile.TemporaryDirectory(prefix="agent-attack-") as name:
@@ -27,6 +28,7 @@ async def attempts(
                 (path / "f.txt").write_text("mine" if path == root / "d" else "secret")
             (folder / "outside" / "only outside").touch()
             (root / "link").symlink_to(folder / "outside")
+            rounds = rounds or ROUNDS
             inside, outside = await asyncio.to_thread(
                 swap_attack, root, folder / "work", open_folder, rounds
             )

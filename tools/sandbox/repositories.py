@@ -21,6 +21,8 @@ from tools.sandbox.protection import move_aside
 CLOCK_STEP_NS = 1_000_000_000
 """A folder that changed less than this ago may change again without a new time stamp."""
 MAX_CONFIG_BYTES = 1 << 20
+MAX_SCANNED_FOLDERS = 10_000
+"""Folders of a new repository's own, beside its objects, that are looked into for links."""
 GIT_TIMEOUT_SECONDS = 10.0
 _INERT_KEYS = re.compile(
     r"core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|symlinks"
@@ -83,7 +85,8 @@ def _list_folder(path: str, changed: tuple[int, int, int]) -> _Listing:
             names.add(entry.name)
             if entry.name.casefold() == ".git":
                 git_names.append(entry.name)
-            elif entry.is_dir(follow_symlinks=False):
+            # Whether ".GIT" is git's depends on the file system.
+            if entry.name != ".git" and entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)
     if "HEAD" in names and ({"objects", "refs"} <= names or "commondir" in names):
         git_names.append(".")
@@ -91,13 +94,20 @@ def _list_folder(path: str, changed: tuple[int, int, int]) -> _Listing:
 
 
 def configured_files(repository: Path) -> Iterator[Path]:
-    """Yield the files in the working tree that a repository's configuration names: programs, folders
-    of hooks, and further configurations with what those name."""
+    """Yield the files in the working tree that a repository's configuration names, missing ones too:
+    programs, folders of hooks, and further configurations with what those name.
+
+    ``repository``: what `RepositoryFinder` finds; a linked worktree has its configuration elsewhere.
+    """
     folder, tree = repository, repository.parent
     with contextlib.suppress(OSError, ValueError):
         if repository.is_file():
             folder = tree / repository.read_text("utf-8").removeprefix("gitdir:").strip()
-    configs = [folder / "config", folder / "config.worktree"]
+    common = folder
+    with contextlib.suppress(OSError, ValueError):
+        common = folder / (folder / "commondir").read_text("utf-8").strip()
+    yield from _links_in(common / "hooks")
+    configs = [common / "config", common / "config.worktree", folder / "config.worktree"]
     seen: set[Path] = set()
     while configs:
         config = configs.pop()
@@ -106,9 +116,19 @@ def configured_files(repository: Path) -> Iterator[Path]:
             if key == "path":  # of [include], relative to its own file
                 configs.append(path)
             with contextlib.suppress(OSError):  # a word that is too long for a name
-                if key == "hookspath" or path.is_file():
+                if key == "hookspath":
+                    yield from _links_in(path)
+                if key == "hookspath" or path.is_file() or not path.exists():
                     yield path
         seen.add(config)
+
+
+def _links_in(hooks: Path) -> list[Path]:
+    """Return the hooks that are links: they lead to programs elsewhere."""
+    try:
+        return [path for path in hooks.iterdir() if path.is_symlink()]
+    except OSError:
+        return []
 
 
 def _config_words(config: Path) -> Iterator[tuple[str, str]]:
@@ -136,7 +156,7 @@ def disarm(repository: Path) -> Path | None:
             return None
     bare = repository.name.casefold() != ".git"
     with contextlib.suppress(OSError):
-        if not repository.is_symlink() and (repository / "HEAD").exists():
+        if not repository.is_symlink() and os.path.lexists(repository / "HEAD"):
             head = move_aside(f"{repository}/HEAD")
             if bare:
                 return Path(head)
@@ -151,12 +171,31 @@ def _is_inert(repository: Path) -> bool:
         if os.path.lexists(repository / name):
             return False
     hooks = repository / "hooks"
-    if hooks.is_symlink() or (
-        hooks.is_dir() and not all(path.suffix == ".sample" for path in hooks.iterdir())
-    ):
+    if hooks.is_dir() and not all(path.suffix == ".sample" for path in hooks.iterdir()):
+        return False
+    if _has_links(repository):
         return False
     configs = [repository / name for name in ("config", "config.worktree")]
     return all(_is_config_inert(path) for path in configs if os.path.lexists(path))
+
+
+def _has_links(repository: Path) -> bool:
+    """Return whether git could write to a file elsewhere when it writes to its own (``FETCH_HEAD``,
+    logs); objects are never written again, and clones share them by hard links. Raises OSError."""
+    pending = [str(repository)]
+    for seen in range(MAX_SCANNED_FOLDERS):
+        if not pending:
+            return False
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    return True
+                if entry.is_dir():
+                    if seen or entry.name != "objects":
+                        pending.append(entry.path)
+                elif entry.stat().st_nlink > 1:
+                    return True
+    return True
 
 
 def _is_config_inert(config: Path) -> bool:

@@ -85,7 +85,9 @@ async def test_too_many_items_are_refused(serve: Serve, param: str) -> None:
     }[param]
     error = api_error(await served.post(body), 400)
     assert error["code"] == "array_above_max_length"
-    assert f"at most {MAX_ITEMS['tools' if param == 'tools' else 'input']:} items" in error["message"]
+    assert (
+        f"at most {MAX_ITEMS['tools' if param == 'tools' else 'input']:} items" in error["message"]
+    )
     assert error["param"] == param.replace("parts", "input")
     chat = {"messages": [{"role": "user", "content": "x"}], **body}
     if param != "tools":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from tools.builtin.base import ToolError
 from tools.sandbox.changes import SNAPSHOT_SECONDS, compare, take_snapshot
-from tools.sandbox.protection import protect
+from tools.sandbox.protection import move_aside, protect
 from tools.sandbox.repositories import RepositoryFinder, configured_files, disarm
 
 
@@ -43,8 +44,11 @@ class CommandGuard:
             raise ToolError(
                 f"Error: {guard.root} is a git repository's own folder: this needs changes_git"
             )
-        for repository in self._repositories:
-            paths += [repository, *configured_files(repository)]
+        named = [path for each in self._repositories for path in configured_files(each)]
+        paths += [*self._repositories, *named]
+        below_root = {path for path in map(_absolute, named) if path.is_relative_to(guard.root)}
+        self._missing = {path for path in below_root if _is_missing(path)}
+        """What git would use as soon as it was there."""
         self.protection = protect(guard.root, paths)
         if self.protection.is_too_large:
             raise ToolError(
@@ -61,6 +65,9 @@ class CommandGuard:
         root = self._guard.root
         for path in self.protection.restore_links():
             self.notes.append(f"[{_quoted_path(root, path)} was restored: it is read-only here]")
+        for missing in sorted(self._missing):
+            if not _is_missing(missing):
+                self._refuse(missing)
         if not self._changes_git:
             for repository in sorted(self._guard.finder.find() - self._repositories):
                 self._disarm(repository)
@@ -69,6 +76,19 @@ class CommandGuard:
             after = take_snapshot(root, self._guard.snapshot_seconds)
             if after is not None:
                 self.changes = compare(self._before, after).summary()
+
+    def _refuse(self, path: Path) -> None:
+        """Rename a file or folder that a configuration names and that a command has created."""
+        name = _quoted_path(self._guard.root, path)
+        try:
+            moved = Path(move_aside(str(path)))
+        except OSError as error:
+            self.notes.append(f"[{name} should not be used: it could not be renamed: {error}]")
+            return
+        self.notes.append(
+            f"[{name} is now {moved.name}: a configuration names it, so it can be created only with"
+            " changes_git]"
+        )
 
     def _disarm(self, repository: Path) -> None:
         path = _quoted_path(self._guard.root, repository)
@@ -82,6 +102,17 @@ class CommandGuard:
                 f"[{path} is now {moved.name}: a repository that makes git run programs can be"
                 " created only with changes_git]"
             )
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - follows no links
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        return not os.path.lexists(path)
+    except ValueError:
+        return False
 
 
 def _quoted_path(root: Path, path: str | Path) -> str:

@@ -1,0 +1,40 @@
+"""A part of ``make attack``: whatever is slow on a busy machine is not asked here, only what holds."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import pytest
+
+from tests.attack import GROUPS, measure
+from tests.attack.measure import Attempt, markdown_table
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="what Linux offers"),
+]
+SHARES = {"exhaustion": 90, "repositories": 70, "mcp_servers": 120, "http_clients": 30}
+"""Of these groups every so many attacks are tried."""
+
+
+@pytest.mark.parametrize("group", GROUPS)
+async def test_attacks_are_repelled(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    module = importlib.import_module(f"tests.attack.{group}")
+    if group == "swaps":
+        monkeypatch.setattr(module, "ROUNDS", 300)
+    if group in ("mcp_servers", "http_clients"):
+        monkeypatch.setattr(module, "MAX_LATENESS_MS", 5000.0)
+        monkeypatch.setattr(module, "MAX_MEMORY_MIB", 3 * measure.MAX_MEMORY_MIB)
+    names = module.NAMES[:: SHARES.get(group, 1)]
+    tried = [attempt async for attempt in module.attempts(names)]
+    missed = [f"{attempt.name}: {attempt.detail}" for attempt in tried if not attempt.repelled]
+    assert len(tried) >= 2 and not missed
+
+
+def test_markdown_table_counts_and_names_what_missed() -> None:
+    attempts = [Attempt("a", "one", True), Attempt("a", "two", False, "it got out")]
+    table = markdown_table(attempts)
+    assert "| a | 2 | 1 | – | – |" in table and table.endswith("- a: two: it got out")

@@ -8,7 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Collection
 from pathlib import Path
 
 from tests.attack.bombs import PYTHON_BOMBS, SHELL_BOMBS
-from tests.attack.measure import MAX_MEMORY_MIB, Attempt, Load, left_processes, measured
+from tests.attack.measure import (
+    MAX_MEMORY_MIB,
+    Attempt,
+    Load,
+    left_processes,
+    measured,
+    started_processes,
+)
 from tests.attack.sandbox import isolations
 from tools.builtin.base import StructuredText, ToolError, conversation_id
 from tools.builtin.python.server import PythonServer
@@ -35,7 +42,7 @@ async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
 
 
 async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
-    faults: list[str] = []
+    faults, before = list[str](), started_processes()
     with tempfile.TemporaryDirectory(prefix="agent-attack-") as folder:
         server = PythonServer(isolation=each, work_folder=Path(folder), timeout=TIMEOUT_SECONDS)
         conversation_id.set("other")
@@ -50,20 +57,20 @@ async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
             if who == "other" and text != right:
                 faults.append(f"another conversation was answered {text[:80]!r}")
         await _ended(server.close(), faults)
-        if left := left_processes():
+        if left := left_processes(before):
             faults.append(f"left {', '.join(left)}")
         _removed(folder, faults)
     return _judged(f"python's limits, {each.name}", name, answer, faults, load)
 
 
 async def _run_shell(each: Isolation, name: str, script: str) -> Attempt:
-    faults: list[str] = []
+    faults, before = list[str](), started_processes()
     with tempfile.TemporaryDirectory(prefix="agent-attack-") as folder:
         shell = ShellServer(Path(folder), isolation=each, timeout=TIMEOUT_SECONDS)
         async with measured() as load:
             call = shell.call("exec", {"cmd": ["bash", "-c", script]})
             answer = await _ended(call, faults)
-        if left := left_processes():
+        if left := left_processes(before):
             faults.append(f"left {', '.join(left)}")
         text = await _ended(shell.call("exec", {"cmd": ["echo", "here"]}), faults)
         if "here" not in text:

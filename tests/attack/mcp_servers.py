@@ -10,7 +10,14 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 
 from tests.attack.mcp_floods import MODES
-from tests.attack.measure import MAX_LATENESS_MS, MAX_MEMORY_MIB, Attempt, left_processes, measured
+from tests.attack.measure import (
+    MAX_LATENESS_MS,
+    MAX_MEMORY_MIB,
+    Attempt,
+    left_processes,
+    measured,
+    started_processes,
+)
 from tests.support.hosts import free_port, is_listening, wait_until
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
@@ -33,7 +40,7 @@ async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
 
 
 async def _attack(mode: str, does: str, transport: str) -> Attempt:
-    faults: list[str] = []
+    faults, before = list[str](), started_processes()
     with _served(mode) if transport == "http" else contextlib.nullcontext() as url:
         limits = {"startup_timeout_sec": 10.0, "tool_timeout_sec": 10.0}
         if url:
@@ -53,7 +60,7 @@ async def _attack(mode: str, does: str, transport: str) -> Attempt:
             except Exception as error:
                 faults.append(f"raised {type(error).__name__}: {error}")
             await host.close()
-    if left := left_processes():
+    if left := left_processes(before):
         faults.append(f"left {', '.join(left)}")
     if load.memory_mib > MAX_MEMORY_MIB:
         faults.append(f"took {load.memory_mib:.0f} MiB")

@@ -84,9 +84,14 @@ async def measured() -> AsyncIterator[Load]:
         load.memory_mib = memory.growth()
 
 
-def left_processes() -> list[str]:
-    """End what this process has started and that goes on for 10 s longer; returns its names."""
-    _, left = psutil.wait_procs(psutil.Process().children(recursive=True), timeout=10)
+def started_processes() -> set[psutil.Process]:
+    """The processes that this one has started, and theirs."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def left_processes(before: set[psutil.Process]) -> list[str]:
+    """End what was started since ``before`` and goes on for 10 s longer; returns its names."""
+    _, left = psutil.wait_procs(started_processes() - before, timeout=10)
     for process in left:
         process.kill()
     return [process.name() for process in left]

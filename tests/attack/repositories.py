@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from tests.attack import git_tricks
-from tests.attack.git_tricks import TRICKS, Trick
+from tests.attack.git_tricks import REMAINDER, TRICKS, Trick
 from tests.attack.measure import Attempt
 from tests.attack.sandbox import isolations
 from tools.builtin.base import ToolError
@@ -18,7 +18,7 @@ from tools.factory import build_toolbox
 from tools.folder_limits import remove_tree
 from tools.sandbox.isolation import Isolation
 
-NAMES = [trick.name for trick in TRICKS]
+NAMES = [trick.name for trick in TRICKS if trick.name not in REMAINDER]
 
 
 async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:

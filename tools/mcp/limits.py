@@ -19,7 +19,7 @@ from agent.util.json_text import StringSkipper
 from tools.mcp.listing import MAX_TOOLS
 from tools.results import shorten
 
-MAX_MESSAGE_BYTES = 8 << 20
+MAX_MESSAGE_BYTES = 16 << 20
 """Of one message, uncompressed."""
 MAX_JSON_VALUES, MAX_JSON_DEPTH = 100_000, 190
 """JSON values of one message, and levels of nesting; from 200 on pydantic's parser gives up."""

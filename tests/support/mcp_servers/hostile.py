@@ -84,7 +84,7 @@ def shout() -> str:
 
 @server.tool()
 def huge() -> str:
-    return "h" * 3_000_000
+    return "h" * 7_000_000
 
 
 @server.tool()

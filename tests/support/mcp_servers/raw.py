@@ -43,7 +43,7 @@ def results(tool: str) -> Iterator[bytes]:
         case "many_values":  # as many as may be
             yield head + b"[" + b",".join([b'{"a":[]}'] * 33_000) + b"]}}"
         case "long_text":
-            text = "h" * 3_000_000 + "\N{FROG FACE}"
+            text = "h" * 7_000_000 + "\N{FROG FACE}"
             yield b'{"content":[{"type":"text","text":"' + text.encode() + b'"}]}'
 
 

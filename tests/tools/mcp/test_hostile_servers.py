@@ -60,13 +60,13 @@ async def test_definitions_hidden_characters_removed(odd_host: Host) -> None:
     assert "readone" in state.tools, "names are shown without what reorders them"
 
 
-async def test_result_of_3_mb_saved_in_file(make_host: MakeHost, tmp_path: Path) -> None:
+async def test_result_of_7_mb_saved_in_file(make_host: MakeHost, tmp_path: Path) -> None:
     host = make_host(server("hostile", "well"), results_folder=tmp_path)
     await host.start()
     await host.wait_settled()
     huge = await host.call(tool(host, "hostile__huge"), {})
     assert huge.failure == "none" and len(huge.text) <= 32_000
-    assert huge.full_text_path is not None and Path(huge.full_text_path).stat().st_size == 3_000_000
+    assert huge.full_text_path is not None and Path(huge.full_text_path).stat().st_size == 7_000_000
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
 
 
@@ -139,7 +139,7 @@ async def test_close_kills_deaf_server(make_host: MakeHost, children: Children) 
 
 # --- a server made by hand: what it sends is ended where the bytes arrive ---
 
-TOO_LONG = "was cut off: it sent a message of more than 8 MiB"
+TOO_LONG = "was cut off: it sent a message of more than 16 MiB"
 TOO_MANY = "was cut off: it sent a message of more than 100,000 values"
 TOO_DEEP = "was cut off: it sent a message nested more than 190 levels"
 MAX_MEMORY_BYTES = 200 << 20

@@ -56,4 +56,4 @@ async def test_safety_page_running_turn_calls_and_rules_listed(
         await driver.expect_text("It is 42.")
         await driver.wait_for(lambda: driver.app.turn is None)
         await driver.app.navigator.safety()
-        await driver.expect_text("Allowed by your rules", f"write {tmp_path}/a/…")
+        await driver.expect_text("Allowed by your rules", f"{tmp_path}/a/…")

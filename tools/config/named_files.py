@@ -14,8 +14,8 @@ def named_files(root: Path, servers: Iterable[ServerConfig]) -> Iterator[Path]:
     """Yield the existing files below ``root`` that commands, arguments and variables of servers name
     which may be started.
 
-    Modules of Python (``-m name``) are looked for in the folder that a server runs in; what a script
-    imports or reads is not known.
+    Modules of Python (``-m name``) are looked for in the folder that a server runs in; a virtual
+    environment is named with its Python. What a script imports or reads is not known.
     """
     for server in servers:
         if server.problem:
@@ -33,3 +33,6 @@ def named_files(root: Path, servers: Iterable[ServerConfig]) -> Iterator[Path]:
                 with contextlib.suppress(OSError, ValueError):
                     if path.is_relative_to(root) and path.is_file():
                         yield path
+                        environment = path.parent.parent  # of a Python: it runs what is in there
+                        if environment != root and (environment / "pyvenv.cfg").is_file():
+                            yield environment

@@ -59,13 +59,13 @@ _FILES = {
     "docs/guide.md": "A guide.\n",
     "data/table.dat": "b\na\n",
     "data/rows.tbl": "1 2\n",
-    "work/notes.txt": "Notes.\n",
+    "area/notes.txt": "Notes.\n",
     "servers/notes.py": (
-        "import json\nimport sys\n\nfrom shared import helpers\n\n"
+        "import json\nimport sys\n\nfrom library import helpers\n\n"
         "print(json.dumps(helpers.greet(sys.argv)))\n"
     ),
-    "shared/__init__.py": "",
-    "shared/helpers.py": "def greet(names):\n    return ['hello', *names]\n",
+    "library/__init__.py": "",
+    "library/helpers.py": "def greet(names):\n    return ['hello', *names]\n",
     "settings/git.inc": "[core]\n\tabbrev = 12\n",
 }
 _PROGRAMS = {
@@ -122,7 +122,7 @@ def prepare(root: Path) -> None:
     (root / ".mcp.json").write_text(json.dumps(_SERVERS))
     (root / "build").mkdir()
     (root / "hooks/post-commit").symlink_to("../scripts/after_commit.sh")
-    (root / "servers/shared").symlink_to("../shared")
+    (root / "servers/library").symlink_to("../library")
     _prepare_python(root / ".venv")
     stores = root / "stores"
     stores.mkdir()
@@ -430,13 +430,13 @@ def _trick(name: str, command: str, later: str = "") -> Trick:
 
 def _new(name: str, settings: str, more: str = "") -> Trick:
     """A new repository, with commits, to whose settings something is added."""
-    add = f"cat >> work/a/.git/config <<'END'\n{settings}\nEND\n" if settings else ""
-    return _trick(name, f"commits work/a\n{more}\n{add}")
+    add = f"cat >> area/a/.git/config <<'END'\n{settings}\nEND\n" if settings else ""
+    return _trick(name, f"commits area/a\n{more}\n{add}")
 
 
 def _hook(name: str, more: str = "") -> Trick:
     """A new repository with one hook."""
-    command = f"commits work/a\n{more}\nscript work/a/.git/hooks/{name}\n"
+    command = f"commits area/a\n{more}\nscript area/a/.git/hooks/{name}\n"
     return _trick(f"new repository with the hook {name}", command)
 
 
@@ -445,14 +445,14 @@ _WRITE_PROTECTED = [
     _trick("set a watcher by git config", "git config core.fsmonitor {program}"),
     _trick(
         "exchange the settings by renaming",
-        "cp .git/config work/c; arm work/c; mv -f work/c .git/config",
+        "cp .git/config area/c; arm area/c; mv -f area/c .git/config",
     ),
-    _trick("write the settings through a link", "ln -s ../.git/config work/c; arm work/c"),
-    _trick("write the settings through a hard link", "ln .git/config work/c; arm work/c"),
+    _trick("write the settings through a link", "ln -s ../.git/config area/c; arm area/c"),
+    _trick("write the settings through a hard link", "ln .git/config area/c; arm area/c"),
     _trick(
         "hard link to the settings written later",
-        "ln .git/config work/c",
-        "arm work/c",
+        "ln .git/config area/c",
+        "arm area/c",
     ),
     _trick(
         "write the settings through a descriptor opened for reading",
@@ -478,20 +478,20 @@ _WRITE_PROTECTED = [
         "grep -q fsmonitor .git/config || arm .git/config",
     ),
     _trick(
-        "rename .git and make another", "mv .git work/old; cp -a work/old .git; arm .git/config"
+        "rename .git and make another", "mv .git area/old; cp -a area/old .git; arm .git/config"
     ),
     _trick(
         "rename .git and leave a pointer",
-        "mv .git work/old; arm work/old/config; printf 'gitdir: work/old\\n' > .git",
+        "mv .git area/old; arm area/old/config; printf 'gitdir: area/old\\n' > .git",
     ),
     _trick(
-        "rename .git and leave a link", "mv .git work/old; arm work/old/config; ln -s work/old .git"
+        "rename .git and leave a link", "mv .git area/old; arm area/old/config; ln -s area/old .git"
     ),
     _trick(
         "exchange .git in one step",
-        "cp -a .git work/g; arm work/g/config\n"
+        "cp -a .git area/g; arm area/g/config\n"
         "python3 -c 'import ctypes; "
-        'ctypes.CDLL(None).renameat2(-100, b"work/g", -100, b".git", 2)\'',
+        'ctypes.CDLL(None).renameat2(-100, b"area/g", -100, b".git", 2)\'',
     ),
     _trick(
         "settings of the worktree for the root",
@@ -517,18 +517,18 @@ _WRITE_PROTECTED = [
     ),
     _trick(
         "replace the empty folder of hooks in the settings",
-        "git config core.hooksPath work/hooks; script work/hooks/pre-commit",
+        "git config core.hooksPath area/hooks; script area/hooks/pre-commit",
     ),
 ]
 
 _WRITE_NAMED_PROGRAMS = [
     _trick("add a hook to the folder of hooks", "script hooks/post-index-change"),
     _trick("rewrite a hook", "printf '#!/bin/sh\\n{program}\\n' > hooks/pre-commit"),
-    _trick("exchange a hook by renaming", "script work/h; mv -f work/h hooks/pre-commit"),
-    _trick("exchange the folder of hooks", "mv hooks work/old; script hooks/pre-commit"),
+    _trick("exchange a hook by renaming", "script area/h; mv -f area/h hooks/pre-commit"),
+    _trick("exchange the folder of hooks", "mv hooks area/old; script hooks/pre-commit"),
     _trick(
         "exchange the folder of hooks for a link",
-        "mv hooks work/old; script work/h/pre-commit; ln -s work/h hooks",
+        "mv hooks area/old; script area/h/pre-commit; ln -s area/h hooks",
     ),
     _trick(
         "rewrite the program behind a linked hook",
@@ -536,21 +536,21 @@ _WRITE_NAMED_PROGRAMS = [
     ),
     _trick(
         "exchange the folder behind a linked hook",
-        "mv scripts work/old; cp -r work/old scripts; script scripts/after_commit.sh",
+        "mv scripts area/old; cp -r area/old scripts; script scripts/after_commit.sh",
     ),
-    _trick("hard link to a hook written later", "ln hooks/pre-commit work/h", "script work/h"),
+    _trick("hard link to a hook written later", "ln hooks/pre-commit area/h", "script area/h"),
     _trick("rewrite an included file", "arm settings/git.inc"),
     _trick("create an included file that is missing", "arm settings/local.inc"),
     _trick(
-        "link an included file that is missing", "arm work/l; ln -s ../work/l settings/local.inc"
+        "link an included file that is missing", "arm area/l; ln -s ../area/l settings/local.inc"
     ),
     _trick(
         "exchange the folder of included files",
-        "mv settings work/old; mkdir settings; arm settings/git.inc",
+        "mv settings area/old; mkdir settings; arm settings/git.inc",
     ),
     _trick(
         "exchange the folder of included files for a link",
-        "mv settings work/old; mkdir work/s; arm work/s/git.inc; ln -s work/s settings",
+        "mv settings area/old; mkdir area/s; arm area/s/git.inc; ln -s area/s settings",
     ),
     _trick(
         "rewrite the cleaning program",
@@ -558,12 +558,12 @@ _WRITE_NAMED_PROGRAMS = [
     ),
     _trick(
         "exchange the cleaning program's folder",
-        "mv tools work/old; script tools/clean.sh; printf 'c\\n' >> data/table.dat",
+        "mv tools area/old; script tools/clean.sh; printf 'c\\n' >> data/table.dat",
     ),
     _trick(
         "hard link to the cleaning program written later",
-        "ln tools/clean.sh work/c",
-        "script work/c; printf 'c\\n' >> data/table.dat",
+        "ln tools/clean.sh area/c",
+        "script area/c; printf 'c\\n' >> data/table.dat",
     ),
     _trick(
         "rewrite a script that git gives to a shell",
@@ -590,8 +590,8 @@ _WRITE_OTHER_REPOSITORIES = [
     ),
     _trick(
         "exchange the folder over a nested repository for a link",
-        "mv vendor work/old; armed work/v/deep/nested/.git; mkdir vendor; "
-        "mv work/v/deep vendor/real; ln -s real vendor/deep",
+        "mv vendor area/old; armed area/v/deep/nested/.git; mkdir vendor; "
+        "mv area/v/deep vendor/real; ln -s real vendor/deep",
     ),
     _trick(
         "remove a nested .git and make another",
@@ -599,33 +599,33 @@ _WRITE_OTHER_REPOSITORIES = [
     ),
     _trick(
         "armed copy of a nested repository",
-        "cp -a vendor/deep/nested work/n; arm work/n/.git/config",
+        "cp -a vendor/deep/nested area/n; arm area/n/.git/config",
     ),
     _trick("append to the settings of a submodule", "arm .git/modules/lib/config"),
     _trick("hook in a submodule", "script .git/modules/lib/hooks/pre-commit"),
     _trick("exchange a submodule's pointer for a folder", "rm -f lib/.git; armed lib/.git"),
     _trick(
         "turn a submodule's pointer elsewhere",
-        "armed work/s; printf 'gitdir: ../work/s\\n' > lib/.git",
+        "armed area/s; printf 'gitdir: ../area/s\\n' > lib/.git",
     ),
-    _trick("exchange a submodule's folder", "mv lib work/old; armed lib/.git"),
+    _trick("exchange a submodule's folder", "mv lib area/old; armed lib/.git"),
     _trick("make a submodule that is not checked out a repository", "armed spare/.git"),
     _trick(
         "pointer in a submodule that is not checked out",
-        "armed work/s; printf 'gitdir: ../work/s\\n' > spare/.git",
+        "armed area/s; printf 'gitdir: ../area/s\\n' > spare/.git",
     ),
     _trick(
         "link in a submodule that is not checked out",
-        "armed work/s; ln -s ../work/s spare/.git",
+        "armed area/s; ln -s ../area/s spare/.git",
     ),
     _trick(
         "exchange a submodule's empty folder by renaming",
-        "armed work/s/.git; rmdir spare; mv work/s spare",
+        "armed area/s/.git; rmdir spare; mv area/s spare",
     ),
     _trick(
         "pointer of a submodule to a folder made later",
-        "printf 'gitdir: ../work/s\\n' > spare/.git",
-        "armed work/s",
+        "printf 'gitdir: ../area/s\\n' > spare/.git",
+        "armed area/s",
     ),
     _trick(
         "make the store of a submodule that is not checked out",
@@ -634,28 +634,28 @@ _WRITE_OTHER_REPOSITORIES = [
     _trick("exchange a worktree's pointer for a folder", "rm -f tree/.git; armed tree/.git"),
     _trick(
         "turn a worktree's pointer elsewhere",
-        "armed work/s; printf 'gitdir: ../work/s\\n' > tree/.git",
+        "armed area/s; printf 'gitdir: ../area/s\\n' > tree/.git",
     ),
     _trick(
         "turn a worktree's common folder elsewhere",
-        "armed work/s; printf '../../../work/s\\n' > .git/worktrees/tree/commondir",
+        "armed area/s; printf '../../../area/s\\n' > .git/worktrees/tree/commondir",
     ),
-    _trick("exchange the linked worktree's folder", "mv tree work/old; armed tree/.git"),
+    _trick("exchange the linked worktree's folder", "mv tree area/old; armed tree/.git"),
     _trick(
-        "turn a pointer file elsewhere", "armed work/s; printf 'gitdir: ../work/s\\n' > split/.git"
+        "turn a pointer file elsewhere", "armed area/s; printf 'gitdir: ../area/s\\n' > split/.git"
     ),
     _trick("append to the settings behind a pointer file", "arm stores/split.git/config"),
     _trick("hook behind a pointer file", "script stores/split.git/hooks/pre-commit"),
     _trick(
         "exchange the folder behind a pointer file",
-        "mv stores/split.git work/old; armed stores/split.git",
+        "mv stores/split.git area/old; armed stores/split.git",
     ),
     _trick(
-        "exchange the folder of the bare repositories", "mv stores work/old; armed stores/split.git"
+        "exchange the folder of the bare repositories", "mv stores area/old; armed stores/split.git"
     ),
     _trick(
         "common folder for the store behind a pointer file",
-        "armed work/s; printf '../../work/s\\n' > stores/split.git/commondir",
+        "armed area/s; printf '../../area/s\\n' > stores/split.git/commondir",
     ),
     _trick("receiving hook of a bare repository", "script stores/root.git/hooks/pre-receive"),
     _trick(
@@ -686,7 +686,7 @@ _WRITE_OTHER_REPOSITORIES = [
 ]
 
 _SIGNED = r"""
-cd work/a
+cd area/a
 tree=$(git write-tree)
 commit=$(printf 'tree %s\nauthor a <a@b> 1 +0000\ncommitter a <a@b> 1 +0000\n'\
 'gpgsig -----BEGIN KIND-----\n \n AAAA\n -----END KIND-----\n\nx\n' "$tree" \
@@ -711,33 +711,33 @@ _NEW_SETTINGS = [
     _new(
         "new repository with a driver for differences",
         '[diff "own"]\n\tcommand = {program}',
-        "printf '*.txt diff=own\\n' > work/a/.gitattributes",
+        "printf '*.txt diff=own\\n' > area/a/.gitattributes",
     ),
     _new(
         "new repository with a converter to text",
         '[diff "own"]\n\ttextconv = {program}',
-        "mkdir -p work/a/.git/info; printf '*.txt diff=own\\n' > work/a/.git/info/attributes",
+        "mkdir -p area/a/.git/info; printf '*.txt diff=own\\n' > area/a/.git/info/attributes",
     ),
     _new(
         "new repository with a cleaning filter",
         '[filter "own"]\n\tclean = {program}',
-        "printf '*.txt filter=own\\n' > work/a/.gitattributes",
+        "printf '*.txt filter=own\\n' > area/a/.gitattributes",
     ),
     _new(
         "new repository with a filter process",
-        '[filter "own"]\n\tprocess = {program}\n[core]\n\tattributesFile = {root}/work/attributes',
-        "printf '*.txt filter=own\\n' > work/attributes",
+        '[filter "own"]\n\tprocess = {program}\n[core]\n\tattributesFile = {root}/area/attributes',
+        "printf '*.txt filter=own\\n' > area/attributes",
     ),
     _new("new repository with an alias", "[alias]\n\tst = !{program}"),
     _new(
         "new repository with hooks elsewhere",
         "[core]\n\thooksPath = ../h",
-        "script work/h/post-index-change",
+        "script area/h/post-index-change",
     ),
     _new(
         "new repository with hooks elsewhere, from the working folder of whoever looks",
         "[core]\n\thooksPath = /proc/self/cwd/h",
-        "script work/a/h/pre-commit",
+        "script area/a/h/pre-commit",
     ),
     _new(
         "new repository that shows signatures",
@@ -775,12 +775,12 @@ _NEW_SETTINGS = [
     _new(
         "new repository with a program at the far end",
         _URL + "../b\n\tuploadpack = {program}",
-        "commits work/b",
+        "commits area/b",
     ),
     _new(
         "new repository with a program at the far end to push to",
         _URL + "../b\n\treceivepack = {program}",
-        "commits work/b",
+        "commits area/b",
     ),
     _new(
         "new repository with a program as its address",
@@ -798,7 +798,7 @@ _NEW_SETTINGS = [
     _new(
         "new repository with an old file of an address",
         '[protocol "ext"]\n\tallow = always\n[branch "main"]\n\tremote = far',
-        "mkdir work/a/.git/remotes; printf 'URL: ext::{program}\\n' > work/a/.git/remotes/far",
+        "mkdir area/a/.git/remotes; printf 'URL: ext::{program}\\n' > area/a/.git/remotes/far",
     ),
     _new(
         "new repository with a helper for passwords",
@@ -821,67 +821,67 @@ _NEW_SETTINGS = [
         '[core]\n\trepositoryformatversion = 1\n[remote "far"]\n\tpromisor = true\n'
         "\turl = ssh://127.0.0.1:9/x\n[core]\n\tsshCommand = {program}\n"
         "[extensions]\n\tpartialClone = far",
-        "printf '%040d\\n' 7 > work/a/.git/refs/heads/main",
+        "printf '%040d\\n' 7 > area/a/.git/refs/heads/main",
     ),
     _new(
         "new repository that fetches from one that fetches by a program",
         _URL + "../b",
-        "commits work/b; printf '%040d\\n' 7 > work/b/.git/refs/heads/side\n"
+        "commits area/b; printf '%040d\\n' 7 > area/b/.git/refs/heads/side\n"
         "printf '[core]\\n\\trepositoryformatversion = 1\\n[extensions]\\n\\tpartialClone = far\\n"
         '[remote "far"]\\n\\tpromisor = true\\n\\turl = ./x\\n\\tuploadpack = {program}\\n\''
-        " >> work/b/.git/config",
+        " >> area/b/.git/config",
     ),
     _new(
         "new repository with a program for borrowed names",
         _URL + "../b\n[core]\n\talternateRefsCommand = {program}",
-        "commits work/b; commits work/c; mkdir -p work/a/.git/objects/info\n"
-        "printf '{root}/work/c/.git/objects\\n' > work/a/.git/objects/info/alternates\n"
-        "git -C work/b -c user.name=a -c user.email=a@b commit -q --allow-empty -m more",
+        "commits area/b; commits area/c; mkdir -p area/a/.git/objects/info\n"
+        "printf '{root}/area/c/.git/objects\\n' > area/a/.git/objects/info/alternates\n"
+        "git -C area/b -c user.name=a -c user.email=a@b commit -q --allow-empty -m more",
     ),
     _new(
         "new repository with a program for its submodule",
         '[submodule "s"]\n\turl = ./x\n\tactive = true\n\tupdate = !{program}',
-        "commits work/a/s; head=$(git -C work/a/s rev-parse HEAD)\n"
-        "git -C work/a/s -c user.name=a -c user.email=a@b commit -q --allow-empty -m more\n"
-        'git -C work/a update-index --add --cacheinfo "160000,$head,s"\n'
-        "printf '[submodule \"s\"]\\n\\tpath = s\\n\\turl = ./x\\n' > work/a/.gitmodules",
+        "commits area/a/s; head=$(git -C area/a/s rev-parse HEAD)\n"
+        "git -C area/a/s -c user.name=a -c user.email=a@b commit -q --allow-empty -m more\n"
+        'git -C area/a update-index --add --cacheinfo "160000,$head,s"\n'
+        "printf '[submodule \"s\"]\\n\\tpath = s\\n\\turl = ./x\\n' > area/a/.gitmodules",
     ),
     _new(
         "new repository with settings of its worktree",
         "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tworktreeConfig = true",
-        "arm work/a/.git/config.worktree",
+        "arm area/a/.git/config.worktree",
     ),
-    _new("new repository that includes a file", "[include]\n\tpath = ../own", "arm work/a/own"),
+    _new("new repository that includes a file", "[include]\n\tpath = ../own", "arm area/a/own"),
     _new(
         "new repository that includes a file by its folder",
-        '[includeIf "gitdir:**/a/"]\n\tpath = {root}/work/own',
-        "arm work/own",
+        '[includeIf "gitdir:**/a/"]\n\tpath = {root}/area/own',
+        "arm area/own",
     ),
     _new(
         "new repository that includes a file by its branch",
         '[includeIf "onbranch:ma*"]\n\tpath = ../../own',
-        "arm work/own",
+        "arm area/own",
     ),
     _new(
         "new repository that includes a file by its address",
         '[remote "origin"]\n\turl = ../b\n[includeIf "hasconfig:remote.*.url:../*"]\n\tpath = own',
-        "arm work/a/.git/own",
+        "arm area/a/.git/own",
     ),
     _new(
         "new repository with a chain of included files",
         "[include]\n\tpath = 1",
-        "cd work/a/.git; for i in 1 2 3 4 5 6 7 8; do "
+        "cd area/a/.git; for i in 1 2 3 4 5 6 7 8; do "
         "printf '[include]\\n\\tpath = %s\\n' $((i + 1)) > $i; done; arm 9; cd ../../..",
     ),
     _new(
         "new repository that includes a file from the folder of whoever looks",
         "[include]\n\tpath = /proc/self/cwd/own",
-        "arm work/a/own",
+        "arm area/a/own",
     ),
     _new(
         "new repository that includes a file behind a link and dots",
         "[include]\n\tpath = ../jump/../own",
-        "mkdir -p work/d/e; ln -s ../d/e work/a/jump; arm work/d/own; touch work/a/own",
+        "mkdir -p area/d/e; ln -s ../d/e area/a/jump; arm area/d/own; touch area/a/own",
     ),
     _new(
         "settings in odd letters",
@@ -894,45 +894,45 @@ _NEW_SETTINGS = [
     _new(
         "settings with a dotted section",
         "[filter.own]\n\tclean = {program}",
-        "printf '*.txt filter=own\\n' > work/a/.gitattributes",
+        "printf '*.txt filter=own\\n' > area/a/.gitattributes",
     ),
     _trick(
         "settings with a mark of byte order and carriage returns",
-        "plain work/a/.git; printf '\\xef\\xbb\\xbf[core]\\r\\n\\tbare = false\\r\\n"
-        "\\tfsmonitor = {program}\\r\\n' > work/a/.git/config",
+        "plain area/a/.git; printf '\\xef\\xbb\\xbf[core]\\r\\n\\tbare = false\\r\\n"
+        "\\tfsmonitor = {program}\\r\\n' > area/a/.git/config",
     ),
     _trick(
         "settings that are no UTF-8",
-        "plain work/a/.git; printf '# \\xff\\xfe\\n[user]\\n\\tname = \\xe9\\n' "
-        ">> work/a/.git/config; arm work/a/.git/config",
+        "plain area/a/.git; printf '# \\xff\\xfe\\n[user]\\n\\tname = \\xe9\\n' "
+        ">> area/a/.git/config; arm area/a/.git/config",
     ),
     _trick(
         "settings behind megabytes of comments",
-        "plain work/a/.git; yes '# a comment that goes on and on and on and on and on' "
-        "| head -c 4000000 >> work/a/.git/config; printf '\\n' >> work/a/.git/config; "
-        "arm work/a/.git/config",
+        "plain area/a/.git; yes '# a comment that goes on and on and on and on and on' "
+        "| head -c 4000000 >> area/a/.git/config; printf '\\n' >> area/a/.git/config; "
+        "arm area/a/.git/config",
     ),
     _trick(
         "settings that another worktree of a new repository has",
-        "plain work/a/.git; mkdir -p work/a/.git/worktrees/w work/w\n"
-        "printf '[extensions]\\n\\tworktreeConfig = true\\n' >> work/a/.git/config\n"
-        "printf '../..\\n' > work/a/.git/worktrees/w/commondir\n"
-        "printf 'ref: refs/heads/w\\n' > work/a/.git/worktrees/w/HEAD\n"
-        "printf '{root}/work/w/.git\\n' > work/a/.git/worktrees/w/gitdir\n"
-        "printf 'gitdir: {root}/work/a/.git/worktrees/w\\n' > work/w/.git\n"
-        "arm work/a/.git/worktrees/w/config.worktree",
+        "plain area/a/.git; mkdir -p area/a/.git/worktrees/w area/w\n"
+        "printf '[extensions]\\n\\tworktreeConfig = true\\n' >> area/a/.git/config\n"
+        "printf '../..\\n' > area/a/.git/worktrees/w/commondir\n"
+        "printf 'ref: refs/heads/w\\n' > area/a/.git/worktrees/w/HEAD\n"
+        "printf '{root}/area/w/.git\\n' > area/a/.git/worktrees/w/gitdir\n"
+        "printf 'gitdir: {root}/area/a/.git/worktrees/w\\n' > area/w/.git\n"
+        "arm area/a/.git/worktrees/w/config.worktree",
     ),
     _trick(
         "index that asks the watcher of an included file",
-        "commits work/a; git -C work/a update-index --fsmonitor\n"
-        "printf '[include]\\n\\tpath = sharedindex.settings\\n' >> work/a/.git/config\n"
-        "arm work/a/.git/sharedindex.settings",
+        "commits area/a; git -C area/a update-index --fsmonitor\n"
+        "printf '[include]\\n\\tpath = sharedindex.settings\\n' >> area/a/.git/config\n"
+        "arm area/a/.git/sharedindex.settings",
     ),
 ]
 
 _PUSHED = (
-    "commits work/b; git -C work/a remote add origin ../b\n"
-    "git -C work/b config receive.denyCurrentBranch ignore"
+    "commits area/b; git -C area/a remote add origin ../b\n"
+    "git -C area/b config receive.denyCurrentBranch ignore"
 )
 
 _NEW_HOOKS = [
@@ -946,133 +946,133 @@ _NEW_HOOKS = [
     _hook("pre-push", _PUSHED),
     _hook(
         "pre-auto-gc",
-        "git -C work/a config gc.auto 1; mkdir -p work/a/.git/objects/17\n"
-        "for i in 1 2 3; do printf x > work/a/.git/objects/17/$(printf '%038d' $i); done",
+        "git -C area/a config gc.auto 1; mkdir -p area/a/.git/objects/17\n"
+        "for i in 1 2 3; do printf x > area/a/.git/objects/17/$(printf '%038d' $i); done",
     ),
     _hook(
-        "fsmonitor-watchman", "git -C work/a config core.fsmonitor .git/hooks/fsmonitor-watchman"
+        "fsmonitor-watchman", "git -C area/a config core.fsmonitor .git/hooks/fsmonitor-watchman"
     ),
     *(
         _trick(
             f"new repository to push to with the hook {name}",
-            f"commits work/a; {_PUSHED}; script work/b/.git/hooks/{name}; {more}",
+            f"commits area/a; {_PUSHED}; script area/b/.git/hooks/{name}; {more}",
         )
         for name, more in (
             ("pre-receive", ""),
             ("update", ""),
             ("post-receive", ""),
             ("post-update", ""),
-            ("proc-receive", "git -C work/b config receive.procReceiveRefs refs/heads"),
+            ("proc-receive", "git -C area/b config receive.procReceiveRefs refs/heads"),
         )
     ),
     _trick(
         "hooks folder that is a link",
-        "commits work/a; script work/h/pre-commit; ln -s ../../h work/a/.git/hooks",
+        "commits area/a; script area/h/pre-commit; ln -s ../../h area/a/.git/hooks",
     ),
     _trick(
         "hook that is a link",
-        "commits work/a; script work/a/check; mkdir work/a/.git/hooks; "
-        "ln -s ../../check work/a/.git/hooks/pre-commit",
+        "commits area/a; script area/a/check; mkdir area/a/.git/hooks; "
+        "ln -s ../../check area/a/.git/hooks/pre-commit",
     ),
     _trick(
         "hook that is a link for whoever looks from its folder",
-        "commits work/a; script work/a/check; mkdir work/a/.git/hooks; "
-        "ln -s /proc/self/cwd/check work/a/.git/hooks/pre-commit",
+        "commits area/a; script area/a/check; mkdir area/a/.git/hooks; "
+        "ln -s /proc/self/cwd/check area/a/.git/hooks/pre-commit",
     ),
     _trick(
         "hook in the common folder of a new worktree",
-        "commits work/a; git -C work/a worktree add -q ../w; script work/a/.git/hooks/pre-commit",
+        "commits area/a; git -C area/a worktree add -q ../w; script area/a/.git/hooks/pre-commit",
     ),
 ]
 
 _NEW_SHAPES = [
-    _trick("link to an armed folder", "armed work/s; mkdir work/a; ln -s ../s work/a/.git"),
+    _trick("link to an armed folder", "armed area/s; mkdir area/a; ln -s ../s area/a/.git"),
     _trick(
         "link to an armed folder, for whoever looks from its folder",
-        "armed work/a/s; ln -s /proc/self/cwd/s work/a/.git",
+        "armed area/a/s; ln -s /proc/self/cwd/s area/a/.git",
     ),
     _trick(
         "pointer to an armed folder",
-        "armed work/s; mkdir work/a; printf 'gitdir: ../s\\n' > work/a/.git",
+        "armed area/s; mkdir area/a; printf 'gitdir: ../s\\n' > area/a/.git",
     ),
     _trick(
         "pointer by way of the parent of the root",
-        "armed work/s; mkdir work/a; "
-        "printf 'gitdir: %s/../%s/work/s\\n' '{root}' \"$(basename '{root}')\" > work/a/.git",
+        "armed area/s; mkdir area/a; "
+        "printf 'gitdir: %s/../%s/area/s\\n' '{root}' \"$(basename '{root}')\" > area/a/.git",
     ),
     _trick(
         "pointer through a process's root",
-        "armed work/s; mkdir work/a; printf 'gitdir: /proc/self/root{root}/work/s\\n' > work/a/.git",
+        "armed area/s; mkdir area/a; printf 'gitdir: /proc/self/root{root}/area/s\\n' > area/a/.git",
     ),
     _trick(
         "pointer for whoever looks from its folder",
-        "armed work/a/s; printf 'gitdir: /proc/self/cwd/s\\n' > work/a/.git",
+        "armed area/a/s; printf 'gitdir: /proc/self/cwd/s\\n' > area/a/.git",
     ),
     _trick(
         "pointer through a link and dots",
-        "plain work/a/s; armed work/d/s; mkdir work/d/e; ln -s ../d/e work/a/jump; "
-        "printf 'gitdir: jump/../s\\n' > work/a/.git",
+        "plain area/a/s; armed area/d/s; mkdir area/d/e; ln -s ../d/e area/a/jump; "
+        "printf 'gitdir: jump/../s\\n' > area/a/.git",
     ),
     _trick(
         "pointer whose name ends with a blank",
-        "plain work/a/s; armed 'work/a/s '; printf 'gitdir: s \\n' > work/a/.git",
+        "plain area/a/s; armed 'area/a/s '; printf 'gitdir: s \\n' > area/a/.git",
     ),
     _trick(
         "pointer whose name has a line break",
-        "plain work/a/s; armed $'work/a/s\\nt'; printf 'gitdir: s\\nt\\r\\n\\n' > work/a/.git",
+        "plain area/a/s; armed $'area/a/s\\nt'; printf 'gitdir: s\\nt\\r\\n\\n' > area/a/.git",
     ),
     _trick(
         "pointer with a zero byte",
-        "plain work/a/s; armed work/a/t; printf 'gitdir: t\\0/../s\\n' > work/a/.git",
+        "plain area/a/s; armed area/a/t; printf 'gitdir: t\\0/../s\\n' > area/a/.git",
     ),
     _trick(
         "pointer to a name that is no UTF-8",
-        "armed $'work/a/\\xff\\xfe'; printf 'gitdir: \\xff\\xfe\\n' > work/a/.git",
+        "armed $'area/a/\\xff\\xfe'; printf 'gitdir: \\xff\\xfe\\n' > area/a/.git",
     ),
     _trick(
         "pointer into the git folder of a harmless repository",
-        "plain work/b/.git; armed work/b/.git/modules/m; mkdir work/a; "
-        "printf 'gitdir: ../b/.git/modules/m\\n' > work/a/.git",
+        "plain area/b/.git; armed area/b/.git/modules/m; mkdir area/a; "
+        "printf 'gitdir: ../b/.git/modules/m\\n' > area/a/.git",
     ),
     _trick(
         "common folder elsewhere",
-        "plain work/a/.git; armed work/s; printf '../../s\\n' > work/a/.git/commondir",
+        "plain area/a/.git; armed area/s; printf '../../s\\n' > area/a/.git/commondir",
     ),
     _trick(
         "common folder elsewhere, and settings that are a pipe",
-        "plain work/a/.git; rm work/a/.git/config; mkfifo work/a/.git/config\n"
-        "armed work/s; printf '../../s\\n' > work/a/.git/commondir",
+        "plain area/a/.git; rm area/a/.git/config; mkfifo area/a/.git/config\n"
+        "armed area/s; printf '../../s\\n' > area/a/.git/commondir",
     ),
     _trick(
         "common folder elsewhere, and settings that are a socket",
-        "plain work/a/.git; rm work/a/.git/config\n"
-        "cd work/a/.git; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"config\")'\n"
-        "cd ../../..; armed work/s; printf '../../s\\n' > work/a/.git/commondir",
+        "plain area/a/.git; rm area/a/.git/config\n"
+        "cd area/a/.git; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"config\")'\n"
+        "cd ../../..; armed area/s; printf '../../s\\n' > area/a/.git/commondir",
     ),
     _trick(
         "settings that are a link",
-        "plain work/a/.git; mv work/a/.git/config work/a/own; arm work/a/own; "
-        "ln -s ../own work/a/.git/config",
+        "plain area/a/.git; mv area/a/.git/config area/a/own; arm area/a/own; "
+        "ln -s ../own area/a/.git/config",
     ),
     _trick(
         "objects and references that are files",
-        "armed work/a/.git; rm -r work/a/.git/objects work/a/.git/refs\n"
-        "script work/a/.git/objects; script work/a/.git/refs",
+        "armed area/a/.git; rm -r area/a/.git/objects area/a/.git/refs\n"
+        "script area/a/.git/objects; script area/a/.git/refs",
     ),
     _trick(
         "objects and references that are links",
-        "armed work/a/.git; mv work/a/.git/objects work/o; mv work/a/.git/refs work/r\n"
-        "ln -s ../../o work/a/.git/objects; ln -s ../../r work/a/.git/refs",
+        "armed area/a/.git; mv area/a/.git/objects area/o; mv area/a/.git/refs area/r\n"
+        "ln -s ../../o area/a/.git/objects; ln -s ../../r area/a/.git/refs",
     ),
     _trick(
         "head that is a dangling link",
-        "armed work/a/.git; rm work/a/.git/HEAD; ln -s refs/heads/main work/a/.git/HEAD",
+        "armed area/a/.git; rm area/a/.git/HEAD; ln -s refs/heads/main area/a/.git/HEAD",
     ),
     _trick(
         "head that names no branch",
-        "armed work/a/.git; printf '%040d\\n' 7 > work/a/.git/HEAD",
+        "armed area/a/.git; printf '%040d\\n' 7 > area/a/.git/HEAD",
     ),
-    _trick("bare repository in a new folder", "bare work/a"),
+    _trick("bare repository in a new folder", "bare area/a"),
     _trick("bare repository in a folder of the person", "bare docs"),
     _trick("bare repository in an ignored folder", "bare build"),
     _trick("bare repository in an editor's folder", "bare .vscode"),
@@ -1080,69 +1080,69 @@ _NEW_SHAPES = [
     _trick("bare repository in the folder of bare repositories", "bare stores"),
     _trick(
         "bare repository of a head and a common folder",
-        "bare work/s; rm work/s/HEAD; mkdir work/a; "
-        "printf 'ref: refs/heads/main\\n' > work/a/HEAD; printf '../s\\n' > work/a/commondir",
+        "bare area/s; rm area/s/HEAD; mkdir area/a; "
+        "printf 'ref: refs/heads/main\\n' > area/a/HEAD; printf '../s\\n' > area/a/commondir",
     ),
     _trick(
         "bare repository whose references are files",
-        "bare work/a; rm -r work/a/objects work/a/refs; script work/a/objects; script work/a/refs",
+        "bare area/a; rm -r area/a/objects area/a/refs; script area/a/objects; script area/a/refs",
     ),
     _trick(
         "bare repository whose folders are links",
-        "bare work/s; rm work/s/HEAD; mkdir work/a; ln -s refs/heads/main work/a/HEAD; "
-        "for name in objects refs config; do ln -s ../s/$name work/a/$name; done",
+        "bare area/s; rm area/s/HEAD; mkdir area/a; ln -s refs/heads/main area/a/HEAD; "
+        "for name in objects refs config; do ln -s ../s/$name area/a/$name; done",
     ),
     _trick(
         "armed folder that is bare when its name changes",
-        "bare work/a/.git; printf '[core]\\n\\tworktree = ..\\n' >> work/a/.git/config",
+        "bare area/a/.git; printf '[core]\\n\\tworktree = ..\\n' >> area/a/.git/config",
     ),
-    _trick("armed folder in a folder that is bare itself", "bare work/a; armed work/a/.git"),
+    _trick("armed folder in a folder that is bare itself", "bare area/a; armed area/a/.git"),
     _trick(
         "pointer to an armed folder that is bare itself",
-        "bare work/s; mkdir work/a; printf 'gitdir: ../s\\n' > work/a/.git",
+        "bare area/s; mkdir area/a; printf 'gitdir: ../s\\n' > area/a/.git",
     ),
     _trick(
         "armed folders in a chain of folders",
-        "for f in a a/b a/b/c a/b/c/d; do armed work/$f/.git; done",
+        "for f in a a/b a/b/c a/b/c/d; do armed area/$f/.git; done",
     ),
     _trick(
         "armed folder whose new name is taken by a folder",
-        "armed work/a/.git; mkdir -p work/a/.git.refused/full",
+        "armed area/a/.git; mkdir -p area/a/.git.refused/full",
     ),
     _trick(
         "armed folder whose new name is taken by a file",
-        "armed work/a/.git; printf x > work/a/.git.refused",
+        "armed area/a/.git; printf x > area/a/.git.refused",
     ),
     _trick(
         "armed folder whose new name is taken by a link",
-        "armed work/a/.git; ln -s .git work/a/.git.refused",
+        "armed area/a/.git; ln -s .git area/a/.git.refused",
     ),
     _trick(
         "armed folder whose new names are all taken",
-        "armed work/a/.git; cd work/a; mkdir .git.refused .git.refused{-,.,_,}{1..200}",
+        "armed area/a/.git; cd area/a; mkdir .git.refused .git.refused{-,.,_,}{1..200}",
     ),
     _trick(
         "armed pointer whose new name is taken",
-        "armed work/s; mkdir -p work/a/.git.refused/full; printf 'gitdir: ../s\\n' > work/a/.git",
+        "armed area/s; mkdir -p area/a/.git.refused/full; printf 'gitdir: ../s\\n' > area/a/.git",
     ),
     _trick(
         "armed folder in a folder that cannot be written",
-        "armed work/a/.git; chmod 0555 work/a work/a/.git",
+        "armed area/a/.git; chmod 0555 area/a area/a/.git",
     ),
     _trick(
         "armed folder that cannot be listed",
-        "mkdir work/a; mkdir -m 0311 work/a/.git; armed work/a/.git",
+        "mkdir area/a; mkdir -m 0311 area/a/.git; armed area/a/.git",
     ),
     _trick(
-        "armed folder in a folder that cannot be listed", "mkdir -m 0311 work/a; armed work/a/.git"
+        "armed folder in a folder that cannot be listed", "mkdir -m 0311 area/a; armed area/a/.git"
     ),
     _trick(
         "armed folder in folders that cannot be listed or written",
-        "armed work/a/b/c/.git; chmod 0111 work/a/b/c/.git work/a/b/c work/a/b work/a",
+        "armed area/a/b/c/.git; chmod 0111 area/a/b/c/.git area/a/b/c area/a/b area/a",
     ),
     _trick(
         "armed folder whose settings only the owner's program may read",
-        "armed work/a/.git; chmod 0400 work/a/.git/config; chmod 0500 work/a/.git",
+        "armed area/a/.git; chmod 0400 area/a/.git/config; chmod 0500 area/a/.git",
     ),
     _trick("armed folder in the editor's folder", "armed .idea/.git; armed .vscode/x/.git"),
     _trick("armed folder in an ignored folder", "armed build/x/.git"),
@@ -1151,37 +1151,37 @@ _NEW_SHAPES = [
         "armed .venv/lib/x/.git; armed node_modules/x/.git",
     ),
     _trick("armed folder in a folder of bytecode", "armed servers/__pycache__/.git"),
-    _trick("armed folder with a line break above it", "armed $'work/a\\nb\\r\\x1b[2J/.git'"),
-    _trick("armed folder below a name that is no UTF-8", "armed $'work/\\xff\\xfe\\x80/.git'"),
+    _trick("armed folder with a line break above it", "armed $'area/a\\nb\\r\\x1b[2J/.git'"),
+    _trick("armed folder below a name that is no UTF-8", "armed $'area/\\xff\\xfe\\x80/.git'"),
     _trick(
         "armed folder below names with letters of several forms",
-        "armed $'work/e\\u0301\\u202e/.git'; armed $'work/\\u00e9\\u202e/.git'",
+        "armed $'area/e\\u0301\\u202e/.git'; armed $'area/\\u00e9\\u202e/.git'",
     ),
     _trick(
         "armed folder below a name of blanks and dots",
-        "armed 'work/ ... /.git'; armed 'work/-rf *?/.git'",
+        "armed 'area/ ... /.git'; armed 'area/-rf *?/.git'",
     ),
     _trick(
-        "armed folder below a folder named like one renamed", "armed work/a/.git.refused/b/.git"
+        "armed folder below a folder named like one renamed", "armed area/a/.git.refused/b/.git"
     ),
     _trick(
         "armed folder below a folder named .git in other letters",
-        "armed work/a/.GIT/.git; armed 'work/a/.git /.git'; armed work/a/git~1/.git",
+        "armed area/a/.GIT/.git; armed 'area/a/.git /.git'; armed area/a/git~1/.git",
     ),
     _trick(
         "armed folder below a folder named .git",
-        "mkdir -p work/a/.git; armed work/a/.git/.git; armed work/a/b/.git",
+        "mkdir -p area/a/.git; armed area/a/.git/.git; armed area/a/b/.git",
     ),
     _trick(
         "armed folder below the root's hooks",
         "armed hooks/x/.git; armed settings/x/.git; armed servers/x/.git",
     ),
     _trick(
-        "armed folder a thousand folders deep", "d=$(printf 'd/%.0s' {1..1000}); armed work/$d/.git"
+        "armed folder a thousand folders deep", "d=$(printf 'd/%.0s' {1..1000}); armed area/$d/.git"
     ),
     _trick(
         "armed folder at the longest path that git takes",
-        "cd work; n=$(printf 'n%.0s' {1..200})\n"
+        "cd area; n=$(printf 'n%.0s' {1..200})\n"
         "while [ ${#PWD} -lt 3700 ]; do mkdir $n && cd $n || exit; done\n"
         "rest=$((4081 - ${#PWD})); n=$(head -c 4096 /dev/zero | tr '\\0' m)\n"
         "mkdir ${n:0:rest / 2} && cd ${n:0:rest / 2}; rest=$((4081 - ${#PWD}))\n"
@@ -1189,43 +1189,43 @@ _NEW_SHAPES = [
     ),
     _trick(
         "armed folder beyond the longest path, moved up later",
-        "cd work; n=$(printf 'n%.0s' {1..250})\n"
+        "cd area; n=$(printf 'n%.0s' {1..250})\n"
         "for i in {1..25}; do mkdir $n && cd $n || exit; done; armed x/.git",
-        "cd work; n=$(printf 'n%.0s' {1..250})\n"
+        "cd area; n=$(printf 'n%.0s' {1..250})\n"
         "for i in {1..24}; do mv $n/$n up; rmdir $n; mv up $n; done; mv $n/x x",
     ),
     _trick(
         "armed folder behind five thousand folders",
-        "mkdir -p work/f{1..1000}/{a,b,c,d}; armed work/f500/c/.git; armed work/zz/.git",
+        "mkdir -p area/f{1..1000}/{a,b,c,d}; armed area/f500/c/.git; armed area/zz/.git",
     ),
     _trick(
         "armed folder behind thousands of files",
-        "plain work/a/.git; mkdir work/a/.git/objects/aa\n"
-        "cd work/a/.git/objects/aa; touch {1..2500}; cd ../..; touch {1..1500}; arm config",
+        "plain area/a/.git; mkdir area/a/.git/objects/aa\n"
+        "cd area/a/.git/objects/aa; touch {1..2500}; cd ../..; touch {1..1500}; arm config",
     ),
     _trick(
         "armed folder among two hundred and fifty harmless ones",
-        "plain work/r100/.git; for i in {101..350}; do cp -r work/r100 work/r$i; done; "
-        "arm work/r243/.git/config",
+        "plain area/r100/.git; for i in {101..350}; do cp -r area/r100 area/r$i; done; "
+        "arm area/r243/.git/config",
     ),
     _trick(
         "many armed folders at once",
-        "armed work/r100/.git; for i in {101..299}; do cp -r work/r100 work/r$i; done",
+        "armed area/r100/.git; for i in {101..299}; do cp -r area/r100 area/r$i; done",
     ),
     _trick(
         "armed folder behind loops of links and pipes named .git",
-        "mkdir -p work/a/b work/a/c work/a/d; ln -s .. work/a/up; ln -s .git work/a/b/.git\n"
-        "mkfifo work/a/c/.git; ln -s ../../.. work/a/d/.git; armed work/a/z/.git",
+        "mkdir -p area/a/b area/a/c area/a/d; ln -s .. area/a/up; ln -s .git area/a/b/.git\n"
+        "mkfifo area/a/c/.git; ln -s ../../.. area/a/d/.git; armed area/a/z/.git",
     ),
     _trick(
         "armed folder behind pointers in a circle",
-        "mkdir -p work/a/b work/a/c; printf 'gitdir: ../c/.git\\n' > work/a/b/.git\n"
-        "printf 'gitdir: ../b/.git\\n' > work/a/c/.git; armed work/a/z/.git",
+        "mkdir -p area/a/b area/a/c; printf 'gitdir: ../c/.git\\n' > area/a/b/.git\n"
+        "printf 'gitdir: ../b/.git\\n' > area/a/c/.git; armed area/a/z/.git",
     ),
 ]
 
 _MESSAGE = (
-    "commits work/a; cd work/a; printf '#!/bin/sh\\n{program}\\n' > ../m\n"
+    "commits area/a; cd area/a; printf '#!/bin/sh\\n{program}\\n' > ../m\n"
     "git -c user.name=a -c user.email=a@b commit -q --amend --cleanup=verbatim -F ../m\n"
     "cd ../..; "
 )
@@ -1233,246 +1233,246 @@ _MESSAGE = (
 _WRITTEN_BY_GIT = [
     _trick(
         "message written to a hook through a link",
-        _MESSAGE + "rm -f work/a/.git/COMMIT_EDITMSG; "
-        "ln -s {root}/hooks/pre-commit work/a/.git/COMMIT_EDITMSG",
+        _MESSAGE + "rm -f area/a/.git/COMMIT_EDITMSG; "
+        "ln -s {root}/hooks/pre-commit area/a/.git/COMMIT_EDITMSG",
     ),
     _trick(
         "message written to an alias's script through a link",
-        _MESSAGE + "rm -f work/a/.git/COMMIT_EDITMSG; "
-        "ln -s ../../../scripts/st.sh work/a/.git/COMMIT_EDITMSG",
+        _MESSAGE + "rm -f area/a/.git/COMMIT_EDITMSG; "
+        "ln -s ../../../scripts/st.sh area/a/.git/COMMIT_EDITMSG",
     ),
     _trick(
         "message written to its own hook through a hard link",
-        _MESSAGE + "mkdir work/a/.git/hooks; cp /bin/true work/a/.git/hooks/post-commit\n"
-        ": > work/a/.git/hooks/post-commit; rm -f work/a/.git/COMMIT_EDITMSG\n"
-        "ln work/a/.git/hooks/post-commit work/a/.git/COMMIT_EDITMSG",
+        _MESSAGE + "mkdir area/a/.git/hooks; cp /bin/true area/a/.git/hooks/post-commit\n"
+        ": > area/a/.git/hooks/post-commit; rm -f area/a/.git/COMMIT_EDITMSG\n"
+        "ln area/a/.git/hooks/post-commit area/a/.git/COMMIT_EDITMSG",
     ),
     _trick(
         "fetched addresses written to a hook through a link",
-        "commits work/a; commits 'work/b;{program};'\n"
-        "git -C work/a remote add origin '{root}/work/b;{program};'\n"
-        "rm -f work/a/.git/FETCH_HEAD; ln -s {root}/hooks/pre-commit work/a/.git/FETCH_HEAD",
+        "commits area/a; commits 'area/b;{program};'\n"
+        "git -C area/a remote add origin '{root}/area/b;{program};'\n"
+        "rm -f area/a/.git/FETCH_HEAD; ln -s {root}/hooks/pre-commit area/a/.git/FETCH_HEAD",
     ),
 ]
 
 _TWO_STEPS = [
     _trick(
         "settings written later through a hard link",
-        "plain work/a/.git; ln work/a/.git/config work/a/own",
-        "arm work/a/own",
+        "plain area/a/.git; ln area/a/.git/config area/a/own",
+        "arm area/a/own",
     ),
     _trick(
         "settings written later through their link",
-        "plain work/a/.git; mv work/a/.git/config work/a/own; ln -s ../own work/a/.git/config",
-        "arm work/a/own",
+        "plain area/a/.git; mv area/a/.git/config area/a/own; ln -s ../own area/a/.git/config",
+        "arm area/a/own",
     ),
     _trick(
         "included file created later",
-        "plain work/a/.git; printf '[include]\\n\\tpath = ../own\\n' >> work/a/.git/config",
-        "arm work/a/own",
+        "plain area/a/.git; printf '[include]\\n\\tpath = ../own\\n' >> area/a/.git/config",
+        "arm area/a/own",
     ),
     _trick(
         "included file written later",
-        "plain work/a/.git; printf '[include]\\n\\tpath = ../own\\n' >> work/a/.git/config; "
-        "printf '[user]\\n\\tname = a\\n' > work/a/own",
-        "arm work/a/own",
+        "plain area/a/.git; printf '[include]\\n\\tpath = ../own\\n' >> area/a/.git/config; "
+        "printf '[user]\\n\\tname = a\\n' > area/a/own",
+        "arm area/a/own",
     ),
     _trick(
         "folder of hooks created later",
-        "commits work/a; git -C work/a config core.hooksPath checks",
-        "script work/a/checks/pre-commit",
+        "commits area/a; git -C area/a config core.hooksPath checks",
+        "script area/a/checks/pre-commit",
     ),
     _trick(
         "folder of hooks filled later through its link",
-        "commits work/a; mkdir work/h; ln -s ../../h work/a/.git/hooks",
-        "script work/h/pre-commit",
+        "commits area/a; mkdir area/h; ln -s ../../h area/a/.git/hooks",
+        "script area/h/pre-commit",
     ),
     _trick(
         "hook created later where its link leads",
-        "commits work/a; mkdir work/a/.git/hooks; ln -s ../../check work/a/.git/hooks/pre-commit",
-        "script work/a/check",
+        "commits area/a; mkdir area/a/.git/hooks; ln -s ../../check area/a/.git/hooks/pre-commit",
+        "script area/a/check",
     ),
     _trick(
         "hook made executable later through a hard link",
-        "commits work/a; mkdir work/a/.git/hooks; "
-        "printf '#!/bin/sh\\n{program}\\n' > work/a/.git/hooks/pre-commit; "
-        "ln work/a/.git/hooks/pre-commit work/a/check",
-        "chmod +x work/a/check",
+        "commits area/a; mkdir area/a/.git/hooks; "
+        "printf '#!/bin/sh\\n{program}\\n' > area/a/.git/hooks/pre-commit; "
+        "ln area/a/.git/hooks/pre-commit area/a/check",
+        "chmod +x area/a/check",
     ),
     _trick(
         "pointer to a folder made later",
-        "mkdir work/a; printf 'gitdir: ../s\\n' > work/a/.git",
-        "armed work/s",
+        "mkdir area/a; printf 'gitdir: ../s\\n' > area/a/.git",
+        "armed area/s",
     ),
     _trick(
         "pointer to a folder whose settings come later",
-        "plain work/s; mkdir work/a; printf 'gitdir: ../s\\n' > work/a/.git",
-        "arm work/s/config; [ -e work/s/config ] || armed work/s",
+        "plain area/s; mkdir area/a; printf 'gitdir: ../s\\n' > area/a/.git",
+        "arm area/s/config; [ -e area/s/config ] || armed area/s",
     ),
     _trick(
         "pointer to a folder moved away and made anew later",
-        "plain work/d/s; mkdir work/a; printf 'gitdir: ../d/s\\n' > work/a/.git",
-        "mv work/d work/e; armed work/d/s",
+        "plain area/d/s; mkdir area/a; printf 'gitdir: ../d/s\\n' > area/a/.git",
+        "mv area/d area/e; armed area/d/s",
     ),
     _trick(
         "link to a folder made later",
-        "mkdir work/a; ln -s ../s work/a/.git",
-        "armed work/s",
+        "mkdir area/a; ln -s ../s area/a/.git",
+        "armed area/s",
     ),
     _trick(
         "common folder made later",
-        "plain work/a/.git; printf '../../s\\n' > work/a/.git/commondir",
-        "armed work/s",
+        "plain area/a/.git; printf '../../s\\n' > area/a/.git/commondir",
+        "armed area/s",
     ),
     _trick(
         "common folder armed later",
-        "plain work/s; plain work/a/.git; printf '../../s\\n' > work/a/.git/commondir",
-        "arm work/s/config",
+        "plain area/s; plain area/a/.git; printf '../../s\\n' > area/a/.git/commondir",
+        "arm area/s/config",
     ),
     _trick(
         "armed folder without a head that comes later",
-        "armed work/a/.git; rm work/a/.git/HEAD",
-        "printf 'ref: refs/heads/main\\n' > work/a/.git/HEAD",
+        "armed area/a/.git; rm area/a/.git/HEAD",
+        "printf 'ref: refs/heads/main\\n' > area/a/.git/HEAD",
     ),
     _trick(
         "armed folder without references that come later",
-        "armed work/a/.git; rm -r work/a/.git/refs",
-        "mkdir work/a/.git/refs",
+        "armed area/a/.git; rm -r area/a/.git/refs",
+        "mkdir area/a/.git/refs",
     ),
     _trick(
         "armed folder whose references are a link filled later",
-        "armed work/a/.git; rm -r work/a/.git/refs; ln -s ../../r work/a/.git/refs",
-        "mkdir work/r",
+        "armed area/a/.git; rm -r area/a/.git/refs; ln -s ../../r area/a/.git/refs",
+        "mkdir area/r",
     ),
     _trick(
         "bare repository whose head comes later",
-        "bare work/a; rm work/a/HEAD",
-        "printf 'ref: refs/heads/main\\n' > work/a/HEAD",
+        "bare area/a; rm area/a/HEAD",
+        "printf 'ref: refs/heads/main\\n' > area/a/HEAD",
     ),
     _trick(
         "armed folder in other letters, renamed later",
-        "armed work/a/.GIT",
-        "mv work/a/.GIT work/a/.git",
+        "armed area/a/.GIT",
+        "mv area/a/.GIT area/a/.git",
     ),
     _trick(
         "armed folder renamed back later",
-        "armed work/a/.git",
-        "cd work/a; [ -e .git ] || for name in .git.refused*; do mv -T $name .git; done",
+        "armed area/a/.git",
+        "cd area/a; [ -e .git ] || for name in .git.refused*; do mv -T $name .git; done",
     ),
     _trick(
         "armed folder copied back later",
-        "armed work/a/.git",
-        "cd work/a; [ -e .git ] || cp -r .git.refused* .git",
+        "armed area/a/.git",
+        "cd area/a; [ -e .git ] || cp -r .git.refused* .git",
     ),
     _trick(
         "pointer to what was renamed",
-        "armed work/a/.git; mkdir work/b; printf 'gitdir: ../a/.git.refused\\n' > work/b/.git",
-        "cd work/a; [ -e .git.refused ] || cp -r .git .git.refused",
+        "armed area/a/.git; mkdir area/b; printf 'gitdir: ../a/.git.refused\\n' > area/b/.git",
+        "cd area/a; [ -e .git.refused ] || cp -r .git .git.refused",
     ),
     _trick(
         "harmless repository moved away and made anew later",
-        "plain work/a/.git",
-        "mv work/a work/b; armed work/a/.git",
+        "plain area/a/.git",
+        "mv area/a area/b; armed area/a/.git",
     ),
     _trick(
         "harmless repository exchanged with old times and size",
-        "plain work/a/.git; printf '# {program}############\\n' >> work/a/.git/config",
-        "cd work; cp -a a b; printf '[core]\\n\\trepositoryformatversion = 0\\n"
+        "plain area/a/.git; printf '# {program}############\\n' >> area/a/.git/config",
+        "cd area; cp -a a b; printf '[core]\\n\\trepositoryformatversion = 0\\n"
         "\\tbare = false\\n' > b/.git/config; printf '[core]fsmonitor={program}\\n' "
         ">> b/.git/config; touch -r a/.git/config b/.git/config; touch -r a/.git b/.git; "
         "touch -r a b; mv -T a c; mv -T b a",
     ),
     _trick(
         "harmless repository copied and armed later",
-        "plain work/a/.git",
-        "cp -a work/a work/b; arm work/b/.git/config",
+        "plain area/a/.git",
+        "cp -a area/a area/b; arm area/b/.git/config",
     ),
     _trick(
         "settings of the worktree created later",
-        "plain work/a/.git; printf '[extensions]\\n\\tworktreeConfig = true\\n' "
-        ">> work/a/.git/config",
-        "arm work/a/.git/config.worktree",
+        "plain area/a/.git; printf '[extensions]\\n\\tworktreeConfig = true\\n' "
+        ">> area/a/.git/config",
+        "arm area/a/.git/config.worktree",
     ),
     _trick(
         "settings of the worktree created later where their link leads",
-        "plain work/a/.git; printf '[extensions]\\n\\tworktreeConfig = true\\n' "
-        ">> work/a/.git/config; ln -s ../own work/a/.git/config.worktree",
-        "arm work/a/own",
+        "plain area/a/.git; printf '[extensions]\\n\\tworktreeConfig = true\\n' "
+        ">> area/a/.git/config; ln -s ../own area/a/.git/config.worktree",
+        "arm area/a/own",
     ),
     _trick(
         "cleaning program of an accepted repository created later",
-        "commits work/a; git -C work/a config filter.own.clean ./tidy; "
-        "printf '*.txt filter=own\\n' > work/a/.gitattributes",
-        "script work/a/tidy",
+        "commits area/a; git -C area/a config filter.own.clean ./tidy; "
+        "printf '*.txt filter=own\\n' > area/a/.gitattributes",
+        "script area/a/tidy",
     ),
     _trick(
         "new worktree of an accepted repository",
-        "commits work/a",
-        "mkdir -p work/w work/a/.git/worktrees/w; armed work/s; "
-        "printf 'gitdir: ../s\\n' > work/w/.git",
+        "commits area/a",
+        "mkdir -p area/w area/a/.git/worktrees/w; armed area/s; "
+        "printf 'gitdir: ../s\\n' > area/w/.git",
     ),
     _trick(
         "parent link turned later",
-        "plain work/p/a/.git; ln -s p work/q; mkdir work/w; "
-        "printf 'gitdir: ../q/a/.git\\n' > work/w/.git",
-        "armed work/o/a/.git; ln -sfn o work/q",
+        "plain area/p/a/.git; ln -s p area/q; mkdir area/w; "
+        "printf 'gitdir: ../q/a/.git\\n' > area/w/.git",
+        "armed area/o/a/.git; ln -sfn o area/q",
     ),
 ]
 
 _RACES = [
     _trick(
         "arm a new repository after the command has ended",
-        'detach bash -c "$(declare -f config arm plain armed); sleep 0.4; armed work/late/.git"',
+        'detach bash -c "$(declare -f config arm plain armed); sleep 0.4; armed area/late/.git"',
     ),
     _trick(
         "arm an accepted repository after the command has ended",
-        'plain work/a/.git; detach bash -c "$(declare -f arm); sleep 0.4; arm work/a/.git/config"',
+        'plain area/a/.git; detach bash -c "$(declare -f arm); sleep 0.4; arm area/a/.git/config"',
     ),
     _trick(
         "go on writing the settings of a new repository",
-        "plain work/a/.git; exec 3>> work/a/.git/config\n"
+        "plain area/a/.git; exec 3>> area/a/.git/config\n"
         "detach bash -c 'for i in {1..5000}; do "
-        'printf "[core]\\n\\tfsmonitor = {program}\\n" 1<> work/a/.git/config; done\'; sleep 0.1',
+        'printf "[core]\\n\\tfsmonitor = {program}\\n" 1<> area/a/.git/config; done\'; sleep 0.1',
     ),
     _trick(
         "go on making armed repositories",
         'detach bash -c "$(declare -f config arm plain armed); '
-        'for i in {1..300}; do armed work/r\\$i/.git; done"; sleep 0.2',
+        'for i in {1..300}; do armed area/r\\$i/.git; done"; sleep 0.2',
     ),
     _trick(
         "go on renaming the folder over an armed repository",
-        "armed work/x/.git\n"
-        "detach bash -c 'for i in {1..150}; do mv -T work/x work/y; mv -T work/y work/x; done'; "
+        "armed area/x/.git\n"
+        "detach bash -c 'for i in {1..150}; do mv -T area/x area/y; mv -T area/y area/x; done'; "
         "sleep 0.1",
     ),
     _trick(
         "go on moving an armed repository between two folders",
-        "armed work/x/.git; mkdir work/y\n"
+        "armed area/x/.git; mkdir area/y\n"
         "detach bash -c 'for i in {1..150}; do "
-        "mv -T work/x/.git work/y/.git; mv -T work/y/.git work/x/.git; done'; sleep 0.1",
+        "mv -T area/x/.git area/y/.git; mv -T area/y/.git area/x/.git; done'; sleep 0.1",
     ),
     _trick(
         "go on exchanging an armed folder with a harmless one and its copy",
-        "armed work/x/.git; plain work/g; bare work/h\n"
+        "armed area/x/.git; plain area/g; bare area/h\n"
         "detach python3 -c 'import ctypes\nfor _ in range(300_001): "
-        'ctypes.CDLL(None).renameat2(-100, b"work/x/.git", -100, b"work/h", 2)\'; sleep 0.1',
+        'ctypes.CDLL(None).renameat2(-100, b"area/x/.git", -100, b"area/h", 2)\'; sleep 0.1',
     ),
     _trick(
         "go on filling the new name of a refused folder",
-        "armed work/a/.git\n"
-        "detach bash -c 'for i in {1..3000}; do mkdir -p work/a/.git.refused/full; done'; "
+        "armed area/a/.git\n"
+        "detach bash -c 'for i in {1..3000}; do mkdir -p area/a/.git.refused/full; done'; "
         "sleep 0.1",
     ),
     _trick(
         "make a repository again whenever it is gone",
-        "armed work/a/.git; cp -r work/a/.git work/copy\n"
-        "detach bash -c 'for i in {1..1000}; do cp -r work/copy work/a/.git.new && "
-        "mv -T work/a/.git.new work/a/.git; rm -rf work/a/.git.new; done' ; sleep 0.1",
+        "armed area/a/.git; cp -r area/a/.git area/copy\n"
+        "detach bash -c 'for i in {1..1000}; do cp -r area/copy area/a/.git.new && "
+        "mv -T area/a/.git.new area/a/.git; rm -rf area/a/.git.new; done' ; sleep 0.1",
     ),
     _trick(
         "end the first process and go on",
-        'plain work/a/.git; detach bash -c \'trap "" TERM INT HUP; '
-        'printf "[core]\\n\\tfsmonitor = {program}\\n" >> work/a/.git/config; sleep 3\'; '
+        'plain area/a/.git; detach bash -c \'trap "" TERM INT HUP; '
+        'printf "[core]\\n\\tfsmonitor = {program}\\n" >> area/a/.git/config; sleep 3\'; '
         "sleep 0.1; kill -9 $$",
     ),
 ]
@@ -1484,47 +1484,47 @@ _SERVER_TRICKS = [
     _trick("rewrite the script of a server", f'printf "%s\\n" "{_RUN}" > servers/notes.py'),
     _trick(
         "exchange the script of a server by renaming",
-        f'printf "%s\\n" "{_RUN}" > work/n; mv -f work/n servers/notes.py',
+        f'printf "%s\\n" "{_RUN}" > area/n; mv -f area/n servers/notes.py',
     ),
     _trick(
         "exchange the folder of a server",
-        f'mv servers work/old; mkdir servers; printf "%s\\n" "{_RUN}" > servers/notes.py',
+        f'mv servers area/old; mkdir servers; printf "%s\\n" "{_RUN}" > servers/notes.py',
     ),
     _trick(
         "exchange the folder of a server for a link",
-        f'mv servers work/old; mkdir work/s; printf "%s\\n" "{_RUN}" > work/s/notes.py; '
-        "ln -s work/s servers",
+        f'mv servers area/old; mkdir area/s; printf "%s\\n" "{_RUN}" > area/s/notes.py; '
+        "ln -s area/s servers",
     ),
     _trick(
         "script of a server written later through a hard link",
-        "ln servers/notes.py work/n",
-        f'printf "%s\\n" "{_RUN}" > work/n',
+        "ln servers/notes.py area/n",
+        f'printf "%s\\n" "{_RUN}" > area/n',
     ),
     _trick("rewrite the list of servers", f"printf '%s\\n' '{_SERVER_JSON}' > .mcp.json"),
     _trick(
         "exchange the list of servers by renaming",
-        f"printf '%s\\n' '{_SERVER_JSON}' > work/m; mv -f work/m .mcp.json",
+        f"printf '%s\\n' '{_SERVER_JSON}' > area/m; mv -f area/m .mcp.json",
     ),
     _trick(
         "exchange the list of servers for a link",
-        f"printf '%s\\n' '{_SERVER_JSON}' > work/m; rm -f .mcp.json; ln -s work/m .mcp.json",
+        f"printf '%s\\n' '{_SERVER_JSON}' > area/m; rm -f .mcp.json; ln -s area/m .mcp.json",
     ),
     _trick(
         "exchange the link to a server's imports",
-        "mkdir -p work/shared; rm -f servers/shared; "
-        f'printf "%s\\n" "{_RUN}" > work/shared/helpers.py; ln -s ../work/shared servers/shared',
+        "mkdir -p area/library; rm -f servers/library; "
+        f'printf "%s\\n" "{_RUN}" > area/library/helpers.py; ln -s ../area/library servers/library',
     ),
     _trick(
-        "rewrite a module that a server imports", f'printf "%s\\n" "{_RUN}" > shared/helpers.py'
+        "rewrite a module that a server imports", f'printf "%s\\n" "{_RUN}" > library/helpers.py'
     ),
     _trick(
         "shadow a module beside a server's script", f'printf "%s\\n" "{_RUN}" > servers/json.py'
     ),
     _trick(
         "plant stale bytecode of a server's module",
-        f'printf "%s\\n" "{_RUN}" > work/helpers.py\n'
+        f'printf "%s\\n" "{_RUN}" > area/helpers.py\n'
         '.venv/bin/python -c "import py_compile, importlib.util as u; py_compile.compile('
-        "'work/helpers.py', u.cache_from_source('shared/helpers.py'), "
+        "'area/helpers.py', u.cache_from_source('library/helpers.py'), "
         'invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)"',
     ),
     _trick(
@@ -1545,16 +1545,16 @@ _SERVER_TRICKS = [
         "mv .venv/bin .venv/old; script .venv/bin/python",
     ),
     _trick(
-        "exchange the whole environment of a server", "mv .venv work/old; script .venv/bin/python"
+        "exchange the whole environment of a server", "mv .venv area/old; script .venv/bin/python"
     ),
     _trick(
         "turn a server's python to other libraries",
         "home=$(sed -n 's/^home = //p' .venv/pyvenv.cfg)\n"
         'real=$(basename "$(ls -d .venv/lib/python*)")\n'
-        'mkdir -p work/p/bin work/p/lib/$real; ln -s "$home"/../lib/$real/* work/p/lib/$real/\n'
-        "rm -f work/p/lib/$real/sitecustomize.py\n"
-        f'printf "%s\\n" "{_RUN}" > work/p/lib/$real/sitecustomize.py\n'
-        "printf 'home = {root}/work/p/bin\\n' > .venv/pyvenv.cfg",
+        'mkdir -p area/p/bin area/p/lib/$real; ln -s "$home"/../lib/$real/* area/p/lib/$real/\n'
+        "rm -f area/p/lib/$real/sitecustomize.py\n"
+        f'printf "%s\\n" "{_RUN}" > area/p/lib/$real/sitecustomize.py\n'
+        "printf 'home = {root}/area/p/bin\\n' > .venv/pyvenv.cfg",
     ),
 ]
 

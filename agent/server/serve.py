@@ -16,8 +16,10 @@ import uvicorn
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.config.settings import load_settings
+from agent.engine.grammars import ANY_OBJECT
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
+from agent.formats.constraints import ConstrainableFormat
 from agent.observability.logging import open_log_file
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
@@ -126,6 +128,9 @@ async def _wait_ready(runtime: Runtime, server: HttpServer) -> int:
     except EngineError as error:
         echo(f"agent: {error}", file=sys.stderr)
         return EXIT_FAILED
+    if runtime.script is None and isinstance(runtime.format, ConstrainableFormat):
+        # The first grammar holds the GIL for 0.45 s: before anybody waits, not in a client's request.
+        await runtime.format.grammars.wait_compiled(ANY_OBJECT)
     missing = [s for s in runtime.host.server_states() if s.required and s.status != "ready"]
     for state in missing:
         why = f": {state.error}" if state.error else ""

@@ -41,6 +41,8 @@ def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> 
             if name.lower() == other.name.lower():
                 return discovery.to_model(other, catalog)
     if path.exists() or path.suffix == ".gguf" or "/" in name:
+        if not path.is_file() and not scripted:
+            raise EngineError(f"There is no model file {path}.")
         return Model(name=path.stem, path=path, aliases=(name,))
     raise EngineError(
         f"There is no model {name}; known are {', '.join(catalog)}, what agent models list has found,"

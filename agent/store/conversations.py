@@ -132,6 +132,29 @@ class Store(StoreReader):
             if served is not None:
                 self._write_served(conversation, response)
 
+    def discard(self, conversation: Conversation, response_id: str) -> None:
+        """Delete a turn that never began, and its conversation if nothing else was ever in it.
+
+        Raises sqlite3.Error.
+        """
+        name = conversation.id
+        begun_here.discard(response_id)
+        with self._db:
+            self._db.execute("begin immediate")
+            self._db.execute("delete from journal where turn = ?", (response_id,))
+            self._db.execute("delete from turns where id = ?", (response_id,))
+            self._db.execute(
+                "delete from conversations where id = ? and revision = 0"
+                " and not exists (select 1 from turns where conversation = conversations.id)"
+                " and not exists (select 1 from conversations as c where c.parent = conversations.id)",
+                (name,),
+            )
+            self._db.execute(  # it is not the latest one because of this turn
+                "update conversations set updated = coalesce("
+                "(select max(created) from turns where conversation = ?1), updated) where id = ?1",
+                (name,),
+            )
+
     def _exists(self, response_id: str) -> bool:
         row = self._db.execute("select 1 from turns where id = ?", (response_id,)).fetchone()
         return row is not None

@@ -6,7 +6,8 @@ when an item is done, so that what was seen as finished survives; and for turns 
 interfaces every ``NOTE_SECONDS`` while text is written.
 A note has the events since the note before and, as a difference, the conversation's entries as they
 would be if the turn ended now (`RunningTurn.pending_entries`). When the terminal event comes, the row,
-the events and the conversation are written before any reader sees it.
+the events and the conversation are written before any reader sees it. A turn of a person that failed
+before anything was generated (its model could not be loaded) leaves nothing.
 """
 
 from __future__ import annotations
@@ -186,13 +187,17 @@ class _Recording:
         if self._follower is not None:
             self._follower.cancel()
         self.ended, failure = True, None
+        turn, served = self._turn, self._served
+        # Nothing was generated, and the conversation is as it was: there is nothing to continue.
+        never_began = response.status == "failed" and turn.first_entry == len(
+            turn.conversation.entries
+        )
         try:
-            self._store.finish(
-                self._turn.conversation,
-                response,
-                self._packed(),
-                None if self._served is None else self._served(response),
-            )
+            if never_began and served is None:
+                self._store.discard(turn.conversation, response.id)
+            else:
+                extra = None if served is None else served(response)
+                self._store.finish(turn.conversation, response, self._packed(), extra)
         except sqlite3.Error as error:
             failure = error
         self._writable = False

@@ -395,8 +395,41 @@ def test_run_stdout_full_reports_error(home: Path, script: Script, tmp_path: Pat
 
 def test_run_failed_output_file_unchanged(agent: RunAgent, script: Script, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("before")
-    ran = agent("run", "go", "--model", "nowhere.gguf", "-o", str(tmp_path / "a.md"))
+    (tmp_path / "no.gguf").write_text("text")
+    model = ("--model", str(tmp_path / "no.gguf"))
+    ran = agent("run", "go", *model, "-o", str(tmp_path / "a.md"))
     assert ran.code == 1 and (tmp_path / "a.md").read_text() == "before"
+
+
+def test_run_start_that_failed_leaves_no_conversation(
+    agent: RunAgent, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "no.gguf").write_text("text")
+    broken = ("--model", str(tmp_path / "no.gguf"))
+    missing = ("--model", str(tmp_path / "nowhere.gguf"))
+    server = tmp_path / "mcp.json"
+    server.write_text('{"mcpServers": {"x": {"command": "/nowhere", "required": true}}}')
+    required = ("--engine", script(DONE), "--mcp-config", str(server))
+    too_long = ("--engine", script(DONE), "--context", "256", "--system", "word " * 2000)
+    failures = ((broken, 1), (missing, 2), (("--model", "nosuch"), 2), (required, 3), (too_long, 2))
+    for options, code in failures:
+        assert agent("run", "go", *options).code == code, options
+    assert json.loads(agent("sessions", "list", "--json").out) == []
+    ran = agent("run", "again", "--continue", "--engine", script(DONE))
+    assert ran.code == 2 and "no conversation to continue" in ran.err
+
+
+def test_run_start_that_failed_leaves_conversation_unchanged(
+    agent: RunAgent, script: Script, tmp_path: Path
+) -> None:
+    (tmp_path / "no.gguf").write_text("text")
+    for prompt in ("first", "second"):
+        assert agent("run", prompt, "--engine", script(DONE)).code == 0
+    before = json.loads(agent("sessions", "list", "--json").out)
+    older = ("--resume", before[1]["id"])
+    assert agent("run", "more", *older, "--model", str(tmp_path / "no.gguf")).code == 1
+    after = json.loads(agent("sessions", "list", "--json").out)
+    assert [(row["title"], row["turns"]) for row in after] == [("second", 1), ("first", 1)]
 
 
 def test_run_state_files_owner_only(agent: RunAgent, script: Script, home: Path) -> None:

@@ -226,7 +226,7 @@ def test_app_call_waits_for_approval_and_answer_is_retried(
     with start_program(*options, home=home, cwd=tmp_path) as terminal:
         terminal.wait_for(ready)
         terminal.press("Write it down\r")
-        terminal.wait_for("Run files · write?")
+        terminal.wait_for("Allow files.write?")
         assert not (tmp_path / "sum.txt").exists()
         terminal.wait_for("┏")  # it takes no key before
         terminal.press("y")
@@ -258,6 +258,19 @@ def test_app_wrong_options_exit_with_one_sentence(home: Path, tmp_path: Path) ->
         assert terminal.wait_exit() == 2
         assert terminal.is_restored
         assert b"agent: There is no model nonesuch" in terminal.painted
+
+
+def test_app_start_that_failed_leaves_no_conversation(
+    home: Path, tmp_path: Path, agent: RunAgent
+) -> None:
+    (tmp_path / "no.gguf").write_text("text")
+    with start_program("--model", "no.gguf", home=home, cwd=tmp_path) as terminal:
+        terminal.wait_for("not a GGUF file")
+        terminal.press("hello\r")
+        terminal.wait_for(lambda text: "❯ hello" in text and "not a GGUF file" in text)
+        terminal.press(LEAVE)
+        terminal.wait_exit()
+    assert json.loads(agent("sessions", "list", "--json").out) == []
 
 
 def test_app_without_terminal_names_agent_run(home: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from agent.cli.process import run_guarded
+from agent.cli.process import require_app_terminal, run_guarded
 from agent.util import gc_tuning
 
 TEXT_OPTIONS = ("--model", "--tools", "--approve", "--system")
@@ -47,6 +47,7 @@ def _run_command() -> None:
 
 
 def _run_app(*, continue_latest: bool = False, **launch: Any) -> None:
+    require_app_terminal()
     from agent.cli.trust import confirm_project_servers
     from agent.config.launch import LaunchOptions
 

@@ -26,6 +26,7 @@ from agent.cli.options import (
     StoreOption,
     takes_launch_options,
 )
+from agent.cli.process import require_app_terminal
 from agent.cli.sessions import app as sessions_app
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
@@ -181,6 +182,7 @@ def chat(
     launch: LaunchOptions,
 ) -> None:
     """Talk with the model in the app (the default command)."""
+    require_app_terminal()
     launch = trust.confirm_project_servers(launch)
     from tui.main import main
 

@@ -47,6 +47,16 @@ def run_guarded(command: Callable[[], object]) -> None:
             sys.stdout = sys.stderr = _null_device("w")
 
 
+def require_app_terminal(instead: str = "use agent run here") -> None:
+    """Raise UserError where the terminal says that it cannot show the app; ``instead``: what can."""
+    from agent.errors import UserError
+
+    if (name := os.environ.get("TERM")) in ("dumb", "unknown"):
+        raise UserError(
+            f"The app needs a terminal that can move the cursor, and TERM is {name}; {instead}."
+        )
+
+
 def _open_missing_streams() -> None:
     """Open /dev/null for each standard stream that our parent closed.
 

@@ -61,12 +61,18 @@ class PlainRenderer:
 class TerminalRenderer:
     """Shows reasoning dimmed, calls and results compact, the answer as Markdown, all as it comes."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, *, plain: bool = False) -> None:
+        """``plain``: text alone, also on a terminal: no escape sequences, Markdown as written."""
         # Not imported where the output is a pipe.
         from markdown_it import MarkdownIt
         from rich.console import Console
 
-        self._console = Console(file=out, highlight=False)
+        self._plain = plain
+        self._console = (
+            Console(file=out, highlight=False, force_terminal=False, color_system=None)
+            if plain
+            else Console(file=out, highlight=False)
+        )
         self._phase: dict[str, str] = {}
         self._answer = MarkdownBlocks(MarkdownIt("commonmark").enable("table").parse)
         self._column = 0
@@ -92,7 +98,7 @@ class TerminalRenderer:
                 of = f"/{total:g}" if total else ""
                 self._show_status(f"{message or 'progress'} {progress:g}{of}")
             case ev.OutputTextDelta(item_id=item_id, delta=delta):
-                if self._phase.get(item_id) == "commentary":
+                if self._plain or self._phase.get(item_id) == "commentary":
                     self._write(delta)
                 else:
                     for block in self._answer.feed(delta):
@@ -141,7 +147,7 @@ class TerminalRenderer:
                 style = "red" if call.error else "green"
                 for line in summarize_call(call, MAX_RESULT_LINES).splitlines():
                     self._write_line(f"  │ {line}", style)
-            case ev.MessageItem(phase="final_answer"):
+            case ev.MessageItem(phase="final_answer") if not self._plain:
                 for block in self._answer.finish():
                     self._write_markdown(block)
             case ev.ReasoningItem():
@@ -167,18 +173,18 @@ class TerminalRenderer:
             self._column = 0
         if text:
             self._clear_status()
-            self._console.print(sanitize(text), style=style, markup=False)
+            self._console.print(sanitize(text), style=style, markup=False, soft_wrap=self._plain)
 
     def _write_markdown(self, block: str) -> None:
         self._write_line("")
         self._clear_status()
-        from rich.markdown import Markdown
+        from agent.cli.markdown import AnswerMarkdown
 
-        self._console.print(Markdown(sanitize(block)))
+        self._console.print(AnswerMarkdown(sanitize(block)))
 
     def _show_status(self, text: str) -> None:
         """Show a line that the next output overwrites; an empty text removes it."""
-        if self._console.is_dumb_terminal:
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
             return
         self._write_line("")
         self._has_status = bool(text)

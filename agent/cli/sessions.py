@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from agent.cli.process import require_app_terminal
 from tools import private_files
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def replay(
     json_events: Annotated[
         bool, typer.Option("--json-events", help="Every event as one JSON line on stdout.")
     ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="As agent run shows it.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="As text: no colours, no app.")] = False,
 ) -> None:
     """Watch a conversation happen again, in the app; it can go on there when it is over.
 
@@ -90,6 +91,7 @@ def replay(
     store = _open_store()
     record = _load_record(store, session)
     if not (json_events or plain):
+        require_app_terminal("add --plain")
         from agent.config.launch import LaunchOptions
         from tui.main import main
 
@@ -109,7 +111,9 @@ async def _replay(store: Store, record: ExportRecord, speed: float, *, as_json: 
 
     for turn in record.turns:
         renderer: Renderer
-        renderer = JsonLinesRenderer(sys.stdout) if as_json else TerminalRenderer(sys.stdout)
+        renderer = (
+            JsonLinesRenderer(sys.stdout) if as_json else TerminalRenderer(sys.stdout, plain=True)
+        )
         if not as_json:
             print(f"\n❯ {sanitize(turn.prompt)}\n", flush=True)
         events = store.events(turn.response.id)

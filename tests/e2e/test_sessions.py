@@ -13,6 +13,7 @@ import pytest
 from tests.support.folders import nest_folders
 from tests.support.program import RunAgent
 from tests.support.scripts import final, python, thought
+from tests.support.terminal import start_program
 
 pytestmark = pytest.mark.slow
 
@@ -111,3 +112,22 @@ def test_sessions_damaged_store_one_sentence(agent: RunAgent, home: Path) -> Non
     (home / "state" / "store.sqlite").write_text("no database at all, but a letter" * 50)
     broken = agent("sessions", "list")
     assert broken.code == 2 and "cannot be used" in broken.err
+
+
+def test_sessions_replay_plain_writes_no_escape_codes(
+    agent: RunAgent, session: dict[str, Any], home: Path, tmp_path: Path
+) -> None:
+    replay = ("sessions", "replay", session["id"], "--plain", "--speed", "1000")
+    piped = agent(*replay)
+    assert piped.code == 0 and "\x1b" not in piped.out and "\r" not in piped.out
+    assert "❯ again" in piped.out and "print(1+1)" in piped.out and "It is <b>2</b>." in piped.out
+    with start_program(*replay, home=home, cwd=tmp_path) as terminal:
+        assert terminal.wait_exit() == 0
+    assert b"\x1b" not in terminal.painted and b"It is <b>2</b>." in terminal.painted
+
+
+def test_sessions_replay_dumb_terminal_names_plain(
+    agent: RunAgent, session: dict[str, Any]
+) -> None:
+    ran = agent("sessions", "replay", session["id"], env={"TERM": "dumb"})
+    assert ran.code == 2 and "TERM is dumb; add --plain." in ran.err

@@ -25,6 +25,35 @@ def test_terminal_markup_in_text_is_text() -> None:
     assert "[bold]not bold[/bold]" in out.getvalue()
 
 
+MARKDOWN = "# Title\n\n1 Main St\nSpringfield\n\n- one\n  more\n"
+
+
+def rendered(text: str, width: int, **options: bool) -> str:
+    """The lines of an answer on a terminal so wide, without blanks at their ends."""
+    out = io.StringIO()
+    renderer = TerminalRenderer(out, **options)
+    renderer._console.width = width
+    item = ev.MessageItem(id="m", phase="final_answer")
+    renderer.show(ev.OutputItemAdded(output_index=0, item=item))
+    renderer.show(ev.OutputTextDelta(item_id="m", output_index=0, delta=text))
+    renderer.show(ev.OutputItemDone(output_index=0, item=item))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def test_terminal_answer_line_breaks_stay_and_headings_are_left() -> None:
+    lines = [line for line in rendered(MARKDOWN, 40).splitlines() if line]
+    assert lines == ["Title", "1 Main St", "Springfield", " • one", "   more"]
+
+
+def test_terminal_answer_long_paragraph_wraps() -> None:
+    lines = rendered("word " * 20, 40).splitlines()
+    assert len(lines) > 2 and max(map(len, lines)) <= 40
+
+
+def test_terminal_plain_answer_is_as_written() -> None:
+    assert rendered(MARKDOWN + "word " * 20, 40, plain=True) == (MARKDOWN + "word " * 20).strip()
+
+
 def test_plain_writes_only_final_answer() -> None:
     out, activity = io.StringIO(), io.StringIO()
     pipe = PlainRenderer(out, activity)

@@ -283,6 +283,16 @@ def test_app_without_terminal_names_agent_run(home: Path, tmp_path: Path) -> Non
     assert done.stderr.startswith("agent: The app needs a terminal") and "agent run" in done.stderr
 
 
+@pytest.mark.parametrize("command", [(), ("--effort", "low"), ("chat",)])
+def test_app_dumb_terminal_names_agent_run(
+    home: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    with start_program(*command, home=home, cwd=tmp_path, env={"TERM": "dumb"}) as terminal:
+        assert terminal.wait_exit() == 2
+    assert b"TERM is dumb; use agent run here." in terminal.painted
+    assert b"\x1b" not in terminal.painted
+
+
 def test_app_escape_sequences_never_reach_terminal(
     home: Path, tmp_path: Path, script: Script
 ) -> None:

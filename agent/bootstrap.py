@@ -64,6 +64,7 @@ def create_runtime(
             approvals_file=paths.approvals,
             audit_file=paths.audit_log,
             credentials_file=paths.credentials,
+            own_folders=paths.folders,
             trust_project=launch.trust_project,
         )
     except (EngineError, ConfigError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
 from tools.config.file import read_file, read_servers
-from tools.config.named_files import named_files
+from tools.config.named_files import NamedFiles, rule_files, server_files
 from tools.config.project import approved_servers, find_project
 from tools.config.project_files import PROJECT_FILES
 from tools.config.servers import ServerConfig, merge, parse_server
@@ -52,6 +53,7 @@ def build_toolbox(
     approvals_file: Path | None = None,
     audit_file: Path | None = None,
     credentials_file: Path | None = None,
+    own_folders: Sequence[Path] = (),
     trust_project: bool | str = False,
 ) -> Toolbox:
     """Build a toolbox and start nothing.
@@ -60,14 +62,16 @@ def build_toolbox(
     command line options of these names. ``work_folder``: where built-in servers have their folders
     (None: temporary ones). ``user_config``: the person's own mcp.json, which need not exist.
     ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals, decisions and logins
-    are stored (None: not at all).
+    are stored (None: not at all). ``own_folders``: this program's folders, which no tool may change.
 
     Of two servers with the same name, one from ``mcp`` replaces one from ``mcp_config``, that one
     from ``user_config``, that a built-in one; a project's server replaces none. Raises ConfigError.
     """
     folder = (root or Path.cwd()).resolve()
     store = ApprovalStore(approvals_file, folder)
-    files = FilesServer(root, work_folder=work_folder and work_folder / "changes")
+    files = FilesServer(
+        root, work_folder=work_folder and work_folder / "changes", own_folders=own_folders
+    )
     browser_server = BrowserServer(browser, work_folder=work_folder and work_folder / "pages")
     python = PythonServer(
         allow_unsandboxed=allow_unsandboxed, work_folder=work_folder and work_folder / "python"
@@ -106,13 +110,16 @@ def build_toolbox(
         audit=audit,
     )
     own_files = (user_config, approvals_file, audit_file, credentials_file, *mcp_config)
-    shell.protect_files(
-        lambda: [
-            *(path for path in own_files if path is not None),
-            *(folder / name for name in PROJECT_FILES),
-            *named_files(folder, [*servers, *_running_servers(host)]),
-        ]
-    )
+    own_paths = [path for path in own_files if path is not None]
+
+    def list_named_files() -> NamedFiles:
+        named = server_files(folder, [*servers, *_running_servers(host)])
+        projects = (path for name in PROJECT_FILES if os.path.lexists(path := folder / name))
+        rules = rule_files(folder, policy.granted_rules())
+        paths = (*own_paths, *projects, *named.paths, *rules)
+        return NamedFiles(paths, named.modules, (*own_folders, *named.folders))
+
+    shell.protect_files(list_named_files)
     browser_server.search_with(host.find_tool, partial(_call_search_tool, Toolbox(host, policy)))
     return Toolbox(host, policy)
 

@@ -37,6 +37,7 @@ def _create_host(root: Path, trust: bool) -> Host:
             user_config=paths.mcp_json,
             approvals_file=paths.approvals,
             credentials_file=paths.credentials,
+            own_folders=paths.folders,
             trust_project=trust,
         ).host
     except ConfigError as error:

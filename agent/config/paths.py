@@ -24,6 +24,11 @@ class Paths:
     """The folder of the store, the approvals and the logs."""
 
     @property
+    def folders(self) -> tuple[Path, Path, Path]:
+        """All three."""
+        return self.config, self.cache, self.state
+
+    @property
     def store(self) -> Path:
         """The SQLite database of conversations and responses."""
         return self.state / "store.sqlite"

@@ -1,38 +1,201 @@
-"""Finds the files that the settings of servers name: whoever writes them decides what runs."""
+"""Finds the files and folders that settings of servers and approval rules name: whoever writes them
+decides what runs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
+import stat
+import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.config.servers import ServerConfig
 
+SCRIPT_SUFFIXES = frozenset(
+    (".bash", ".cjs", ".cts", ".js", ".jsx", ".lua", ".mjs", ".mts", ".php", ".pl", ".py", ".pyw")
+    + (".rb", ".sh", ".ts", ".tsx", ".zsh")
+)
+MAX_SCRIPT_BYTES = 1 << 20
+"""Bytes of a script that are searched for imports."""
+STANDARD_MODULES = sys.stdlib_module_names - {"test"}
+"""Modules that any script may import, directly or not."""
+_INTERPRETER = re.compile(
+    r"(bash|bun|dash|deno|lua|node|perl|php|pypy3?|python[\d.]*|ruby|sh|tsx|zsh)(\.exe)?\Z"
+)
+_PYTHON = re.compile(r"(pypy3?|pythonw?[\d.]*)(\.exe)?\Z")
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\w+)|import[ \t]+([\w., \t]+))", re.MULTILINE)
+_MODULE_FILE = re.compile(r"(\w+)\.(?:.*\.)?(?:py|pyc|pyd|pyw|so)\Z")
 
-def named_files(root: Path, servers: Iterable[ServerConfig]) -> Iterator[Path]:
-    """Yield the existing files below ``root`` that commands, arguments and variables of servers name
-    which may be started.
 
-    Modules of Python (``-m name``) are looked for in the folder that a server runs in; a virtual
-    environment is named with its Python. What a script imports or reads is not known.
+@dataclass(frozen=True, slots=True)
+class NamedFiles:
+    """What a command must not change below a root, since it decides what runs later."""
+
+    paths: tuple[Path, ...] = ()
+    """Files and folders; of those that are missing none may be created."""
+    modules: frozenset[str] = frozenset()
+    """Names of Python modules of which none may be created directly in the root."""
+    folders: tuple[Path, ...] = ()
+    """Folders that are made if they are missing, for only what is there can be read-only."""
+
+
+def server_files(root: Path, servers: Iterable[ServerConfig]) -> NamedFiles:
+    """Return the files and folders below ``root`` that commands, arguments, variables and working
+    folders of servers name, whether they exist or not.
+
+    A script is named with its folder, from which it may import, a virtual environment with its
+    Python. In the root itself, which cannot be read-only, it is the modules that a Python script or
+    ``python -m`` may import; Python's cache of those is a folder to make.
     """
+    paths: set[Path] = set()
+    runs_python = False
     for server in servers:
-        if server.problem:
+        if server.problem or server.builtin:
             continue
-        folder = root / (server.cwd or ".")
-        previous = ""
-        for text in (server.command, *server.args, *server.env.values()):
-            words = {text, text.partition("=")[2], *text.split()}
-            if previous == "-m":
-                module = text.replace(".", "/")
-                words |= {f"{module}.py", f"{module}/__main__.py", f"{module}/__init__.py"}
-            previous = text
-            for word in words - {""}:
-                path = Path(os.path.abspath(folder / Path(word)))  # noqa: PTH100 - follows no links
-                with contextlib.suppress(OSError, ValueError):
-                    if path.is_relative_to(root) and path.is_file():
-                        yield path
-                        environment = path.parent.parent  # of a Python: it runs what is in there
-                        if environment != root and (environment / "pyvenv.cfg").is_file():
-                            yield environment
+        folder = Path(os.path.abspath(root / (server.cwd or ".")))  # noqa: PTH100 - follows no links
+        takes_paths = _INTERPRETER.match(Path(server.command).name) is not None
+        named = {folder}
+        for word in _words(server):
+            path = Path(os.path.abspath(folder / word))  # noqa: PTH100 - follows no links
+            if takes_paths or "/" in word or "." in word or _exists(path):
+                named.add(path)
+            runs_python |= _PYTHON.match(path.name) is not None
+        for path in named:
+            paths.update(_with_surroundings(path, root))
+    scripts = {path for path in paths if path.parent == root and path.suffix in (".py", ".pyw")}
+    if not (runs_python or scripts):
+        return NamedFiles(tuple(sorted(paths)))
+    modules = _imported_modules(root, scripts)
+    files = module_files(root, modules)
+    paths |= {path.parent if path.stem == "__init__" else path for path in files}
+    # One without __init__ is a package too, unless there is another of its name.
+    paths |= {root / name for name in modules - STANDARD_MODULES if (root / name).is_dir()}
+    return NamedFiles(tuple(sorted(paths)), modules, (root / "__pycache__",) if files else ())
+
+
+def module_files(root: Path, modules: Iterable[str]) -> set[Path]:
+    """Return the files directly in ``root`` that Python imports for modules of these names: source,
+    bytecode, extensions, the ``__init__`` of packages, and links to any."""
+    names, files = frozenset(modules), set[Path]()
+    if not names:
+        return files
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            match = _MODULE_FILE.match(entry.name)
+            if (match[1] if match else entry.name) not in names:
+                continue
+            if match or entry.is_symlink():
+                files.add(Path(entry.path))
+            elif entry.is_dir():
+                with contextlib.suppress(OSError):
+                    inner = Path(entry.path).iterdir()
+                    files |= {path for path in inner if path.name.startswith("__init__.")}
+    return files
+
+
+def rule_files(root: Path, rules: Iterable[str]) -> Iterator[Path]:
+    """Yield the scripts below ``root`` that approval rules name as their program, whether they exist
+    or not: the program itself, or the first argument of an interpreter."""
+    for rule in rules:
+        verb, _, line = rule.partition(" ")
+        try:
+            words = shlex.split(line) if verb == "run" else []
+        except ValueError:
+            continue
+        while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+            del words[0]
+        if words and _INTERPRETER.match(Path(words[0]).name):
+            while words[1:] and words[1] in ("-B", "-I", "-e", "-eu", "-u", "-x"):
+                del words[1]
+            words = words[1:]
+        elif words and "/" not in words[0]:
+            continue
+        with contextlib.suppress(ValueError):
+            path = Path(os.path.abspath(root / words[0])) if words else root  # noqa: PTH100
+            if path != root and path.is_relative_to(root) and _is_script(path):
+                yield path
+
+
+def _words(server: ServerConfig) -> Iterator[str]:
+    """Yield what may be a path in the settings of a server, modules (``-m name``) as their files."""
+    previous = ""
+    for text in (server.command, *server.args, *server.env.values()):
+        yield from {text, text.partition("=")[2], *text.split(), *text.split(os.pathsep)} - {""}
+        if previous == "-m":
+            parts = text.split(".")
+            for count in range(1, len(parts) + 1):
+                module = "/".join(parts[:count])
+                yield from (module, f"{module}.py", f"{module}/__init__.py")
+            yield f"{'/'.join(parts)}/__main__.py"
+        previous = text
+
+
+def _with_surroundings(path: Path, root: Path) -> Iterator[Path]:
+    """Yield a path below ``root``, and what runs with it: the folder of a script, what a link leads
+    to, the virtual environment of a Python."""
+    if path == root or not path.is_relative_to(root) or "\0" in str(path):
+        return
+    yield path
+    with contextlib.suppress(OSError):
+        if not path.is_file():
+            return
+        environment = path.parent.parent
+        if environment != root and (environment / "pyvenv.cfg").is_file():
+            yield environment
+        if _is_script(path):
+            for script in {path, path.resolve()}:
+                if script.parent != root and script.parent.is_relative_to(root):
+                    yield script.parent
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return os.path.lexists(path)
+    except ValueError:  # a NUL
+        return False
+
+
+def _is_script(path: Path) -> bool:
+    """Return whether a file is one by its name or its first line; a missing one, by its name."""
+    if path.suffix in SCRIPT_SUFFIXES:
+        return True
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(path.stat().st_mode):
+            with path.open("rb") as file:
+                return file.read(2) == b"#!"
+    return False
+
+
+def _imported_modules(root: Path, scripts: Iterable[Path]) -> frozenset[str]:
+    """Return the names of the modules that scripts in the root may import, those of the standard
+    library included, which a file of that name would replace."""
+    names = {*STANDARD_MODULES, *(script.stem for script in scripts)}
+    pending, seen = list(scripts), set[Path]()
+    while pending:
+        script = pending.pop()
+        if script in seen:
+            continue
+        seen.add(script)
+        new = _imports(script) - names
+        names |= new
+        pending += module_files(root, new)
+    return frozenset(names)
+
+
+def _imports(script: Path) -> set[str]:
+    try:
+        if not stat.S_ISREG(script.stat().st_mode):
+            return set()
+        with script.open("rb") as file:
+            text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return set()
+    names = set[str]()
+    for match in _IMPORT.finditer(text):
+        parts = (match[1] or match[2]).split(",")
+        names |= {part.split()[0].partition(".")[0] for part in parts if part.strip()}
+    return names

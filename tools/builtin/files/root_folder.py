@@ -29,12 +29,15 @@ class RootFolder:
         self,
         path: Path,
         *,
+        own_folders: Sequence[Path] = (),
         max_file_bytes: int = MAX_FILE_BYTES,
         open_folder: Callable[[int, Sequence[str]], int] = beneath.open_folder,
     ) -> None:
-        """``max_file_bytes``: the largest file that is searched or changed. ``open_folder``: opens a
-        folder beneath a descriptor."""
+        """``own_folders``: this program's folders, in which nothing is changed. ``max_file_bytes``:
+        the largest file that is searched or changed. ``open_folder``: opens a folder beneath a
+        descriptor."""
         self.path = path.resolve()
+        self._own_folders = tuple(own_folders)
         self.max_file_bytes = max_file_bytes
         self._open_folder = open_folder
 
@@ -71,6 +74,8 @@ class RootFolder:
         if ".git" in map(str.casefold, real.relative_to(self.path).parts):
             # Git runs hooks and configuration from there, outside of any sandbox.
             raise ToolError(f"Error: files of git itself are not changed: {path}")
+        if any(real.is_relative_to(folder.resolve()) for folder in self._own_folders):
+            raise ToolError(f"Error: files of this program are not changed: {path}")
         if entry and not stat.S_ISREG(entry.st_mode):
             raise ToolError(f"Error: not a file: {path}")
         return real

@@ -76,11 +76,13 @@ class FilesServer:
         root: Path | None = None,
         *,
         work_folder: Path | None = None,
+        own_folders: Sequence[Path] = (),
         max_undo_steps: int = MAX_UNDO_STEPS,
     ) -> None:
         """``root``: None is the current directory. ``work_folder``: where the former contents of
-        changed files are stored (None: a temporary folder, removed at the end)."""
-        self.root = RootFolder(root or Path.cwd())
+        changed files are stored (None: a temporary folder, removed at the end). ``own_folders``: this
+        program's folders, in which nothing is changed."""
+        self.root = RootFolder(root or Path.cwd(), own_folders=own_folders)
         self._reader = FileReader(self.root)
         self._max_undo_steps = max_undo_steps
         self._work_folder = work_folder

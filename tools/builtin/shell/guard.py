@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tools import private_files
 from tools.builtin.base import ToolError
+from tools.config.named_files import NamedFiles, module_files
 from tools.sandbox.changes import SNAPSHOT_SECONDS, compare, take_snapshot
 from tools.sandbox.protection import move_aside, protect
 from tools.sandbox.repositories import RepositoryFinder, configured_files, disarm
+
+USED_BY_GIT = "a configuration names it, so it can be created only with changes_git"
+RUN_LATER = (
+    "a server or an approval rule names it, so no command can create it; the files tools can"
+)
+IMPORTED = "a server's Python would import it, so no command can create it; the files tools can"
 
 
 class RootGuard:
@@ -24,20 +33,28 @@ class RootGuard:
         looking at all files, before a command and after it."""
         self.root, self.snapshot_seconds = root, snapshot_seconds
         self.finder = RepositoryFinder(root)
-        self.named_files: Callable[[], Iterable[Path]] = tuple
+        self.named_files: Callable[[], NamedFiles] = NamedFiles
         self._own_paths = tuple(own_paths)
 
     def begin(self, *, changes_git: bool) -> CommandGuard:
         """Look at the root before a command; blocks. Raises ToolError."""
-        if self.root in self._own_paths:
+        named = self.named_files()
+        folders = {form for folder in named.folders for form in _forms(folder)}
+        if self.root in self._own_paths or any(map(self.root.is_relative_to, folders)):
             raise ToolError(f"Error: {self.root} is a part of this program; choose another --root")
-        return CommandGuard(self, [*self._own_paths, *self.named_files()], changes_git)
+        for folder in folders:
+            if folder.is_relative_to(self.root):
+                with contextlib.suppress(OSError):  # what this program cannot make, no command can
+                    private_files.make_folder(folder)
+        return CommandGuard(self, [*self._own_paths, *folders], named, changes_git)
 
 
 class CommandGuard:
     """One command: what is protected from it, and afterwards what it changed."""
 
-    def __init__(self, guard: RootGuard, paths: list[Path], changes_git: bool) -> None:
+    def __init__(
+        self, guard: RootGuard, paths: list[Path], named_files: NamedFiles, changes_git: bool
+    ) -> None:
         self._guard, self._changes_git = guard, changes_git
         self._repositories = set() if changes_git else guard.finder.find()
         if guard.root in self._repositories:
@@ -45,10 +62,13 @@ class CommandGuard:
                 f"Error: {guard.root} is a git repository's own folder: this needs changes_git"
             )
         named = [path for each in self._repositories for path in configured_files(each)]
-        paths += [*self._repositories, *named]
-        below_root = {path for path in map(_absolute, named) if path.is_relative_to(guard.root)}
-        self._missing = {path for path in below_root if _is_missing(path)}
-        """What git would use as soon as it was there."""
+        run_later = [form for path in named_files.paths for form in _forms(path)]
+        paths += [*self._repositories, *named, *run_later]
+        self._missing = dict.fromkeys(self._missing_below_root(run_later), RUN_LATER)
+        self._missing |= dict.fromkeys(self._missing_below_root(named), USED_BY_GIT)
+        """What would be used as soon as it was there, and why it must not be."""
+        self._modules = named_files.modules
+        self._module_files = module_files(guard.root, self._modules)
         self.protection = protect(guard.root, paths)
         if self.protection.is_too_large:
             raise ToolError(
@@ -65,9 +85,11 @@ class CommandGuard:
         root = self._guard.root
         for path in self.protection.restore_links():
             self.notes.append(f"[{_quoted_path(root, path)} was restored: it is read-only here]")
-        for missing in sorted(self._missing):
+        for missing, why in sorted(self._missing.items()):
             if not _is_missing(missing):
-                self._refuse(missing)
+                self._refuse(missing, why)
+        for module in sorted(module_files(root, self._modules) - self._module_files):
+            self._refuse(module, IMPORTED)
         if not self._changes_git:
             for repository in sorted(self._guard.finder.find() - self._repositories):
                 self._disarm(repository)
@@ -77,18 +99,20 @@ class CommandGuard:
             if after is not None:
                 self.changes = compare(self._before, after).summary()
 
-    def _refuse(self, path: Path) -> None:
-        """Rename a file or folder that a configuration names and that a command has created."""
+    def _missing_below_root(self, paths: Iterable[Path]) -> Iterator[Path]:
+        for path in map(_absolute, paths):
+            if path.is_relative_to(self._guard.root) and _is_missing(path):
+                yield path
+
+    def _refuse(self, path: Path, why: str) -> None:
+        """Rename a file or folder that a command has created and that would be used later."""
         name = _quoted_path(self._guard.root, path)
         try:
             moved = Path(move_aside(str(path)))
         except OSError as error:
             self.notes.append(f"[{name} should not be used: it could not be renamed: {error}]")
             return
-        self.notes.append(
-            f"[{name} is now {moved.name}: a configuration names it, so it can be created only with"
-            " changes_git]"
-        )
+        self.notes.append(f"[{name} is now {moved.name}: {why}]")
 
     def _disarm(self, repository: Path) -> None:
         path = _quoted_path(self._guard.root, repository)
@@ -102,6 +126,14 @@ class CommandGuard:
                 f"[{path} is now {moved.name}: a repository that makes git run programs can be"
                 " created only with changes_git]"
             )
+
+
+def _forms(path: Path) -> set[Path]:
+    """Return a path as it is written and as it is without links: the root has none."""
+    forms = {_absolute(path)}
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        forms.add(path.resolve())
+    return forms
 
 
 def _absolute(path: Path) -> Path:

@@ -11,7 +11,7 @@ import re
 import shlex
 import signal
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tools.builtin.base import ExtraPermission, StructuredText, ToolError, outpu
 from tools.builtin.files.patch import rebase_paths
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.guard import CommandGuard, RootGuard
+from tools.config.named_files import NamedFiles
 from tools.folder_limits import remove_tree
 from tools.policy.audit import AuditLog
 from tools.policy.commands import command_requirements
@@ -32,6 +33,8 @@ MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_000_000, 100_000
 """Beginning and end of a command's output that are returned; what is between is dropped."""
 MIN_TIMEOUT_SECONDS = 1.0
 """Time that every command has, whatever timeout the model asks for."""
+MAX_NAMED_PATHS = 5
+"""Read-only paths that the model is told of when a command failed with one."""
 EXIT_GRACE_SECONDS = 12.0
 """Time to end all that a command started, before its process group is killed."""
 
@@ -95,7 +98,7 @@ class ShellServer:
         self._audit = audit or AuditLog(None)
         self._guard = RootGuard(self.root, sandbox.own_paths(), snapshot_seconds)
 
-    def protect_files(self, named_files: Callable[[], Iterable[Path]]) -> None:
+    def protect_files(self, named_files: Callable[[], NamedFiles]) -> None:
         """Keep commands from changing these files, which are asked for before each command."""
         self._guard.named_files = named_files
 
@@ -173,9 +176,7 @@ class ShellServer:
             details = {"changes": guard.changes, "notes": guard.notes}
             self._audit.record(self.name, name, json.dumps(arguments), **details)
         notes = guard.notes
-        assert self._isolation is not None
-        if self._isolation.name == "landlock" and guard.protection.read_only:
-            notes = [*notes, *_explain_refusal(output.text())]
+        notes = [*notes, *self._explain_refusal(guard, output.text())]
         text = "\n".join([f"{output.text()}{ended}", *notes])
         if not ended.startswith("["):
             raise ToolError(text)
@@ -206,6 +207,22 @@ class ShellServer:
             return await _run(line, folder, home, max(seconds, self._min_timeout), output)
         finally:
             await asyncio.shield(asyncio.to_thread(remove_tree, home))
+
+    def _explain_refusal(self, guard: CommandGuard, output: str) -> list[str]:
+        """Say what is read-only, if a command seems to have failed with it."""
+        paths = guard.protection.read_only
+        error = ("Read-only file system", "Permission denied")
+        if not paths or not any(text in output for text in error):
+            return []
+        names = [str(Path(path).relative_to(self.root)) for path in paths[:MAX_NAMED_PATHS]]
+        more = ", …" if len(paths) > len(names) else ""
+        note = f"Commands cannot change {', '.join(map(json.dumps, names))}{more}; the files tools can,"
+        note += " but for files of git (changes_git) and of this program."
+        assert self._isolation is not None
+        if self._isolation.name == "landlock":
+            note += " Without bubblewrap, nothing can be created, renamed or deleted in the folders"
+            note += " that hold these, only below their other folders."
+        return [f"[{note}]"]
 
     def _patch_arguments(self, patch: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of the files server's tool, which takes paths from its own root."""
@@ -250,15 +267,6 @@ def _without_login(words: list[str]) -> list[str]:
 _HERE_PATCH = re.compile(
     r"""apply_?patch\s*<<-?\s*(['"]?)(?P<end>\w+)\1\s*\n(?P<patch>.*)\n(?P=end)""", re.DOTALL
 )
-
-
-def _explain_refusal(output: str) -> list[str]:
-    if "Permission denied" not in output:
-        return []
-    return [
-        "[Without bubblewrap, nothing can be created, renamed or deleted in a folder that has .git in"
-        " it, only below its other folders; the files tools can, and so can changes_git.]"
-    ]
 
 
 async def _run(

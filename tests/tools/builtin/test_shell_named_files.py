@@ -1,0 +1,244 @@
+"""What this program's settings, servers and approval rules name: no command of the shell changes it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Commands
+from tests.support.interpreter import Interpreter
+from tests.support.invariants import check as check_stream
+from tests.support.program import RunAgent
+from tools.builtin.base import ToolError
+from tools.builtin.files.server import FilesServer
+from tools.builtin.shell.server import ShellServer
+from tools.config.named_files import rule_files
+from tools.factory import Toolbox, build_toolbox
+from tools.policy.approval_store import ApprovalStore
+
+SETTINGS = ("config/mcp.json", "config/models.toml", "config/AGENTS.md", "state/approvals.json")
+
+
+def use_toolbox(shell: Commands, tmp_path: Path, **options: Any) -> Toolbox:
+    """Run the commands of ``shell`` in the shell tool of a toolbox with these options."""
+    root = shell.builtin.root
+    toolbox = build_toolbox(tools="shell", root=root, user_config=tmp_path / "mine.json", **options)
+    config = toolbox.host.server_config("shell")
+    assert config is not None and isinstance(config.builtin, ShellServer)
+    config.builtin._isolation = shell.builtin._isolation
+    shell.builtin = config.builtin
+    return toolbox
+
+
+def write_servers(tmp_path: Path, **servers: dict[str, Any]) -> None:
+    """Write the person's own mcp.json, outside of the root."""
+    (tmp_path / "mine.json").write_text(json.dumps({"mcpServers": servers}))
+
+
+def write(root: Path, *names: str, text: str = "1\n") -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def run_python(script: Path) -> str:
+    """Run a script outside of any sandbox, as a server of that name would be; return its output."""
+    ran = subprocess.run(
+        [sys.executable, script], cwd=script.parent, capture_output=True, text=True
+    )
+    return ran.stdout
+
+
+async def test_exec_own_folders_read_only_also_missing(shell: Commands, tmp_path: Path) -> None:
+    root = shell.builtin.root
+    write(root, "home/config/config.toml", "home/other")
+    own = [root / "home" / name for name in ("config", "state", "cache")]
+    use_toolbox(shell, tmp_path, own_folders=own)
+    for name in SETTINGS:
+        await shell(f"mkdir -p $(dirname home/{name}); echo 2 > home/{name}")
+        assert not (root / "home" / name).exists(), name
+    await shell("echo 2 > home/config/config.toml; mv home h; cp -r h home; rm -rf home/config")
+    await shell("mkdir -p home/config; echo 2 > home/config/config.toml")
+    assert (root / "home" / "config" / "config.toml").read_text() == "1\n"
+    await shell("echo 2 > home/other; echo 2 > sub/new")
+    assert (root / "home" / "other").read_text() == (root / "sub" / "new").read_text() == "2\n"
+
+
+async def test_exec_own_folder_behind_link_read_only(shell: Commands, tmp_path: Path) -> None:
+    root = shell.builtin.root
+    write(root, "dotfiles/config/config.toml")
+    (root / ".config").symlink_to("dotfiles/config")
+    use_toolbox(shell, tmp_path, own_folders=[root / ".config"])
+    await shell("echo 2 > .config/mcp.json; echo 2 > dotfiles/config/mcp.json; rm .config")
+    await shell("rm -f .config; mkdir .config; echo 2 > .config/mcp.json")
+    assert (root / ".config").is_symlink()
+    assert [path.name for path in (root / ".config").iterdir()] == ["config.toml"]
+
+
+async def test_exec_root_in_own_folder_refused(shell: Commands, tmp_path: Path) -> None:
+    use_toolbox(shell, tmp_path, own_folders=[shell.builtin.root.parent])
+    assert "is a part of this program" in await shell.fails("true")
+
+
+async def test_files_own_folders_not_changed(tmp_path: Path) -> None:
+    write(tmp_path, "home/config/config.toml", "home/other")
+    (tmp_path / "link").symlink_to("home/config")
+    files = FilesServer(
+        tmp_path, own_folders=[tmp_path / "home" / "config", tmp_path / "home" / "state"]
+    )
+    patch = "*** Begin Patch\n*** Update File: home/other\n*** Move to: home/state/approvals.json\n"
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("write", {"path": "home/config/config.toml", "content": "2"}),
+        ("write", {"path": "home/config/mcp.json", "content": "2"}),
+        ("write", {"path": "link/models.toml", "content": "2"}),
+        ("apply_patch", {"input": f"{patch}@@\n-1\n+2\n*** End Patch"}),
+    ]
+    for name, arguments in calls:
+        for method in (files.preview, files.requirements):
+            with pytest.raises(ToolError, match="of this program"):
+                method(name, arguments)
+        with pytest.raises(ToolError, match="of this program"):
+            await files.call(name, arguments)
+    assert "1" in await files.call("read", {"path": "home/config/config.toml"})
+    await files.call("write", {"path": "home/other", "content": "2"})
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["config.toml"]
+    await files.close()
+
+
+async def test_python_own_folders_out_of_reach(confined: Interpreter, tmp_path: Path) -> None:
+    write(tmp_path, "config/config.toml")
+    for name in ("config.toml", "mcp.json"):
+        with pytest.raises(ToolError, match=r"(Permission|FileNotFound)Error"):
+            await confined(f"open({str(tmp_path / 'config' / name)!r}, 'w').write('2')")
+    assert [path.read_text() for path in (tmp_path / "config").iterdir()] == ["1\n"]
+
+
+WRITE_SETTINGS = (
+    "<|channel|>analysis to=container.exec code<|message|>"
+    '{"cmd":["bash","-c","mkdir -p home/config; for f in config/mcp.json config/config.toml state/approvals.json; do'
+    ' echo {} > home/$f; done; ls home/*"]}<|call|>'
+)
+DONE = "<|channel|>final<|message|>Done.<|return|>"
+
+
+@pytest.mark.slow
+def test_run_own_folders_below_root_read_only(
+    agent: RunAgent, script: Callable[..., str], home: Path
+) -> None:
+    engine = ("--engine", script(WRITE_SETTINGS, DONE), "--json-events")
+    ran = agent(
+        "run", "go", "--tools", "shell", "--approve", "shell", "--root", str(home.parent), *engine
+    )
+    call: Any = check_stream(ran.events)["output"][0]
+    assert "store.sqlite" in call["output"]
+    assert (
+        not list((home / "config").iterdir()) and not (home / "state" / "approvals.json").exists()
+    )
+
+
+async def test_exec_folders_of_servers_read_only(shell: Commands, tmp_path: Path) -> None:
+    root = shell.builtin.root
+    files = ["nodes/index.js", "pkg/app.py", "pkg/lib.py", "work/main.py", "scripts/server.py"]
+    files += ["vendor/tool.py", "bin/run"]
+    write(root, *files)
+    (root / "bin" / "run").write_text("#!/bin/sh\n")
+    (root / "start").symlink_to("bin/run")
+    write_servers(
+        tmp_path,
+        a={"command": "node", "args": ["nodes"]},
+        b={"command": "python3", "args": ["-m", "pkg.app"], "env": {"PYTHONPATH": "vendor:x"}},
+        c={"command": "uv", "args": ["run", "main.py"], "cwd": str(root / "work")},
+        d={"command": "python3", "args": ["scripts/server.py"]},
+        e={"command": str(root / "start")},
+    )
+    use_toolbox(shell, tmp_path)
+    before = [(root / name).read_text() for name in files]
+    for name in files:
+        text = await shell(f"echo 2 > {name}; echo 2 > $(dirname {name})/json.py")
+        assert "Commands cannot change" in text and "files tools can" in text
+    await shell("mv nodes n; mv scripts s; mkdir scripts; echo 2 > scripts/server.py; rm -rf pkg")
+    assert [(root / name).read_text() for name in files] == before
+    assert not list(root.rglob("json.py"))
+    assert await shell("echo 2 > sub/json.py") == "[exit code 0]"
+
+
+async def test_exec_missing_files_of_servers_not_created(shell: Commands, tmp_path: Path) -> None:
+    root = shell.builtin.root
+    write_servers(
+        tmp_path,
+        a={"command": "python3", "args": ["sub/later.py"]},
+        b={"command": "node", "args": ["sub/later"]},
+        c={"command": "python3", "args": ["-m", "module"]},
+        d={"command": "npm", "args": ["run", "start"]},
+    )
+    use_toolbox(shell, tmp_path)
+    text = await shell("cd sub; echo 2 > later.py; mkdir later; echo 2 > later/index.js")
+    assert '"sub/later.py" is now later.py.refused: a server' in text
+    assert (root / "sub" / "later.refused" / "index.js").exists()
+    for line in ("echo 2 > module.py", "mkdir module; echo 2 > module/__main__.py"):
+        await shell(line)
+    assert not (root / "module.py").exists() and not (root / "module" / "__main__.py").exists()
+    assert await shell("mkdir start; touch start/a run other.py sub/module.py") == "[exit code 0]"
+
+
+async def test_exec_modules_beside_script_in_root_not_created(
+    shell: Commands, tmp_path: Path
+) -> None:
+    root = shell.builtin.root
+    script = "import json, helper\nfrom lib.part import f\nimport httpx as h\nprint(json.LOADED)\n"
+    write(root, "helper.py", "lib/part.py", text="import queue, deep.inner\nf = 1\n")
+    write(root, "deep/__init__.py", "deep/inner.py", "tests/test_a.py")
+    write(root, "server.py", text=script)
+    write_servers(tmp_path, a={"command": "python3", "args": ["server.py"]})
+    use_toolbox(shell, tmp_path)
+    attacks = ["echo LOADED=1 > json.py", "mkdir json; echo LOADED=1 > json/__init__.py"]
+    attacks += ["mkdir sub/p; echo LOADED=1 > sub/p/__init__.py; ln -s sub/p json"]
+    attacks += ["touch httpx.cpython-399-x86_64-linux-gnu.so", "touch httpx.pyc", "touch queue.py"]
+    for attack in attacks:
+        await shell(attack)
+        assert "1" not in run_python(root / "server.py"), attack
+        names = {path.name for path in root.iterdir()}
+        assert not names & {"json.py", "httpx.pyc", "queue.py"} and not list(root.glob("httpx.*so"))
+    for name in ("helper.py", "lib/part.py", "deep/__init__.py", "deep/inner.py"):
+        before = (root / name).read_text()
+        await shell(f"echo 2 > {name}; rm -f {name}")
+        assert (root / name).read_text() == before
+    await shell("python3 -c 'import py_compile; py_compile.compile(\"helper.py\")'")
+    assert not list((root / "__pycache__").glob("*"))
+    await shell("echo 2 > tests/test_a.py; echo 2 > sub/json.py; touch other.py")
+    assert (root / "tests" / "test_a.py").read_text() == "2\n" and (root / "sub/json.py").exists()
+    assert (root / "other.py").exists() == (shell.isolation == "bubblewrap")
+
+
+async def test_exec_scripts_of_rules_read_only(shell: Commands, tmp_path: Path) -> None:
+    root, approvals = shell.builtin.root, tmp_path / "approvals.json"
+    write(root, "sub/build.sh", "sub/check.py", "sub/data")
+    store = ApprovalStore(approvals, root)
+    store.add_rules([f"run {root}/sub/build.sh --fast", "run python3 -u sub/check.py", "run ls …"])
+    store.add_rules([f"run {root}/sub/later.sh", f"write {root}/sub/…", f"run {root}/sub/data"])
+    use_toolbox(shell, tmp_path, approvals_file=approvals)
+    for name in ("build.sh", "check.py"):
+        await shell(f"echo 2 > sub/{name}; rm -f sub/{name}")
+        assert (root / "sub" / name).read_text() == "1\n"
+    await shell("echo 2 > sub/later.sh; echo 2 > sub/data")
+    assert not (root / "sub" / "later.sh").exists()
+    assert (root / "sub" / "data").read_text() == "2\n"  # no script: something that is built
+
+
+def test_rule_files_odd_rules_name_nothing(tmp_path: Path) -> None:
+    write(tmp_path, "a.sh", "b.py")
+    rules = ["run", "run '", "run bash", "run A=1 bash -e a.sh", "run python3 -m b.py", "run . …"]
+    rules += [
+        "run python3 -c a.sh",
+        "run ../x.sh",
+        "run a.sh",
+        f"open {tmp_path}/a.sh",
+        "run ./b.py\0",
+    ]
+    assert list(rule_files(tmp_path, rules)) == [tmp_path / "a.sh"]

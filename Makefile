@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer pictures test test-clients test-fast lint bench attack fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer pictures man test test-clients test-fast lint bench attack fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -93,6 +93,10 @@ tiny-eval: $(READY)
 # Those of README.md and docs/app.md, of the app as it is now.
 pictures: $(READY)
 	$(BIN)/python -m tests.tui.pictures
+
+# The man page, of the help texts as they are now.
+man: $(READY)
+	$(BIN)/python -m agent.cli.manual > docs/agent.1
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) $(NODE_SERVERS)/node_modules $(NODE_CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build

@@ -6,6 +6,7 @@ The app started with simple options does not wait for typer and the commands' pa
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -19,7 +20,8 @@ TEXT_OPTIONS = ("--model", "--tools", "--approve", "--system")
 def main() -> None:
     """Run the command in ``sys.argv``; always ends the process with an exit code."""
     gc_tuning.defer()
-    app_options = _simple_app_options(sys.argv[1:])
+    asks_completion = "_AGENT_COMPLETE" in os.environ  # the shell asks without arguments
+    app_options = None if asks_completion else _simple_app_options(sys.argv[1:])
     run_guarded(_run_command if app_options is None else lambda: _run_app(**app_options))
 
 
@@ -52,9 +54,9 @@ def _run_app(*, continue_latest: bool = False, **launch: Any) -> None:
     from agent.config.launch import LaunchOptions
 
     launch_options = confirm_project_servers(LaunchOptions(**launch))
-    from tui.main import main  # the app; no other command imports it
+    from agent.cli.app import run_app
 
-    sys.exit(main(launch_options, continue_latest=continue_latest))
+    sys.exit(run_app(launch_options, continue_latest=continue_latest))
 
 
 if __name__ == "__main__":

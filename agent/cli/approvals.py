@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.cli.completion import complete_approval
+
 if TYPE_CHECKING:
     from tools.policy.approval_store import ApprovalStore, StoredApproval
 
@@ -62,6 +64,7 @@ def revoke(
         typer.Argument(
             metavar="ID|RULE…",
             help="As agent approvals list shows it; a rule's own text means this folder's.",
+            autocompletion=complete_approval,
         ),
     ] = None,
     everything: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from agent.cli import trust
 from agent.cli.approvals import app as approvals_app
+from agent.cli.completion import COMPLETION_VARIABLE, complete_model, name_app_command
 from agent.cli.mcp import mcp_app
 from agent.cli.models import app as models_app
 from agent.cli.options import (
@@ -53,10 +55,11 @@ app = typer.Typer(
     "Without a command it opens the app (agent chat).",
     epilog="Examples: agent  ·  agent run 'What is 12*34?'  ·  agent serve --tools python",
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
-PROGRAM_OPTIONS = ("--help", "-h", "--version", "-V")
+PROGRAM_OPTIONS = (
+    "--help", "-h", "--version", "-V", "--install-completion", "--show-completion"
+)  # fmt: skip
 """Options of the program itself; any other one without a command belongs to the app."""
 app.add_typer(models_app, name="models")
 app.add_typer(sessions_app, name="sessions")
@@ -106,7 +109,7 @@ def run(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final answer.")] = False,
     continue_latest: Annotated[
-        bool, typer.Option("--continue", help="Go on with the latest one.")
+        bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
     ] = False,
     resume: ResumeOption = None,
     output_schema: Annotated[
@@ -184,7 +187,7 @@ def chat(
     """Talk with the model in the app (the default command)."""
     require_app_terminal()
     launch = trust.confirm_project_servers(launch)
-    from tui.main import main
+    from agent.cli.app import run_app
 
     options = ServerOptions(
         host,
@@ -194,7 +197,8 @@ def chat(
         expose_tools=launch.tools is not None,
     )
     serving = _serving(launch, options) if serve else None
-    raise typer.Exit(main(launch, continue_latest=continue_latest, resume=resume, serving=serving))
+    code = run_app(launch, continue_latest=continue_latest, resume=resume, serving=serving)
+    raise typer.Exit(code)
 
 
 @app.command(
@@ -251,7 +255,11 @@ def parse(
     format: Annotated[str, typer.Option(help="The model family's format.")] = "harmony",
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME|PATH", help="Whose ids they are, in another format."),
+        typer.Option(
+            metavar="NAME|PATH",
+            help="Whose ids they are, in another format.",
+            autocompletion=complete_model,
+        ),
     ] = None,
 ) -> None:
     """Parse generated tokens.
@@ -318,8 +326,10 @@ def _invoke(arguments: list[str]) -> None:
 def main() -> None:
     """Run the command in ``sys.argv``; without a command, the app. `agent.__main__` guards it."""
     arguments = sys.argv[1:]
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in PROGRAM_OPTIONS):
+    if COMPLETION_VARIABLE in os.environ:
+        name_app_command(os.environ, PROGRAM_OPTIONS)
+    elif not arguments or (arguments[0].startswith("-") and arguments[0] not in PROGRAM_OPTIONS):
         arguments = ["chat", *arguments]
-    if arguments[0] == "chat":
+    if arguments[:1] == ["chat"]:
         arguments = _complete_resume(arguments)
     _invoke(arguments)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.completion import complete_server
 from agent.cli.options import TrustOption
 
 mcp_app = typer.Typer(
@@ -21,7 +22,12 @@ mcp_app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="As agent mcp list shows it.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="As agent mcp list shows it.", autocompletion=complete_server
+    ),
+]
 RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Whose .mcp.json is read too.")]
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agent.cli.completion import complete_model
 from agent.errors import UserError
 from agent.util.sanitize import echo
 from tools import private_files
@@ -28,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_model)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Without asking.")]
 
 
@@ -169,7 +170,11 @@ def remove(name: Name, yes: Yes = False) -> None:
 
 
 @app.command("default", epilog="Example: agent models default gpt-oss-20b")
-def default(name: Annotated[str | None, typer.Argument(metavar="[NAME|PATH]")] = None) -> None:
+def default(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME|PATH]", autocompletion=complete_model)
+    ] = None,
+) -> None:
     """Print the model that runs unless another is named, or set it."""
     from agent.config.paths import user_paths
     from agent.config.settings import save_setting

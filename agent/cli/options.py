@@ -14,13 +14,24 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from agent.cli.completion import (
+    complete_approve,
+    complete_model,
+    complete_session,
+    complete_tools,
+)
 from agent.config.launch import LaunchOptions
 
 Effort = Literal["low", "medium", "high"]
 
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", metavar="NAME|PATH", help="A name of models.toml, or a GGUF file."),
+    typer.Option(
+        "--model",
+        metavar="NAME|PATH",
+        help="A name of models.toml, or a GGUF file.",
+        autocompletion=complete_model,
+    ),
 ]
 EngineOption = Annotated[
     str | None,
@@ -66,6 +77,7 @@ ToolsOption = Annotated[
         metavar="all|none|NAME,…",
         help="Tools the model may use: servers, server.tool, or hands (python, files, browser, shell);"
         " all: servers, python and reading files.",
+        autocompletion=complete_tools,
     ),
 ]
 McpConfigOption = Annotated[
@@ -78,7 +90,11 @@ McpOption = Annotated[
 ]
 ApproveOption = Annotated[
     str | None,
-    typer.Option(metavar="RULE,…|all", help="Run these without asking: server or server.tool."),
+    typer.Option(
+        metavar="RULE,…|all",
+        help="Run these without asking: server or server.tool.",
+        autocompletion=complete_approve,
+    ),
 ]
 RootOption = Annotated[
     Path, typer.Option(metavar="DIR", help="The folder that the files and shell tools see.")
@@ -89,7 +105,11 @@ SystemOption = Annotated[
 ]
 ResumeOption = Annotated[
     str | None,
-    typer.Option(metavar="ID", help="Go on with this conversation (app: [ID], to pick)."),
+    typer.Option(
+        metavar="ID",
+        help="Go on with this conversation (app: [ID], to pick).",
+        autocompletion=complete_session,
+    ),
 ]
 HostOption = Annotated[str, typer.Option(help="Beyond loopback only with --api-key.")]
 PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from agent.cli.completion import complete_session
 from agent.cli.process import require_app_terminal
+from agent.store.lookup import SHORT_ID_LENGTH, short_id
 from tools import private_files
 
 if TYPE_CHECKING:
@@ -25,11 +27,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-SHORT_ID_LENGTH = 8
-"""Characters of an id in a list, without the prefix ``conv_``."""
 
 SessionId = Annotated[
-    str, typer.Argument(metavar="ID", help="A conversation's id, or how it begins.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="A conversation's id, or how it begins.",
+        autocompletion=complete_session,
+    ),
 ]
 
 
@@ -52,9 +57,9 @@ def list_(
         return
     print(f"{'ID':{SHORT_ID_LENGTH}}  {'WHEN':16}  {'TURNS':>5}  {'MODEL':14}  TITLE")
     for summary in summaries:
-        branch = f"  (branch of {_short_id(summary.parent)})" if summary.parent else ""
+        branch = f"  (branch of {short_id(summary.parent)})" if summary.parent else ""
         print(
-            f"{_short_id(summary.id)}  {local_time(summary.updated)}  {summary.turns:5}"
+            f"{short_id(summary.id)}  {local_time(summary.updated)}  {summary.turns:5}"
             f"  {sanitize(summary.model):14}  {sanitize(summary.title)}{branch}"
         )
 
@@ -68,7 +73,7 @@ def show(session: SessionId) -> None:
     record = _load_record(_open_store(), session)
     facts = [record.summary.id, _turn_count(record.summary.turns)]
     if record.summary.parent:
-        facts.append(f"branch of {_short_id(record.summary.parent)}")
+        facts.append(f"branch of {short_id(record.summary.parent)}")
     print(" · ".join(facts))
     print(sanitize(markdown(record)), end="")
 
@@ -92,10 +97,10 @@ def replay(
     record = _load_record(store, session)
     if not (json_events or plain):
         require_app_terminal("add --plain")
+        from agent.cli.app import run_app
         from agent.config.launch import LaunchOptions
-        from tui.main import main
 
-        raise typer.Exit(main(LaunchOptions(), resume=record.summary.id, replay=speed))
+        raise typer.Exit(run_app(LaunchOptions(), resume=record.summary.id, replay=speed))
     import asyncio
 
     asyncio.run(_replay(store, record, speed, as_json=json_events))
@@ -175,7 +180,12 @@ def fork(
 
 @app.command(epilog="Example: agent sessions delete 3bc06fe5 f6c63d79")
 def delete(
-    sessions: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids, or how they begin.")],
+    sessions: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID…", help="Ids, or how they begin.", autocompletion=complete_session
+        ),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Forget conversations. What branches of them share with them stays theirs."""
@@ -191,7 +201,7 @@ def delete(
         for name in names:
             summary = store.summary(name)
             about = f"{_turn_count(summary.turns)}  {summary.title}" if summary else "damaged"
-            print(sanitize(f"{_short_id(name)}  {about}"))
+            print(sanitize(f"{short_id(name)}  {about}"))
         if not typer.confirm("Delete for good?"):
             raise typer.Exit(1)
     for name in names:
@@ -253,7 +263,3 @@ def _report_damage(store: Store) -> None:
 
 def _turn_count(number: int) -> str:
     return f"{number} turn{'' if number == 1 else 's'}"
-
-
-def _short_id(conversation_id: str) -> str:
-    return conversation_id.removeprefix("conv_")[:SHORT_ID_LENGTH]

@@ -15,7 +15,7 @@ from tools import private_files
 if TYPE_CHECKING:
     from tools.builtin.browser.settings import BrowserSettings
 
-_FIELDS = {
+SETTINGS = {
     "compact": FieldSpec('"auto" or "off"', lambda value: value in ("auto", "off")),
     "model": FieldSpec("a name or a path in quotes", is_text),
     "keep_alive": FieldSpec("a number of seconds", lambda v: is_number(v) and not v < 0),
@@ -68,8 +68,8 @@ def load_settings(paths: Paths) -> Settings:
         values = {}
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {error}") from error
-    if (name := find_mismatch(values, _FIELDS)) is not None:
-        raise UserError(f"{path}: {name} is {_FIELDS[name].expected}, not {values[name]!r}.")
+    if (name := find_mismatch(values, SETTINGS)) is not None:
+        raise UserError(f"{path}: {name} is {SETTINGS[name].expected}, not {values[name]!r}.")
     if unknown := values.keys() - {field.name for field in fields(Settings)}:
         raise UserError(f"{path}: there is no setting named {min(unknown)}.")
     return Settings(**{**values, "browser": _browser(path, values.get("browser", {}))})

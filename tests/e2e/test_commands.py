@@ -15,7 +15,8 @@ import pytest
 from typer.main import get_command
 
 from agent.cli.main import app
-from tests.support.program import RunAgent
+from agent.cli.manual import manual
+from tests.support.program import ROOT, RunAgent
 
 
 @pytest.mark.parametrize("command", [(), ("run",), ("parse",), ("doctor",), ("models",)])
@@ -32,6 +33,12 @@ def test_help_every_command_has_example() -> None:
 
     commands = with_subcommands(get_command(app))
     assert not [command.name for command in commands if "Example" not in (command.epilog or "")]
+
+
+def test_manual_is_made_of_the_help_texts() -> None:
+    page = manual()
+    assert ".SH NAME" in page and "\\-\\-max\\-output\\-tokens" in page
+    assert (ROOT / "docs" / "agent.1").read_text() == page, "make man writes it anew"
 
 
 @pytest.mark.parametrize("command", ["models", "mcp", "sessions"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -33,8 +34,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_contains_program_without_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    packages = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    packages = {name.split("/")[0] for name in names if not re.search(r"\.(dist-info|data)/", name)}
     assert packages == {"agent", "tools", "tui"}
+    assert any(name.endswith(".data/data/share/man/man1/agent.1") for name in names)
     assert "agent/models.toml" in names
     assert any(name.startswith("agent/tiny/core") for name in names)
     assert any(name.endswith("licenses/NOTICE") for name in names)

@@ -1,0 +1,132 @@
+"""Completes words of the command line in bash, zsh and fish: what typer cannot know by itself.
+
+typer calls these functions with what is typed so far. What they need is imported when they run, and
+whatever goes wrong there means no proposal: the shell shows what is printed in the middle of a line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+
+COMPLETION_VARIABLE = "_AGENT_COMPLETE"
+"""Set by the shell's completion function when it asks this program."""
+WORDS_VARIABLES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+"""The command line so far, in bash and in the other shells."""
+HANDS = ("python", "files", "browser", "shell")
+
+Proposals = list[tuple[str, str]]
+"""Words, each with what a shell may show beside it."""
+
+
+def _completer(find: Callable[[], Iterable[tuple[str, str]]]) -> Callable[[str], Proposals]:
+    """Make a function for typer of one that finds all proposals."""
+
+    @wraps(find)
+    def complete(incomplete: str) -> Proposals:
+        with suppress(Exception):
+            return [pair for pair in find() if pair[0].startswith(incomplete)]
+        return []
+
+    # typer reads the parameters off the signature.
+    del complete.__wrapped__
+    return complete
+
+
+@_completer
+def complete_model() -> Iterable[tuple[str, str]]:
+    """Names of models.toml and of models that other programs keep here."""
+    from agent.config.paths import user_paths
+    from agent.models.listing import list_models
+
+    for row in list_models(user_paths()):
+        yield row.name, _as_help(row.state)
+
+
+@_completer
+def complete_session() -> Iterable[tuple[str, str]]:
+    """Short ids of conversations with their titles, the latest first."""
+    from agent.config.paths import user_paths
+    from agent.store.lookup import recent_titles, short_id
+
+    for name, title in recent_titles(user_paths().store):
+        yield short_id(name), _as_help(title)
+
+
+@_completer
+def complete_server() -> Iterable[tuple[str, str]]:
+    """Names of the person's and of this folder's MCP servers."""
+    for name in _servers():
+        yield name, "MCP server"
+
+
+@_completer
+def complete_approval() -> Iterable[tuple[str, str]]:
+    """Ids of approvals, with what they allow."""
+    from agent.config.paths import user_paths
+    from tools.policy.approval_store import ApprovalStore
+
+    for approval in ApprovalStore(user_paths().approvals, Path.cwd().resolve()).approvals():
+        yield approval.id, _as_help(approval.title)
+
+
+@_completer
+def complete_setting() -> Iterable[tuple[str, str]]:
+    """Keys of config.toml."""
+    from agent.config.settings import SETTINGS
+
+    for name, spec in SETTINGS.items():
+        yield name, _as_help(spec.expected)
+
+
+def complete_tools(incomplete: str) -> Proposals:
+    """A comma-separated list of servers and hands, by its last name."""
+    before, comma, name = incomplete.rpartition(",")
+    names = [*HANDS, *_servers()] if comma else ["all", "none", *HANDS, *_servers()]
+    taken = before.split(",")
+    return [(before + comma + n, "") for n in names if n.startswith(name) and n not in taken]
+
+
+def complete_approve(incomplete: str) -> Proposals:
+    """A comma-separated list of what runs without asking; ``all`` counts here too."""
+    return [pair for pair in complete_tools(incomplete) if pair[0] != "none"]
+
+
+def name_app_command(environment: dict[str, str] | os._Environ[str], own: Iterable[str]) -> None:
+    """Complete ``agent --mod`` as ``agent chat --mod``: the app's options need no command.
+
+    ``own``: options of the program itself.
+    """
+    for variable in WORDS_VARIABLES:
+        line = re.match(r"(\S+)(\s+)((-\S*).*)", environment.get(variable, ""), re.DOTALL)
+        if line is None:
+            continue
+        program, blank, rest, first = line.groups()
+        if first not in ("-", "--") and any(option.startswith(first) for option in own):
+            continue
+        environment[variable] = f"{program}{blank}chat{blank}{rest}"
+        if "COMP_CWORD" in environment:
+            environment["COMP_CWORD"] = str(int(environment["COMP_CWORD"]) + 1)
+
+
+def _servers() -> list[str]:
+    from agent.config.paths import user_paths
+    from tools.config.edit import server_names
+    from tools.config.project_files import PROJECT_FILES
+
+    names: set[str] = set()
+    for path in (user_paths().mcp_json, *map(Path, PROJECT_FILES)):
+        with suppress(Exception):  # a file with a mistake in it hides no other
+            names |= server_names(path)
+    return sorted(names)
+
+
+def _as_help(text: str) -> str:
+    """One line without control characters; typer would read brackets as rich's markup."""
+    from agent.util.sanitize import sanitize
+
+    return sanitize(text).replace("\n", " ").replace("[", "\\[")

@@ -289,6 +289,11 @@ class AgentApp(CommandContext):
             self.prompt.focus()
             self.prompt.insert(event.character)
 
+    def action_focus_next(self) -> None:
+        """Move the focus on; from the prompt, to the question that waits for an answer."""
+        if not (self.prompt.has_focus and self.chat.cards.enter()):
+            super().action_focus_next()
+
     def action_link(self, address: str) -> None:
         """Open a link of the transcript in the browser, if it is a web address."""
         if address.startswith(("http://", "https://")):

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from agent import events as ev
+from agent.store.records import ItemTimes, TurnRecord
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -60,19 +61,35 @@ def unpack_events(blob: bytes) -> list[TimedEvent]:
     return [decode_line(line) for line in unpack_lines(blob)]
 
 
-def steering_in(blob: bytes | None) -> tuple[tuple[int, str], ...]:
-    """What the user wrote in the middle of a turn: after how many items, and the text.
+def read_record(blob: bytes | None) -> TurnRecord:
+    """What the events of a turn tell beyond its response.
 
-    Reads no other event: a list of conversations asks this of every turn.
+    Reads few events: a list of conversations asks this of every turn.
     """
-    items, texts = 0, []
+    steered, times, stats = [], [], {}
     for line in unpack_lines(blob or b""):
-        _, text = split_line(line)
-        if text.startswith('{"type":"response.output_item.added"'):
-            items += 1
-        elif text.startswith('{"type":"agent.steered"'):
-            texts.append((items, str(json.loads(text)["text"])))
-    return tuple(texts)
+        seconds, text = split_line(line)
+        match text[:60].split('"')[3:4]:
+            case ["response.output_item.added"]:
+                times.append(ItemTimes(seconds))
+            case ["response.output_item.done"] if times:
+                times[-1].ended = seconds
+            case [
+                "response.mcp_call_arguments.done"
+                | "response.code_interpreter_call_code.done"
+                | "agent.approval.resolved"
+            ] if times:
+                times[-1].tool_started = seconds
+            case ["agent.steered"]:
+                steered.append((len(times), str(json.loads(text)["text"])))
+            case ["agent.stats"]:
+                stats = json.loads(text)
+    return TurnRecord(
+        tuple(steered),
+        tuple(times),
+        int(stats.get("output_tokens", 0)),
+        float(stats.get("tokens_per_second", 0)),
+    )
 
 
 def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:

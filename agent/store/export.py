@@ -110,7 +110,7 @@ def as_json(record: ExportRecord) -> str:
             {
                 "prompt": turn.prompt,
                 "entry": turn.start,
-                **({"steered": turn.steered} if turn.steered else {}),
+                **({"steered": turn.record.steered} if turn.record.steered else {}),
                 "response": turn.response.model_dump(mode="json"),
             }
             for turn in record.turns

@@ -15,8 +15,8 @@ from typing import Any
 from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
 from agent.events import Response
 from agent.store.damage import READ_ERRORS, DamageLog
-from agent.store.event_codec import TimedEvent, steering_in, unpack_events
-from agent.store.records import ConversationSummary, ServedTurn, StoredTurn
+from agent.store.event_codec import TimedEvent, read_record, unpack_events
+from agent.store.records import ConversationSummary, ServedTurn, StoredTurn, TurnRecord
 from agent.store.schema import ids_from_blob
 from agent.store.tree import PATH, ConversationTree
 
@@ -178,13 +178,13 @@ class StoreReader:
         for name, prompt, text, start, events in rows:
             if (response := self._response(name, text)) is None:
                 continue
-            steered: tuple[tuple[int, str], ...] = ()
+            record = TurnRecord()
             try:
-                steered = steering_in(events)
+                record = read_record(events)
             except READ_ERRORS as error:
                 self.damage.note(f"The record of events of turn {name}", error)
             if isinstance(prompt, str) and isinstance(start, int | None):
-                turns.append(StoredTurn(prompt, response, start, steered))
+                turns.append(StoredTurn(prompt, response, start, record))
             else:
                 self.damage.note(f"Turn {name}", "its prompt or start has the wrong type")
         return turns

@@ -28,6 +28,29 @@ class ConversationSummary:
     turns: int
 
 
+@dataclass(slots=True)
+class ItemTimes:
+    """When an item of a response came, in seconds since its turn began."""
+
+    began: float
+    ended: float | None = None
+    tool_started: float | None = None
+    """When its tool began to run; None: it has none, or it did not run."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """What the recorded events of a turn tell beyond its response."""
+
+    steered: tuple[tuple[int, str], ...] = ()
+    """What the user wrote in its middle: after how many items, and the text."""
+    times: tuple[ItemTimes, ...] = ()
+    """Of the response's items, in their order; empty: not recorded."""
+    tokens: int = 0
+    """Generated tokens; 0: not recorded, as the speed."""
+    tokens_per_second: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class StoredTurn:
     """A turn of a conversation: the prompt and the response to it."""
@@ -36,12 +59,11 @@ class StoredTurn:
     response: Response
     start: int | None
     """The conversation's entry that it began with; None: not known."""
-    steered: tuple[tuple[int, str], ...] = ()
-    """What the user wrote in its middle: after how many items, and the text."""
+    record: TurnRecord = TurnRecord()
 
     def timeline(self) -> Iterator[Item | str]:
         """The response's items, and between them what the user wrote meanwhile."""
-        steered = list(self.steered)
+        steered = list(self.record.steered)
         for at, item in enumerate(self.response.output):
             while steered and steered[0][0] <= at:
                 yield steered.pop(0)[1]

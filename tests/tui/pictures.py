@@ -133,7 +133,9 @@ async def approval(folder: Path, work: Path) -> None:
             "cities() fails where its file is missing. Please mend it.", "enter"
         )
         await photographer.wait_for(lambda: photographer.app.query(ApprovalCard))
-        await photographer.wait_for(lambda: photographer.app.query_one(ApprovalCard).has_focus)
+        await photographer.wait_for(
+            lambda: photographer.app.query_one(ApprovalCard).has_focus_within
+        )
         photographer.take("approval")
         await photographer.pilot.press("n")
 

@@ -21,7 +21,7 @@ from tests.support.fake_app import (
     screen_text,
 )
 from tools.types import ServerState
-from tui.widgets import approval_card
+from tui.controllers import prompts
 from tui.widgets.approval_card import ApprovalCard
 from tui.widgets.pane import Pane
 from tui.widgets.tabs import TabBar
@@ -178,8 +178,8 @@ async def test_failed_turn_ends_with_its_error() -> None:
         await driver.expect_text("ready")
 
 
-async def test_approval_card_waits_for_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approval_card, "FOCUS_DELAY_SECONDS", 3600.0)
+async def test_approval_card_waits_while_prompt_is_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompts, "FOCUS_DELAY_SECONDS", 0.0)
     async with drive_app() as driver:
         turn = await driver.ask("hello")
         tool = SimpleNamespace(server="files", name="write")
@@ -192,17 +192,32 @@ async def test_approval_card_waits_for_answer(monkeypatch: pytest.MonkeyPatch) -
             )
         )  # fmt: skip
         answer = asyncio.ensure_future(driver.session.approver(tool, '{"path":"a"}'))
-        await driver.expect_text("Run files · write?")
+        await driver.expect_text("Allow files.write?")
         await driver.expect_text("+new")
-        await driver.pilot.press("y")  # still meant for the prompt
-        await driver.wait_for(lambda: driver.app.prompt.text == "y")
-        monkeypatch.setattr(approval_card, "FOCUS_DELAY_SECONDS", 0.0)
-        driver.app.query_one(ApprovalCard).focus_when_idle()
-        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
-        await driver.pilot.press("a")
+        card = driver.app.query_one(ApprovalCard)
+        await driver.wait_for(lambda: card.has_focus_within)
+        await driver.pilot.press(*"a new")  # text: no shortcut is followed by a key at once
+        await driver.wait_for(lambda: driver.app.prompt.text == "a new")
+        driver.app.chat.cards.enter_when_idle()
+        assert driver.app.prompt.has_focus
+        await driver.expect_text("Tab to answer")
+        await driver.pilot.press("tab", "a")
         await driver.wait_for(answer.done)
         assert answer.result().choice == "session"
-        assert driver.app.prompt.text == "y"
+        assert driver.app.prompt.text == "a new"
+
+
+async def test_approval_card_takes_highlighted_answer() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        tool = SimpleNamespace(server="files", name="write")
+        answer = asyncio.ensure_future(driver.session.approver(tool, "{}"))
+        await driver.wait_for(lambda: driver.app.query(ApprovalCard))
+        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
+        await driver.pilot.press("down", "down", "down", "enter")
+        await driver.wait_for(answer.done)
+        assert answer.result().choice == "no"
+        turn.end()
 
 
 async def test_approval_card_closes_on_refusal_and_on_cancel() -> None:
@@ -211,7 +226,7 @@ async def test_approval_card_closes_on_refusal_and_on_cancel() -> None:
         tool = SimpleNamespace(server="files", name="write")
         answer = asyncio.ensure_future(driver.session.approver(tool, "{}"))
         await driver.wait_for(lambda: driver.app.query(ApprovalCard))
-        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
+        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
         await driver.pilot.press("n")
         await driver.wait_for(answer.done)
         assert answer.result().choice == "no"
@@ -237,12 +252,12 @@ async def test_approval_card_answers_always_and_no_with_reason(key: str) -> None
         tool = SimpleNamespace(server="git", name="push")
         answer = asyncio.ensure_future(driver.session.approver(tool, "{}"))
         await driver.expect_text("-description: First.")
-        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
+        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
         await driver.pilot.press(key)
         if key == "r":
             await driver.expect_text("Why not?")
             await driver.pilot.press("escape")
-            await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
+            await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
             assert not turn.stopped
             await driver.pilot.press("r")
             await driver.expect_text("Why not?")
@@ -267,11 +282,12 @@ async def test_approval_card_once_only_ignores_longer_answers() -> None:
         )  # fmt: skip
         tool = SimpleNamespace(server="shell", name="exec")
         answer = asyncio.ensure_future(driver.session.approver(tool, "{}"))
-        await driver.expect_text("it uses eval", "y once · n no", gone="this session")
-        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
-        await driver.pilot.press("a", "A")
+        await driver.expect_text("it uses eval", "Allow once", gone="this session")
+        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
+        await driver.pilot.press("A")
+        await driver.wait_for(lambda: driver.app.prompt.text == "A")
         assert not answer.done()
-        await driver.pilot.press("y")
+        await driver.pilot.press("tab", "y")
         await driver.wait_for(answer.done)
         assert answer.result().choice == "once"
         turn.end()

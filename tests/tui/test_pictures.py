@@ -15,7 +15,7 @@ from tests.support.program import ROOT
 EXPECTED_TEXTS = {
     "app.svg": ["Reasoning", "This is arithmetic.", "56088"],
     "raw.svg": ["<|start|>", "<|return|>"],
-    "approval.svg": ["Run files · apply_patch?", "+    if not path.exists():", "scripted"],
+    "approval.svg": ["Allow files.apply_patch?", "+    if not path.exists():", "scripted"],
     "servers.svg": ["cities", "distance", "WEATHER_KEY is not set"],
 }
 

@@ -40,5 +40,5 @@ async def test_small_screen_shows_all_of_approval_card() -> None:
     async with drive_app(size=(60, 15)) as driver:
         await approvals.waiting(driver)
         text = screen_text(driver.app)
-        assert "Run files · write?" in text and "sum.txt" in text
-        assert "y once" in text and "r no" in text and "MCP" in text
+        assert "Allow files.write?" in text and "sum.txt" in text
+        assert "Allow once" in text and "Deny and say why" in text and "MCP" in text

@@ -123,13 +123,17 @@ FORMATS = {"md": "to read", "html": "to read, in one file", "json": "turns", "to
 
 async def export(app: CommandContext, argument: str) -> None:
     """Write the conversation to a file. ``argument``: ``FORMAT [FILE]``, or ``FILE`` whose ending
-    is a format; Markdown otherwise. Raises UserError, also where the file exists."""
+    is a format; empty: Markdown. Raises UserError, also where the file exists."""
     from agent.errors import UserError
 
     first, _, rest = argument.partition(" ")
     suffix = Path(argument).suffix[1:]
     file_format, name = (first, rest.strip()) if first in FORMATS else (suffix, argument)
-    file_format = file_format if file_format in FORMATS else "md"
+    if not argument:
+        file_format = "md"
+    elif file_format not in FORMATS:
+        formats = ", ".join(FORMATS)
+        raise UserError(f"{file_format or argument} is not an export format; use one of {formats}.")
     text = _exported(app, file_format)
     path = Path(name or _unused_file_name(app, file_format)).expanduser()
     file = app.session.launch.root / path

@@ -79,7 +79,10 @@ def runnable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]:
 
 
 async def pull(app: CommandContext, name: str) -> None:
-    """Download a model in the background."""
+    """Download a model in the background; without a name, list the models."""
+    if not name:
+        await app.navigator.models()
+        return
     from agent.models.download import find_pullable
 
     app.navigator.pull(find_pullable(name).name)
@@ -116,7 +119,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "pull",
             "download a model in the background",
             partial(pull, app),
-            "NAME",
+            "[NAME]",
             partial(downloadable_models, app),
         ),
         Command(

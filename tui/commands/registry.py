@@ -75,14 +75,14 @@ class Commands:
     def nearest(self, name: str) -> str | None:
         """The most similar command name: one that starts with ``name``, else a close spelling."""
         begins = [command for command in sorted(self._commands) if command.startswith(name)]
-        close = difflib.get_close_matches(name, self._commands, 1, cutoff=0.5)
+        close = difflib.get_close_matches(name, self._commands, 1, cutoff=0.7)
         return next(iter(begins or close), None)
 
     def unknown_message(self, name: str) -> str:
         """The sentence for a name that is no command, with a suggestion."""
         nearest = self.nearest(name)
-        hint = f"did you mean /{nearest}?" if nearest else "/help lists all."
-        return f"There is no command /{name}; {hint}"
+        hint = f"Did you mean /{nearest}?" if nearest else "/help lists all."
+        return f"There is no command /{name}. {hint}"
 
 
 def parse_command(text: str) -> tuple[str, str] | None:

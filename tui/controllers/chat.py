@@ -24,7 +24,7 @@ class ChatController:
 
     def __init__(self, app: AppContext, cards: PromptCards) -> None:
         """``cards``: asks the person for approvals and elicitations of a turn's tools."""
-        self._app, self._cards = app, cards
+        self._app, self.cards = app, cards
         self.turn: RunningTurn | None = None
         """The person's own turn that is running."""
         self.turn_view: TurnView | None = None
@@ -151,7 +151,7 @@ class ChatController:
         """Start a turn with this prompt; no other may be running."""
         session = self._app.session
         start = session.next_entry
-        turn = session.start_turn(text, self._cards.approve, self._cards.elicit)
+        turn = session.start_turn(text, self.cards.approve, self.cards.elicit)
         await self.show_turn(text, turn, start)
 
     async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> None:

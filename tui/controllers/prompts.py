@@ -12,12 +12,18 @@ from tui.widgets.prompt import PromptInput
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from textual.widget import Widget
-
     from agent.events import AgentApprovalRequested
     from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
     from tools.types import Answer, Tool
     from tui.controllers.context import AppContext
+    from tui.widgets.approval_card import ApprovalCard
+    from tui.widgets.elicitation_form import ElicitationForm
+
+    Card = ApprovalCard | ElicitationForm
+
+FOCUS_DELAY_SECONDS = 0.5
+"""Time without a key after which a question takes the focus from an empty prompt."""
+FOCUS_CHECK_SECONDS = 0.1
 
 
 class PromptCards:
@@ -25,14 +31,23 @@ class PromptCards:
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
+        self._card: Card | None = None
+        """The question that waits for an answer."""
+
+    def enter(self) -> bool:
+        """Move the focus to the question that waits; return whether there is one."""
+        if self._card is None:
+            return False
+        self._card.enter()
+        return True
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask whether a call may run; an ``Approver`` of turns."""
         from tui.widgets.approval_card import ApprovalCard, change_text, question_note
 
-        prompt, request = self._app.prompt, self._request(tool, arguments)
+        request = self._request(tool, arguments)
         card = ApprovalCard(
-            tool.server, tool.name, arguments, lambda: time.monotonic() - prompt.last_input_at,
+            tool.server, tool.name, arguments, self._type,
             change=change_text(request) if request else None,
             note=question_note(request) if request else "",
             once_only=request is not None and request.rules == [],
@@ -49,19 +64,39 @@ class PromptCards:
             return await card.answer()
 
     @contextlib.asynccontextmanager
-    async def _mounted(self, card: Widget) -> AsyncIterator[None]:
+    async def _mounted(self, card: Card) -> AsyncIterator[None]:
         """Keep the card above the prompt for the duration of the block."""
         app = self._app
         await app.default_screen.mount(card, before=app.queue_bar)
-        notify_unfocused(app, "A call waits for your answer.")
+        self._card = card
+        timer = app.set_interval(FOCUS_CHECK_SECONDS, self.enter_when_idle)
+        notify_unfocused(app, "A question waits for your answer.")
         if app.screen is not app.default_screen:
-            app.notify("A call waits for your answer: Esc goes back to it.")
+            app.notify("A question waits for your answer; Esc goes back to it.")
         try:
             yield
         finally:
+            self._card = None
+            timer.stop()
             for prompt in app.query(PromptInput):  # none once the app is closing
                 prompt.focus()
             await card.remove()
+
+    def enter_when_idle(self) -> None:
+        """Move the focus to the question where the prompt is empty and no key was pressed lately.
+
+        An unsent text may go on: its next keys are not meant for the question.
+        """
+        prompt = self._app.prompt
+        idle = time.monotonic() - prompt.last_input_at
+        if prompt.has_focus and not prompt.text and idle >= FOCUS_DELAY_SECONDS:
+            self.enter()
+
+    def _type(self, text: str) -> None:
+        """Type text that was no answer into the prompt."""
+        self._app.prompt.focus()
+        self._app.prompt.insert(text)
+        self._app.prompt.last_input_at = time.monotonic()
 
     def _request(self, tool: Tool, arguments: str) -> AgentApprovalRequested | None:
         """The running turn's latest request for the approval of this call."""

@@ -12,8 +12,16 @@ _markdown = MarkdownIt("gfm-like", {"html": False})
 
 
 def parse(text: str) -> list[Token]:
-    """Parse GitHub-flavoured Markdown; HTML tags are plain text."""
-    return _markdown.parse(text)
+    """Parse GitHub-flavoured Markdown; HTML tags are plain text, and every line break is one.
+
+    Models write addresses and verse without the two blanks that Markdown wants before a break.
+    """
+    tokens = _markdown.parse(text)
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+    return tokens
 
 
 def parses_alike(pieces: Sequence[str], text: str) -> bool:

@@ -131,7 +131,7 @@ class TurnView:
             case ev.AgentApprovalRequested(item_id=key, preview=preview):
                 self._by_id[key].state = "waiting"
                 self._by_id[key].card_has_arguments = _shows_all_arguments(preview)
-                self.activity = "waiting for you"
+                self.activity = "waiting for approval"
             case ev.AgentApprovalResolved(item_id=key):
                 self._start_tool(key)
             case ev.AgentSteered(text=text):
@@ -199,7 +199,7 @@ class TurnView:
 
     @classmethod
     def from_stored(cls, turn: StoredTurn, *, clock: Clock = time.monotonic) -> TurnView:
-        """Create the view of a stored turn, which has ended; the times of its items are not known."""
+        """Create the view of a stored turn, which has ended."""
         view = cls(turn.prompt, clock=clock, start=turn.start)
         view.model = display_text(turn.response.model)
         for item in turn.timeline():
@@ -209,6 +209,12 @@ class TurnView:
                 view._open_item(item)
                 view._close_item(item)
         view._end(turn.response)
+        view.tokens, view.speed = turn.record.tokens, turn.record.tokens_per_second
+        views = [item_view for item_view in view.items if item_view.id]
+        if len(views) == len(turn.record.times):
+            for item_view, times in zip(views, turn.record.times, strict=True):
+                item_view.began, item_view.ended = times.began, times.ended or times.began
+                item_view.tool_started = times.tool_started
         return view
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import events
@@ -11,28 +12,32 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Input, Static
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
 
 from tui.markdown.highlight import format_arguments, format_diff
 from tui.util.format import display_text
 from tui.widgets.text_stream import TextStream
 
 if TYPE_CHECKING:
+    from textual.timer import Timer
+
     from agent.events import AgentApprovalRequested
     from tools.types import Answer
 
-ANSWERS: dict[str, Literal["once", "session", "always", "no"]] = {
-    "y": "once",
-    "a": "session",
-    "A": "always",
-    "n": "no",
+Choice = Literal["once", "session", "always", "no"]
+ANSWERS: dict[str, tuple[Choice, str]] = {
+    "y": ("once", "Allow once"),
+    "a": ("session", "Allow in this session"),
+    "A": ("always", "Always allow in this folder"),
+    "n": ("no", "Deny"),
 }
+"""By shortcut: the choice, and how the list names it."""
 REASON_KEY = "r"
-ANSWER_HINT = "y once · a this session · A always here · n no · r no, because …"
-ONCE_HINT = "y once · n no · r no, because …"
-REASON_HINT = "Enter sends this no · Esc goes back"
-FOCUS_DELAY_SECONDS = 0.5
-"""Time without a key after which the card takes the focus: what is being typed is not meant for it."""
+REASON_LABEL = "Deny and say why …"
+REASON_HINT = "Enter denies with this reason · Esc back"
+SHORTCUT_SECONDS = 0.3
+"""Time without another key after which a letter is a shortcut: before, it may begin a word."""
 
 
 def change_text(request: AgentApprovalRequested) -> str | None:
@@ -53,36 +58,47 @@ def question_note(request: AgentApprovalRequested) -> str:
     from tools.policy.approvals import ASK_REASON
 
     usual = not request.reason or request.reason == ASK_REASON or request.diff
-    rules = "\n".join(f"      {rule}" for rule in request.rules or ())
-    allows = f"a and A allow from now on:\n{rules}" if rules else ""
+    if request.rules is None:
+        covered = f"{request.server}.{request.tool} with any arguments"
+    else:
+        covered = "".join(f"\n      {rule}" for rule in request.rules)
+    allows = f"Longer than once, you allow: {covered}" if covered else ""
     return "\n".join(filter(None, ("" if usual else request.reason, allows)))
 
 
-class ApprovalCard(Vertical, can_focus=True):
-    """Asks whether a call may run; mounted while ``answer`` waits."""
+class ApprovalCard(Vertical):
+    """Asks whether a call may run; mounted while ``answer`` waits.
+
+    Enter takes the highlighted answer; letters are shortcuts. What reads like the beginning of a word
+    goes into the prompt: no key that was meant for it decides anything.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),
-        *(
-            Binding(key, f"scroll_arguments('{direction}')", show=False)
-            for key, direction in (
-                ("up", "up"), ("down", "down"), ("pageup", "page_up"), ("pagedown", "page_down"),
-                ("home", "home"), ("end", "end"),
-            )
-        ),
-    ]  # fmt: skip
+        Binding("pageup", "scroll_arguments('page_up')", show=False, priority=True),
+        Binding("pagedown", "scroll_arguments('page_down')", show=False, priority=True),
+    ]
     DEFAULT_CSS = """
     ApprovalCard {
-        height: auto; padding: 0 1; border: round $warning;
+        height: auto; max-height: 70vh; padding: 0 1; border: round $warning;
+        overflow-y: auto; scrollbar-size-vertical: 0;
         border-title-color: $text-warning; border-subtitle-color: $text-muted;
-        & > TextStream { max-height: 40vh; }
-        & > .keys { height: auto; color: $text-muted; }
+        & > TextStream { max-height: 30vh; }
+        & > .hint { height: auto; color: $text-muted; }
         & > .note { height: auto; color: $text-warning; }
         /* Beside a height in cells, Textual would not clip the stream's height to what is left. */
         & > Input { height: auto; padding: 0; border: none; background: $panel; }
         & > Input:focus { border: none; }
-        &:focus { border: heavy $warning; }
-        &:focus > .keys { color: $text-warning; }
+        & > OptionList {
+            height: auto; padding: 0; border: none; background: $background; color: $text-muted;
+            text-wrap: nowrap; text-overflow: ellipsis;
+            & > .option-list--option-highlighted { background: $background; color: $text-muted; }
+            &:focus { border: none; background-tint: $background 0%; color: $foreground; }
+            &:focus > .option-list--option-highlighted {
+                background: $panel; color: $text-warning; text-style: bold;
+            }
+        }
+        &:focus-within { border: heavy $warning; }
     }
     """
 
@@ -91,71 +107,115 @@ class ApprovalCard(Vertical, can_focus=True):
         server: str,
         tool: str,
         arguments: str,
-        idle_seconds: Callable[[], float],
+        type_into_prompt: Callable[[str], None],
         *,
         change: str | None = None,
         note: str = "",
         once_only: bool = False,
     ) -> None:
-        """``change``: text shown in place of the arguments. ``note``: text above the keys.
-        ``once_only``: an answer cannot count for longer.
-
-        ``idle_seconds`` returns the time since the person last pressed a key.
+        """``type_into_prompt`` is called with text that was no answer. ``change``: text shown in place
+        of the arguments. ``note``: text above the answers. ``once_only``: an answer cannot count for
+        longer.
         """
         super().__init__()
-        title = f"{display_text(server)} · {display_text(tool)}"
-        self.border_title = Content(f"Run {title}?")
+        title = display_text(f"{server}.{tool}")
+        self.border_title = Content(f"Allow {title}?")
         if change:
             self._runs = format_diff(change)
         else:
             self._runs = format_arguments(display_text(arguments), title)
-        self._idle_seconds = idle_seconds
         self._stream = TextStream(grows=True, follows=False)
-        self._note, self._once_only = display_text(note), once_only
-        self._hint = ONCE_HINT if once_only else ANSWER_HINT
-        self._keys = Static(self._hint, classes="keys", markup=False)
+        self._note = display_text(note)
+        self._type_into_prompt = type_into_prompt
+        self._labels = {
+            key: label
+            for key, (choice, label) in ANSWERS.items()
+            if not (once_only and choice in ("session", "always"))
+        } | {REASON_KEY: REASON_LABEL}
+        self._choices = OptionList(
+            *(
+                Option(Content.assemble((key, "bold"), f"  {label}"), id=key)
+                for key, label in self._labels.items()
+            )
+        )
+        self._shortcut: tuple[str, Timer] | None = None
+        """A letter that was pressed just now, and the timer after which it decides."""
         self._decided: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
     def compose(self) -> ComposeResult:
         yield self._stream
         if self._note:
             yield Static(self._note, classes="note", markup=False)
-        yield self._keys
+        yield self._choices
 
     def on_mount(self) -> None:
         self._stream.write_runs(self._runs)
         self._stream.can_focus = False
-        self.set_timer(FOCUS_DELAY_SECONDS, self.focus_when_idle)
+        self._choices.highlighted = 0
+        self._update_hint()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._show_remaining_lines)
+        self.call_after_refresh(self._update_hint)
 
-    def _show_remaining_lines(self) -> None:
-        more = self._stream.max_scroll_y
-        self.border_subtitle = f"{more} more lines: ↑ ↓" if more else ""
+    def on_descendant_focus(self) -> None:
+        self._update_hint()
 
-    def focus_when_idle(self) -> None:
-        """Take the focus as soon as no key was pressed for ``FOCUS_DELAY_SECONDS``."""
-        if (left := FOCUS_DELAY_SECONDS - self._idle_seconds()) > 0:
-            self.set_timer(left, self.focus_when_idle)
-        else:
-            self.focus()
+    def on_descendant_blur(self) -> None:
+        self._update_hint()
+
+    def _update_hint(self) -> None:
+        more = self._stream.max_scroll_y + self.max_scroll_y
+        scroll = f"{more} more lines: PgUp PgDn" if more else ""
+        enter = "" if self.has_focus_within else "Tab to answer"
+        self.border_subtitle = " · ".join(filter(None, (enter, scroll)))
+
+    def enter(self) -> None:
+        """Move the focus to the answers."""
+        self.scroll_end(animate=False)
+        target = self.query("Input").first() if self.query("Input") else self._choices
+        target.focus()
 
     async def answer(self) -> Answer:
         """Wait for the person's decision."""
         return await self._decided
 
     def on_key(self, event: events.Key) -> None:
-        if event.character in ANSWERS:
-            choice = ANSWERS[event.character]
-            if not (self._once_only and choice in ("session", "always")):
-                self._decide(choice)
-        elif event.character == REASON_KEY:
-            self._open_reason_input()
-        if event.is_printable:
-            event.stop()  # nothing of it belongs into the prompt
+        """Take a letter as a shortcut, unless another key follows at once: that is text."""
+        if isinstance(self.screen.focused, Input):
+            return
+        before = self._take_shortcut()
+        if not event.is_printable or event.character is None:
+            return  # also a letter before it decides nothing then
+        event.stop()
+        if before or event.character not in self._labels:
+            self._type_into_prompt(before + event.character)
+        else:
+            key = event.character
+            self._choices.highlighted = list(self._labels).index(key)
+            timer = self.set_timer(SHORTCUT_SECONDS, partial(self._choose, key))
+            self._shortcut = (key, timer)
 
-    def _decide(self, choice: Literal["once", "session", "always", "no"], reason: str = "") -> None:
+    def _take_shortcut(self) -> str:
+        """Stop the letter that would decide; return it."""
+        if self._shortcut is None:
+            return ""
+        key, timer = self._shortcut
+        timer.stop()
+        self._shortcut = None
+        return key
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self._choose(event.option_id or "")
+
+    def _choose(self, key: str) -> None:
+        self._shortcut = None
+        if key == REASON_KEY:
+            self._open_reason_input()
+        else:
+            self._decide(ANSWERS[key][0])
+
+    def _decide(self, choice: Choice, reason: str = "") -> None:
         from tools.types import Answer  # not needed before the first paint
 
         if not self._decided.done():
@@ -164,8 +224,8 @@ class ApprovalCard(Vertical, can_focus=True):
     def _open_reason_input(self) -> None:
         if not self.query(Input):
             reason = Input(placeholder="Why not? The model reads it.")
-            self.mount(reason, before=self._keys)
-            self._keys.update(REASON_HINT)
+            self.mount(reason, Static(REASON_HINT, classes="hint"), before=self._choices)
+            self._choices.display = False
             reason.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -174,13 +234,15 @@ class ApprovalCard(Vertical, can_focus=True):
 
     async def action_back(self) -> None:
         """Close the input of a reason, and return to the other answers."""
-        await self.query(Input).remove()
-        self._keys.update(self._hint)
-        self.focus()
+        await self.query("Input, .hint").remove()
+        self._choices.display = True
+        self._choices.focus()
 
-    def action_scroll_arguments(self, direction: str) -> None:
-        """Scroll the arguments; ``direction``: ``up``, ``page_down``, ``home``, …"""
-        getattr(self._stream, f"scroll_{direction}")(animate=False)
+    def action_scroll_arguments(self, direction: Literal["page_up", "page_down"]) -> None:
+        """Scroll the arguments; where they are at their end, the card, which may be cut off too."""
+        stream = self._stream
+        at_end = stream.scroll_y <= 0 if direction == "page_up" else stream.is_vertical_scroll_end
+        getattr(self if at_end else stream, f"scroll_{direction}")(animate=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

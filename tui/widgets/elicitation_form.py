@@ -68,7 +68,8 @@ class ElicitationForm(VerticalScroll):
             )
             yield Button("Decline (Ctrl-D)", id="decline", compact=True)
 
-    def on_mount(self) -> None:
+    def enter(self) -> None:
+        """Move the focus to the first field."""
         first = next(iter(self._fields.values()), None) or self.query_one("#send")
         first.focus()
 

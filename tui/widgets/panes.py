@@ -16,7 +16,7 @@ from tui.widgets.pane import Pane
 from tui.widgets.steering_message import SteeringMessage
 from tui.widgets.text_stream import TextStream
 
-SEE_CARD_NOTE = "shown in the question below"
+SEE_CARD_NOTE = "see the request below"
 """Stands in the arguments' pane while the approval card shows them."""
 
 
@@ -180,7 +180,7 @@ class TurnPanes(Grid):
         if call is not None:
             match call.state:
                 case "waiting":
-                    state = "waits for you"
+                    state = "needs approval"
                 case "running":
                     state = call.progress or "running"
                 case "failed":

@@ -80,7 +80,7 @@ class ToolCallCard(Vertical):
     def _update_title(self, duration: str) -> None:
         item = self.item
         colour = STATE_COLOURS.get(item.state, "$accent")
-        state = "waits for you" if item.state == "waiting" else item.state
+        state = "needs approval" if item.state == "waiting" else item.state
         words = [state, item.progress if item.state == "running" else "", duration]
         details = "".join(f" · {word}" for word in words if word)
         mark, title = (f"{STATE_MARKS[item.state]} ", colour), (item.title, "bold $text")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def test_parse_command_splits_name_and_argument(text: str, parsed: tuple[str, st
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("quti", "quit"), ("comp", "compact"), ("xyz", None)]
+    ("name", "nearest"), [("quti", "quit"), ("comp", "compact"), ("nosuch", None), ("xyz", None)]
 )
 async def test_unknown_command_suggests_nearest(name: str, nearest: str | None) -> None:
     assert make_app(FakeSession()).commands.nearest(name) == nearest
@@ -38,7 +39,7 @@ async def test_unknown_command_suggests_nearest(name: str, nearest: str | None) 
 async def test_unknown_command_returns_to_prompt_with_notice() -> None:
     async with drive_app() as driver:
         await driver.pilot.press(*"/efort low", "enter")
-        await driver.expect_text("There is no command /efort;")
+        await driver.expect_text("There is no command /efort.")
         assert driver.app.prompt.text == "/efort low" and not driver.session.turns
 
 
@@ -159,3 +160,12 @@ async def test_answer_in_unfocused_terminal_sends_notification() -> None:
         emit_message(turn, "The answer.").close(True)
         turn.end()
         await driver.wait_for(lambda: "\x1b]9;agent: The answer.\x07" in "".join(output))
+
+
+async def test_export_unknown_format_writes_nothing(tmp_path: Path) -> None:
+    async with drive_app(FakeSession(root=tmp_path)) as driver:
+        for argument in ("pdf", "talk.pdf", "notes"):
+            await driver.pilot.press(*f"/export {argument}", "enter")
+            await driver.expect_text("is not an export format; use one of md, html, json, tokens.")
+            await driver.app.transcript.clear()
+        assert not list(tmp_path.iterdir())

@@ -50,7 +50,7 @@ def row_texts(rows: list[RenderedRow]) -> list[str]:
 def test_render_markdown_each_kind_of_block_has_its_rows() -> None:
     assert row_texts(render_markdown(TEXT, 40, STYLES)) == [
         "A title", "",
-        "A paragraph of two lines that goes on,", "with a link and <b>tags</b>.", "",
+        "A paragraph of two lines", "that goes on, with a link and", "<b>tags</b>.", "",
         " 1 one", " 2 two", "    • nested", "",
         "a    b", "──────", "1   22", "",
         "▌ quoted", "",
@@ -96,6 +96,11 @@ def test_rendered_rows_have_their_separators() -> None:
         assert [(row.text.strip(), row.separator) for row in rows] == [
             ("aaa", " "), ("bbb", "\n"), ("ccccc", ""), ("cc", "\n"),
         ]  # fmt: skip
+
+
+def test_render_markdown_line_breaks_are_those_of_text() -> None:
+    rows = render_markdown("1 Main Street\nSpringfield\n\n- a point\n  goes on", 40, STYLES)
+    assert row_texts(rows) == ["1 Main Street", "Springfield", "", " • a point", "   goes on"]
 
 
 def test_render_markdown_entities_and_links_are_safe() -> None:

@@ -69,7 +69,7 @@ async def request_approval(
     called = SimpleNamespace(server=server, name=tool)
     keep_reference(driver, driver.session.approver(called, arguments))
     await driver.wait_for(lambda: driver.app.query(ApprovalCard))
-    await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
+    await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
 
 
 def keep_reference(driver: AppDriver, answer: Coroutine[Any, Any, object]) -> None:
@@ -117,7 +117,9 @@ async def leak(driver: AppDriver) -> None:
 async def refused(driver: AppDriver) -> None:
     """The reason of a refusal is being typed."""
     await edit(driver)
-    await driver.pilot.press("r", *"log it too")
+    await driver.pilot.press("r")
+    await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).query(Input))
+    await driver.pilot.press(*"log it too")
     driver.app.query_one(ApprovalCard).query_one(Input).cursor_blink = False
     await driver.expect_text("log it too")
 
@@ -127,6 +129,7 @@ async def question(driver: AppDriver) -> None:
     request = ElicitationRequest("events", "Who is it that comes?", FORM)
     keep_reference(driver, driver.session.answerer(request))
     await driver.wait_for(lambda: driver.app.query(ElicitationForm))
+    await driver.wait_for(lambda: driver.app.query_one(ElicitationForm).has_focus_within)
     driver.app.query_one(Select).value = "m"
     await driver.pilot.press(*"Ada", "tab", *"17")
     for field in driver.app.query_one(ElicitationForm).query(Input):

@@ -51,7 +51,7 @@ async def test_safety_page_running_turn_calls_and_rules_listed(
         await driver.pilot.press("escape")
         await driver.expect_text("a/new.txt", "once")
         await driver.wait_for(lambda: not driver.app.screen_stack[1:])
-        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus)
+        await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
         await driver.pilot.press("a")
         await driver.expect_text("It is 42.")
         await driver.wait_for(lambda: driver.app.turn is None)

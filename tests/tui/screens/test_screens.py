@@ -15,6 +15,7 @@ from agent.store.conversations import Store
 from tests.support.fake_app import screen_text
 from tests.support.hosts import SERVERS_FOLDER
 from tests.support.model_hub import ModelHub
+from tui.screens.models import ModelsScreen
 
 
 @pytest.fixture
@@ -242,3 +243,9 @@ async def test_welcome_screen_typed_text_goes_into_prompt(open_app: Any, models_
         await driver.pilot.press(*"hello there")
         await driver.expect_text("│ hello there")
         assert driver.app.turn is None
+
+
+async def test_pull_without_name_lists_models(open_app: Any) -> None:
+    async with open_app() as driver:
+        await driver.pilot.press(*"/pull", "enter")
+        await driver.wait_for(lambda: isinstance(driver.app.screen, ModelsScreen))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from agent import events as ev
+from agent.store.event_codec import encode_line, pack, read_record
+from agent.store.records import StoredTurn
+from tui.state.item_view import duration
 from tui.state.turn_view import TurnView
 
 
@@ -14,3 +17,40 @@ def test_turn_view_events_after_end_are_ignored() -> None:
     view.apply(ev.ResponseCompleted(response=response))
     view.apply(ev.AgentLoad(done=900, total=1000))
     assert (view.activity, view.running) == ("", False)
+
+
+def test_stored_turn_has_its_times_and_speed() -> None:
+    reasoning = ev.ReasoningItem(id="rs_1", status="completed")
+    call = ev.McpCallItem(
+        id="mcp_1", server_label="git", name="log", arguments="{}", status="completed"
+    )
+    lines = [
+        encode_line(1.0, ev.OutputItemAdded(sequence_number=1, output_index=0, item=reasoning)),
+        encode_line(3.5, ev.OutputItemDone(sequence_number=2, output_index=0, item=reasoning)),
+        encode_line(4.0, ev.OutputItemAdded(sequence_number=3, output_index=1, item=call)),
+        encode_line(
+            5.0,
+            ev.McpCallArgumentsDone(
+                sequence_number=4, item_id="mcp_1", output_index=1, arguments="{}"
+            ),
+        ),
+        encode_line(5.25, ev.OutputItemDone(sequence_number=5, output_index=1, item=call)),
+        encode_line(
+            6.0,
+            ev.AgentStats(
+                prefill_tokens=1,
+                cached_tokens=0,
+                output_tokens=40,
+                tokens_per_second=20.0,
+                time_to_first_token_ms=1.0,
+                tool_ms=1.0,
+                total_ms=6000.0,
+            ),
+        ),
+    ]
+    response = ev.Response(
+        id="resp_1", created_at=0, model="tiny", status="completed", output=[reasoning, call]
+    )
+    view = TurnView.from_stored(StoredTurn("go", response, 0, read_record(pack(lines))))
+    assert [duration(item) for item in view.items] == ["2.5 s", "0.2 s"]
+    assert (view.tokens, view.speed) == (40, 20.0)

@@ -18,6 +18,7 @@ async def elicit(
     """Ask the person; return the task of the answer once the form is mounted."""
     task = asyncio.ensure_future(driver.session.answerer(question))
     await driver.wait_for(lambda: driver.app.query(ElicitationForm))
+    await driver.wait_for(lambda: driver.app.query_one(ElicitationForm).has_focus_within)
     return task
 
 

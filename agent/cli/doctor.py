@@ -1,6 +1,7 @@
-"""`agent doctor`: checks what a turn needs; each line is ok, or says what to do.
+"""`agent doctor`: checks what a turn needs; each line says how it is, and what to do.
 
-First this program and its folders, then llama.cpp, the devices and the placement of one model.
+Only what is there and works is ok. First this program and its folders, then llama.cpp, the devices
+and the placement of one model.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from agent.config.paths import Paths, user_paths
 from agent.config.settings import load_settings
-from agent.engine.placement import cpu_probe
+from agent.engine.placement import cpu_probe, memory_estimate
 from agent.engine.placement.cpu_probe import ProbeResult
 from agent.engine.placement.crash_marker import REBUILD_COMMAND
 from agent.engine.placement.planner import PlacementPlan, format_bytes
@@ -25,42 +27,63 @@ from agent.errors import UserError
 from agent.models.catalog import Model
 from agent.models.loader import EMBEDDED_TENSOR_TYPES, ModelLoader
 from agent.models.resolve import resolve_model
+from agent.util.process import EXIT_DONE, EXIT_FAILED, EXIT_USAGE
 from agent.util.sanitize import echo
 from tools import private_files
 
-Check = tuple[str, bool, str]
-"""Name, whether it is in order, and the finding or what to do."""
+if TYPE_CHECKING:
+    from agent.models.listing import ModelRow
+
+State = Literal["ok", "WRONG", "available", "off", "none", "unchecked"]
+"""ok: there and works; available: can be downloaded; off: works once an option names it; none: not
+there, and not needed; unchecked: on another machine."""
+STATE_WIDTH = 9
+FILE_CONTENTS = {
+    "approvals.json": "what runs without asking",
+    "calls.jsonl": "every approval decision",
+}
+Check = tuple[str, State, str]
+"""Name, state, and the finding or what to do."""
 
 
-def main(model: str | None = None, *, bench: bool = False) -> int:
-    """Print all checks; the exit code, 0 when nothing is wrong.
+def main(model: str | None = None, *, bench: bool = False, verbose: bool = False) -> int:
+    """Print all checks; the exit code, 0 when nothing is wrong, 2 where the model is not there.
 
-    ``model``: a name in place of the default model's. ``bench``: measure its speed too.
+    ``model``: a name in place of the default model's. ``bench``: measure its speed too. ``verbose``:
+    also what llama.cpp was built for.
     """
     paths = user_paths()
     wrong = 0
+    checks = ModelChecks(paths, model, bench, verbose)
 
     def models(paths: Paths) -> Iterator[Check]:
-        yield from ModelChecks(paths, model, bench).run()
+        yield from checks.run()
 
     for group in (_python, _vocabulary, models, _builtin_tools, _files):
-        for name, ok, text in _guarded(group, paths):
-            wrong += not ok
-            echo(f"{'ok   ' if ok else 'WRONG'}  {name:14} {text}")
-    echo("Everything is in order." if not wrong else f"{wrong} to mend.")
-    return 1 if wrong else 0
+        for name, state, text in _guarded(group, paths):
+            wrong += state == "WRONG"
+            echo(f"{state:{STATE_WIDTH}}  {name:14} {text}")
+    problems = f"{wrong} problem{'' if wrong == 1 else 's'} found; see the lines marked WRONG."
+    echo(problems if wrong else "Everything is in order.")
+    if checks.model_missing:
+        return EXIT_USAGE  # as of every command
+    return EXIT_FAILED if wrong else EXIT_DONE
 
 
 def _guarded(group: Callable[[Paths], Iterator[Check]], paths: Paths) -> Iterator[Check]:
     try:
         yield from group(paths)
     except Exception as error:  # a check that breaks is a finding, not a traceback
-        yield group.__name__.strip("_"), False, f"{type(error).__name__}: {error}"
+        yield group.__name__.strip("_"), "WRONG", f"{type(error).__name__}: {error}"
+
+
+def _state(ok: bool) -> State:
+    return "ok" if ok else "WRONG"
 
 
 def _python(paths: Paths) -> Iterator[Check]:
     version = platform.python_version()
-    yield "python", sys.version_info >= (3, 11), f"{version} at {sys.executable}"
+    yield "python", _state(sys.version_info >= (3, 11)), f"{version} at {sys.executable}"
 
 
 def _vocabulary(paths: Paths) -> Iterator[Check]:
@@ -68,25 +91,25 @@ def _vocabulary(paths: Paths) -> Iterator[Check]:
     from agent.tiny.vocabulary import ranks
 
     encoding = load_encoding(ranks, paths.cache / "vocabulary")
-    yield "vocabulary", True, f"o200k_harmony, {len(encoding.special_tokens_set)} special tokens"
+    yield "vocabulary", "ok", f"o200k_harmony, {len(encoding.special_tokens_set)} special tokens"
 
 
 def _builtin_tools(paths: Paths) -> Iterator[Check]:
     from tools.sandbox.isolation import best_isolation
 
     active = best_isolation()
-    yield "python tool", active.ok, f"isolation {active.name}: {active.detail}"
-    yield "files tool", True, f"root {Path.cwd()}"
-    yield "shell tool", active.ok, "when it is named: --tools all,shell" if active.ok else "none"
+    yield "python tool", _state(active.ok), f"isolation {active.name}: {active.detail}"
+    yield "files tool", "ok", f"root {Path.cwd()}"
+    if active.ok:
+        yield "shell tool", "off", "turn it on with --tools all,shell"
+    else:
+        yield "shell tool", "none", "it needs isolation"
     browser = load_settings(paths).browser
     engine = browser and (
         private_files.redact_url(browser.searxng) if browser.searxng else browser.search
     )
-    yield (
-        "browser tool",
-        True,
-        f"searches {engine}" if engine else "when it is named, no search",
-    )
+    search = f"searches {engine}" if engine else "no search engine is set"
+    yield "browser tool", "off", f"turn it on with --tools all,browser; {search}"
 
 
 def _files(paths: Paths) -> Iterator[Check]:
@@ -95,16 +118,19 @@ def _files(paths: Paths) -> Iterator[Check]:
             private_files.make_folder(folder)
             with tempfile.TemporaryFile(dir=folder):
                 pass
-            yield name, True, str(folder)
+            yield name, "ok", str(folder)
         except OSError as error:
-            yield name, False, f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"
-    servers = paths.mcp_json
-    yield "mcp.json", True, str(servers) if servers.exists() else f"none of your own ({servers})"
-    yield "approvals", True, f"{paths.approvals}; every decision: {paths.audit_log}"
-    for name in ("config.toml", "models.toml"):
-        path = paths.config / name
-        yield name, True, str(path) if path.exists() else f"none of your own ({path})"
-    yield "log file", True, str(paths.log_file)
+            yield name, "WRONG", f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"
+    for path in (
+        paths.mcp_json,
+        paths.approvals,
+        paths.config / "config.toml",
+        paths.config / "models.toml",
+        paths.audit_log,
+        paths.log_file,
+    ):
+        about = f" ({FILE_CONTENTS[path.name]})" if path.name in FILE_CONTENTS else ""
+        yield path.name, "ok" if path.exists() else "none", f"{path}{about}"
 
 
 @dataclass
@@ -116,6 +142,10 @@ class ModelChecks:
     """A model's name; None: the default model."""
     bench: bool = False
     """Whether to measure its speed."""
+    verbose: bool = False
+    """Whether to list what llama.cpp was built for."""
+    model_missing: bool = False
+    """Set by `run` where there is no such model."""
 
     def run(self) -> Iterator[Check]:
         """Yield the checks, the processor first: where llama.cpp crashes, no other call is safe."""
@@ -127,38 +157,36 @@ class ModelChecks:
         yield from _processor(result)
         if result.plain is None:
             return
-        yield from _devices()
+        yield from _devices(self.verbose)
         if model is None or loader is None:
-            yield "chosen model", False, problem
+            self.model_missing = True
+            yield "chosen model", "WRONG", problem
             return
         if model.endpoint is not None:
-            yield "chosen model", *asyncio.run(_check_remote(loader))
+            ok, finding = asyncio.run(_check_remote(loader))
+            yield "chosen model", _state(ok), finding
             return
-        yield "chosen model", True, f"{model.name}, {model.path or 'a part of this program'}"
+        if model.path is not None:
+            try:
+                memory_estimate.read_model_sizes(model.path)
+            except EngineError as error:
+                yield "chosen model", "WRONG", str(error)
+                return
+        yield "chosen model", "ok", f"{model.name}, {model.path or 'a part of this program'}"
         if refusal is not None:
-            yield "placement", False, refusal
+            yield "placement", "WRONG", refusal
             return
-        yield "placement", True, _describe_placement(loader, plan)
+        yield "placement", "ok", _describe_placement(loader, plan)
         if self.bench:
             from agent.models.benchmark import measure
 
-            yield "speed", True, asyncio.run(measure(loader, plan))
+            yield "speed", "ok", asyncio.run(measure(loader, plan))
 
     def _listed_models(self) -> Iterator[Check]:
         from agent.models.listing import list_models
 
         for row in list_models(self.paths):
-            if row.source == "wrong":
-                yield "model", False, row.description
-                continue
-            state = f"can be pulled: agent models pull {row.name}"
-            if row.size is not None:
-                state = f"{row.source}, {format_bytes(row.size)}"
-            elif row.runnable:
-                state = "a part of this program"
-            if row.size is not None and not row.runnable:
-                state += f", {row.description}"
-            yield "model", True, f"{row.name}: {state}"
+            yield "model", *_describe_row(row)
 
     def _resolved(self) -> tuple[Model | None, str]:
         try:
@@ -204,25 +232,45 @@ def _processor(result: ProbeResult) -> Iterator[Check]:
     if result.plain is None:
         yield (
             "processor",
-            False,
+            "WRONG",
             f"llama.cpp dies on it ({result.cause_of_death}): {REBUILD_COMMAND}",
         )
         return
     if result.repacked is None:
         why = result.cause_of_death or "wrong results"
-        yield "processor", True, f"runs llama.cpp; weights are not repacked ({why} with that)"
+        yield "processor", "ok", f"runs llama.cpp; weights are not repacked ({why} with that)"
         return
     prefill = result.repacked.prefill / result.plain.prefill
     decode = result.repacked.decode / result.plain.decode
     yield (
         "processor",
-        True,
+        "ok",
         f"runs llama.cpp; repacked weights: prefill × {prefill:.1f}, decode × {decode:.1f}"
         " (of a little model on one thread)",
     )
 
 
-def _devices() -> Iterator[Check]:
+def _describe_row(row: ModelRow) -> tuple[State, str]:
+    """The state of a model of the list, and what it is or what to do."""
+    size = None if row.size is None else format_bytes(row.size)
+    match row.source:
+        case "wrong":
+            return "WRONG", row.description
+        case "hub":
+            return "available", f"{row.name}: agent models pull {row.name}"
+        case "server":
+            return "unchecked", f"{row.name}: on the server {row.path}"
+        case "missing":
+            return "none", f"{row.name}: not at {row.path}; correct its path in models.toml"
+        case "embedded":
+            return "ok", f"{row.name}: a part of this program"
+        case _ if size is not None and row.runnable:
+            return "ok", f"{row.name}: {row.source}, {size}"
+        case source:
+            return "none", f"{row.name}: {source}{f', {size}' if size else ''}, {row.description}"
+
+
+def _devices(verbose: bool) -> Iterator[Check]:
     import llama_cpp
     import psutil
 
@@ -231,13 +279,15 @@ def _devices() -> Iterator[Check]:
     version = importlib.metadata.version("llama-cpp-python")
     system = llama_cpp.llama_print_system_info().decode(errors="replace")
     gpu = "GPU offload" if llama_cpp.llama_supports_gpu_offload() else "CPU only"
-    yield "llama.cpp", True, f"llama-cpp-python {version}; {gpu}; {system.strip()}"
+    yield "llama.cpp", "ok", f"llama-cpp-python {version}; {gpu}"
+    if verbose:
+        yield "built for", "ok", system.strip(" |\n")
     for device in list_devices():
         sizes = f", {format_bytes(device.free)} of {format_bytes(device.total)} free"
         free = sizes if device.total and device.kind != "cpu" else ""
-        yield "device", True, f"{device.name} ({device.kind}): {device.description.strip()}{free}"
+        yield "device", "ok", f"{device.name} ({device.kind}): {device.description.strip()}{free}"
     total = psutil.virtual_memory().total
-    yield "memory", True, f"{format_bytes(free_memory())} of {format_bytes(total)} free"
+    yield "memory", "ok", f"{format_bytes(free_memory())} of {format_bytes(total)} free"
 
 
 def _describe_placement(loader: ModelLoader, plan: PlacementPlan | None) -> str:

@@ -281,14 +281,19 @@ def doctor(
     bench: Annotated[
         bool, typer.Option("--bench", help="Measure how fast the model reads and writes here.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also what llama.cpp was built for.")
+    ] = False,
 ) -> None:
-    """Check this machine: each line is ok, or what to do.
+    """Check this machine: what works, what is available, and how to fix the rest.
 
-    It also says where the model would go in memory, and why.
+    It also says where the model would go in memory, and why. ok: it is there and works. off: an
+    option turns it on. available: it can be downloaded. none: not there, and not needed. Exit codes:
+    0 nothing is wrong, 1 something is, 2 there is no such model.
     """
     from agent.cli.doctor import main
 
-    raise typer.Exit(main(model, bench=bench))
+    raise typer.Exit(main(model, bench=bench, verbose=verbose))
 
 
 def _complete_resume(arguments: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 from agent.formats.markup.dialects import DIALECTS
@@ -52,6 +53,8 @@ def run(
         return 2
     recipients = None if tools is None else Recipients(tools, TOOL_ALIASES)
     if format == "harmony":
+        if model is not None:  # its ids are the same; still it has to be there
+            _resolve(model)
         encode, new_parser = _harmony_tools(recipients)
     elif model is None:
         encode, new_parser = _dialect_tools(format, recipients)
@@ -101,15 +104,26 @@ def _dialect_tools(format: str, recipients: Recipients | None) -> FormatTools:
     return MarkupEncoder(vocabulary).encode_markup, lambda: MarkupParser(classes, recipients)
 
 
-def _model_tools(format: str, recipients: Recipients | None, model: str) -> FormatTools:
+def _resolve(model: str) -> Path | None:
+    """The model's file; None: the embedded model's, or a server has it. Raises UserError."""
     from agent.config.paths import user_paths
     from agent.engine.protocol import EngineError
     from agent.errors import UserError
-    from agent.formats import detect
     from agent.models import resolve
 
     try:
-        path = resolve.resolve_model(model, user_paths()).path
+        return resolve.resolve_model(model, user_paths()).path
+    except EngineError as error:
+        raise UserError(str(error)) from error
+
+
+def _model_tools(format: str, recipients: Recipients | None, model: str) -> FormatTools:
+    from agent.engine.protocol import EngineError
+    from agent.errors import UserError
+    from agent.formats import detect
+
+    try:
+        path = _resolve(model)
         form = detect.load_format(path, format) if path is not None else None
     except EngineError as error:
         raise UserError(str(error)) from error

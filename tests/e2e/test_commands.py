@@ -127,10 +127,34 @@ def test_doctor_healthy_machine_all_ok(agent: RunAgent, home: Path) -> None:
     ran = agent("doctor")
     assert ran.code == 0, ran.out
     for name in ("python", "llama.cpp", "vocabulary", "model", "python tool", "cache"):
-        assert f"ok     {name}" in ran.out
+        assert f"ok         {name}" in ran.out
     assert str(home) in ran.out
+
+
+def test_doctor_says_ok_only_of_what_works(agent: RunAgent, tmp_path: Path) -> None:
+    lines = agent("doctor").out.splitlines()
+    states = {tuple(line.split()[1:3]): line.split()[0] for line in lines}
+    assert states["model", "tiny:"] == "ok" and states["model", "gpt-oss-20b:"] == "available"
+    assert states["shell", "tool"] == states["browser", "tool"] == "off"
+    assert next(line for line in lines if "config.toml" in line).startswith("none ")
+    assert not [line for line in lines if "SSE3" in line]
+    assert "SSE3 = 1" in agent("doctor", "--verbose").out or os.uname().machine != "x86_64"
+    (tmp_path / "no.gguf").write_text("text")
+    wrong = agent("doctor", "--model", str(tmp_path / "no.gguf"))
+    assert wrong.code == 1 and "WRONG      chosen model" in wrong.out
+
+
+@pytest.mark.parametrize("name", ["nosuch", "/nowhere/x.gguf"])
+@pytest.mark.parametrize(
+    "command",
+    ["run go --model", "serve --port 0 --model", "doctor --model", "parse --model"]
+    + [f"models {verb}" for verb in ("pull", "path", "default", "rm --yes")],
+)
+def test_missing_model_same_exit_code_everywhere(agent: RunAgent, command: str, name: str) -> None:
+    ran = agent(*command.split(), name, stdin="")
+    assert ran.code == 2 and name in ran.out + ran.err
 
 
 def test_doctor_unwritable_cache_names_remedy(agent: RunAgent) -> None:
     ran = agent("doctor", env={"AGENT_HOME": "/proc/self/nowhere"})
-    assert ran.code == 1 and "WRONG  cache" in ran.out and "AGENT_HOME" in ran.out
+    assert ran.code == 1 and "WRONG      cache" in ran.out and "AGENT_HOME" in ran.out

@@ -32,8 +32,10 @@ def load_error(agent: RunAgent, *args: str, env: dict[str, str] | None = None) -
     return message
 
 
-def test_model_missing_fails(agent: RunAgent) -> None:
-    assert "nowhere.gguf" in load_error(agent, "--model", "nowhere.gguf")
+def test_model_missing_is_usage_error(agent: RunAgent) -> None:
+    ran = agent("run", "go", "--model", "nowhere.gguf", "--json-events")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "agent: There is no model file nowhere.gguf.\n"
 
 
 def test_model_not_a_gguf_fails(agent: RunAgent, tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_models_toml_wrong_entry_warns_only(agent: RunAgent, home: Path) -> None
     listed = agent("models", "list")
     assert listed.code == 0 and warning in listed.out and "gpt-oss-120b" in listed.out
     doctor = agent("doctor").out
-    assert f"WRONG  model          {warning}" in doctor and "memory" in doctor
+    assert f"WRONG      model          {warning}" in doctor and "memory" in doctor
 
 
 @pytest.mark.slow

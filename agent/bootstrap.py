@@ -26,6 +26,7 @@ from agent.turn.options import TurnOptions
 from agent.util.sanitize import echo
 from tools.config.servers import ConfigError
 from tools.factory import build_toolbox
+from tools.temporary_folders import clear_leftovers_in_background
 
 if TYPE_CHECKING:
     from agent.observability.trace import Trace
@@ -43,6 +44,7 @@ def create_runtime(
     """
     paths = user_paths()
     log_to_file(paths, launch.log_level)
+    clear_leftovers_in_background()
     root = launch.root.expanduser()
     if not root.is_dir():
         raise UserError(f"--root: {root} is not a folder.")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tools import private_files
+from tools.temporary_folders import make_temporary_folder
 from tools.types import ToolResult
 
 MAX_RESULT_FILES, MAX_RESULT_BYTES = 200, 200_000_000
@@ -35,7 +36,7 @@ class ResultBuilder:
         max_bytes: int = MAX_RESULT_BYTES,
     ) -> None:
         """``max_chars``: characters of a result for the model. ``folder`` is made when it is first
-        needed; None makes a temporary one, which stays for the person to read."""
+        needed; None makes a temporary one, which goes with this process."""
         self.max_chars = max_chars
         self._folder = folder
         self._max_files, self._max_bytes = max_files, max_bytes
@@ -108,7 +109,7 @@ class ResultBuilder:
         """Write a file and return its path; None if that fails, as on a full disk."""
         try:
             if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="agent-results-"))
+                self._folder = make_temporary_folder("agent-results-")
             private_files.make_folder(self._folder)
             with tempfile.NamedTemporaryFile(
                 dir=self._folder, prefix=FILE_PREFIX, suffix=suffix, delete=False

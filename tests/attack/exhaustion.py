@@ -22,6 +22,7 @@ from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
 from tools.folder_limits import measure_folder, remove_tree
 from tools.sandbox.isolation import Isolation
+from tools.temporary_folders import process_folder
 
 NAMES = [f"python: {name}" for name in PYTHON_BOMBS] + [f"shell: {name}" for name in SHELL_BOMBS]
 TIMEOUT_SECONDS = 8.0
@@ -43,7 +44,7 @@ async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
 
 async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
     faults, before = list[str](), started_processes()
-    with tempfile.TemporaryDirectory(prefix="agent-attack-") as folder:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         server = PythonServer(isolation=each, work_folder=Path(folder), timeout=TIMEOUT_SECONDS)
         conversation_id.set("other")
         await server.call("python", {"code": "x = 41"})
@@ -65,7 +66,7 @@ async def _run_python(each: Isolation, name: str, code: str) -> Attempt:
 
 async def _run_shell(each: Isolation, name: str, script: str) -> Attempt:
     faults, before = list[str](), started_processes()
-    with tempfile.TemporaryDirectory(prefix="agent-attack-") as folder:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         shell = ShellServer(Path(folder), isolation=each, timeout=TIMEOUT_SECONDS)
         async with measured() as load:
             call = shell.call("exec", {"cmd": ["bash", "-c", script]})

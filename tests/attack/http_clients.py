@@ -16,6 +16,7 @@ from agent.tiny import expand
 from tests.attack.http_floods import ATTACKS, MANY_CONNECTIONS, Target
 from tests.attack.measure import MAX_LATENESS_MS, MAX_MEMORY_MIB, Attempt, Load, PeakMemory
 from tests.load.server_process import ServerProcess, start_server
+from tools.temporary_folders import process_folder
 
 MAX_LATENESS_MANY_MS = 1000.0
 """Goal for attacks that take every connection."""
@@ -46,7 +47,7 @@ NAMES = list(ATTACKS)
 
 async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
     """Run attacks against a server with the embedded model."""
-    with tempfile.TemporaryDirectory(prefix="agent-attack-") as name:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as name:
         home = Path(name)
         expand.ensure(home / "cache")
         async with start_server(home) as server:

@@ -17,13 +17,14 @@ from tools.builtin.shell.server import ShellServer
 from tools.factory import build_toolbox
 from tools.folder_limits import remove_tree
 from tools.sandbox.isolation import Isolation
+from tools.temporary_folders import process_folder
 
 NAMES = [trick.name for trick in TRICKS if trick.name not in REMAINDER]
 
 
 async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
     """Try tricks, each in a fresh copy, under each isolation that works here."""
-    with tempfile.TemporaryDirectory(prefix="agent-attack-") as name:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as name:
         # Always at the same path: worktrees and submodules name it.
         folder, root, template = (Path(name, part) for part in ("", "root", "template"))
         root.mkdir()

@@ -20,6 +20,7 @@ from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
 from tools.sandbox import isolation
 from tools.sandbox.isolation import Isolation
+from tools.temporary_folders import process_folder
 
 PROBES = Path(__file__).with_name("sandbox_probes.py")
 SECRET = "the-secret-of-the-person"
@@ -126,7 +127,7 @@ async def attempts(names: Collection[str]) -> AsyncIterator[Attempt]:
     os.environ["AGENT_ATTACK_SECRET"] = SECRET
     for each in isolations():
         for kind in ("python", "shell"):
-            with tempfile.TemporaryDirectory(prefix="agent-attack-") as name:
+            with tempfile.TemporaryDirectory(dir=process_folder()) as name:
                 async for attempt in _probe(each, kind, Path(name)):
                     yield attempt
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.attack.measure import Attempt
 from tests.support.swapping import swap_attack
 from tools.builtin.files import beneath
+from tools.temporary_folders import process_folder
 
 ROUNDS = 14_300
 """Each uses seven tools: 100,000 calls in all."""
@@ -21,7 +22,7 @@ NAMES = ["the race"]
 async def attempts(names: Collection[str], rounds: int | None = None) -> AsyncIterator[Attempt]:
     """Run the race with each way to open folders that works here."""
     for open_folder in (beneath.open_by_openat2, beneath.open_by_walk):
-        with tempfile.TemporaryDirectory(prefix="agent-attack-") as name:
+        with tempfile.TemporaryDirectory(dir=process_folder()) as name:
             folder, root = Path(name), Path(name, "root")
             for path in (root / "d", folder / "outside"):
                 path.mkdir(parents=True)

@@ -25,11 +25,12 @@ async def edit_text(app: App[int], text: str) -> str:
     Raises UserError where no editor is found or it cannot be run.
     """
     from agent.errors import UserError  # not needed before the first paint
+    from tools.temporary_folders import process_folder
 
     command = _editor_command()
     if not command:
         raise UserError("No editor was found: set EDITOR to the one that you use.")
-    descriptor, name = tempfile.mkstemp(prefix="prompt-", suffix=".md")  # mode 0600
+    descriptor, name = tempfile.mkstemp(".md", "prompt-", process_folder())  # mode 0600
     os.close(descriptor)
     file = Path(name)
     try:

@@ -18,6 +18,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from tools.temporary_folders import process_folder
+
 EMBEDDING_WIDTH, EXPERT_COUNT, VOCABULARY_SIZE = 512, 4, 512
 PROMPT_TOKENS, DECODE_TOKENS, TIMED_RUNS = 128, 32, 8
 MIN_CORRELATION = 0.99
@@ -39,7 +41,7 @@ def main(types: list[int]) -> None:
 
         # To die here is a result like any other: no core file.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         path = Path(folder, "probe.gguf")
         _write_model(path, types)
         plain = _ProbeModel(path, repacked=False)

@@ -23,6 +23,7 @@ from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
 from agent.formats.harmony.token_ids import FIRST_SPECIAL_ID
 from tools import private_files
+from tools.temporary_folders import process_folder
 
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
@@ -62,7 +63,7 @@ def _load(ranks: bytes | Callable[[], bytes], folder: Path) -> HarmonyEncoding:
     data = ranks() if callable(ranks) else ranks
     if hashlib.sha256(data).hexdigest() != RANKS_SHA256:
         raise EngineError("The vocabulary is not o200k_harmony's: its checksum differs.")
-    with tempfile.TemporaryDirectory(prefix="agent-vocabulary-") as temporary:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as temporary:
         file = Path(temporary, RANKS_FILE)
         file.write_bytes(data)
         encoding = _load_from(file.parent)

@@ -19,6 +19,7 @@ from tools.builtin.base import ToolError, check_arguments, output_listener
 from tools.builtin.files.server import FilesServer
 from tools.builtin.shell.server import ShellServer
 from tools.sandbox.isolation import Isolation
+from tools.temporary_folders import process_folder
 
 LONG = f"4711.{os.getpid()}"
 """Seconds to sleep, as no other process of this machine does."""
@@ -207,13 +208,12 @@ async def test_exec_cancelled_ends_all_processes(shell: Commands) -> None:
 
 
 async def test_exec_deep_home_is_deleted(
-    shell: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: Commands,
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     nest = "import os; os.chdir(os.environ['HOME'])\n"
     nest += "[(os.mkdir('n'), os.chdir('n')) for _ in '.' * 1500]"
     assert await shell(f'python3 -c "{nest}"') == "[exit code 0]"
-    assert not list(tmp_path.glob("agent-shell-*"))
+    assert not list(process_folder().glob("agent-shell-*"))
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +24,7 @@ from tools.builtin.conversation_folders import (
 )
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.temporary_folders import make_temporary_folder
 from tools.types import Access, Label, Source, Tool
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class BrowserServer:
     def _folder(self) -> Path:
         """Return the folder of the current conversation's pages."""
         if self._work_folder is None:
-            self._work_folder = self._temporary = Path(tempfile.mkdtemp(prefix="agent-browser-"))
+            self._work_folder = self._temporary = make_temporary_folder("agent-browser-")
         folder = conversation_folder(self._work_folder, conversation_id.get())
         mark_used(folder)
         return folder
@@ -290,7 +290,7 @@ async def _extract(
     fetched: FetchedPage, source: bool, isolation: Isolation, max_bytes: int
 ) -> bytes:
     """Run extract.py, confined, and return its answer. Raises ToolError."""
-    home = Path(tempfile.mkdtemp(prefix="agent-page-")).resolve()
+    home = make_temporary_folder("agent-page-")
     about: dict[str, object] = {
         "url": fetched.url,
         "kind": fetched.kind,

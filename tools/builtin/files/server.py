@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from tools.builtin.files.changes import MAX_UNDO_STEPS, FileChange, UndoJournal
 from tools.builtin.files.reading import FileReader, SearchCancellation
 from tools.builtin.files.root_folder import RootFolder
 from tools.policy.rules import Requirement, write_requirements
+from tools.temporary_folders import make_temporary_folder
 from tools.types import UNKNOWN_LABELS, Access, Label, Tool
 
 
@@ -170,7 +170,7 @@ class FilesServer:
     def _journal(self) -> UndoJournal:
         """Return the journal of the current conversation."""
         if self._work_folder is None:
-            self._work_folder = self._temporary = Path(tempfile.mkdtemp(prefix="agent-files-"))
+            self._work_folder = self._temporary = make_temporary_folder("agent-files-")
         folder = conversation_folder(self._work_folder, conversation_id.get())
         mark_used(folder)
         prune_folders(self._work_folder, MAX_CONVERSATION_FOLDERS - 1, [folder])

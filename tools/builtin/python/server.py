@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import threading
 from collections.abc import Collection, Sequence
 from contextvars import Context
@@ -23,6 +22,7 @@ from tools.builtin.python.worker_process import INTERRUPT_GRACE_SECONDS
 from tools.folder_limits import remove_tree
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.temporary_folders import make_temporary_folder
 from tools.types import Access, Tool
 
 
@@ -209,9 +209,7 @@ class PythonServer:
 
     def _folder(self, key: str) -> Path:
         if self._work_folder is None:
-            self._temporary = self._work_folder = Path(
-                tempfile.mkdtemp(prefix="agent-python-")
-            ).resolve()
+            self._temporary = self._work_folder = make_temporary_folder("agent-python-")
         folder = conversation_folder(self._work_folder.resolve(), key)
         in_use = [s.work_folder for s in self._sessions.values() if s.alive or s.busy]
         if old := take_old_folders(self._work_folder, self._max_folders - 1, [folder, *in_use]):

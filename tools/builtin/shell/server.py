@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import tempfile
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from tools.policy.rules import Requirement
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.changes import SNAPSHOT_SECONDS
 from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.temporary_folders import make_temporary_folder
 from tools.types import Access, OnOutput, Tool
 
 MAX_HEAD_CHARS, MAX_TAIL_CHARS = 1_000_000, 100_000
@@ -193,7 +193,7 @@ class ShellServer:
         """Run a command with a home of its own; return how it ended."""
         assert self._isolation is not None
         seconds = min(arguments.get("timeout", self._timeout * 1000) / 1000, self._timeout)
-        home = Path(tempfile.mkdtemp(prefix="agent-shell-")).resolve()
+        home = make_temporary_folder("agent-shell-")
         try:
             line = sandbox.shell_command(
                 self._isolation.name,

@@ -106,6 +106,9 @@ IGNORED_CALLS: dict[str, tuple[int | None, int | None]] = {
     "futimesat": (261, None),
     "utimensat": (280, 88),
 }
+# The same, but answered "not supported": the C library then writes the bytes one by one. Otherwise one
+# call takes gigabytes of the disk before anybody looks.
+UNSUPPORTED_CALLS: dict[str, tuple[int | None, int | None]] = {"fallocate": (285, 47)}
 # A program that starts others needs these. Which files and processes they reach is bounded by its
 # namespace, or (signals) by Landlock.
 START_CALLS = {"fork", "vfork", "execve", "execveat"}
@@ -119,20 +122,26 @@ SELF_ONLY_CALLS: dict[str, tuple[int | None, int | None]] = {
     "tgkill": (234, 131),
     "prlimit64": (302, 261),
     "sched_setaffinity": (203, 122),
+    "getpgid": (121, 155),
+    "getsid": (124, 156),
 }
-# Refused with one of these values as their second argument: numbers of the call, then the values.
-DENIED_REQUESTS: dict[str, tuple[int, int, tuple[int, ...]]] = {
+GROUP_CALLS = {"getpgid", "getsid"}
+"""What programs ask about the processes that they start, to signal them."""
+# Refused with one of these values as an argument: numbers of the call, offset of the argument, values.
+DENIED_REQUESTS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     # F_SETOWN, F_SETSIG, F_SETOWN_EX: the kernel would send any signal to any process for us
-    "fcntl": (72, 25, (8, 10, 15)),
+    "fcntl": (72, 25, 24, (8, 10, 15)),
     # FIOSETOWN, SIOCSPGRP: the same for sockets; TIOCSTI, TIOCLINUX: typing into a terminal
-    "ioctl": (16, 29, (0x8901, 0x8902, 0x5412, 0x541C)),
+    "ioctl": (16, 29, 24, (0x8901, 0x8902, 0x5412, 0x541C)),
+    # SO_SNDBUF, SO_RCVBUF, and the same by force: buffers of the kernel, up to megabytes a socket
+    "setsockopt": (54, 208, 32, (7, 8, 32, 33)),
 }
 # Only pairs of streams (asyncio needs them): one of datagrams can be sent to any socket of the machine.
 SOCKETPAIR, AF_UNIX, SOCK_STREAM, OTHER_SOCKET_TYPES = (53, 199), 1, 1, 0xE
 CLONE, CLONE3, CAPSET = (56, 220), (435, 435), (126, 91)
 AUDIT_ARCH = (0xC000003E, 0xC00000B7)
 MACHINES = {"x86_64": 0, "aarch64": 1}
-EPERM_ERRNO, ENOSYS_ERRNO = 1, 38
+EPERM_ERRNO, ENOSYS_ERRNO, EOPNOTSUPP_ERRNO = 1, 38, 95
 CLONE_THREAD = 0x10000
 CLONE_NAMESPACES = 0x7E020000
 SCOPED_LANDLOCK_ABI = 6
@@ -302,10 +311,11 @@ def filter_program(
         number is of the x32 ABI?      then ENOSYS
         number is a denied call?       then EPERM       (one test for each)
         number is an ignored call?     then 0, "done"   (one test for each)
+        number is an unsupported call? then EOPNOTSUPP  (one test for each)
         clone3?                        then ENOSYS: the C library falls back to clone
         clone?                         then by its flags: threads only, or no new namespaces
         socketpair?                    then only of connected streams
-        fcntl, ioctl?                  then EPERM for some of their requests
+        fcntl, ioctl, setsockopt?      then EPERM for some of their requests
         a call only on oneself?        then allowed if its first argument is 0 or ``pid``
         all others                     allowed
 
@@ -322,7 +332,8 @@ def filter_program(
         (ret, 0, 0, refuse | ENOSYS_ERRNO),
     ]
     permitted, self_only = exceptions(mode, abi)
-    for calls, error in ((DENIED_CALLS, EPERM_ERRNO), (IGNORED_CALLS, 0)):
+    answers = (DENIED_CALLS, EPERM_ERRNO), (IGNORED_CALLS, 0), (UNSUPPORTED_CALLS, EOPNOTSUPP_ERRNO)
+    for calls, error in answers:
         if calls is IGNORED_CALLS and mode == "namespace":
             continue
         for name, numbers in calls.items():
@@ -339,9 +350,9 @@ def filter_program(
     rules += [(equal, 0, 7, SOCKETPAIR[arch]), (load, 0, 0, argument), (equal, 0, 4, AF_UNIX)]
     rules += [(load, 0, 0, second), (bits, 2, 0, OTHER_SOCKET_TYPES), (bits, 0, 1, SOCK_STREAM)]
     rules += [allow, no]
-    for *request, values in DENIED_REQUESTS.values():
+    for *request, offset, values in DENIED_REQUESTS.values():
         count = len(values)
-        rules += [(equal, 0, count + 3, request[arch]), (load, 0, 0, second)]
+        rules += [(equal, 0, count + 3, request[arch]), (load, 0, 0, offset)]
         rules += [(equal, count - index, 0, value) for index, value in enumerate(values)]
         rules += [allow, no]
     for name, numbers in SELF_ONLY_CALLS.items():
@@ -360,7 +371,7 @@ def exceptions(mode: str, abi: int) -> tuple[set[str], set[str]]:
             # Older versions check neither truncate nor who is signalled.
             permitted = START_CALLS | ({"truncate"} if abi >= 3 else set())
             signals = {"kill", "tgkill"} if abi >= SCOPED_LANDLOCK_ABI else set()
-            return permitted, set(SELF_ONLY_CALLS) - signals
+            return permitted, set(SELF_ONLY_CALLS) - signals - GROUP_CALLS
         case _:
             return set(), set(SELF_ONLY_CALLS)
 

@@ -51,8 +51,16 @@ class ResourceLimits:
     processes: int = 256
     """How many processes a command may have at a time; a script has none but itself."""
     descriptors: int = 4096
-    """How many files, pipes and sockets all processes of a command may have open at a time: the
-    kernel's buffers of a socket take up to some 200 KB, which belong to no process."""
+    """How many files, pipes and sockets all processes of a command may have open at a time."""
+    sockets: int = 384
+    """How many different sockets they may have at a time: the kernel's buffers of each take up to
+    208 KiB, which belong to no process. npm, cargo, git and pytest have a few, Node.js 8 for each
+    of its child processes."""
+    written_bytes: int = 4 << 30
+    """Bytes that a command may add: to the file systems of the root and of its home, as far as their
+    free space shows it, and to its home alone."""
+    written_files: int = 200_000
+    """Files and folders that it may add, counted in the same way."""
 
 
 _GUARANTEES = {
@@ -202,7 +210,7 @@ def shell_command(
             pass
         case _:
             raise ValueError(name)
-    bounds = {key: spec[key] for key in ("processes", "memory", "descriptors")}
+    bounds = {**asdict(limits), "root": str(root), "home": str(work_folder)}
     return [*_python("supervise.py"), json.dumps(bounds), *wrapper, *_confined(spec, *argv)]
 
 

@@ -1,34 +1,44 @@
 """Runs a command and leaves no process of it running, not even those in the background.
 
-Run as a script, ``python -I supervise.py LIMITS COMMAND…``; imports nothing of ours. LIMITS is JSON:
-``{"processes": how many may live at a time, "memory": bytes that all may use together, "descriptors":
-how many all may have open together}``. Ends all
-when its stdin ends: its parent is gone or has lost patience. Exits with the command's code, or with
-128 + the number of the signal that ended it.
+Run as a script, ``python -I supervise.py LIMITS COMMAND…``; of ours it imports ``folder_limits`` only.
+LIMITS is JSON: the fields of ``ResourceLimits`` (of which it needs ``processes``, ``memory``,
+``descriptors``, ``sockets``, ``written_bytes`` and ``written_files``), and the folders ``root`` and
+``home``. Ends all when its stdin ends: its parent is gone or has lost patience. Exits with the
+command's code, or with 128 + the number of the signal that ended it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import resource
 import select
 import signal
 import sys
+import threading
 import time
+from typing import Any
 
 POLL_SECONDS = 0.05
 """Pause between two checks of the limits."""
+BUSY_POLL_SECONDS = 0.01
+"""The same while many files are open: sockets are filled faster than memory is taken."""
 KILL_TIMEOUT_SECONDS = 10.0
 """Time for killing a command that goes on starting new processes."""
+RESERVE_BYTES, RESERVE_SHARE = 512 << 20, 20
+"""What a command leaves free of a file system: so many bytes, at most a twentieth of it."""
+MEASURE_SHARE = 0.1
+"""Share of the time in which the command's home is measured."""
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
     """Run the command, watch it, and end everything with it."""
     limits, command = json.loads(sys.argv[1]), sys.argv[2:]
+    disk = DiskWatch(limits)
     if sys.platform == "linux":
         # PR_SET_CHILD_SUBREAPER: orphans of the command become children of this process.
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
@@ -50,7 +60,8 @@ def main() -> None:
         except OSError as error:
             os.write(2, f"{command[0]}: {error.strerror}\n".encode())
             os._exit(127)
-    code, why = watch(child, limits, wake_reader)
+    threading.Thread(target=disk.measure_home, daemon=True).start()
+    code, why = watch(child, limits, disk, wake_reader)
     kill_all(child)
     if why:
         os.write(2, f"[stopped: {why}]\n".encode())
@@ -71,33 +82,103 @@ def limit_processes(processes: int) -> None:
     os.nice(5)  # the supervisor goes first
 
 
-def watch(child: int, limits: dict[str, int], wake_reader: int) -> tuple[int, str]:
+def watch(child: int, limits: dict[str, Any], disk: DiskWatch, wake_reader: int) -> tuple[int, str]:
     """Wait until the command ends or exceeds a limit; return its exit code, and which limit.
 
     ``wake_reader``: a pipe that can be read from when a child has ended.
     """
-    checked = 0.0
+    checked, pause = 0.0, POLL_SECONDS
     while True:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == child:
                 code = os.waitstatus_to_exitcode(ended[1])
                 return code if code >= 0 else 128 - code, ""
-        ready = select.select([0, wake_reader], [], [], POLL_SECONDS)[0]
+        ready = select.select([0, wake_reader], [], [], pause)[0]
         if wake_reader in ready:
             os.read(wake_reader, 4096)
         if 0 in ready and not os.read(0, 4096):
             return 137, ""
-        if time.monotonic() - checked < POLL_SECONDS:
+        if time.monotonic() - checked < pause:
             continue
         checked = time.monotonic()
         pids = descendants()
         if len(pids) > limits["processes"]:
             return 137, f"more than {limits['processes']} processes"
         # Buffers of pipes and sockets are no process's resident memory.
-        if sum(map(descriptor_count, pids)) > limits["descriptors"]:
+        descriptors = sum(map(descriptor_count, pids))
+        pause = BUSY_POLL_SECONDS if descriptors > limits["sockets"] // 2 else POLL_SECONDS
+        if descriptors > limits["descriptors"]:
             return 137, f"more than {limits['descriptors']:,} open files"
+        if descriptors > limits["sockets"] < socket_count(pids):
+            return 137, f"more than {limits['sockets']:,} sockets"
         if sum(map(resident_bytes, pids)) > limits["memory"]:
             return 137, f"more than {limits['memory'] >> 20} MiB of memory"
+        if problem := disk.problem():
+            return 137, f"{problem}; what it wrote below the working folder is still there"
+
+
+class DiskWatch:
+    """Watches what a command adds to the file systems of its root and its home.
+
+    What is free belongs to the whole file system, so what others write meanwhile counts too, and
+    what others remove does not show. The home is therefore counted by itself as well.
+    """
+
+    def __init__(self, limits: dict[str, Any]) -> None:
+        self._bytes, self._files = limits["written_bytes"], limits["written_files"]
+        self._home, self._home_problem = limits["home"], ""
+        self._spaces = {
+            folder: FreeSpace(os.statvfs(folder), self._bytes, self._files)
+            for folder in (limits["root"], self._home)
+        }
+
+    def problem(self) -> str:
+        """Return which limit is exceeded, empty if none is."""
+        for folder, space in self._spaces.items():
+            with contextlib.suppress(OSError):
+                if problem := space.problem(os.statvfs(folder)):
+                    return problem
+        return self._home_problem
+
+    def measure_home(self) -> None:
+        """Count what is in the home until that is too much, in a thread of its own."""
+        # At the end, for the standard library has modules of the same names.
+        sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+        folder_limits = importlib.import_module("folder_limits")
+        while not self._home_problem:
+            began = time.monotonic()
+            usage = folder_limits.measure_folder(self._home, self._bytes, self._files, 0)
+            if usage.entries > self._files:
+                self._home_problem = f"more than {self._files:,} files in its home"
+            elif usage.bytes > self._bytes:
+                self._home_problem = f"more than {self._bytes >> 20:,} MiB in its home"
+            time.sleep(max(POLL_SECONDS, (time.monotonic() - began) / MEASURE_SHARE))
+
+
+class FreeSpace:
+    """What a file system has free, and how much of that a command may take."""
+
+    def __init__(self, before: os.statvfs_result, max_bytes: int, max_files: int) -> None:
+        self._before, self._max_bytes = before, max_bytes
+        self._max_files = min(max_files, before.f_favail // 2)
+        total, free = before.f_blocks * before.f_frsize, before.f_bavail * before.f_frsize
+        self._reserve_bytes = min(RESERVE_BYTES, total // RESERVE_SHARE)
+        if free < self._reserve_bytes:  # the command may be there to make room
+            self._reserve_bytes = free // 2
+
+    def problem(self, now: os.statvfs_result) -> str:
+        """Return which limit is exceeded, empty if none is."""
+        before, size = self._before, self._before.f_frsize
+        if (before.f_bavail - now.f_bavail) * size > self._max_bytes:
+            return f"more than {self._max_bytes >> 20:,} MiB of the disk taken since it began"
+        if now.f_bavail < before.f_bavail and now.f_bavail * size < self._reserve_bytes:
+            return f"less than {self._reserve_bytes >> 20:,} MiB of the disk left free"
+        # Not the difference of what is free: in XFS and ZFS that shrinks with the free bytes too.
+        # btrfs counts no files.
+        new_files = (now.f_files - now.f_ffree) - (before.f_files - before.f_ffree)
+        if new_files > self._max_files:
+            return f"more than {self._max_files:,} new files since it began"
+        return ""
 
 
 def kill_all(child: int) -> None:
@@ -153,6 +234,19 @@ def descriptor_count(pid: int) -> int:
         return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208
     except OSError:
         return 0
+
+
+def socket_count(pids: set[int]) -> int:
+    """Return how many different sockets processes have open."""
+    sockets: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for descriptor in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+                with contextlib.suppress(OSError):
+                    target = os.readlink(f"/proc/{pid}/fd/{descriptor}")  # noqa: PTH115
+                    if target.startswith("socket:"):
+                        sockets.add(target)
+    return len(sockets)
 
 
 if __name__ == "__main__":

@@ -361,6 +361,10 @@ async def test_python_no_other_processes(confined: Interpreter) -> None:
     assert await confined(trace) == "-1"
     limits = f"import resource; resource.prlimit({parent}, resource.RLIMIT_NOFILE, (10, 10))"
     assert "Error" in await confined.fails(limits)
+    for name in ("getpgid", "getsid"):
+        text = await confined.fails(f"os.{name}({parent})")
+        assert "PermissionError" in text or "ProcessLookupError" in text
+        assert await confined(f"os.{name}(0) == os.{name}(os.getpid())") == "True"
     # Threads are not processes.
     assert await confined("t = threading.Thread(target=print, args=('hi',)); t.start(); t.join()")
 

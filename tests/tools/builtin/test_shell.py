@@ -6,12 +6,13 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.commands import Commands
+from tests.support.commands import LIMITS, Commands
 from tests.support.hosts import Children, wait_until
 from tests.support.invariants import check as check_stream
 from tests.support.program import RunAgent
@@ -241,16 +242,59 @@ async def test_exec_supervisor_cannot_be_stopped(shell: Commands, children: Chil
 @pytest.mark.slow
 async def test_exec_socket_buffers_bounded(shell: Commands) -> None:
     code = """import os, socket, time
-for _ in range(4): os.fork()
-pairs = []
-while True:
-    try:
-        pairs.append(socket.socketpair())
-    except OSError:
-        time.sleep(60)
+for _ in range(2): os.fork()
+report, pairs, filled = open(f"filled-{os.getpid()}", "w", 1), [], 0
+for _ in range(480):
+    pairs.append(socket.socketpair())
+    for end in pairs[-1]:
+        for option in (socket.SO_SNDBUF, 32):
+            try:
+                end.setsockopt(socket.SOL_SOCKET, option, 1 << 24)
+                print("grown")
+            except PermissionError:
+                pass
+        end.setblocking(False)
+        try:
+            while True: filled += end.send(bytes(1 << 20))
+        except BlockingIOError:
+            print(filled, file=report)
+time.sleep(60)
 """
     text = await shell(f"python3 - <<'E'\n{code}E")
+    assert "more than 384 sockets" in text and "grown" not in text
+    reports = [path.read_text().split() for path in shell.builtin.root.glob("filled-*")]
+    # On a quiet machine 120 MiB; unbounded 800 MiB.
+    assert sum(int(report[-1]) for report in reports if report) < 300 << 20
+
+
+async def test_exec_open_files_bounded(shell: Commands) -> None:
+    code = "import os, time; [os.open('/dev/null', 0) for _ in range(900)]; time.sleep(60)"
+    text = await shell(f"for i in 1 2 3 4 5; do python3 -c {code!r} & done; wait")
     assert "more than 4,096 open files" in text
+
+
+@pytest.mark.parametrize("folder", [".", "$HOME"])
+async def test_exec_filling_disk_is_ended(
+    shell: Commands, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setattr(shell.builtin, "_limits", replace(LIMITS, written_bytes=64 << 20))
+    zeros = "dd if=/dev/zero bs=1M count=1 status=none"
+    text = await shell(f"cd {folder}; for ((i = 0; ; i++)); do {zeros} of=f$i; done")
+    assert "[stopped: more than 64 MiB" in text
+    written = list(shell.builtin.root.glob("f*"))
+    assert bool(written) == (folder == "."), "a command's files below the root stay"
+    monkeypatch.setattr(shell.builtin, "_limits", replace(LIMITS, written_files=5000))
+    files = "for i in range(10 ** 9): open(str(i), 'x').close()"
+    text = await shell(f'cd {folder}; python3 -c "{files}"')
+    assert "[stopped: more than 5,000 " in text
+
+
+async def test_exec_disk_room_is_not_allocated_at_once(shell: Commands) -> None:
+    code = "import os; f = open('f', 'wb'); os.posix_fallocate(f.fileno(), 0, 4096)"
+    assert await shell(f'python3 -c "{code}" && stat -c %s f') == "4096\n[exit code 0]"
+    code = "import ctypes; print(ctypes.CDLL(None, use_errno=True).fallocate(1, 0, 0, 4096))"
+    text = await shell(f'python3 -c "{code}; print(ctypes.get_errno())" >out; cat out')
+    assert text == "-1\n95\n[exit code 0]"
 
 
 def _living(argument: str) -> list[list[str]]:

@@ -17,6 +17,7 @@ def verdict(
     mode: str = "alone",
     abi: int = confine.SCOPED_LANDLOCK_ABI,
     second: int = 0,
+    third: int = 0,
 ) -> str | int:
     """What the kernel would do: allow, kill, or answer with an error number."""
     data = {
@@ -24,6 +25,7 @@ def verdict(
         4: confine.AUDIT_ARCH[arch] if audit is None else audit,
         16: argument,
         24: second,
+        32: third,
     }
     rules = confine.filter_program(arch, PID, mode, abi)
     at = value = 0
@@ -45,7 +47,11 @@ def verdict(
 
 @pytest.mark.parametrize("arch", [0, 1])
 def test_filter_alone_follows_call_tables(arch: int) -> None:
-    for calls, answer in ((confine.DENIED_CALLS, confine.EPERM_ERRNO), (confine.IGNORED_CALLS, 0)):
+    for calls, answer in (
+        (confine.DENIED_CALLS, confine.EPERM_ERRNO),
+        (confine.IGNORED_CALLS, 0),
+        (confine.UNSUPPORTED_CALLS, confine.EOPNOTSUPP_ERRNO),
+    ):
         for name, numbers in calls.items():
             if (number := numbers[arch]) is not None:
                 assert verdict(arch, number) == answer, name
@@ -90,6 +96,7 @@ def test_filter_command_allows_only_starting_processes(arch: int, mode: str) -> 
     # Landlock bounds signals, but an older one does not.
     assert of("kill", 1) == ALLOW
     assert of("kill", 1, abi=5) == (confine.EPERM_ERRNO if confined else ALLOW)
+    assert of("getpgid", 1) == of("getsid", 1) == ALLOW  # of processes that it starts
     assert of("truncate", abi=2) == (confine.EPERM_ERRNO if confined else ALLOW)
 
 
@@ -110,3 +117,7 @@ def test_filter_sockets_and_descriptors_signal_nobody(arch: int, mode: str) -> N
     assert of(fcntl, 8, 4) == of(fcntl, 3, 9) == of(ioctl, 3, 0x5401) == ALLOW
     for value in (0x8901, 0x8902, 0x5412):
         assert of(ioctl, 3, value) == refused
+    setsockopt = (54, 208)[arch]
+    for option in (7, 8, 32, 33):  # SO_SNDBUF, SO_RCVBUF, and by force
+        assert verdict(arch, setsockopt, 3, mode=mode, second=1, third=option) == refused
+    assert verdict(arch, setsockopt, 3, mode=mode, second=1, third=20) == ALLOW

@@ -21,9 +21,37 @@ async def leave(app: CommandContext, _: str) -> None:
     await app.action_leave()
 
 
+async def show_status(app: CommandContext, _: str) -> None:
+    """Show model, context, options, tools and servers in a few lines."""
+    session = app.session
+    runtime, options = session.runtime, session.options
+    tools = [tool for tool in runtime.host.tools() if session.tool_selection.includes(tool)]
+    servers = runtime.host.server_states()
+    ready = sum(state.status == "ready" for state in servers)
+    used = session.context_used()
+    sampling = options.sampling
+    lines = {
+        "Model": f"{runtime.model.name}" + ("" if runtime.loaded else " (not loaded)"),
+        "Context": f"{used or 0:,} of {runtime.context_length or 0:,} tokens",
+        "Effort": options.effort,
+        "Sampling": f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}",
+        "Instructions": options.instructions or "none",
+        "Tools": f"{len(tools)} on; {ready} of {len(servers)} servers ready",
+        "Folder": str(session.launch.root.absolute()),
+        "Conversation": session.conversation.id.removeprefix("conv_")[:8]
+        + ("" if session.is_stored else " (not stored)"),
+        "Serving": session.serving.address if session.serving else "off (start with agent --serve)",
+    }
+    app.transcript.add_notice("\n".join(f"{name + ':':14}{text}" for name, text in lines.items()))
+
+
 def commands(app: CommandContext) -> tuple[Command, ...]:
     """List the commands of this module, bound to ``app``."""
     return (
         Command("help", "all keys and commands", partial(show_help, app)),
-        Command("quit", "leave; the conversation is kept", partial(leave, app)),
+        Command(
+            "status", "show model, context, options, tools and servers", partial(show_status, app)
+        ),
+        Command("quit", "quit; the conversation is kept", partial(leave, app)),
+        Command("exit", "the same as /quit", partial(leave, app)),
     )

@@ -20,7 +20,30 @@ async def new_conversation(app: CommandContext, _: str) -> None:
     """Start an empty conversation."""
     app.session.start_new()
     await app.show_conversation()
-    app.transcript.add_notice("A new conversation; /resume leads back to the others.")
+    app.transcript.add_notice("New conversation. /resume opens earlier ones.")
+
+
+async def rename(app: CommandContext, title: str) -> None:
+    """Give the conversation another title; without one, ask for it."""
+    from agent.errors import UserError
+    from tui.screens.text_dialog import TextDialog
+
+    session = app.session
+    summary = next(
+        (each for each in session.store.summaries() if each.id == session.conversation.id), None
+    )
+    if summary is None:
+        raise UserError("Nothing was said yet: the title comes with the first prompt.")
+    if title:
+        session.store.rename(summary.id, title)
+        app.notify(f"Title: {title}", markup=False)
+        return
+
+    async def on_close(text: str | None) -> None:
+        if text:
+            await rename(app, text)
+
+    app.push_screen(TextDialog("Title", summary.title), on_close)
 
 
 async def compact(app: CommandContext, _: str) -> None:
@@ -180,10 +203,17 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     return (
         Command(
             "new",
-            "begin another conversation; this one is kept",
+            "start a new conversation; this one is kept",
             partial(new_conversation, app),
             waits_for_turn=True,
         ),
+        Command(
+            "clear",
+            "the same as /new",
+            partial(new_conversation, app),
+            waits_for_turn=True,
+        ),
+        Command("rename", "change this conversation's title", partial(rename, app), "[TITLE]"),
         Command(
             "compact",
             "a summary takes the place of earlier turns",

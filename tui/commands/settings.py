@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, cast
@@ -14,24 +14,92 @@ if TYPE_CHECKING:
 
 EFFORTS = {"low": "answers soon", "medium": "the default", "high": "thinks long"}
 """The levels of reasoning effort and what each means."""
+SAMPLING_VALUES = {
+    "temperature": "0: always the likeliest token",
+    "top_p": "of the likeliest tokens with this share",
+    "top_k": "of so many likeliest tokens; 0: all",
+    "min_p": "of tokens with this share of the likeliest's probability",
+    "seed": "a whole number, for reproducible answers",
+}
+"""What ``/sampling`` sets."""
 
 
 async def effort(app: CommandContext, level: str) -> None:
-    """Set the reasoning effort; without a level, show it."""
+    """Set the reasoning effort; without a level, offer them."""
     from agent.errors import UserError
 
-    session = app.session
-    if level and level not in EFFORTS:
+    if not level:
+        choose(app, "Effort", efforts(app, ""), app.session.options.effort, partial(effort, app))
+        return
+    if level not in EFFORTS:
         raise UserError(f"/effort takes {', '.join(EFFORTS)}, not {level}.")
-    if level:
-        chosen = cast(Literal["low", "medium", "high"], level)
-        session.options = replace(session.options, effort=chosen)
-    app.notify(f"Effort: {session.options.effort}", markup=False)
+    chosen = cast(Literal["low", "medium", "high"], level)
+    app.session.options = replace(app.session.options, effort=chosen)
+    app.notify(f"Effort: {level}", markup=False)
+
+
+def choose(
+    app: CommandContext,
+    title: str,
+    choices: Iterable[CompletionItem],
+    current: str,
+    run: Callable[[str], Awaitable[None]],
+) -> None:
+    """Offer the values of a command's argument; run the command with the chosen one."""
+    from tui.screens.choice import ChoiceDialog
+
+    async def on_close(value: str | None) -> None:
+        if value:
+            await run(value)
+
+    app.push_screen(ChoiceDialog(title, choices, current), on_close)
 
 
 def efforts(app: CommandContext, written: str) -> Iterable[CompletionItem]:
     """Complete the level of effort."""
     return (CompletionItem(level, meaning) for level, meaning in EFFORTS.items())
+
+
+async def sampling(app: CommandContext, values: str) -> None:
+    """Change how tokens are sampled, ``NAME=VALUE …`` or ``reset``; show it afterwards."""
+    from agent import bootstrap
+    from agent.errors import UserError
+
+    session, changes = app.session, dict[str, float]()
+    if values == "reset":
+        model = session.runtime.model
+        sampling = bootstrap.turn_options(session.launch, model).sampling
+    else:
+        for word in values.split():
+            name, _, number = word.partition("=")
+            if name not in SAMPLING_VALUES:
+                names = ", ".join(SAMPLING_VALUES)
+                raise UserError(f"/sampling has no value {name}; use one of {names}, or reset.")
+            changes[name] = _parse_number(name, number)
+        try:
+            sampling = replace(session.options.sampling, **changes)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise UserError(f"/sampling: {error}.") from error
+    session.options = replace(session.options, sampling=sampling)
+    text = ", ".join(f"{name} {getattr(sampling, name)}" for name in SAMPLING_VALUES)
+    app.transcript.add_notice(f"Sampling: {text.replace('None', 'random')}.")
+
+
+def _parse_number(name: str, text: str) -> float:
+    from agent.errors import UserError
+
+    try:
+        return int(text) if name in ("top_k", "seed") else float(text)
+    except ValueError:
+        raise UserError(f"/sampling: {name} must be a number, not {text!r}.") from None
+
+
+def sampling_values(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    """Complete the name of a value of the sampling."""
+    before = written.rpartition(" ")[0]
+    for name, meaning in SAMPLING_VALUES.items():
+        yield CompletionItem(f"{before} {name}=".strip(), meaning)
+    yield CompletionItem("reset", "as the model and the command line say")
 
 
 async def system(app: CommandContext, text: str) -> None:
@@ -78,8 +146,15 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "effort",
             "how long the model thinks",
             partial(effort, app),
-            "low|medium|high",
+            "[low|medium|high]",
             partial(efforts, app),
+        ),
+        Command(
+            "sampling",
+            "set temperature, top_p, top_k, min_p or seed, or show them",
+            partial(sampling, app),
+            "[NAME=VALUE …|reset]",
+            partial(sampling_values, app),
         ),
         Command(
             "tools",

@@ -7,17 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tui.commands.registry import Command, CompletionItem
+from tui.commands.settings import choose
 
 if TYPE_CHECKING:
     from tui.commands.context import CommandContext
 
 
 async def theme(app: CommandContext, name: str) -> None:
-    """Set and save the theme; without a name, take the next of the app's own."""
+    """Set and save the theme; without a name, offer them."""
     from agent.errors import UserError
 
     if not name:
-        app.action_theme()
+        choose(app, "Theme", themes(app, ""), app.theme, partial(theme, app))
     elif name not in app.available_themes:
         raise UserError(f"There is no theme {name}; /theme and a blank lists them.")
     else:
@@ -89,7 +90,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     return (
         Command(
             "theme",
-            "other colours, from now on",
+            "change the theme",
             partial(theme, app),
             "[NAME]",
             partial(themes, app),

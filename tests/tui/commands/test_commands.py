@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.engine.protocol import Sampling
 from tests.support.fake_app import FakeSession, drive_app, emit_message, make_app, screen_text
 from tools.types import Prompt, ServerState
 from tui.commands.registry import parse_command
+from tui.theme import THEMES
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,7 @@ async def test_unknown_command_returns_to_prompt_with_notice() -> None:
 class FakeOptions:
     effort: str = "medium"
     instructions: str | None = None
+    sampling: Sampling = field(default_factory=Sampling)
 
 
 async def test_effort_and_system_apply_to_later_turns() -> None:
@@ -67,10 +70,10 @@ async def test_effort_and_system_apply_to_later_turns() -> None:
 async def test_help_page_wraps_summaries_in_their_column() -> None:
     async with drive_app(size=(80, 60)) as driver:
         await driver.pilot.press("f1", "end")
-        await driver.expect_text("/new")
+        await driver.expect_text("/sampling")
         rows = screen_text(driver.app).splitlines()
-        at = next(n for n, row in enumerate(rows) if "/new" in row)
-        assert rows[at + 1].index("kept") == rows[at].index("begin another")
+        at = next(n for n, row in enumerate(rows) if "/sampling" in row)
+        assert rows[at + 1].index("seed") == rows[at].index("set temperature")
 
 
 async def test_new_conversation_waits_for_running_turn() -> None:
@@ -169,3 +172,31 @@ async def test_export_unknown_format_writes_nothing(tmp_path: Path) -> None:
             await driver.expect_text("is not an export format; use one of md, html, json, tokens.")
             await driver.app.transcript.clear()
         assert not list(tmp_path.iterdir())
+
+
+async def test_effort_and_theme_without_value_offer_them() -> None:
+    async with drive_app() as driver:
+        driver.session.options = FakeOptions()
+        await driver.pilot.press(*"/effort", "enter")
+        await driver.expect_text("answers soon", "thinks long")
+        await driver.pilot.press("down", "enter")
+        await driver.wait_for(lambda: driver.session.options.effort == "high")
+        await driver.pilot.press(*"/theme", "enter")
+        await driver.expect_text("high-contrast")
+        await driver.pilot.press("escape")
+        await driver.pilot.press(*"/theme", "enter", "down", "enter")
+        await driver.wait_for(lambda: driver.app.theme == THEMES[1].name)
+
+
+async def test_sampling_changes_later_turns() -> None:
+    async with drive_app() as driver:
+        driver.session.options = FakeOptions()
+        await driver.pilot.press(*"/sampling temperature=0.5 top_k=40", "enter")
+        await driver.expect_text("Sampling: temperature 0.5")
+        sampling = driver.session.options.sampling
+        assert (sampling.temperature, sampling.top_k) == (0.5, 40)
+        await driver.pilot.press(*"/sampling top_p=9", "enter")
+        await driver.expect_text("top_p is a number from 0 to 1")
+        await driver.pilot.press(*"/sampling heat=1", "enter")
+        await driver.expect_text("has no value heat")
+        assert driver.session.options.sampling == sampling

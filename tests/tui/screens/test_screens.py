@@ -16,6 +16,7 @@ from tests.support.fake_app import screen_text
 from tests.support.hosts import SERVERS_FOLDER
 from tests.support.model_hub import ModelHub
 from tui.screens.models import ModelsScreen
+from tui.screens.text_dialog import TextDialog
 
 
 @pytest.fixture
@@ -249,3 +250,21 @@ async def test_pull_without_name_lists_models(open_app: Any) -> None:
     async with open_app() as driver:
         await driver.pilot.press(*"/pull", "enter")
         await driver.wait_for(lambda: isinstance(driver.app.screen, ModelsScreen))
+
+
+async def test_rename_and_status_show_conversation(open_app: Any, store: Store) -> None:
+    async with open_app() as driver:
+        await driver.pilot.press(*"/rename x", "enter")
+        await driver.expect_text("Nothing was said yet")
+        await driver.pilot.press(*"hello", "enter")
+        await driver.wait_for(lambda: driver.app.turn is None and driver.app.session.stored_turns())
+        await driver.pilot.press(*"/rename Greetings", "enter")
+        await driver.wait_for(lambda: [s.title for s in store.summaries()][:1] == ["Greetings"])
+        await driver.pilot.press(*"/rename", "enter")
+        await driver.wait_for(lambda: isinstance(driver.app.screen, TextDialog))
+        await driver.pilot.press(*" again", "enter")
+        await driver.wait_for(
+            lambda: [s.title for s in store.summaries()][:1] == ["Greetings again"]
+        )
+        await driver.pilot.press(*"/status", "enter")
+        await driver.expect_text("Model:", "Context:", "Sampling:", "Folder:")

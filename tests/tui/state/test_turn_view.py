@@ -34,6 +34,7 @@ def test_stored_turn_has_its_times_and_speed() -> None:
                 sequence_number=4, item_id="mcp_1", output_index=1, arguments="{}"
             ),
         ),
+        encode_line(5.1, ev.AgentFileChanges(item_id="mcp_1", created=["a.txt"], total=1)),
         encode_line(5.25, ev.OutputItemDone(sequence_number=5, output_index=1, item=call)),
         encode_line(
             6.0,
@@ -54,3 +55,4 @@ def test_stored_turn_has_its_times_and_speed() -> None:
     view = TurnView.from_stored(StoredTurn("go", response, 0, read_record(pack(lines))))
     assert [duration(item) for item in view.items] == ["2.5 s", "0.2 s"]
     assert (view.tokens, view.speed) == (40, 20.0)
+    assert [item.changes for item in view.items] == ["", "changed: a.txt (new)"]

@@ -44,6 +44,21 @@ async def test_tool_call_card_multiline_argument_copies_without_bar() -> None:
 
 
 @pytest.mark.parametrize("keys", [(), ("f2",)], ids=["panes", "conversation"])
+async def test_tool_call_changed_files_below_result(keys: tuple[str, ...]) -> None:
+    async with drive_app(size=(120, 30)) as driver:
+        turn = await driver.ask("Run it.")
+        await driver.pilot.press(*keys)
+        call = emit_call(turn, "shell", "exec", "{}")
+        call.arguments_done("{}")
+        turn.emit(ev.AgentFileChanges(item_id=call.id, created=["a.txt"], total=9))
+        call.failed(ev.McpProtocolError(code=1, message="Error: stopped after 1 s"))
+        await driver.expect_text("changed: a.txt (new) (+8 more)")
+        text = screen_text(driver.app)
+        assert text.index("stopped after 1 s") < text.index("changed: a.txt")
+        turn.end()
+
+
+@pytest.mark.parametrize("keys", [(), ("f2",)], ids=["panes", "conversation"])
 @pytest.mark.parametrize("cut", [False, True])
 async def test_approval_card_arguments_appear_once(keys: tuple[str, ...], cut: bool) -> None:
     """Beside a diff that is cut, the arguments are needed too."""

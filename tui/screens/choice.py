@@ -1,0 +1,72 @@
+"""The dialog that offers the values of a setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from tui.commands.registry import CompletionItem
+from tui.util.format import display_text
+
+
+class ChoiceDialog(ModalScreen[str]):
+    """Offers values; its result is the chosen one, empty if the person chose none."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", show=False)]
+    DEFAULT_CSS = """
+    ChoiceDialog {
+        align: center middle;
+        & > Vertical {
+            width: 60; max-width: 100%; height: auto; max-height: 80%; padding: 0 1;
+            border: round $accent; background: $background;
+            border-title-color: $accent; border-subtitle-color: $text-muted;
+        }
+        & OptionList {
+            height: auto; max-height: 100%; padding: 0; border: none; background: $background;
+            text-wrap: nowrap; text-overflow: ellipsis; scrollbar-size-vertical: 1;
+            &:focus { border: none; background-tint: $background 0%; }
+            &:focus > .option-list--option-highlighted {
+                background: $panel; color: $accent; text-style: bold;
+            }
+        }
+    }
+    """
+
+    def __init__(self, title: str, choices: Iterable[CompletionItem], current: str) -> None:
+        """``current``: the value that is highlighted first."""
+        super().__init__()
+        self._title, self._choices, self._current = title, list(choices), current
+
+    def compose(self) -> ComposeResult:
+        width = max((len(choice.text) for choice in self._choices), default=0)
+        with Vertical() as box:
+            box.border_title = Content(self._title)
+            box.border_subtitle = "↑ ↓ Enter · Esc cancels"
+            yield OptionList(
+                *(
+                    Option(
+                        Content.assemble(
+                            display_text(choice.text).ljust(width),
+                            (f"  {display_text(choice.description)}", "$text-muted"),
+                        ),
+                        id=choice.text,
+                    )
+                    for choice in self._choices
+                )
+            )
+
+    def on_mount(self) -> None:
+        values = [choice.text for choice in self._choices]
+        current = values.index(self._current) if self._current in values else 0
+        self.query_one(OptionList).highlighted = current
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_id or "")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from agent.config.launch import LaunchOptions
 from agent.config.paths import Paths, user_paths
-from agent.config.settings import load_settings
+from agent.config.settings import Settings, load_settings
 from agent.engine.protocol import EngineError, Sampling
 from agent.errors import UserError
 from agent.models import catalog, resolve
@@ -107,14 +107,16 @@ def _trace(path: Path | None) -> Trace | None:
 
 
 def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) -> TurnOptions:
-    """The options of each turn; ``compact``: where command line and config.toml do not say.
+    """The options of each turn: the command line's, else config.toml's, else models.toml's.
 
-    Raises UserError.
+    ``compact``: where neither of the first two says. Raises UserError.
     """
+    settings = load_settings(user_paths())
     overrides = {
         field.name: value
+        for source in (settings, launch)
         for field in fields(Sampling)
-        if (value := getattr(launch, field.name, None)) is not None
+        if (value := getattr(source, field.name, None)) is not None
     }
     try:
         sampling = replace(model.sampling, **overrides)
@@ -122,21 +124,20 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
         raise UserError(f"{error}.") from error
     return TurnOptions(
         instructions=launch.system and read_text_option(launch.system, "--system"),
-        effort=launch.effort,
+        effort=launch.effort or settings.effort or "medium",
         sampling=sampling,
         max_output_tokens=launch.max_output_tokens,
         max_tool_calls=launch.max_tool_calls,
-        compact=_compacts(launch, compact),
+        compact=_compacts(launch, settings, compact),
         # A script's replies are as somebody wrote them.
         loop_limits=model.loop_limits if launch.loop_guard and launch.engine is None else None,
     )
 
 
-def _compacts(launch: LaunchOptions, default: bool) -> bool:
+def _compacts(launch: LaunchOptions, settings: Settings, default: bool) -> bool:
     if launch.compact is not None:
         return launch.compact
-    setting = load_settings(user_paths()).compact
-    return default if setting is None else setting == "auto"
+    return default if settings.compact is None else settings.compact == "auto"
 
 
 def expand_model(name: str) -> Path:

@@ -76,11 +76,11 @@ def complete_approval() -> Iterable[tuple[str, str]]:
 
 @_completer
 def complete_setting() -> Iterable[tuple[str, str]]:
-    """Keys of config.toml."""
-    from agent.config.settings import SETTINGS
+    """Keys of config.toml, with their defaults."""
+    from agent.config.defaults import DEFAULTS
 
-    for name, spec in SETTINGS.items():
-        yield name, _as_help(spec.expected)
+    for name, default in DEFAULTS.items():
+        yield name, _as_help(f"default: {default}")
 
 
 def complete_tools(incomplete: str) -> Proposals:

@@ -12,6 +12,7 @@ import typer
 from agent.cli import trust
 from agent.cli.approvals import app as approvals_app
 from agent.cli.completion import COMPLETION_VARIABLE, complete_model, name_app_command
+from agent.cli.config import app as config_app
 from agent.cli.mcp import mcp_app
 from agent.cli.models import app as models_app
 from agent.cli.options import (
@@ -65,6 +66,7 @@ app.add_typer(models_app, name="models")
 app.add_typer(sessions_app, name="sessions")
 app.add_typer(mcp_app, name="mcp")
 app.add_typer(approvals_app, name="approvals")
+app.add_typer(config_app, name="config")
 
 
 def _print_version(requested: bool) -> None:

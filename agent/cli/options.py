@@ -39,7 +39,9 @@ EngineOption = Annotated[
         "--engine", metavar="script:FILE", help="Scripted replies from FILE instead of a model."
     ),
 ]
-EffortOption = Annotated[Effort, typer.Option(help="How much the model reasons.")]
+EffortOption = Annotated[
+    Effort | None, typer.Option(help="How much the model reasons; default: medium.")
+]
 TemperatureOption = Annotated[
     float | None, typer.Option(min=0, help="0 is greedy; default: the model's.")
 ]
@@ -165,7 +167,7 @@ def make_launch_options(
     *,
     model: ModelOption = None,
     engine: EngineOption = None,
-    effort: EffortOption = "medium",
+    effort: EffortOption = None,
     temperature: TemperatureOption = None,
     top_p: TopPOption = None,
     top_k: TopKOption = None,

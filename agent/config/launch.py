@@ -19,7 +19,7 @@ class LaunchOptions:
 
     model: str | None = None
     engine: str | None = None
-    effort: Literal["low", "medium", "high"] = "medium"
+    effort: Literal["low", "medium", "high"] | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None

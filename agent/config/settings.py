@@ -15,8 +15,22 @@ from tools import private_files
 if TYPE_CHECKING:
     from tools.builtin.browser.settings import BrowserSettings
 
+EFFORTS = ("low", "medium", "high")
+VIEWS = ("panes", "conversation")
+
+
+def _is_share(value: object) -> bool:
+    return is_number(value) and 0 <= value <= 1  # type: ignore[operator]
+
+
 SETTINGS = {
     "compact": FieldSpec('"auto" or "off"', lambda value: value in ("auto", "off")),
+    "effort": FieldSpec('"low", "medium" or "high"', lambda value: value in EFFORTS),
+    "temperature": FieldSpec("a number of at least 0", lambda v: is_number(v) and not v < 0),
+    "top_p": FieldSpec("a number from 0 to 1", _is_share),
+    "top_k": FieldSpec("a whole number of at least 0", lambda v: type(v) is int and v >= 0),
+    "min_p": FieldSpec("a number from 0 to 1", _is_share),
+    "view": FieldSpec('"panes" or "conversation"', lambda value: value in VIEWS),
     "model": FieldSpec("a name or a path in quotes", is_text),
     "keep_alive": FieldSpec("a number of seconds", lambda v: is_number(v) and not v < 0),
     "unsandboxed_python": FieldSpec("true or false", is_flag),
@@ -37,6 +51,15 @@ class Settings:
     app alone."""
     model: str | None = None
     """The model where --model is not given."""
+    effort: Literal["low", "medium", "high"] | None = None
+    """How much the model reasons; unset: medium."""
+    temperature: float | None = None
+    """The sampling of each turn, as in `agent.engine.protocol.Sampling`; unset: the model's."""
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    view: Literal["panes", "conversation"] | None = None
+    """How the app shows a turn that runs; unset: panes."""
     keep_alive: float | None = None
     """Seconds without a turn after which the model is unloaded; unset: never."""
     unsandboxed_python: bool = False
@@ -58,15 +81,25 @@ def load_settings(paths: Paths) -> Settings:
 
     Raises UserError, which names the file and what is wrong with it.
     """
-    path = _file(paths)
-    values: dict[str, Any]
+    path = settings_file(paths)
     try:
-        import tomllib  # not read where there is no need: the app starts with it
-
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        values = {}
+        text = ""
     except (OSError, ValueError) as error:
+        raise UserError(f"Cannot read {path}: {error}") from error
+    return parse_settings(path, text)
+
+
+def parse_settings(path: Path, text: str) -> Settings:
+    """Read the text of config.toml. Raises UserError, which names ``path`` and what is wrong."""
+    values: dict[str, Any] = {}
+    try:
+        if text:
+            import tomllib  # not read where there is no need: the app starts with it
+
+            values = tomllib.loads(text)
+    except ValueError as error:
         raise UserError(f"Cannot read {path}: {error}") from error
     if (name := find_mismatch(values, SETTINGS)) is not None:
         raise UserError(f"{path}: {name} is {SETTINGS[name].expected}, not {values[name]!r}.")
@@ -75,7 +108,8 @@ def load_settings(paths: Paths) -> Settings:
     return Settings(**{**values, "browser": _browser(path, values.get("browser", {}))})
 
 
-def _file(paths: Paths) -> Path:
+def settings_file(paths: Paths) -> Path:
+    """Where config.toml is, or would be."""
     return paths.config / "config.toml"
 
 
@@ -91,15 +125,27 @@ def _browser(path: Path, table: object) -> BrowserSettings | None:
     return None if browser == BrowserSettings() else browser
 
 
-def save_setting(paths: Paths, name: Literal["model", "theme"], value: str) -> None:
-    """Write a setting into config.toml and leave the rest as it is. Raises UserError."""
-    from agent.util.toml_edit import set_value  # most runs change nothing
+def save_setting(paths: Paths, name: str, value: object) -> None:
+    """Write a setting into config.toml and leave the rest as it is. Raises UserError.
 
-    path = _file(paths)
+    ``name``: a key, or ``browser.KEY``. The value is not checked; see `parse_settings`.
+    """
+    path = settings_file(paths)
+    changed = text_with_setting(paths, name, value)
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        changed = set_value(text, [name], value)
         private_files.make_folder(path.parent)
         path.write_text(changed, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot write {path}: {error}") from error
+
+
+def text_with_setting(paths: Paths, name: str, value: object) -> str:
+    """The text of config.toml with a setting changed. Raises UserError."""
+    from agent.util.toml_edit import set_value  # most runs change nothing
+
+    path = settings_file(paths)
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        return set_value(text, name.split("."), value)
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot write {path}: {error}") from error

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 
-def set_value(text: str, keys: Sequence[str], value: str) -> str:
+def set_value(text: str, keys: Sequence[str], value: object) -> str:
     """Return ``text`` with the value at the path ``keys`` set; tables that are missing are added.
 
     ``set_value('a = 1\\n', ["m", "path"], "/x")`` gives ``'a = 1\\n\\n[m]\\npath = "/x"\\n'``.

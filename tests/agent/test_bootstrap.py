@@ -8,7 +8,9 @@ import pytest
 
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
+from agent.engine.protocol import Sampling
 from agent.errors import UserError
+from agent.models.catalog import Model
 from tools.sandbox import isolation
 from tools.sandbox.isolation import Isolation
 
@@ -65,3 +67,12 @@ def test_read_text_option_reads_file(tmp_path: Path) -> None:
     assert bootstrap.read_text_option("Be kind.", "--system") == "Be kind."
     with pytest.raises(UserError, match="--system: cannot read"):
         bootstrap.read_text_option(f"@{tmp_path / 'none'}", "--system")
+
+
+def test_turn_options_command_line_wins_over_config_over_models_toml(config: Path) -> None:
+    config.write_text('effort = "high"\ntemperature = 0.25\nmin_p = 0.125\n')
+    model = Model(name="m", sampling=Sampling(temperature=0.75, top_p=0.5, min_p=0.25))
+    options = bootstrap.turn_options(LaunchOptions(min_p=0.0), model)
+    assert options.sampling == Sampling(temperature=0.25, top_p=0.5, min_p=0.0)
+    assert options.effort == "high"
+    assert bootstrap.turn_options(LaunchOptions(effort="low"), model).effort == "low"

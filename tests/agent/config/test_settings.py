@@ -31,6 +31,9 @@ def paths_with(folder: Path, text: str | None) -> Paths:
         ("unsandboxed_python = false", Settings(unsandboxed_python=False)),
         ("keep_alive = 0.5", Settings(keep_alive=0.5)),
         ('theme = "nord"\nmodel = "tiny"', Settings(theme="nord", model="tiny")),
+        ('effort = "low"\ntop_k = 4', Settings(effort="low", top_k=4)),
+        ("temperature = 0\nmin_p = 0.1", Settings(temperature=0, min_p=0.1)),
+        ('view = "conversation"\ntop_p = 1', Settings(view="conversation", top_p=1)),
         ("responses_days = 7\nresponses_most = 9", Settings(responses_days=7, responses_most=9)),
     ],
 )
@@ -58,6 +61,8 @@ def test_load_settings_defaults_are_safe() -> None:
         ("theme = 3", "theme is a name in quotes, not 3"),
         ("responses_days = 0", "responses_days is a number of days, not 0"),
         ("responses_most = 1.5", "responses_most is a whole number, not 1.5"),
+        ("top_p = 1.5", "top_p is a number from 0 to 1, not 1.5"),
+        ('view = "split"', 'view is "panes" or "conversation", not \'split\''),
         ("compakt = 1", "no setting named compakt"),
         ("compact =", "Cannot read"),
     ],

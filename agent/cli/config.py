@@ -1,0 +1,205 @@
+"""`agent config …`: shows and changes config.toml, the settings that a person writes down once.
+
+The docstrings of the commands are their help texts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agent.cli.completion import complete_setting
+from agent.config.defaults import DEFAULTS
+
+if TYPE_CHECKING:
+    from agent.config.paths import Paths
+    from agent.config.settings import Settings
+
+app = typer.Typer(
+    help="The settings of config.toml: show, set, edit, path.\n\n"
+    "Options on the command line take precedence over them, and they over models.toml.",
+    epilog="Examples: agent config show  ·  agent config set effort high  ·  agent config edit",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+FALLBACK_EDITORS = ("nano", "vi")
+"""Tried where neither VISUAL nor EDITOR is set."""
+
+
+@app.command(epilog="Example: agent config show --json | jq '.effort'")
+def show(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show each setting, its value, its default and where the value comes from."""
+    from agent.config.paths import user_paths
+    from agent.config.settings import load_settings, settings_file
+    from agent.util.sanitize import echo, sanitize
+
+    paths = user_paths()
+    settings = load_settings(paths)
+    written = _written(settings_file(paths))
+    rows = []
+    for name, default in DEFAULTS.items():
+        source = "config.toml" if name in written else "default"
+        if name == "browser.searxng" and os.environ.get("AGENT_SEARXNG"):
+            source = "AGENT_SEARXNG"
+        value = None if source == "default" else _value(settings, name)
+        if name == "model" and value is None:
+            value = _default_model(paths)
+        rows.append((name, value, default, source))
+    if as_json:
+        table = {n: {"value": v, "default": d, "source": s} for n, v, d, s in rows}
+        echo(json.dumps(table, ensure_ascii=False, indent=2))
+        return
+    lines = [(n, d if v is None else sanitize(_text(v)), d, s) for n, v, d, s in rows]
+    lines.insert(0, ("SETTING", "VALUE", "DEFAULT", "FROM"))
+    widths = [max(len(row[column]) for row in lines) for column in range(3)]
+    for row in lines:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        echo("  ".join([*cells, row[3]]))
+
+
+@app.command(
+    "set",
+    epilog="Examples: agent config set effort high  ·  agent config set top_k 40",
+    context_settings={"ignore_unknown_options": True},  # -1 is a value
+)
+def set_(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY",
+            help="As agent config show lists it.",
+            autocompletion=complete_setting,
+        ),
+    ],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Quotes are not needed.")],
+) -> None:
+    """Change one setting; the rest of the file, comments too, stays as it is."""
+    from agent.config.paths import user_paths
+    from agent.config.settings import (
+        SETTINGS,
+        parse_settings,
+        save_setting,
+        settings_file,
+        text_with_setting,
+    )
+    from agent.errors import UserError
+
+    if name not in DEFAULTS:
+        raise UserError(f"There is no setting {name}; agent config show lists them.")
+    paths = user_paths()
+    spec = SETTINGS.get(name)
+    read = _read_value(value)
+    if spec is not None and not spec.accepts(read):
+        read = value  # 12b is a name, and so is 3
+    if spec is not None and not spec.accepts(read):
+        raise UserError(f"{name} must be {spec.expected.replace(chr(34), '')}, not {value!r}.")
+    if name == "model":
+        _require_model(value)
+    parse_settings(settings_file(paths), text_with_setting(paths, name, read))
+    save_setting(paths, name, read)
+
+
+@app.command(epilog="Example: EDITOR=nano agent config edit")
+def edit() -> None:
+    """Open config.toml in $VISUAL or $EDITOR, and check it afterwards."""
+    from agent.config.paths import user_paths
+    from agent.config.settings import load_settings, settings_file
+    from agent.errors import UserError
+    from tools import private_files
+
+    path = settings_file(user_paths())
+    configured = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    fallback = next((editor for editor in FALLBACK_EDITORS if shutil.which(editor)), "")
+    try:
+        command = shlex.split(configured or fallback)
+    except ValueError:
+        command = [configured]
+    if not command:
+        raise UserError(f"No editor was found: set EDITOR to the one that you use, or edit {path}.")
+    private_files.make_folder(path.parent)
+    try:
+        code = subprocess.run([*command, str(path)]).returncode
+    except OSError as error:
+        raise UserError(f"Cannot run the editor {command[0]}: {error.strerror}.") from error
+    if code:
+        print(f"agent: {command[0]} ended with exit code {code}.", file=sys.stderr)
+    load_settings(user_paths())
+    raise typer.Exit(1 if code else 0)
+
+
+@app.command(epilog="Example: cat $(agent config path)")
+def path() -> None:
+    """Print the path of config.toml, whether it exists or not."""
+    from agent.config.paths import user_paths
+    from agent.config.settings import settings_file
+    from agent.util.sanitize import echo
+
+    echo(str(settings_file(user_paths())))
+
+
+def _written(file: Path) -> set[str]:
+    """The settings that the file has, those of tables as TABLE.KEY."""
+    import tomllib
+
+    names: set[str] = set()
+    if file.exists():
+        for key, value in tomllib.loads(file.read_text(encoding="utf-8")).items():
+            names |= {f"{key}.{inner}" for inner in value} if isinstance(value, dict) else {key}
+    return names
+
+
+def _value(settings: Settings, name: str) -> Any:
+    """A setting by its name, those of tables as TABLE.KEY."""
+    value: Any = settings
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def _read_value(text: str) -> Any:
+    """The TOML value that a person typed; a string where it is none."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"] if "\n" not in text else text
+    except ValueError:
+        return text
+
+
+def _text(value: Any) -> str:
+    """A value as it is typed after agent config set."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _default_model(paths: Paths) -> str | None:
+    """The model that runs while none is set; None where models.toml cannot be read."""
+    from agent.engine.protocol import EngineError
+    from agent.models.resolve import default_name
+
+    try:
+        return default_name(paths)
+    except EngineError:
+        return None
+
+
+def _require_model(name: str) -> None:
+    """Raise UserError where there is no such model."""
+    from agent.config.paths import user_paths
+    from agent.engine.protocol import EngineError
+    from agent.errors import UserError
+    from agent.models.resolve import resolve_model
+
+    try:
+        resolve_model(name, user_paths())
+    except EngineError as error:
+        raise UserError(str(error)) from error

@@ -1,0 +1,114 @@
+"""`agent config`: shows, sets, edits and names config.toml; and what its settings do."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from agent.config.defaults import DEFAULTS
+from agent.config.settings import SETTINGS, Settings
+from tests.support.program import ROOT, RunAgent
+
+DONE = "<|channel|>final<|message|>ok<|return|>"
+TEXT = '# mine\nmodel = "tiny"  # since May\n\n[browser]\nallow_private = []\n'
+
+
+@pytest.fixture
+def config(home: Path) -> Path:
+    """The path of config.toml, whose folder is there."""
+    (home / "config").mkdir()
+    return home / "config" / "config.toml"
+
+
+def read_settings(agent: RunAgent, **more: dict[str, str]) -> dict[str, tuple[object, str]]:
+    """Value and source of each setting."""
+    table = json.loads(agent("config", "show", "--json", **more).out)
+    return {name: (row["value"], row["source"]) for name, row in table.items()}
+
+
+def test_defaults_name_every_setting() -> None:
+    names = {name.partition(".")[0] for name in DEFAULTS}
+    assert names == {field.name for field in fields(Settings)} == {*SETTINGS, "browser"}
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    assert not [name for name in DEFAULTS if f"`{name.rpartition('.')[2]}`" not in page]
+
+
+def test_config_show_says_where_values_come_from(agent: RunAgent, config: Path) -> None:
+    config.write_text('effort = "high"\n[browser]\nsearch = "web.search"\n')
+    settings = read_settings(agent, env={"AGENT_SEARXNG": "http://127.0.0.1:1"})
+    assert settings["effort"] == ("high", "config.toml")
+    assert settings["browser.search"] == ("web.search", "config.toml")
+    assert settings["browser.searxng"] == ("http://127.0.0.1:1", "AGENT_SEARXNG")
+    assert settings["temperature"] == (None, "default")
+    assert settings["model"] == ("tiny", "default")
+    lines = agent("config", "show").out.splitlines()
+    assert lines[0].split() == ["SETTING", "VALUE", "DEFAULT", "FROM"]
+    assert ["effort", "high", "medium", "config.toml"] in [line.split() for line in lines]
+    assert max(map(len, lines)) <= 80
+
+
+def test_config_set_leaves_the_rest(agent: RunAgent, config: Path) -> None:
+    config.write_text(TEXT)
+    for name, value in (("effort", "high"), ("top_k", "40"), ("browser.search", "web.search")):
+        assert agent("config", "set", name, value).code == 0
+    for line in TEXT.splitlines():
+        assert line in config.read_text()
+    assert 'effort = "high"\n' in config.read_text() and "top_k = 40\n" in config.read_text()
+    assert agent("config", "set", "theme", "3").code == 0, "a name may look like a number"
+    settings = read_settings(agent)
+    assert settings["theme"][0] == "3" and settings["browser.search"][0] == "web.search"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("effort", "max", "effort must be low, medium or high, not 'max'."),
+        ("temperature", "hot", "temperature must be a number of at least 0, not 'hot'."),
+        ("top_k", "-1", "top_k must be a whole number of at least 0, not '-1'."),
+        ("animations", "yes", "animations must be true or false, not 'yes'."),
+        ("model", "nosuch", "There is no model nosuch"),
+        ("browser.allow_private", "3", "browser.allow_private is a list of networks."),
+        ("compakt", "auto", "There is no setting compakt; agent config show lists them."),
+    ],
+)
+def test_config_set_wrong_value_changes_nothing(
+    agent: RunAgent, config: Path, name: str, value: str, message: str
+) -> None:
+    config.write_text(TEXT)
+    ran = agent("config", "set", name, value)
+    assert ran.code == 2 and message in ran.err and ran.err.count("\n") == 1
+    assert config.read_text() == TEXT
+
+
+def test_config_edit_checks_afterwards(agent: RunAgent, home: Path, tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text(
+        f"#!{sys.executable}\nimport sys\nopen(sys.argv[2], 'w').write(sys.argv[1])\n"
+    )
+    editor.chmod(editor.stat().st_mode | stat.S_IXUSR)
+    right = agent("config", "edit", env={"VISUAL": f"{editor} 'effort = \"low\"'"})
+    assert right.code == 0 and read_settings(agent)["effort"] == ("low", "config.toml")
+    wrong = agent("config", "edit", env={"VISUAL": "", "EDITOR": f"{editor} effort=1"})
+    assert wrong.code == 2 and 'effort is "low", "medium" or "high", not 1.' in wrong.err
+    missing = agent("config", "edit", env={"VISUAL": "/nowhere/editor"})
+    assert missing.code == 2 and "Cannot run the editor /nowhere/editor" in missing.err
+
+
+def test_config_path_needs_no_file(agent: RunAgent, home: Path) -> None:
+    assert agent("config", "path").out == f"{home / 'config' / 'config.toml'}\n"
+
+
+def test_run_settings_apply_unless_option_is_passed(
+    agent: RunAgent, config: Path, script: Callable[..., str]
+) -> None:
+    config.write_text('effort = "high"\ntemperature = 0.25\ntop_p = 0.5\n')
+    for options, expected in (((), ("high", 0.25)), (("--effort", "low"), ("low", 0.25))):
+        ran = agent("run", "go", "--json-events", "--engine", script(DONE), *options)
+        response = ran.events[-1]["response"]
+        assert (response["reasoning"]["effort"], response["temperature"]) == expected

@@ -607,6 +607,9 @@ class WebSearchCallCompleted(ItemEvent):
 
 # --- agent.* events ---
 
+MAX_SUMMARY_PATHS = 5
+"""Paths that the line about a command's changes names."""
+
 
 class ServerStatus(WireModel):
     """One MCP server as ``agent.start`` lists it."""
@@ -690,6 +693,34 @@ class AgentToolOutputDelta(WireModel):
     item_id: str
     stream: str
     delta: str
+
+
+class AgentFileChanges(WireModel):
+    """Files that a command of the shell has created, modified and deleted, also one that failed; before
+    its item is done."""
+
+    type: Literal["agent.file_changes"] = "agent.file_changes"
+    item_id: str
+    created: list[str] = Field(default_factory=list)
+    """Paths from the root; of each kind the first."""
+    modified: list[str] = Field(default_factory=list)
+    deleted: list[str] = Field(default_factory=list)
+    total: int | None = None
+    """How many there are in all; null: there were too many files to compare."""
+
+    @property
+    def summary(self) -> str:
+        """One line for a person."""
+        if self.total is None:
+            return "changed: not known (too many files to compare)"
+        names = [f"{name} (new)" for name in self.created] + self.modified
+        names += [f"{name} (deleted)" for name in self.deleted]
+        listed = ", ".join(names[:MAX_SUMMARY_PATHS])
+        line = "".join(
+            char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in listed
+        )
+        more = self.total - min(len(names), MAX_SUMMARY_PATHS)
+        return f"changed: {line}{f' (+{more} more)' if more else ''}"
 
 
 class AgentApprovalRequested(WireModel):
@@ -834,6 +865,7 @@ Event = Annotated[
     | AgentReasoning
     | AgentToolProgress
     | AgentToolOutputDelta
+    | AgentFileChanges
     | AgentApprovalRequested
     | AgentApprovalResolved
     | AgentElicitationRequested

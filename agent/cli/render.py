@@ -20,6 +20,8 @@ class PlainRenderer:
         self._out, self._activity = out, activity
         self._sanitize = sanitizer_for(out)
         self._final_items: set[str] = set()
+        self._changes: dict[str, str] = {}
+        """Lines about the files that commands have changed, by item."""
 
     def show(self, event: ev.Event) -> None:
         """Write what this event adds."""
@@ -38,6 +40,10 @@ class PlainRenderer:
                 self._print_activity(
                     f"{call.server_label}.{call.name} {call.arguments} → {summarize_call(call)}"
                 )
+                if line := self._changes.pop(call.id, ""):
+                    self._print_activity(f"  {line}")
+            case ev.AgentFileChanges(item_id=item_id):
+                self._changes[item_id] = event.summary
             case ev.AgentNotice(message=message):
                 self._print_activity(f"agent: {message}")
             case ev.AgentStart(mcp_servers=servers):
@@ -74,6 +80,8 @@ class TerminalRenderer:
             else Console(file=out, highlight=False)
         )
         self._phase: dict[str, str] = {}
+        self._changes: dict[str, str] = {}
+        """Lines about the files that commands have changed, by item."""
         self._answer = MarkdownBlocks(MarkdownIt("commonmark").enable("table").parse)
         self._column = 0
         """Of the cursor; 0: the line is ended."""
@@ -112,6 +120,8 @@ class TerminalRenderer:
 
     def _show_agent_event(self, event: ev.Event) -> None:
         match event:
+            case ev.AgentFileChanges(item_id=item_id):
+                self._changes[item_id] = event.summary
             case ev.AgentApprovalResolved(decision="refused", by=by):
                 self._write_line(f"  refused ({by})", "yellow")
             case ev.AgentNotice(level=level, message=message):
@@ -147,6 +157,8 @@ class TerminalRenderer:
                 style = "red" if call.error else "green"
                 for line in summarize_call(call, MAX_RESULT_LINES).splitlines():
                     self._write_line(f"  │ {line}", style)
+                if line := self._changes.pop(call.id, ""):
+                    self._write_line(f"  {line}", "dim")
             case ev.MessageItem(phase="final_answer") if not self._plain:
                 for block in self._answer.finish():
                     self._write_markdown(block)

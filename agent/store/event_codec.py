@@ -66,7 +66,7 @@ def read_record(blob: bytes | None) -> TurnRecord:
 
     Reads few events: a list of conversations asks this of every turn.
     """
-    steered, times, stats = [], [], {}
+    steered, times, stats, changes = [], [], {}, []
     for line in unpack_lines(blob or b""):
         seconds, text = split_line(line)
         match text[:60].split('"')[3:4]:
@@ -82,6 +82,8 @@ def read_record(blob: bytes | None) -> TurnRecord:
                 times[-1].tool_started = seconds
             case ["agent.steered"]:
                 steered.append((len(times), str(json.loads(text)["text"])))
+            case ["agent.file_changes"]:
+                changes.append(ev.AgentFileChanges.model_validate_json(text))
             case ["agent.stats"]:
                 stats = json.loads(text)
     return TurnRecord(
@@ -89,6 +91,7 @@ def read_record(blob: bytes | None) -> TurnRecord:
         tuple(times),
         int(stats.get("output_tokens", 0)),
         float(stats.get("tokens_per_second", 0)),
+        tuple(changes),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agent.conversation.conversation import Conversation
-from agent.events import Item, Response
+from agent.events import AgentFileChanges, Item, Response
 
 Source = Literal["local", "http"]
 
@@ -49,6 +49,8 @@ class TurnRecord:
     tokens: int = 0
     """Generated tokens; 0: not recorded, as the speed."""
     tokens_per_second: float = 0.0
+    changes: tuple[AgentFileChanges, ...] = ()
+    """Of its commands."""
 
 
 @dataclass(frozen=True, slots=True)

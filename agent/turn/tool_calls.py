@@ -29,6 +29,7 @@ from agent import events as ev
 from agent.conversation.messages import Assistant
 from agent.formats.protocol import FunctionTool, Opened, SegmentKind
 from agent.formats.recipients import BUILTIN_TOOL_SERVERS, PYTHON_TOOL, Recipients
+from agent.formats.tokenizer_text import replace_surrogates
 from agent.formats.tool_arguments import CodeArgumentsStream, repair_arguments
 from agent.turn.approval import ApprovalGate
 from agent.turn.call_writers import (
@@ -381,6 +382,7 @@ class ToolCallRunner:
         call.result_text = (
             f"Error: {text}" if call.failed and not text.startswith("Error") else text
         )
+        self._emit_changes(call, result)
         match result.failure:
             case "none":
                 writer.completed(text)
@@ -389,6 +391,28 @@ class ToolCallRunner:
                 writer.failed(ev.McpToolExecutionError(content=content))
             case "protocol":
                 writer.failed(ev.McpProtocolError(code=result.code, message=text))
+
+    def _emit_changes(self, call: ToolCall, result: ToolResult) -> None:
+        """Tell which files a command has changed; only our own servers are believed."""
+        config = self._context.host.server_config(call.tool.server) if call.tool else None
+        if config is None or config.builtin is None or not isinstance(result.structured, dict):
+            return
+        changes = result.structured.get("changes")
+        if not isinstance(changes, dict) or changes.get("total") == 0:
+            return
+        created, modified, deleted = (
+            [replace_surrogates(path) for path in changes.get(kind, ())]
+            for kind in ("created", "modified", "deleted")
+        )
+        self._context.emit(
+            ev.AgentFileChanges(
+                item_id=call.id,
+                created=created,
+                modified=modified,
+                deleted=deleted,
+                total=changes.get("total"),
+            )
+        )
 
     def _fail(self, call: ToolCall, code: int, text: str) -> None:
         call.failed, call.result_text = True, f"Error: {text}"

@@ -28,6 +28,9 @@ conversation_id: ContextVar[str] = ContextVar("conversation_id", default="")
 class ToolError(AgentError):
     """The tool failed; the model reads the message."""
 
+    structured: dict[str, Any] | None = None
+    """Data for programs, as of a result."""
+
 
 def object_schema(required: list[str], **properties: Any) -> dict[str, Any]:
     """Return the JSON Schema of a flat object from its properties' JSON types."""
@@ -146,12 +149,13 @@ def as_mcp_server(builtin: BuiltinServer) -> Server[Any]:
             if isinstance(result, StructuredText):
                 content = T.TextContent(text=result.text)
                 return T.CallToolResult(content=[content], structured_content=result.structured)
-            text, failed = result, False
+            text, failed, structured = result, False, None
         except ToolError as error:
-            text, failed = str(error), True
+            text, failed, structured = str(error), True, error.structured
         except OSError as error:  # a full disk, a folder that cannot be written
-            text, failed = f"Error: {error.filename}: {error.strerror}", True
-        return T.CallToolResult(content=[T.TextContent(text=text)], is_error=failed)
+            text, failed, structured = f"Error: {error.filename}: {error.strerror}", True, None
+        content = T.TextContent(text=text)
+        return T.CallToolResult(content=[content], structured_content=structured, is_error=failed)
 
     return Server(builtin.name, on_list_tools=list_tools, on_call_tool=call_tool)
 

@@ -71,6 +71,8 @@ class ItemView:
     """The output of the running tool so far."""
     result: str | None = None
     progress: str = ""
+    changes: str = ""
+    """Which files the command has changed, in one line."""
     tool_started: float | None = None
     """When the tool began to run."""
     argument_stream: ArgumentStream = field(default_factory=ArgumentStream)

@@ -125,6 +125,8 @@ class TurnView:
                 self._by_id[key].tokens = tokens
             case ev.AgentToolOutputDelta(item_id=key, delta=delta):
                 self._by_id[key].output.append(delta)
+            case ev.AgentFileChanges(item_id=key):
+                self._by_id[key].changes = display_text(event.summary)
             case ev.AgentToolProgress(item_id=key, progress=done, total=total, message=message):
                 of = f"/{total:g}" if total else ""
                 self._by_id[key].progress = display_text(f"{done:g}{of} {message or ''}".strip())
@@ -191,7 +193,7 @@ class TurnView:
                 error = response.error
                 self.end_message = display_text(error.message) if error else "The turn failed."
             case "cancelled":
-                self.end_message = "Stopped; what was said until then is kept."
+                self.end_message = "Interrupted; the partial answer is kept."
             case "incomplete":
                 self.end_message = (
                     "Cut off: the limit of output tokens, or the context, is used up."
@@ -208,6 +210,9 @@ class TurnView:
             else:
                 view._open_item(item)
                 view._close_item(item)
+        for changes in turn.record.changes:
+            if changes.item_id in view._by_id:
+                view._apply_agent_event(changes)
         view._end(turn.response)
         view.tokens, view.speed = turn.record.tokens, turn.record.tokens_per_second
         views = [item_view for item_view in view.items if item_view.id]

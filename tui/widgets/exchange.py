@@ -92,6 +92,7 @@ def estimated_rows(item: ItemView, width: int) -> int:
             return 2
         case "call":
             code = 1 + text.count("\\n")
-            return 3 + code + min(FOLDED_LINES + 1, (item.result or "").count("\n") + 1)
+            result = min(FOLDED_LINES + 1, (item.result or "").count("\n") + 1)
+            return 3 + code + result + bool(item.changes)
         case _:
             return 1 + text.count("\n") + len(text) // max(1, min(width or 120, 120))

@@ -143,6 +143,8 @@ class TurnPanes(Grid):
         self._results.truncate(mark)
         failed = item.state == "failed"
         self._results.write_line(item.result or "(no output)", "error" if failed else "")
+        if item.changes:
+            self._results.write_line(item.changes, "faint")
 
     def _follow_message(self, item: ItemView) -> None:
         if item not in self._messages:

@@ -98,6 +98,8 @@ class ToolCallCard(Vertical):
         result.truncate()
         for run in note + text if failed else text + note:
             result.write_line(*run)
+        if self.item.changes:
+            result.write_line(self.item.changes, "faint")
 
     def _ensure_result(self) -> TextStream:
         """Return the widget of the result or output, which is mounted when the first of it comes."""

@@ -178,9 +178,12 @@ class ShellServer:
         notes = guard.notes
         notes = [*notes, *self._explain_refusal(guard, output.text())]
         text = "\n".join([f"{output.text()}{ended}", *notes])
+        structured = {"changes": guard.changes}
         if not ended.startswith("["):
-            raise ToolError(text)
-        return StructuredText(text, {"changes": guard.changes})
+            error = ToolError(text)
+            error.structured = structured
+            raise error
+        return StructuredText(text, structured)
 
     async def _run_confined(
         self,

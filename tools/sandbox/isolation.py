@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.sandbox.protection import Protection
+from tools.temporary_folders import process_folder
 
 SANDBOX_FOLDER = Path(__file__).parent
 PROBE_TIMEOUT_SECONDS = 15.0
@@ -98,7 +99,7 @@ def best_isolation() -> Isolation:
 
 def probe(name: str) -> str | None:
     """Run a script that tries to break out; return what is wrong, None if it could not."""
-    with tempfile.TemporaryDirectory(prefix="agent-probe-") as folder:
+    with tempfile.TemporaryDirectory(dir=process_folder()) as folder:
         work_folder, secret = Path(folder, "work"), Path(folder, "secret")
         work_folder.mkdir()
         secret.write_text("x")

@@ -297,7 +297,8 @@ class Connection:
             if not self.config.client_network:
                 auth = await stored_auth(self.config, self._context.credentials)
             sse = "sse" in (self._mode, self.config.transport)
-            self._http = HttpTransport(self.config, "sse" if sse else "http", auth)
+            turn = self._context.client_turn if self.config.client_network else None
+            self._http = HttpTransport(self.config, "sse" if sse else "http", auth, turn)
             target = self._http.connect()
         callbacks = ClientCallbacks(self.config.name, self._context.roots, self._scope_of_request)
         return Client(

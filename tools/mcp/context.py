@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,3 +21,5 @@ class HostContext:
     credentials: CredentialStore
     listeners: list[Callable[[str], None]] = field(default_factory=list)
     """Called with the name of a server that becomes ready or changes what it offers."""
+    client_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the server of an API client that sends a large message; all clients share it."""

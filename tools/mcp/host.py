@@ -73,7 +73,8 @@ class Host:
         host = Host()
         host.unselected = self.unselected
         host._results, host._borrowed = self._results, frozenset(self._servers)
-        context = HostContext(self._results, (), self._credentials)
+        turn = self._context.client_turn
+        context = HostContext(self._results, (), self._credentials, client_turn=turn)
         host._servers = self._servers | {
             config.name: McpServer(config, context) for config in client_servers
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal, cast
@@ -25,8 +26,14 @@ class HttpTransport:
     """One connection to a server's URL."""
 
     def __init__(
-        self, config: ServerConfig, kind: Literal["http", "sse"], auth: httpx2.Auth | None
+        self,
+        config: ServerConfig,
+        kind: Literal["http", "sse"],
+        auth: httpx2.Auth | None,
+        shared_turn: asyncio.Lock | None = None,
     ) -> None:
+        """``shared_turn``: see BoundedBody."""
+        self._shared_turn = shared_turn
         self._config, self.kind, self._auth = config, kind, auth
         self.error_status: int | None = None
         """The last HTTP status that was an error."""
@@ -84,7 +91,9 @@ class HttpTransport:
             self.error_status = response.status_code
         timeouts = (self._config.tool_timeout_sec, *self._config.tool_timeouts.values())
         seconds = max(self._config.startup_timeout_sec, *timeouts)
-        response.stream = BoundedBody(response, seconds, self._large_messages, self._cut_off)
+        response.stream = BoundedBody(
+            response, seconds, self._large_messages, self._cut_off, self._shared_turn
+        )
         # The body is decoded there, and MCP's text is UTF-8.
         for name in ("Content-Encoding", "Content-Length"):
             response.headers.pop(name, None)

@@ -11,8 +11,10 @@ import httpx2
 import mcp.types as T
 
 from tools.mcp.limits import (
+    LARGE_MESSAGE_BYTES,
     MAX_ERROR_CHARS,
     STEP_BYTES,
+    LargeMessageTurn,
     MessageLimitError,
     Throttle,
     check_json,
@@ -23,8 +25,6 @@ MAX_FIELD_BYTES = 1024
 """Of an event's name, id and retry; longer ones are ignored."""
 MIN_RETRY_MS, MAX_RETRY_MS = 500, 60_000
 """What a server may demand as the pause before the next connection."""
-LARGE_MESSAGE_BYTES = 256 << 10
-"""Longer messages in events are parsed here."""
 MAX_LARGE_MESSAGES = 16
 """How many of them wait for the SDK to pass them on; of one that it dropped nobody tells."""
 _TOKEN_KEY = "agent.large_message"
@@ -86,9 +86,11 @@ class BoundedBody(httpx2.AsyncByteStream):
         seconds: float,
         large_messages: LargeMessages,
         on_cut_off: Callable[[str], None],
+        shared_turn: asyncio.Lock | None = None,
     ) -> None:
         """``seconds``: the time for a body that is no stream of events. ``on_cut_off`` is called
-        with a clause before StreamError or SSEError is raised."""
+        with a clause before StreamError or SSEError is raised. ``shared_turn``: of the servers whose
+        large messages come one at a time."""
         self._encoded = httpx2.Response(
             response.status_code, headers=response.headers, stream=response.stream
         )
@@ -97,6 +99,7 @@ class BoundedBody(httpx2.AsyncByteStream):
         self._is_stream = kind == "text/event-stream"
         self._seconds, self._on_cut_off = seconds, on_cut_off
         self._large_messages = large_messages
+        self._turn = LargeMessageTurn(shared_turn)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -110,21 +113,32 @@ class BoundedBody(httpx2.AsyncByteStream):
             # What the SDK turns into the error of the one request.
             failure = httpx2.SSEError if self._is_stream else httpx2.StreamError
             raise failure(str(error)) from None
+        finally:  # a document has not been parsed yet; that comes in the same step of the loop
+            self._turn.release()
 
     async def aclose(self) -> None:
+        self._turn.release()
         await self._encoded.aclose()
 
     async def _document(self) -> bytes:
-        loop, body = asyncio.get_running_loop(), bytearray()
+        # Not a bytearray: one that grows is copied, and takes twice as much meanwhile.
+        loop, chunks, size = asyncio.get_running_loop(), list[bytes](), 0
         deadline = loop.time() + self._seconds
-        async for chunk in self._encoded.aiter_bytes():
-            body += chunk
-            check_size(len(body))
-            if loop.time() > deadline:
-                raise MessageLimitError(f"it sent one answer for more than {self._seconds:g} s")
+        try:
+            async for chunk in self._turn.limited(self._encoded.aiter_bytes()):
+                chunks.append(chunk)
+                size += len(chunk)
+                check_size(size)
+                if loop.time() > deadline:
+                    raise MessageLimitError(f"it sent one answer for more than {self._seconds:g} s")
+                if size > LARGE_MESSAGE_BYTES:
+                    await self._turn.take()
+            body = b"".join(chunks)
+        finally:  # whoever keeps the exception keeps this frame
+            chunks.clear()
         if self._is_json:
             await check_json(body)
-        return bytes(body)
+        return body
 
     async def _events(self) -> AsyncIterator[bytes]:
         throttle, event, line = Throttle(), _Event(), bytearray()
@@ -139,15 +153,27 @@ class BoundedBody(httpx2.AsyncByteStream):
                 elif event.fields:
                     await check_json(event.data)
                     if len(event.data) > LARGE_MESSAGE_BYTES:
+                        await self._turn.take()
                         event.data = self._large_messages.replace(event.data)
+                    self._turn.release()
                     yield event.take()
             line += rest
-            check_size(len(line) + len(event.data))
+            size = len(line) + len(event.data)
+            try:
+                check_size(size)
+            except MessageLimitError:  # whoever keeps it keeps this frame
+                line.clear()
+                event.data.clear()
+                raise
+            if size > LARGE_MESSAGE_BYTES:
+                await self._turn.take()
+            else:  # what was large may have been a comment
+                self._turn.release()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         """Yield the body in small pieces, with newlines as line ends."""
         before = b""
-        async for chunk in self._encoded.aiter_bytes():
+        async for chunk in self._turn.limited(self._encoded.aiter_bytes()):
             for start in range(0, len(chunk), STEP_BYTES):
                 piece = before + chunk[start : start + STEP_BYTES]
                 before = b"\r" if piece.endswith(b"\r") else b""  # its newline may follow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from itertools import accumulate, islice
 from typing import Any
 
@@ -33,6 +34,10 @@ BURST_BYTES, BYTES_PER_SECOND = 64 << 20, 16 << 20
 """What a server may send at once, and from then on in a second; more has to wait."""
 LINE_COST_BYTES = 16 << 10
 """Bytes that each line counts beside its own: a message takes time, however small."""
+LARGE_MESSAGE_BYTES = 32 << 10
+"""Longer messages of clients' servers are sent one at a time, and those in events are parsed by us."""
+LARGE_MESSAGE_SECONDS = 10.0
+"""Time for a large message, from when it is its turn, while other servers' wait."""
 MAX_OUTLINE_PROPERTIES = 100
 """Properties of a result that are compared with a tool's schema."""
 
@@ -142,6 +147,43 @@ def _outline(schema: dict[str, Any]) -> dict[str, Any]:
     if isinstance(required, list) and len(required) <= MAX_OUTLINE_PROPERTIES:
         outline["required"] = [name for name in required if isinstance(name, str)]
     return outline
+
+
+class LargeMessageTurn:
+    """A connection's turn to send a large message; those of servers that share a lock come in turns.
+
+    Otherwise as many messages of MAX_MESSAGE_BYTES would be in memory, and parsed in one step of the
+    event loop, as clients bring servers. Who waits is not read from.
+    """
+
+    def __init__(self, shared: asyncio.Lock | None) -> None:
+        """``shared``: None if the server need not wait for others."""
+        self._shared, self._deadline = shared, 0.0
+
+    async def take(self) -> None:
+        """Wait until no other server sends a large message. No effect if it is this one's turn."""
+        if self._shared is not None and not self._deadline:
+            await self._shared.acquire()
+            self._deadline = asyncio.get_running_loop().time() + LARGE_MESSAGE_SECONDS
+
+    def release(self) -> None:
+        """Let the next one send. No effect if it is not this one's turn."""
+        if self._shared is not None and self._deadline:
+            self._deadline = 0.0
+            self._shared.release()
+
+    async def limited(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield chunks; raises MessageLimitError if one of a large message comes too late."""
+        while True:
+            try:
+                async with asyncio.timeout_at(self._deadline or None):
+                    chunk = await anext(chunks)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                reason = f"it sent a large message for more than {LARGE_MESSAGE_SECONDS:g} s"
+                raise MessageLimitError(reason) from None
+            yield chunk
 
 
 class Throttle:

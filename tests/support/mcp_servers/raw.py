@@ -42,6 +42,11 @@ def results(tool: str) -> Iterator[bytes]:
             yield b'{"content":[],"structuredContent":{"x":[1,2]}}'
         case "many_values":  # as many as may be
             yield head + b"[" + b",".join([b'{"a":[]}'] * 33_000) + b"]}}"
+        case "ascii_text":
+            yield b'{"content":[{"type":"text","text":"' + b"h" * 5_000_000 + b'"}]}'
+        case "stalling":
+            yield b'{"content":[{"type":"text","text":"' + MEGABYTE
+            time.sleep(60)
         case "long_text":
             text = "h" * 7_000_000 + "\N{FROG FACE}"
             yield b'{"content":[{"type":"text","text":"' + text.encode() + b'"}]}'
@@ -49,7 +54,7 @@ def results(tool: str) -> Iterator[bytes]:
 
 TOOLS = (
     *("ping", "blocks", "million_blocks", "million_lists", "endless", "deep"),
-    *("pattern", "structured", "many_values", "long_text"),
+    *("pattern", "structured", "many_values", "long_text", "ascii_text", "stalling"),
 )
 
 
@@ -192,6 +197,7 @@ class Handler(BaseHTTPRequestHandler):
 if transport == "stdio":
     run_stdio()
 else:
+    ThreadingHTTPServer.request_queue_size = 64
     server = ThreadingHTTPServer(("127.0.0.1", int(transport)), Handler)
     server.daemon_threads = True
     server.serve_forever()

@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,8 @@ TOO_MANY = "was cut off: it sent a message of more than 100,000 values"
 TOO_DEEP = "was cut off: it sent a message nested more than 190 levels"
 MAX_MEMORY_BYTES = 200 << 20
 """How much more memory an attack may take here; by hand, on an idle machine, it was 30 MiB."""
+MAX_TOGETHER_BYTES = 100 << 20
+"""The same for sixteen servers; by hand it was 30 MiB, and 240 MiB before they came in turns."""
 MAX_LATENESS_SECONDS = 2.0
 """How late the event loop may be, however busy the machine is."""
 
@@ -173,7 +176,7 @@ def started(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 @contextlib.asynccontextmanager
-async def bounded_load() -> AsyncIterator[None]:
+async def bounded_load(max_bytes: int = MAX_MEMORY_BYTES) -> AsyncIterator[None]:
     """Check that what runs inside neither takes much memory nor stops the event loop."""
     memory = psutil.Process().memory_info
     before, peak, latest = memory().rss, 0, 0.0
@@ -191,7 +194,7 @@ async def bounded_load() -> AsyncIterator[None]:
         yield
     finally:
         watching.cancel()
-    assert peak - before < MAX_MEMORY_BYTES and latest < MAX_LATENESS_SECONDS
+    assert peak - before < max_bytes and latest < MAX_LATENESS_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -264,6 +267,42 @@ async def test_endless_events_end_with_call(
         echoed = await host.call(tool(host, "plain__echo"), {"text": "meanwhile"})
         assert echoed.text == "meanwhile" and not flooded.done()
         assert (await flooded).text == "Error: the server raw did not answer within 2 s"
+
+
+@pytest.mark.parametrize("behaviour", ["-", "events"])
+async def test_client_servers_together_bounded(
+    make_host: MakeHost, serve_raw: ServeRaw, behaviour: str
+) -> None:
+    """As many as one request may bring send endless messages at once, one of them a long text."""
+    config = await serve_raw("http", behaviour, client_network="private")
+    brought = [replace(config, name=f"raw{number}") for number in range(16)]
+    host = make_host().with_client_servers(brought)
+    await host.start()
+    await host.wait_settled()
+    async with bounded_load(MAX_TOGETHER_BYTES), asyncio.timeout(60):
+        endless = [host.call(tool(host, f"raw{number}__endless"), {}) for number in range(15)]
+        results = await asyncio.gather(*endless, host.call(tool(host, "raw15__ascii_text"), {}))
+    assert all(TOO_LONG in result.text for result in results[:15])
+    assert results[15].failure == "none" and results[15].full_text_path
+    await host.close()
+
+
+async def test_client_server_slow_large_message_makes_way(
+    make_host: MakeHost, serve_raw: ServeRaw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.mcp.limits.LARGE_MESSAGE_SECONDS", 0.5)
+    config = await serve_raw("http", "-", client_network="private")
+    brought = [replace(config, name=name) for name in ("slow", "fast")]
+    host = make_host().with_client_servers(brought)
+    await host.start()
+    await host.wait_settled()
+    slow = asyncio.create_task(host.call(tool(host, "slow__stalling"), {}))
+    fast = await host.call(tool(host, "fast__ascii_text"), {})
+    assert fast.failure == "none"
+    assert (await slow).text == (
+        "Error: the server slow was cut off: it sent a large message for more than 0.5 s"
+    )
+    await host.close()
 
 
 async def test_schema_nested_too_deep_is_the_reason(

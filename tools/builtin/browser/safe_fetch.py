@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -55,6 +57,12 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[4][0]) for address in addresses]
 
 
+@functools.cache
+def _ssl_context() -> ssl.SSLContext:
+    """Return the context of all connections: reading the certificates takes some 20 ms."""
+    return httpx2.create_ssl_context(trust_env=False)
+
+
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Connects to permitted addresses only.
 
@@ -69,7 +77,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._resolve = resolve
         # Connections are not reused: another name may lead to the same address.
         self._inner = httpx2.AsyncHTTPTransport(
-            trust_env=False, limits=httpx2.Limits(max_keepalive_connections=0)
+            verify=_ssl_context(),
+            trust_env=False,
+            limits=httpx2.Limits(max_keepalive_connections=0),
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

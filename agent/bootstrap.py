@@ -56,6 +56,7 @@ def create_runtime(
             tools=tools if launch.tools is None else launch.tools,
             mcp_config=launch.mcp_config,
             mcp=launch.mcp,
+            demo_tools=launch.demo_tools,
             approve=launch.approve or "",
             root=root,
             results_folder=paths.cache / "results",

@@ -21,6 +21,7 @@ from tools.config.named_files import NamedFiles, rule_files, server_files
 from tools.config.project import approved_servers, find_project
 from tools.config.project_files import PROJECT_FILES
 from tools.config.servers import ServerConfig, merge, parse_server
+from tools.demo.settings import demo_servers
 from tools.mcp.host import Host
 from tools.policy.approval_store import ApprovalStore
 from tools.policy.approvals import Policy
@@ -42,6 +43,7 @@ def build_toolbox(
     tools: str = "all",
     mcp_config: Sequence[Path] = (),
     mcp: Sequence[str] = (),
+    demo_tools: bool = False,
     approve: str = "",
     root: Path | None = None,
     allow_unsandboxed: bool = False,
@@ -58,8 +60,8 @@ def build_toolbox(
 ) -> Toolbox:
     """Build a toolbox and start nothing.
 
-    ``tools``, ``mcp_config``, ``mcp``, ``approve``, ``root``, ``trust_project``: the values of the
-    command line options of these names. ``work_folder``: where built-in servers have their folders
+    ``tools``, ``mcp_config``, ``mcp``, ``demo_tools``, ``approve``, ``root``, ``trust_project``: the
+    values of the command line options of these names. ``work_folder``: where built-in servers have their folders
     (None: temporary ones). ``user_config``: the person's own mcp.json, which need not exist.
     ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals, decisions and logins
     are stored (None: not at all). ``own_folders``: this program's folders, which no tool may change.
@@ -84,6 +86,7 @@ def build_toolbox(
     )
     servers = merge(
         [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
+        demo_servers() if demo_tools else [],
         user.servers if user else [],
         # Naming a file on the command line trusts its servers, as naming a command there does.
         *([replace(server, trusted=True) for server in read_servers(path)] for path in mcp_config),

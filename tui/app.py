@@ -42,7 +42,7 @@ from tui.widgets.queue_bar import QueueBar
 from tui.widgets.status_line import StatusFields, StatusLine
 from tui.widgets.tabs import TabBar
 from tui.widgets.transcript import Transcript
-from tui.widgets.welcome import WelcomeBanner
+from tui.widgets.welcome import PromptExamples, WelcomeBanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,21 +76,21 @@ class AgentApp(CommandContext):
     TITLE = "agent"
     CSS_PATH = "app.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+q", "leave", "Leave", priority=True),
+        Binding("ctrl+q", "leave", "Quit", priority=True),
         Binding("escape", "stop", "Stop the answer"),
         Binding("ctrl+c", "interrupt_or_leave", "Copy, stop, clear or leave", show=False),
         Binding("f1", "help", "All keys"),
         Binding("f2", "view", "Panes or conversation"),
-        Binding("f3,ctrl+pagedown", "served(1)", "Watch turns of other programs"),
-        Binding("shift+f3,ctrl+pageup", "served(-1)", "The tab before", show=False),
-        Binding("f4", "theme", "Another theme"),
-        Binding("f8", "raw", "What the model reads and writes"),
-        Binding("ctrl+s", "steer", "Say it now, to the turn that runs"),
+        Binding("f3,ctrl+pagedown", "served(1)", "Next tab (API clients)"),
+        Binding("shift+f3,ctrl+pageup", "served(-1)", "Previous tab", show=False),
+        Binding("f4", "theme", "Next theme"),
+        Binding("f8", "raw", "Tokens that the model reads and writes"),
+        Binding("ctrl+s", "steer", "Send to the running turn"),
         # With priority: the keys typed next are meant for the screen, or the search.
         Binding("f5", "open_screen('sessions')", "Conversations", priority=True),
         Binding("f6", "open_screen('models')", "Models", priority=True),
         Binding("f7", "open_screen('servers')", "MCP servers and tools", priority=True),
-        Binding("ctrl+f", "search", "Search what was said", priority=True),
+        Binding("ctrl+f", "search", "Search the conversation", priority=True),
         Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
     ]
 
@@ -207,6 +207,10 @@ class AgentApp(CommandContext):
         if not self.commands.is_for_visible_tab(message.text):
             await self.served_tabs.show_tab(None)
         await self.chat.submit(message.text)
+
+    def on_prompt_examples_taken(self, message: PromptExamples.Taken) -> None:
+        self.prompt.replace_with(message.text)
+        self.prompt.focus()
 
     def on_text_area_changed(self) -> None:
         self.draft_prefill.restart_timer()
@@ -363,7 +367,7 @@ class AgentApp(CommandContext):
             self.exit(0)
         else:
             self._last_ctrl_c = now
-            self.notify("Ctrl-C once more leaves.", timeout=SECOND_CTRL_C_SECONDS)
+            self.notify("Press Ctrl-C again to quit.", timeout=SECOND_CTRL_C_SECONDS)
 
     def copy_to_clipboard(self, text: str) -> None:
         """Copy to the terminal's clipboard (OSC 52) and to the desktop's."""
@@ -402,7 +406,7 @@ class AgentApp(CommandContext):
             await self.served_tabs.show_next(by)
         else:
             hint = "" if self.session.serving else " (agent --serve lets them)"
-            self.notify(f"No other program has asked anything yet{hint}.")
+            self.notify(f"No API client has connected{hint}.")
 
     async def on_tab_bar_pressed(self, message: TabBar.Pressed) -> None:
         tabs = self.served_tabs.tabs

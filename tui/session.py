@@ -174,6 +174,15 @@ class Session:
         return self._store is not None
 
     @property
+    def examples(self) -> tuple[str, ...]:
+        """Prompts to try; those for the demonstration tools where these run."""
+        if self.launch.demo_tools:
+            from tools.demo.settings import EXAMPLES
+
+            return EXAMPLES
+        return self.runtime.model.examples
+
+    @property
     def model_notice(self) -> str | None:
         """What the person should know about the model before using it; None if nothing."""
         from agent.models.catalog import EMBEDDED_NOTICE

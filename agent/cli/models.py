@@ -83,13 +83,18 @@ def pull(
 
     Where another program keeps the same model, that is offered instead.
     """
-    from agent.models.download import find_pullable
+    from agent.models.download import estimate_pull, find_pullable
     from agent.models.download import pull as download
 
     if not force and (path := _offer_discovered(name)) is not None:
         echo(path)
         return
-    echo(download(find_pullable(name)))
+    model = find_pullable(name)
+    estimate = estimate_pull(model)
+    estimate.require_disk_space()
+    if estimate.remaining:
+        echo(f"Downloading {estimate.title}\n{estimate.figures}", file=sys.stderr)
+    echo(download(model))
 
 
 def _offer_discovered(name: str) -> Path | None:

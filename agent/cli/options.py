@@ -90,6 +90,10 @@ McpOption = Annotated[
     list[str] | None,
     typer.Option("--mcp", metavar="'NAME=COMMAND ARGS'", help="One MCP server over stdio; again."),
 ]
+DemoToolsOption = Annotated[
+    bool,
+    typer.Option("--demo-tools", help="Start demonstration MCP servers: weather, time, notes."),
+]
 ApproveOption = Annotated[
     str | None,
     typer.Option(
@@ -181,6 +185,7 @@ def make_launch_options(
     tools: ToolsOption = None,
     mcp_config: McpConfigOption = None,
     mcp: McpOption = None,
+    demo_tools: DemoToolsOption = False,
     approve: ApproveOption = None,
     root: RootOption = Path(),
     trust_project: TrustOption = False,
@@ -206,6 +211,7 @@ def make_launch_options(
         tools=tools,
         mcp_config=tuple(mcp_config or ()),
         mcp=tuple(mcp or ()),
+        demo_tools=demo_tools,
         approve=approve,
         root=root,
         trust_project=trust_project,

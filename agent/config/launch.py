@@ -34,6 +34,8 @@ class LaunchOptions:
     tools: str | None = None
     mcp_config: tuple[Path, ...] = ()
     mcp: tuple[str, ...] = ()
+    demo_tools: bool = False
+    """Start the servers of `tools/demo`."""
     approve: str | None = None
     root: Path = Path()
     trust_project: bool | str = False

@@ -25,6 +25,12 @@ EMBEDDED_NOTICE = (
 """What people read before they ask the embedded model anything."""
 ASSUMED_CONTEXT_TOKENS = 32_768
 """Tokens of context that a model counts as having until the planner knows what fits."""
+GENERAL_EXAMPLES = (
+    "What is in this folder?",
+    "Explain the difference between TCP and UDP",
+    "Write a haiku about a river",
+)
+"""Prompts that any real model answers well."""
 _NAME = re.compile(r"[\w:.@+-]+")
 
 
@@ -63,6 +69,8 @@ _FIELDS = {
         "a table, as in { temperature = 1.0 }", lambda value: isinstance(value, dict)
     ),
     "aliases": FieldSpec("a list of names", _is_name_list),
+    "examples": FieldSpec("a list of prompts", _is_name_list),
+    "download_size": FieldSpec("a number of bytes", _is_count),
     "keep_alive": _SECONDS,
     "loop_guard": FieldSpec(
         "true, false, or a table, as in { min_tokens = 512 }", lambda v: isinstance(v, bool | dict)
@@ -86,11 +94,15 @@ class Model:
     """The repository on Hugging Face's hub that it is pulled from."""
     file: str | None = None
     """The GGUF in that repository, or its first part."""
+    download_size: int | None = None
+    """Bytes of its files in that repository, about; None: not known."""
     format: str = "auto"
     """The output format of the model family; ``auto``: detected from its file."""
     sampling: Sampling = field(default_factory=Sampling)
     aliases: tuple[str, ...] = ()
     """Other names that `--model` takes."""
+    examples: tuple[str, ...] = GENERAL_EXAMPLES
+    """Prompts that it answers well, for people who do not know what to ask."""
     placement_request: PlacementRequest = field(default_factory=PlacementRequest)
     """What the entry says about its placement in memory."""
     loop_limits: LoopLimits | None = field(default_factory=LoopLimits)
@@ -174,9 +186,11 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         path=Path(path).expanduser() if path else None,
         repo=entry.get("repo"),
         file=file,
+        download_size=entry.get("download_size"),
         format=entry.get("format", "auto"),
         sampling=_sampling(entry.get("sampling", {})),
         aliases=tuple(entry.get("aliases", ())),
+        examples=tuple(entry.get("examples", GENERAL_EXAMPLES)),
         placement_request=_placement_request(entry),
         loop_limits=_loop_limits(entry.get("loop_guard", True)),
         keep_alive=_optional_float(entry, "keep_alive"),

@@ -7,18 +7,25 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from agent.config.paths import user_paths
+from agent.engine.placement.planner import format_bytes
 from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.models.catalog import Model, load_catalog, models_folder
+from agent.models.machine import (
+    FitEstimate,
+    estimate_fit,
+    free_disk,
+    inspect_machine,
+)
 from tools import private_files
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -29,23 +36,70 @@ DownloadProgress = Callable[[int, int], None]
 """Called with the bytes that are downloaded, and all of them."""
 
 
+class PullError(EngineError):
+    """A download that cannot begin or has failed; the message is one sentence for people."""
+
+
 def pull(model: Model, on_progress: DownloadProgress | None = None) -> Path:
-    """Download all files of a model from `find_pullable`; the path of the first. Raises UserError.
+    """Download all files of a model from `find_pullable`; the path of the first. Raises PullError.
 
     A download that was stopped goes on where it was; each file is compared with the size and the
     sha256 that the hub names. HF_ENDPOINT and HF_TOKEN are honoured.
     """
+    files = list_files(model)
+    with hub_errors(f"Pulling {model.name} from {model.repo} failed", files):
+        return _download_all(files, on_progress)
+
+
+def list_files(model: Model) -> list[ModelFile]:
+    """Ask the hub for a model's files, their sizes and hashes. Raises PullError."""
+    folder = models_folder(user_paths()) / model.name
+    with hub_errors(f"Pulling {model.name} from {model.repo} failed"):
+        return [_file_on_hub(model, name, folder / name) for name in model.files]
+
+
+@contextmanager
+def hub_errors(failure: str, files: Sequence[ModelFile] = ()) -> Iterator[None]:
+    """Raise what goes wrong between here and the hub as PullError; ``failure`` begins its sentence.
+
+    ``files``: what is downloaded meanwhile, and goes on where it was when it is begun again.
+    """
     import httpx2
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 
     try:
-        return _download_all(model, models_folder(user_paths()) / model.name, on_progress)
+        yield
+    except (httpx2.ConnectError, httpx2.TimeoutException) as error:
+        message = f"Cannot reach {hub_host()}: are you online?"
+        raise PullError(message + _resume_hint(files)) from error
+    except GatedRepoError as error:
+        raise PullError(
+            f"{failure}: its owner asks for consent. Agree on its page at {hub_host()},"
+            " and set HF_TOKEN."
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise PullError(
+            f"{failure}: there is no such repository on {hub_host()}; a private one needs HF_TOKEN."
+        ) from error
     except (HfHubHTTPError, httpx2.HTTPError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"Pulling {model.name} from {model.repo} failed: {reason.rstrip('.')}."
-            " What has come is kept: begun again, it goes on from there."
-        ) from error
+        raise PullError(f"{failure}: {reason.rstrip('.')}.{_resume_hint(files)}") from error
+
+
+def _resume_hint(files: Sequence[ModelFile]) -> str:
+    if any(file.downloaded_bytes for file in files):
+        return " The partial download is kept; run it again to resume."
+    return ""
+
+
+def hub_host() -> str:
+    """The host of the hub: huggingface.co, or HF_ENDPOINT's."""
+    return urlsplit(hub_address()).netloc
+
+
+def hub_address() -> str:
+    """The address of the hub."""
+    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
 
 
 def find_pullable(name: str) -> Model:
@@ -100,12 +154,56 @@ class ModelFile:
         return self.partial.stat().st_size if self.partial.exists() else 0
 
 
-def _download_all(model: Model, folder: Path, on_progress: DownloadProgress | None) -> Path:
-    files = [_file_on_hub(model, name, folder / name) for name in model.files]
+@dataclass(frozen=True, slots=True)
+class PullEstimate:
+    """What a download takes, and what the model will take and give; for people to decide by."""
+
+    model: Model
+    size: int
+    """Bytes of all its files."""
+    remaining: int
+    """Bytes that are not here yet."""
+    free_disk: int
+    """Bytes."""
+    folder: Path
+    fit: FitEstimate
+
+    def require_disk_space(self) -> None:
+        """Raise PullError where what remains would fill the disk."""
+        _require_disk_space(self.folder, self.remaining, self.free_disk)
+
+    @property
+    def title(self) -> str:
+        """What is downloaded, and from where."""
+        return f"{self.model.name} from {self.model.repo}"
+
+    @property
+    def figures(self) -> str:
+        """Size, memory and expected speed, a line each."""
+        rest = f", {format_bytes(self.remaining)} to go" if self.remaining < self.size else ""
+        return (
+            f"Size     {format_bytes(self.size)}{rest}; {format_bytes(self.free_disk)} of disk free\n"
+            f"Memory   {format_bytes(self.fit.memory)}; {format_bytes(self.fit.free)} free\n"
+            f"Speed    {self.fit}"
+        )
+
+
+def estimate_pull(model: Model) -> PullEstimate:
+    """Ask the hub what pulling a model would take, and compare with this machine. Raises PullError."""
+    files = list_files(model)
+    folder = models_folder(user_paths())
+    size = sum(file.size for file in files)
+    remaining = size - sum(file.downloaded_bytes for file in files)
+    fit = estimate_fit(f"{model.name} {model.repo}", size, inspect_machine())
+    return PullEstimate(model, size, remaining, free_disk(folder), folder, fit)
+
+
+def _download_all(files: list[ModelFile], on_progress: DownloadProgress | None) -> Path:
     for file in files:
         private_files.make_folder(file.path.parent)
     total = sum(file.size for file in files)
-    _require_disk_space(folder, total - sum(file.downloaded_bytes for file in files))
+    remaining = total - sum(file.downloaded_bytes for file in files)
+    _require_disk_space(files[0].path.parent, remaining, free_disk(files[0].path.parent))
     for file in files:
         if not file.is_complete:
             before = sum(other.downloaded_bytes for other in files if other is not file)
@@ -136,8 +234,7 @@ def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
     headers = dict(build_hf_headers())
-    endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-    if urlsplit(model_file.url).netloc != urlsplit(endpoint).netloc:
+    if urlsplit(model_file.url).netloc != hub_host():
         headers.pop("authorization", None)  # a signed address elsewhere
     with model_file.partial.open("ab") as file:
         try:
@@ -176,12 +273,11 @@ def _reporting_bar(on_progress: DownloadProgress, before: int, total: int) -> An
     return Bar
 
 
-def _require_disk_space(folder: Path, size: int) -> None:
-    """Raise UserError where ``size`` bytes more would fill the disk."""
-    free = shutil.disk_usage(folder).free
+def _require_disk_space(folder: Path, size: int, free: int) -> None:
+    """Raise PullError where ``size`` bytes more would fill the disk of which ``free`` are free."""
     if size + SPARE_DISK_BYTES > free:
-        raise UserError(
-            f"The download takes {size / 1e9:.1f} GB and {folder} has {free / 1e9:.1f} GB free;"
+        raise PullError(
+            f"The download takes {format_bytes(size)} and {folder} has {format_bytes(free)} free;"
             " free some space there, or set AGENT_HOME to a folder on a larger disk."
         )
 

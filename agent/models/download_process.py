@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Literal
 
+from agent.engine.protocol import EngineError
 from agent.errors import UserError
 
 REPORT_STEPS = 1000
@@ -88,7 +89,7 @@ def main(name: str) -> None:
 
     try:
         print(json.dumps({"path": str(pull(find_pullable(name), report))}), flush=True)
-    except UserError as error:
+    except (UserError, EngineError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
 
 

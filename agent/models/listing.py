@@ -39,6 +39,8 @@ class ModelRow:
     path: str | None
     """The file or the server's address; None: neither is known."""
     description: str
+    download_size: int | None = None
+    """Bytes that downloading it takes, about; None: it is here, or nobody knows."""
 
     @property
     def state(self) -> str:
@@ -69,6 +71,7 @@ def list_models(paths: Paths) -> list[ModelRow]:
             source=_source(model, paths),
             path=model.location,
             description=model.problem or model.description,
+            download_size=None if model.installed else model.download_size,
         )
         for model in catalog.values()
     ]

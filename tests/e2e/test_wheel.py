@@ -36,6 +36,7 @@ def test_wheel_contains_program_without_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     packages = {name.split("/")[0] for name in names if not re.search(r"\.(dist-info|data)/", name)}
     assert packages == {"agent", "tools", "tui"}
+    assert "tools/demo/server.py" in names, "--demo-tools needs it"
     assert any(name.endswith(".data/data/share/man/man1/agent.1") for name in names)
     assert "agent/models.toml" in names
     assert any(name.startswith("agent/tiny/core") for name in names)

@@ -29,7 +29,9 @@ from tui.app import AgentApp
 from tui.session import OpenedSession, Serving, Session
 from tui.widgets.assistant_message import AssistantMessage
 
-TINY = Model("tiny", "embedded demonstration model (a few million parameters)", embedded=True)
+TINY = Model(
+    "tiny", "embedded demonstration model (a few million parameters)", embedded=True, examples=()
+)
 
 
 class Clock:

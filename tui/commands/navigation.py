@@ -83,9 +83,7 @@ async def pull(app: CommandContext, name: str) -> None:
     if not name:
         await app.navigator.models()
         return
-    from agent.models.download import find_pullable
-
-    app.navigator.pull(find_pullable(name).name)
+    app.navigator.pull(name)
 
 
 def downloadable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]:
@@ -100,16 +98,16 @@ def downloadable_models(app: CommandContext, _: str) -> Iterable[CompletionItem]
 def commands(app: CommandContext) -> tuple[Command, ...]:
     """List the commands of this module, bound to ``app``."""
     return (
-        Command("mcp", "the MCP servers: state, tools, costs", partial(mcp_servers, app)),
-        Command("approvals", "what you allowed: list and revoke it", partial(approvals, app)),
+        Command("mcp", "show MCP servers: state, tools, costs", partial(mcp_servers, app)),
+        Command("approvals", "list and revoke what you allowed", partial(approvals, app)),
         Command(
-            "mcp-import", "take over other programs' MCP servers", partial(import_servers, app)
+            "mcp-import", "import MCP servers from other apps", partial(import_servers, app)
         ),
         Command("safety", "show what the model can do here, and has done", partial(safety, app)),
-        Command("models", "known, found and downloadable models", partial(models, app)),
+        Command("models", "list known, local and downloadable models", partial(models, app)),
         Command(
             "model",
-            "another model answers from now on",
+            "switch the model",
             partial(model, app),
             "[NAME|PATH]",
             partial(runnable_models, app),
@@ -124,12 +122,12 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
         ),
         Command(
             "sessions",
-            "all conversations: search, open, rename, fork, delete",
+            "search, open, rename, fork or delete conversations",
             partial(sessions, app),
         ),
         Command(
             "resume",
-            "go on with another conversation",
+            "open an earlier conversation",
             partial(resume, app),
             "[ID]",
             partial(conversations, app),

@@ -10,6 +10,7 @@ from textual.content import Content
 
 from tui.commands.registry import CompletionItem, parse_command
 from tui.terminal.notifications import notify_unfocused
+from tui.widgets.welcome import PromptExamples
 
 if TYPE_CHECKING:
     from agent.turn.context import RunningTurn
@@ -76,7 +77,7 @@ class ChatController:
         prompt = self._app.prompt
         if turn is not None:
             prompt.replace_with(turn.raw_prompt)
-        prompt.border_title = Content("editing · Esc leaves it as it is" if turn else "")
+        prompt.border_title = Content("editing · Esc cancels" if turn else "")
 
     async def _submit_edit(self, turn: TurnView, text: str) -> None:
         if self.turn is not None:
@@ -165,6 +166,7 @@ class ChatController:
         self.turn = self.latest_turn = turn
         view = app.with_branch_position(TurnView(prompt, clock=app.clock, start=start))
         self.turn_view = view
+        app.transcript.query(PromptExamples).remove()
         await app.transcript.add_turn(view)
         app.update_clock_timer()
 

@@ -67,32 +67,36 @@ class Navigator:
         """Open the welcome screen of the first start."""
         from pathlib import Path
 
+        from agent.models.catalog import models_folder
         from agent.models.listing import list_models
+        from agent.models.machine import free_disk, inspect_machine
         from tools.config.importers import find_client_servers
         from tui.screens.welcome import WelcomeScreen, welcome_offers
 
         app = self._app
-        runtime = app.session.runtime
+        session, runtime = app.session, app.session.runtime
         rows = await asyncio.to_thread(list_models, runtime.paths)
         servers = await asyncio.to_thread(lambda: list(find_client_servers(Path.home())))
+        machine = await asyncio.to_thread(inspect_machine)
+        disk = await asyncio.to_thread(free_disk, models_folder(runtime.paths))
 
         async def on_close(offer_id: str | None) -> None:
             match (offer_id or "").split(" ", 1):
+                case "ask", prompt:
+                    app.prompt.replace_with(prompt)
                 case "run", name:
                     self._apply_model_action(("default", name))
                     await self._chat.submit(f"/model {name}")
                 case "pull", name:
                     self.pull(name)
-                    app.transcript.add_notice(
-                        f"{name} is being downloaded: F6 shows how far it is, and stops it."
-                    )
                 case ["models"]:
                     await self.open("models")
                 case ["import"]:
                     await self.open("import")
 
-        screen = WelcomeScreen(runtime.model.name, welcome_offers(rows, servers))
-        await app.push_screen(screen, on_close)
+        name = runtime.model.name
+        offers = welcome_offers(name, session.examples, rows, servers, machine, disk)
+        await app.push_screen(WelcomeScreen(name, offers), on_close)
 
     async def import_servers(self) -> None:
         """Offer to import the MCP servers of other programs. Raises UserError."""
@@ -171,13 +175,49 @@ class Navigator:
             app.transcript.add_notice(notice)
 
     def pull(self, name: str) -> None:
-        """Download a model in the background; once at a time."""
-        from agent.models.download_process import Download
+        """Offer to download a model, by its name or repository on the hub, in the background.
 
+        The person is shown what it takes, and asked; a download that runs already goes on.
+        """
         before = self.downloads.get(name)
         if before is None or before.state != "running":
-            download = self.downloads[name] = Download(name, self._show_downloads)
-            self._app.run_worker(self._pull(download))
+            self._app.run_worker(self._offer_download(name))
+
+    async def _offer_download(self, name: str) -> None:
+        from agent.engine.protocol import EngineError
+        from agent.errors import UserError
+        from agent.models.download import estimate_pull, find_pullable
+        from tui.screens.confirm import ConfirmDialog
+
+        app = self._app
+        app.status.download = f"{name}: asking for its size"
+        app.update_status()
+        try:
+            model = await asyncio.to_thread(find_pullable, name)
+            estimate = await asyncio.to_thread(estimate_pull, model)
+            estimate.require_disk_space()
+        except (EngineError, UserError) as error:
+            app.notify(str(error), severity="error", markup=False)
+            app.transcript.add_notice(str(error), error=True)
+            return
+        finally:
+            self._show_downloads()
+
+        def on_close(agreed: bool | None) -> None:
+            if agreed:
+                self._start_download(model.name)
+
+        question = f"Download {estimate.title}?\n\n{estimate.figures}"
+        await app.push_screen(ConfirmDialog(question, "download"), on_close)
+
+    def _start_download(self, name: str) -> None:
+        from agent.models.download_process import Download
+
+        download = self.downloads[name] = Download(name, self._show_downloads)
+        self._app.run_worker(self._pull(download))
+        self._app.transcript.add_notice(
+            f"Downloading {name}: F6 shows the progress, and Ctrl-X there stops it."
+        )
 
     async def _pull(self, download: Download) -> None:
         app, name = self._app, download.name

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from agent.util import gc_tuning
-from tui.widgets.welcome import WelcomeBanner
+from tui.widgets.welcome import PromptExamples, WelcomeBanner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -102,6 +102,17 @@ class Startup:
         app.status.model = runtime.model.name
         app.status.context_length = runtime.context_length
         app.update_status()
+        self.show_examples()
+
+    def show_examples(self) -> None:
+        """Show prompts that the model answers well, as long as the conversation has none."""
+        app = self._app
+        app.transcript.query(PromptExamples).remove()
+        examples = app.session.examples
+        if examples and self._chat.turn_view is None and app.session.next_entry == 0:
+            banner = app.transcript.query(WelcomeBanner)
+            position = {"after": banner.first()} if banner else {"before": 0}
+            app.transcript.mount(PromptExamples(examples), **position)
 
     async def _load_model(self) -> None:
         """Load the model while the person already types; then report on the MCP servers."""

@@ -1,4 +1,4 @@
-"""Asks yes or no before something is deleted."""
+"""Asks yes or no before something is deleted or downloaded."""
 
 from __future__ import annotations
 

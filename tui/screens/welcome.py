@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,12 +13,12 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
 
 from tui.util.format import display_text
 
 if TYPE_CHECKING:
     from agent.models.listing import ModelRow
+    from agent.models.machine import Machine
     from tools.config.importers import ClientServers
     from tui.controllers.context import AppContext
 
@@ -27,8 +27,8 @@ ENTER_DELAY_SECONDS = 0.5
 MAX_LOCAL_MODELS = 3
 """Models of other programs that are offered; the screen of models has all."""
 INTRODUCTION = (
-    "answers here: the embedded demonstration model. It shows how everything works, thinking and"
-    " tools included; it knows next to nothing. What would you like?"
+    "answers here: the embedded demonstration model. It can calculate, and read, list and search"
+    " files, and shows how everything works."
 )
 
 
@@ -37,41 +37,61 @@ class WelcomeOffer:
     """One choice of the dialog."""
 
     id: str
-    """What to do: ``pull NAME``, ``run NAME``, ``models``, ``import``; empty: go on as it is."""
+    """What to do: ``ask PROMPT``, ``run NAME``, ``pull NAME``, ``models``, ``import``; empty: go on
+    as it is."""
     text: str
     """The line that the person reads."""
+    details: str = ""
+    """What it costs, below that line."""
 
 
 def welcome_offers(
-    rows: Sequence[ModelRow], importable: Sequence[ClientServers]
+    model: str,
+    examples: Sequence[str],
+    rows: Sequence[ModelRow],
+    importable: Sequence[ClientServers],
+    machine: Machine,
+    disk: int,
 ) -> list[WelcomeOffer]:
-    """Choose what to offer, from all models and the MCP servers that other programs configure."""
-    offers = [
+    """Choose what to offer; what costs nothing comes first.
+
+    ``model``: the one that is loaded, ``examples``: prompts for it, ``rows``: all models,
+    ``importable``: other programs' MCP servers, ``disk``: free bytes where downloads go.
+    """
+    offers = [WelcomeOffer("", f"Go on with {model}")]
+    offers += [WelcomeOffer(f"ask {example}", f"Try: {example}") for example in examples]
+    offers += [
         WelcomeOffer(
-            f"run {row.name}",
-            f"Let {row.name} answer: {row.source} has it ({_format_size(row.size)})",
+            f"run {row.name}", f"Switch to {row.name}, from {row.source} ({_format_size(row.size)})"
         )
         for row in rows
         if row.runnable and row.source not in ("embedded", "file")
     ][:MAX_LOCAL_MODELS]
-    offers += [
-        WelcomeOffer(
-            f"pull {row.name}",
-            f"Download {row.name} in the background ({_download_size(row.description)})",
-        )
-        for row in rows
-        if row.source == "hub"
-    ][:1]
+    offers += _download_offers(rows, machine, disk)
     offers.append(WelcomeOffer("models", "See all models"))
     if servers := {name for source in importable for name in source.entries}:
         clients = ", ".join(sorted({source.client for source in importable if source.entries}))
-        offers.append(WelcomeOffer("import", f"Take over MCP servers: {clients} ({len(servers)})"))
-    return [*offers, WelcomeOffer("", "Go on with tiny")]
+        offers.append(WelcomeOffer("import", f"Import MCP servers from {clients} ({len(servers)})"))
+    return offers
 
 
-def _download_size(description: str) -> str:
-    """Return the size in a catalogue model's description, which ends with it."""
-    return description.rpartition(", ")[2]
+def _download_offers(
+    rows: Sequence[ModelRow], machine: Machine, disk: int
+) -> Iterator[WelcomeOffer]:
+    """Offer the first download of the catalog that fits in memory; if none does, the first one."""
+    from agent.models.machine import estimate_fit  # not needed before the first paint
+
+    sized = [(row, row.download_size) for row in rows if row.source == "hub" and row.download_size]
+    estimates = [(row, size, estimate_fit(row.name, size, machine)) for row, size in sized]
+    fitting = [estimate for estimate in estimates if estimate[2].fits]
+    for row, size, fit in (fitting or estimates)[:1]:
+        yield WelcomeOffer(
+            f"pull {row.name}",
+            f"Download {row.name} …",
+            f"  Size {_format_size(size)}; {_format_size(disk)} of disk free\n"
+            f"  Memory {_format_size(fit.memory)}; {_format_size(fit.free)} free\n"
+            f"  Speed {fit}",
+        )
 
 
 def _format_size(size: int | None) -> str:
@@ -102,7 +122,6 @@ class WelcomeScreen(ModalScreen[str]):
         & Static { height: auto; margin-bottom: 1; }
         & OptionList {
             height: auto; padding: 0; border: none; background: $background;
-            text-wrap: nowrap; text-overflow: ellipsis;
             &:focus { border: none; background-tint: $background 0%; }
             &:focus > .option-list--option-highlighted {
                 background: $panel; color: $accent; text-style: bold;
@@ -121,10 +140,9 @@ class WelcomeScreen(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         with Vertical() as box:
             box.border_title = "Welcome"
-            box.border_subtitle = "↑ ↓ Enter · Esc, or just write"
+            box.border_subtitle = "↑ ↓ Enter · Esc, or start typing"
             yield Static(Content.assemble((self._model, "bold $accent"), f" {INTRODUCTION}"))
-            options = [Option(display_text(o.text), id=o.id or "tiny") for o in self._offers]
-            yield OptionList(*options, markup=False)
+            yield OptionList(*map(_option_text, self._offers), markup=False)
 
     def on_mount(self) -> None:
         self._opened_at = self.app.clock()
@@ -140,9 +158,16 @@ class WelcomeScreen(ModalScreen[str]):
         if self._is_closed:
             self.app.prompt.action_send()
         elif self.app.clock() - self._opened_at > ENTER_DELAY_SECONDS:
-            self._close_with("" if event.option_id == "tiny" else event.option_id or "")
+            self._close_with(self._offers[event.option_index].id)
 
     def _close_with(self, offer_id: str) -> None:
         if not self._is_closed:
             self._is_closed = True
             self.dismiss(offer_id)
+
+
+def _option_text(offer: WelcomeOffer) -> Content:
+    text = Content(display_text(offer.text))
+    if not offer.details:
+        return text
+    return Content.assemble(text, "\n", (display_text(offer.details), "$text-muted"))

@@ -1,14 +1,21 @@
-"""The banner of an empty transcript: which model runs, and the most important keys."""
+"""The banner of an empty transcript: which model runs, the most important keys, and what to ask."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from textual.content import Content
-from textual.widgets import Static
+from textual.message import Message
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from tui.util.format import display_text
 
 KEY_HELP = """\
 Enter    send                    F1      all keys
 Ctrl-J   new line                F2      panes or conversation
-Esc      stop the answer         Ctrl-Q  leave"""
+Esc      stop the answer         Ctrl-Q  quit"""
 
 
 class WelcomeBanner(Static):
@@ -32,3 +39,35 @@ class WelcomeBanner(Static):
         parts: list[Content | tuple[str, str]] = [("agent  ", "bold $accent"), Content(first)]
         parts += [Content(f"\n{line}") for line in more]
         self.update(Content.assemble(*parts, f"\n\n{KEY_HELP}"))
+
+
+class PromptExamples(OptionList):
+    """Prompts that the model answers well: a click, or Tab and Enter, takes one into the prompt."""
+
+    DEFAULT_CSS = """
+    PromptExamples {
+        width: 1fr; max-width: 76; height: auto; max-height: 6; margin: 0 0 1 0; padding: 0 2;
+        border: none; background: $background; text-wrap: nowrap; text-overflow: ellipsis;
+        & > .option-list--option-highlighted { background: $background; color: $foreground; }
+        & > .option-list--option-disabled { color: $text-muted; }
+        &:focus { border: none; background-tint: $background 0%; }
+        &:focus > .option-list--option-highlighted {
+            background: $panel; color: $accent; text-style: bold;
+        }
+    }
+    """
+
+    @dataclass
+    class Taken(Message):
+        """Posted when the person takes an example."""
+
+        text: str
+
+    def __init__(self, examples: Sequence[str]) -> None:
+        self._examples = examples
+        heading = Option("Try one of these (click, or Tab and Enter):", disabled=True)
+        super().__init__(heading, *map(display_text, examples), markup=False)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.post_message(self.Taken(self._examples[event.option_index - 1]))

@@ -63,6 +63,8 @@ def test_pull_split_model_installs_all_parts(model_hub: ModelHub, home: Path) ->
     first = Path(done.stdout.strip())
     assert {p.name: p.read_bytes() for p in first.parent.glob("*.gguf")} == FILES
     assert installed(home)
+    assert "Downloading m from org/repo\nSize     48 MB; " in done.stderr
+    assert "of disk free\nMemory   " in done.stderr and "\nSpeed    " in done.stderr
     requests = len(model_hub.ranges)
     assert pull(model_hub, home).returncode == 0
     assert len(model_hub.ranges) == requests, "nothing is downloaded twice"
@@ -101,14 +103,14 @@ def test_pull_after_kill_resumes(model_hub: ModelHub, home: Path) -> None:
 def test_pull_damaged_file_is_removed(model_hub: ModelHub, home: Path) -> None:
     model_hub.etags["m-00002-of-00002.gguf"] = "0" * 64
     done = pull(model_hub, home)
-    assert done.returncode == 2 and "damaged" in done.stderr
+    assert done.returncode == 1 and "damaged" in done.stderr
     assert not installed(home)
 
 
 def test_pull_missing_file_is_one_sentence(model_hub: ModelHub, home: Path) -> None:
     del model_hub.files["m-00002-of-00002.gguf"]
     done = pull(model_hub, home)
-    assert done.returncode == 2 and "Pulling m from org/repo failed" in done.stderr
+    assert done.returncode == 1 and "Pulling m from org/repo failed" in done.stderr
     assert "Traceback" not in done.stderr
     unknown = pull(model_hub, home, "nonsense")
     assert unknown.returncode == 2 and "gpt-oss-20b" in unknown.stderr
@@ -117,8 +119,14 @@ def test_pull_missing_file_is_one_sentence(model_hub: ModelHub, home: Path) -> N
 def test_pull_full_disk_fails_before_download(model_hub: ModelHub, home: Path) -> None:
     model_hub.sizes["m-00001-of-00002.gguf"] = 1 << 60
     done = pull(model_hub, home)
-    assert done.returncode == 2 and "GB free" in done.stderr and "AGENT_HOME" in done.stderr
+    assert done.returncode == 1 and "GB free" in done.stderr and "AGENT_HOME" in done.stderr
     assert not model_hub.ranges
+
+
+def test_pull_offline_is_one_sentence(home: Path) -> None:
+    done = pull(ModelHub(address="http://127.0.0.1:9"), home)
+    assert done.returncode == 1
+    assert done.stderr == "agent: Cannot reach 127.0.0.1:9: are you online?\n"
 
 
 # --- the same model in another program's folder ---

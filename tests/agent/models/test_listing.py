@@ -44,7 +44,8 @@ def test_list_models_has_source_and_state(paths: Paths) -> None:
 def test_model_row_as_json_keeps_published_keys(paths: Paths) -> None:
     rows = {row.name: row for row in list_models(paths)}
     assert list(rows["mine"].as_json()) == [
-        *("name", "aliases", "default", "usable", "size", "source", "path", "description")
+        *("name", "aliases", "default", "usable", "size", "source", "path", "description"),
+        "download_size",
     ]
     assert rows["mine"].as_json()["usable"] is True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,8 +17,11 @@ from agent.conversation.conversation import Conversation, Entry
 from agent.formats.harmony.encoding import load_encoding
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import FunctionTool, PromptHeader, Repair
+from agent.models.catalog import Model
+from agent.models.download import PullEstimate
 from agent.models.download_process import Download
 from agent.models.listing import ModelRow
+from agent.models.machine import Machine, estimate_fit
 from agent.store.conversations import Store
 from agent.tiny.vocabulary import ranks
 from agent.turn.options import TurnOptions
@@ -34,6 +38,7 @@ from tools.config.importers import ClientServers
 from tools.config.servers import ServerConfig
 from tools.policy.approvals import Policy
 from tools.types import Answer, ServerState, Tool
+from tui.screens.confirm import ConfirmDialog
 from tui.screens.models import ModelsScreen
 from tui.screens.welcome import WelcomeScreen, welcome_offers
 
@@ -51,14 +56,17 @@ MODELS = [
     ModelRow("tiny", (), True, True, None, "embedded", None,
         "embedded demonstration model (a few million parameters)"),
     ModelRow("gpt-oss-20b", (), False, False, None, "hub", None,
-        "OpenAI gpt-oss-20b, MXFP4, about 12 GB"),
+        "OpenAI gpt-oss-20b, MXFP4, about 12 GB", 12_110_000_000),
     ModelRow("gpt-oss-120b", (), False, False, None, "hub", None,
-        "OpenAI gpt-oss-120b, MXFP4, about 63 GB"),
+        "OpenAI gpt-oss-120b, MXFP4, about 63 GB", 63_390_000_000),
     ModelRow("qwen3-8b", (), False, True, 5_030_000_000, "pulled",
         "/home/ada/.cache/agent/models/Qwen3-8B-Q4_K_M.gguf", "Qwen3 8B, Q4_K_M, about 5 GB"),
     ModelRow("llama3.2:3b", (), False, True, 2_020_000_000, "Ollama",
         "/home/ada/.ollama/models/blobs/sha256-dde5aa3fc5ff", "llama, 3.2 B, Q4_K_M"),
 ]  # fmt: skip
+
+LAPTOP = Machine(28_000_000_000, 0, shares_memory=False, bandwidth=40e9)
+"""A laptop with 32 GB of memory and no GPU."""
 
 
 # --- conversations ---
@@ -146,8 +154,31 @@ async def first(driver: AppDriver) -> None:
     """The welcome screen of the first start."""
     cursor = ClientServers("Cursor", Path("/home/ada/.cursor/mcp.json"), {"git": {}, "time": {}})
     offered = [row for row in MODELS if row.source != "pulled"]
-    await driver.app.push_screen(WelcomeScreen("tiny", welcome_offers(offered, [cursor])))
-    await driver.expect_text("Take over MCP servers")
+    examples = ["What is 123 * 456?", "List the files here", "What is 17% of 640?"]
+    offers = welcome_offers("tiny", examples, offered, [cursor], LAPTOP, 186_000_000_000)
+    await driver.app.push_screen(WelcomeScreen("tiny", offers))
+    await driver.expect_text("Import MCP servers", "usable: on the CPU")
+
+
+async def downloading(driver: AppDriver) -> None:
+    """The question before a download."""
+    model = Model("gpt-oss-120b", repo="ggml-org/gpt-oss-120b-GGUF")
+    size = 63_390_000_000
+    fit = estimate_fit(model.name, size, LAPTOP)
+    estimate = PullEstimate(model, size, size, 186_000_000_000, Path("/models"), fit)
+    question = f"Download {estimate.title}?\n\n{estimate.figures}"
+    await driver.app.push_screen(ConfirmDialog(question, "download"))
+    await driver.expect_text("does not fit in memory")
+
+
+async def examples(driver: AppDriver) -> None:
+    """What to ask, on the empty screen."""
+    prompts = ("What is 123 * 456?", "List the files here", "What is 17% of 640?")
+    runtime: Any = driver.session.runtime
+    runtime.model = replace(runtime.model, examples=prompts)
+    driver.app.startup.show_examples()
+    await driver.expect_text("17% of 640")
+    await driver.pilot.press("tab", "down")
 
 
 # --- servers ---
@@ -272,6 +303,6 @@ async def raw(driver: AppDriver) -> None:
 
 
 SCENES: list[Scene] = [
-    conversations, deleting, replayed, models, first, servers, server_failed, approvals,
-    approval_revoked, raw,
+    conversations, deleting, replayed, models, first, downloading, examples, servers, server_failed,
+    approvals, approval_revoked, raw,
 ]  # fmt: skip

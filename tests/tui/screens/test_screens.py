@@ -114,7 +114,7 @@ async def test_replay_stored_conversation_then_continues(open_app: Any, store: S
     async with open_app(resume="conv_a", replay=0.01) as driver:
         await driver.expect_text("❯ Where is Paris?")
         await driver.pilot.press(*"and now?", "enter")
-        await driver.expect_text("next: and now?")
+        await driver.expect_text("queued: and now?")
         await driver.pilot.press("escape")
         await driver.expect_text("In France.")
         await driver.wait_for(lambda: driver.app.prompt.text == "and now?")
@@ -167,6 +167,13 @@ async def test_models_screen_pull_runs_in_background(
         while driver.app.screen.highlighted_id != "m":
             await driver.pilot.press("down")
         await driver.pilot.press("enter")
+        await driver.expect_text("Download m from org/repo?", "Size     48 MB", "of disk free")
+        await driver.pilot.press("enter")
+        await driver.expect_text("Models", gone="Download m")
+        assert not model_hub.ranges, "Enter alone downloads nothing"
+        await driver.pilot.press("enter")
+        await driver.expect_text("Download m from org/repo?")
+        await driver.pilot.press("y")
         await driver.expect_text("21 % · 10.5 of 48.0 MB")
         await driver.pilot.press("escape")
         await driver.expect_text("m 21 %", "Ask something")
@@ -175,7 +182,9 @@ async def test_models_screen_pull_runs_in_background(
             await driver.pilot.press("down")
         await driver.pilot.press("ctrl+x")
         await driver.expect_text("The download was stopped.")
-        await driver.pilot.press("enter", "escape")
+        await driver.pilot.press("enter")
+        await driver.expect_text("Size     48 MB, 38 MB to go")
+        await driver.pilot.press("y", "escape")
         await driver.expect_text("m is here: /model m lets it answer.")
         assert downloads["m"].done == 48_000_000
     resumed = [r for r in model_hub.ranges if r and not r.startswith("bytes=0-")]
@@ -219,9 +228,9 @@ async def test_welcome_screen_imports_servers_and_shows_once(
     cursor_json.write_text(json.dumps({"mcpServers": {"plain": plain}}))
     embedded = {"engine": None}
     async with open_app(launch=embedded, size=(100, 30)) as driver:
-        await driver.expect_text("tiny answers here", "Download gpt-oss-20b in the background")
-        await driver.expect_text("Take over MCP servers: Cursor (1)", "Go on with tiny")
-        await driver.pilot.press("up", "up")
+        await driver.expect_text("tiny answers here", "Go on with tiny", "Try: What is 123 * 456?")
+        await driver.expect_text("Download ", "of disk free", "Import MCP servers from Cursor (1)")
+        await driver.pilot.press("up")
         while "Add these" not in screen_text(driver.app):
             await driver.pilot.press("enter")  # the first half second it does not count
         await driver.expect_text("plain.py", "y add them")
@@ -246,6 +255,48 @@ async def test_welcome_screen_typed_text_goes_into_prompt(open_app: Any, models_
         assert driver.app.turn is None
 
 
+async def test_welcome_screen_first_enter_costs_nothing(open_app: Any, models_toml: Path) -> None:
+    async with open_app(launch={"engine": None}) as driver:
+        await driver.expect_text("Welcome")
+        while "Welcome" in screen_text(driver.app):
+            await driver.pilot.press("enter")  # the first half second it does not count
+        assert not driver.app.navigator.downloads and driver.app.turn is None
+        assert driver.app.session.runtime.model.name == "tiny"
+        await driver.pilot.press("tab")
+        await driver.expect_text("Try one of these", "List the files here")
+        await driver.pilot.press("down", "enter")
+        await driver.expect_text("│ List the files here")
+        assert driver.app.focused is driver.app.prompt and driver.app.turn is None
+
+
+async def test_welcome_screen_example_goes_into_prompt(open_app: Any, models_toml: Path) -> None:
+    async with open_app(launch={"engine": None}) as driver:
+        await driver.expect_text("Try: What is 123 * 456?")
+        await driver.pilot.press("down")
+        while "Welcome" in screen_text(driver.app):
+            await driver.pilot.press("enter")
+        await driver.expect_text("│ What is 123 * 456?")
+
+
+async def test_examples_go_once_a_turn_begins_and_return(open_app: Any) -> None:
+    async with open_app() as driver:
+        await driver.expect_text("Try one of these")
+        await driver.pilot.press(*"hello", "enter")
+        await driver.expect_text("Fine.", gone="Try one of these")
+        await driver.pilot.press(*"/new", "enter")
+        await driver.expect_text("Try one of these")
+
+
+async def test_pull_offline_is_one_sentence(
+    open_app: Any, models_toml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models_toml.write_text('[m]\nrepo = "org/repo"\nfile = "m.gguf"\n')
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    async with open_app() as driver:
+        await driver.pilot.press(*"/pull m", "enter")
+        await driver.expect_text("Cannot reach 127.0.0.1:9: are you online?")
+
+
 async def test_pull_without_name_lists_models(open_app: Any) -> None:
     async with open_app() as driver:
         await driver.pilot.press(*"/pull", "enter")
@@ -255,7 +306,7 @@ async def test_pull_without_name_lists_models(open_app: Any) -> None:
 async def test_rename_and_status_show_conversation(open_app: Any, store: Store) -> None:
     async with open_app() as driver:
         await driver.pilot.press(*"/rename x", "enter")
-        await driver.expect_text("Nothing was said yet")
+        await driver.expect_text("There are no messages yet")
         await driver.pilot.press(*"hello", "enter")
         await driver.wait_for(lambda: driver.app.turn is None and driver.app.session.stored_turns())
         await driver.pilot.press(*"/rename Greetings", "enter")

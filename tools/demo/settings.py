@@ -1,0 +1,27 @@
+"""The demonstration servers as the host starts them, and what to ask them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from tools.config.servers import ServerConfig
+
+SERVER_NAMES = ("weather", "time", "notes")
+EXAMPLES = (
+    "What's the weather in Paris?",
+    "What time is it in Asia/Tokyo?",
+    "Add a note: water the plants",
+)
+"""Prompts that the embedded model answers with these servers; README.md has them too."""
+
+
+def demo_servers() -> list[ServerConfig]:
+    """The servers of --demo-tools; naming that option is what trusts them."""
+    module = ("-P", "-m", "tools.demo.server")
+    return [_server(name, sys.executable, (*module, name)) for name in SERVER_NAMES]
+
+
+def _server(name: str, command: str, args: tuple[str, ...]) -> ServerConfig:
+    line = f"python -m tools.demo.server {name}"
+    return replace(ServerConfig(name, command=command, args=args), trusted=True, command_line=line)

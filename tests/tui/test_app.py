@@ -108,7 +108,7 @@ async def test_escape_stops_turn_and_keeps_its_text() -> None:
         emit_message(turn, "Once upon a time").close(False)
         await driver.expect_text("Once upon")
         await driver.pilot.press("escape")
-        await driver.expect_text("Stopped; what was said until then is kept.")
+        await driver.expect_text("Interrupted; the partial answer is kept.")
         assert turn.stopped and "Once upon a time" in screen_text(driver.app)
 
 
@@ -116,19 +116,19 @@ async def test_prompt_sent_during_turn_is_queued() -> None:
     async with drive_app() as driver:
         turn = await driver.ask("first")
         await driver.pilot.press(*"second", "enter", *"third", "enter")
-        await driver.expect_text("next: second")
+        await driver.expect_text("queued: second")
         assert len(driver.session.turns) == 1
         turn.end()
         await driver.wait_for(lambda: len(driver.session.turns) == 2)
         assert driver.session.turns[1].prompt_text == "second"
-        await driver.expect_text("next: third")
+        await driver.expect_text("queued: third")
 
 
 async def test_up_recalls_queued_prompt_then_history() -> None:
     async with drive_app() as driver:
         turn = await driver.ask("first")
         await driver.pilot.press(*"second", "enter")
-        await driver.expect_text("next: second")
+        await driver.expect_text("queued: second")
         await driver.pilot.press("up")
         await driver.wait_for(lambda: driver.app.prompt.text == "second")
         assert not driver.app.queue_bar.prompts
@@ -141,7 +141,7 @@ async def test_steering_message_is_read_by_running_turn() -> None:
     async with drive_app() as driver:
         turn = await driver.ask("first")
         await driver.pilot.press(*"later", "enter", *"to the left", "ctrl+s")
-        await driver.expect_text("now: to the left")
+        await driver.expect_text("to this turn: to the left")
         assert turn.steering == ["to the left"]
         turn.emit(ev.AgentSteered(text=turn.steering.pop()))
         await driver.expect_text("❯ to the left")
@@ -150,7 +150,7 @@ async def test_steering_message_is_read_by_running_turn() -> None:
         turn.end()
         await driver.wait_for(lambda: len(driver.session.turns) == 2)
         assert driver.session.turns[1].prompt_text == "too late"
-        await driver.expect_text("next: later")
+        await driver.expect_text("queued: later")
 
 
 async def test_stop_returns_queued_prompts_to_prompt() -> None:
@@ -347,7 +347,7 @@ async def test_ctrl_c_stops_then_clears_then_leaves() -> None:
         await driver.pilot.press("ctrl+c")
         await driver.wait_for(lambda: driver.app.prompt.text == "")
         await driver.pilot.press("ctrl+c")
-        await driver.expect_text("Ctrl-C once more leaves.")
+        await driver.expect_text("Press Ctrl-C again to quit.")
         await driver.pilot.press("ctrl+c")
         await driver.wait_for(lambda: not driver.app.is_running)
         assert driver.app.return_code == 0

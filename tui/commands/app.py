@@ -48,7 +48,7 @@ async def show_status(app: CommandContext, _: str) -> None:
 def commands(app: CommandContext) -> tuple[Command, ...]:
     """List the commands of this module, bound to ``app``."""
     return (
-        Command("help", "all keys and commands", partial(show_help, app)),
+        Command("help", "show all keys and commands", partial(show_help, app)),
         Command(
             "status", "show model, context, options, tools and servers", partial(show_status, app)
         ),

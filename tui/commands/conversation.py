@@ -71,7 +71,7 @@ async def branch(app: CommandContext, number: str) -> None:
         await app.transcript.remove_from(message)
     else:
         app.session.branch(app.session.next_entry)
-    app.notify("You are in a branch now; the conversation that it came from is kept.")
+    app.notify("New branch created; the original is unchanged.")
 
 
 def _message(app: CommandContext, number: str) -> TurnView:
@@ -80,7 +80,7 @@ def _message(app: CommandContext, number: str) -> TurnView:
 
     messages = app.transcript.own_turns
     if not messages:
-        raise UserError("Nothing was said yet.")
+        raise UserError("There are no messages yet.")
     if not number:
         return messages[-1]
     if not number.isdecimal() or not 1 <= int(number) <= len(messages):
@@ -114,7 +114,7 @@ async def copy(app: CommandContext, selection: str) -> None:
         case _:
             text, name = _message(app, selection).answer, "The answer"
     if not text.strip():
-        raise UserError("There is nothing of it to copy yet.")
+        raise UserError("There is nothing to copy yet.")
     app.copy_to_clipboard(text)
     app.notify(f"{name} is copied.")
 
@@ -166,7 +166,7 @@ async def export(app: CommandContext, argument: str) -> None:
         private_files.overwrite_text(file, text)
     except OSError as error:
         raise UserError(f"Cannot write {file}: {error.strerror}.") from error
-    app.transcript.add_notice(f"The conversation is in {file}.")
+    app.transcript.add_notice(f"Exported to {file}.")
 
 
 def _unused_file_name(app: CommandContext, file_format: str) -> str:
@@ -187,7 +187,7 @@ def _exported(app: CommandContext, file_format: str) -> str:
     store, conversation_id = app.session.store, app.session.conversation.id
     summary = next((s for s in store.summaries() if s.id == conversation_id), None)
     if summary is None:
-        raise UserError("Nothing was said yet.")
+        raise UserError("There are no messages yet.")
     turns = store.turns(conversation_id)
     return WRITERS[file_format](ExportRecord(summary, app.session.conversation, turns))
 
@@ -216,7 +216,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
         Command("rename", "change this conversation's title", partial(rename, app), "[TITLE]"),
         Command(
             "compact",
-            "a summary takes the place of earlier turns",
+            "replace earlier turns by a summary",
             partial(compact, app),
             waits_for_turn=True,
         ),
@@ -229,18 +229,23 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             waits_for_turn=True,
         ),
         Command(
-            "edit", "write a message anew", partial(edit, app), "[N]", numbers, waits_for_turn=True
+            "edit",
+            "edit and resend a message",
+            partial(edit, app),
+            "[N]",
+            numbers,
+            waits_for_turn=True,
         ),
         Command(
             "branch",
-            "go on apart, from here or before a message",
+            "branch here, or before message N",
             partial(branch, app),
             "[N]",
             waits_for_turn=True,
         ),
         Command(
             "copy",
-            "an answer, by default the last",
+            "copy an answer, by default the last",
             partial(copy, app),
             "[N|code|all]",
             partial(copy_arguments, app),

@@ -100,9 +100,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     return (
         Command("mcp", "show MCP servers: state, tools, costs", partial(mcp_servers, app)),
         Command("approvals", "list and revoke what you allowed", partial(approvals, app)),
-        Command(
-            "mcp-import", "import MCP servers from other apps", partial(import_servers, app)
-        ),
+        Command("mcp-import", "import MCP servers from other apps", partial(import_servers, app)),
         Command("safety", "show what the model can do here, and has done", partial(safety, app)),
         Command("models", "list known, local and downloadable models", partial(models, app)),
         Command(
@@ -117,7 +115,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "pull",
             "download a model in the background",
             partial(pull, app),
-            "[NAME]",
+            "[NAME|OWNER/REPO]",
             partial(downloadable_models, app),
         ),
         Command(

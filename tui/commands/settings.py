@@ -112,7 +112,7 @@ async def system(app: CommandContext, text: str) -> None:
         session.options = replace(session.options, instructions=instructions)
     current = session.options.instructions
     app.transcript.add_notice(
-        f"The model is told: {current}" if current else "The model is told no instructions."
+        f"System instructions: {current}" if current else "No system instructions are set."
     )
 
 
@@ -124,9 +124,9 @@ async def tools(app: CommandContext, names: str) -> None:
     used = [f"{tool.server}.{tool.name}" for tool in available if selection.includes(tool)]
     every = [f"{tool.server}.{tool.name}" for tool in available]
     unused = [name for name in every if name not in used]
-    lines = [f"The model has: {', '.join(used) or 'no tools'}."]
+    lines = [f"Tools on: {', '.join(used) or 'no tools'}."]
     if unused:
-        lines.append(f"Not offered: {', '.join(unused)}.")
+        lines.append(f"Off: {', '.join(unused)}.")
     app.transcript.add_notice("\n".join(lines))
 
 
@@ -144,7 +144,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
     return (
         Command(
             "effort",
-            "how long the model thinks",
+            "set how long the model thinks",
             partial(effort, app),
             "[low|medium|high]",
             partial(efforts, app),
@@ -153,15 +153,20 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "sampling",
             "set temperature, top_p, top_k, min_p or seed, or show them",
             partial(sampling, app),
-            "[NAME=VALUE …|reset]",
+            "[NAME=VALUE …]",
             partial(sampling_values, app),
         ),
         Command(
             "tools",
-            "what the model may use",
+            "choose the tools that the model may use",
             partial(tools, app),
             "[all|none|NAME,…]",
             partial(tool_names, app),
         ),
-        Command("system", "instructions for the model", partial(system, app), "[TEXT|@FILE|off]"),
+        Command(
+            "system",
+            "set or show the system instructions",
+            partial(system, app),
+            "[TEXT|@FILE|off]",
+        ),
     )

@@ -98,7 +98,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
         ),
         Command(
             "view",
-            "four live panes, or the conversation",
+            "switch between live panes and conversation",
             partial(view, app),
             for_visible_tab=True,
         ),
@@ -110,13 +110,13 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
         ),
         Command(
             "raw",
-            "the tokens that the model reads and writes",
+            "show the tokens that the model reads and writes",
             partial(raw, app),
             for_visible_tab=True,
         ),
         Command(
             "served",
-            "the turns of other programs, live: the next tab, or this",
+            "next API client tab, or tab N",
             partial(served, app),
             "[N]",
             partial(tabs, app),
@@ -124,13 +124,13 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
         ),
         Command(
             "close",
-            "the tab of another program that is looked at",
+            "close this API client's tab",
             partial(close, app),
             for_visible_tab=True,
         ),
         Command(
             "stop",
-            "the turn that is looked at, another program's too",
+            "stop the turn in this tab",
             partial(stop, app),
             for_visible_tab=True,
         ),

@@ -15,43 +15,43 @@ from tui.screens.page import PageScreen
 PAGE_COLUMNS = 73
 """Columns of the page's text, which fits into a terminal of 80 columns."""
 KEY_HELP = """\
-Writing
+Prompt
   Enter            send; while an answer runs it is queued
-  Ctrl-S           tell it the turn that runs; empty: what waits
-  Ctrl-J           new line (Shift-Enter too, where the terminal tells)
-  ↑ ↓              earlier prompts; one that waits comes back first
-  Esc              stop the answer, keep what was said
+  Ctrl-S           send to the running turn now (empty: the oldest queued)
+  Ctrl-J           new line (also Shift-Enter, if the terminal reports it)
+  ↑ ↓              prompt history; takes a queued prompt back first
+  Esc              stop the answer; the partial answer is kept
   Ctrl-G           write in $EDITOR
   /  @             commands; files, whose text is sent with the prompt
 
-What was said
-  Ctrl-↑           pick a message (Alt-↑ too): ↑ ↓ go on from there
+Conversation
+  Ctrl-↑           select a message (or Alt-↑); ↑ ↓ move
     e r b c        edit it, retry it, branch before it, copy its answer
-    ← →            its other versions, where it has some
+    ← →            switch between versions
   Ctrl-F           search: Enter, ↑ before; ↓ next; Esc back
 
-Looking
-  F2               four live panes, or the conversation
-  F3               conversations of other programs, live: the next tab
-  Ctrl-PgUp PgDn   the tab before, the next
-  Ctrl-W           close that tab, while nothing is written
+View
+  F2               switch between live panes and conversation
+  F3               next tab (live API clients)
+  Ctrl-PgUp PgDn   previous, next tab
+  Ctrl-W           close the tab (if the prompt is empty)
   PgUp PgDn        scroll; Ctrl-Home and Ctrl-End go to the edges
-  Tab              into the panes: arrows scroll the one in front
+  Tab              focus the panes; arrows scroll the focused one
   Ctrl-O           open or fold all reasoning and long results
-  F4               another theme: dark, light, high-contrast, ansi
-  F8               raw: the tokens that the model reads and writes
-  Ctrl-P           the palette: all commands, to search in
+  F4               next theme: dark, light, high-contrast, ansi
+  F8               raw: show the tokens that the model reads and writes
+  Ctrl-P           command palette
 
-Rooms
-  F5 F6 F7         all conversations; models; MCP servers and tools
+Panels
+  F5 F6 F7         conversations; models; MCP servers and tools
 
 Copying
   Ctrl-Y Alt-Y     the last answer; its last code block
-  mouse            what is marked is copied (with Shift: the terminal's own)
+  mouse            selecting copies (Shift: terminal selection)
 
-Leaving
-  Ctrl-Q           at once
-  Ctrl-C           stops the answer; clears the prompt; twice: leaves
+Quit
+  Ctrl-Q           quit
+  Ctrl-C           stops the answer; clears the prompt; twice: quits
 """
 
 

@@ -133,7 +133,7 @@ class ListScreen(Screen[Result]):
     def show_details(self) -> None:
         """Show the details of the highlighted row from their top."""
         row_id = self.highlighted_id
-        empty = "Nothing has this." if self.search_text else self.EMPTY_TEXT
+        empty = "No matches." if self.search_text else self.EMPTY_TEXT
         text = Content(empty) if row_id is None else self.row_details(row_id, self.search_text)
         self.query_one(".details", Static).update(text)
         self.query_one(VerticalScroll).scroll_home(animate=False)

@@ -61,8 +61,8 @@ class QueueBar(Static):
 
     def update_lines(self) -> None:
         """Show what waits; hidden where nothing does."""
-        waiting = [("now", text) for text in self.steering] + [
-            ("next", text) for text in self.prompts
+        waiting = [("to this turn", text) for text in self.steering] + [
+            ("queued", text) for text in self.prompts
         ]
         lines = [
             f"{when}: {' '.join(without_attachments(text).split())[:200]}"

@@ -59,7 +59,7 @@ async def test_effort_and_system_apply_to_later_turns() -> None:
         await driver.pilot.press(*"/effort high", "enter")
         await driver.expect_text("Effort: high")
         await driver.pilot.press(*"/system Be brief.", "enter")
-        await driver.expect_text("The model is told: Be brief.")
+        await driver.expect_text("System instructions: Be brief.")
         await driver.pilot.press(*"/effort lots", "enter")
         await driver.expect_text("/effort takes low, medium, high, not lots.")
         assert driver.session.options == FakeOptions("high", "Be brief.")  # type: ignore[comparison-overlap]
@@ -82,7 +82,7 @@ async def test_new_conversation_waits_for_running_turn() -> None:
         emit_message(turn, "Hello there.").close(True)
         await driver.expect_text("Hello there.")
         await driver.pilot.press(*"/new", "enter")
-        await driver.expect_text("next: /new")
+        await driver.expect_text("queued: /new")
         turn.end()
         await driver.wait_for(lambda: "Hello there." not in screen_text(driver.app))
         assert driver.app.turn is None
@@ -126,8 +126,8 @@ async def test_tools_command_selects_tools_of_later_turns() -> None:
         offered = session.runtime.host.tools()
         assert session.tool_selection.selected(offered) is None, "whatever there is"
         await driver.pilot.press(*"/tools git.log,web", "enter")
-        await driver.expect_text("The model has: git.log, web.open.")
-        await driver.expect_text("Not offered: git.push.")
+        await driver.expect_text("Tools on: git.log, web.open.")
+        await driver.expect_text("Off: git.push.")
         assert [tool.name for tool in session.tool_selection.selected(offered) or ()] == [
             "log",
             "open",
@@ -135,7 +135,7 @@ async def test_tools_command_selects_tools_of_later_turns() -> None:
         await driver.pilot.press(*"/tools shell", "enter")
         await driver.expect_text("There is no tool shell here")
         await driver.pilot.press(*"/tools none", "enter")
-        await driver.expect_text("The model has: no tools.")
+        await driver.expect_text("Tools on: no tools.")
         assert session.tool_selection.selected(offered) == ()
 
 

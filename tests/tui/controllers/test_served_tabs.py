@@ -151,7 +151,7 @@ async def test_stop_command_stops_served_turn(served: Serve) -> None:
         assert driver.app.served_tabs.running_turns == 1, "a stray key is no reason to stop it"
         await driver.pilot.press(*"/stop", "enter")
         assert (await request)["status"] == "cancelled"
-        await driver.expect_text("Stopped; what was said until then is kept.")
+        await driver.expect_text("Interrupted; the partial answer is kept.")
         await driver.wait_for(lambda: "1 ✗ Too long" in tab_bar(driver))
 
 

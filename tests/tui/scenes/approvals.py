@@ -166,7 +166,7 @@ async def search(driver: AppDriver) -> None:
 async def keys(driver: AppDriver) -> None:
     await driver.expect_text("ready")
     await driver.pilot.press("f1")
-    await driver.expect_text("Writing")
+    await driver.expect_text("Prompt", "Conversation")
 
 
 async def palette(driver: AppDriver) -> None:

@@ -92,7 +92,7 @@ async def queued(driver: AppDriver) -> None:
     for text in ("and of Spain", "as a table", "with their lengths"):
         await driver.type_text(text, "enter")
     await driver.type_text("in miles", "ctrl+s")
-    await driver.expect_text("now: in miles")
+    await driver.expect_text("to this turn: in miles")
 
 
 async def answered(driver: AppDriver) -> None:
@@ -188,7 +188,7 @@ async def stopped(driver: AppDriver) -> None:
     emit_message(turn, "Once upon a time there was a **frog** that").close(False)
     await driver.expect_text("Once upon")
     await driver.pilot.press("escape")
-    await driver.expect_text("Stopped; what was said until then is kept.")
+    await driver.expect_text("Interrupted; the partial answer is kept.")
     await driver.wait_for(lambda: driver.app.turn is None)
 
 

@@ -287,6 +287,25 @@ async def test_examples_go_once_a_turn_begins_and_return(open_app: Any) -> None:
         await driver.expect_text("Try one of these")
 
 
+async def test_pull_repository_asks_and_registers(
+    open_app: Any, model_hub: ModelHub, models_toml: Path, home: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", model_hub.address)
+    (home / "cache").unlink()  # the downloads would be in it
+    model_hub.files = {"some-Q4_K_M.gguf": b"4" * 1000, "some-Q8_0.gguf": b"8" * 2000}
+    async with open_app() as driver:
+        await driver.pilot.press(*"/pull org/repo", "enter")
+        await driver.expect_text("Download some-Q4_K_M from org/repo?", "Speed    fast")
+        await driver.pilot.press("n")
+        await driver.expect_text("ready", gone="Download some")
+        assert not models_toml.exists() and not model_hub.ranges
+        await driver.pilot.press(*"/pull org/repo:q8_0", "enter")
+        await driver.expect_text("Download some-Q8_0 from org/repo?")
+        await driver.pilot.press("y")
+        await driver.expect_text("some-Q8_0 is here: /model some-Q8_0")
+    assert "[some-Q8_0]" in models_toml.read_text()
+
+
 async def test_pull_offline_is_one_sentence(
     open_app: Any, models_toml: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,7 +104,7 @@ def test_app_escape_stops_answer_and_next_turn_runs(
         terminal.press("Tell me a story\r")
         terminal.wait_for("once upon")
         terminal.press(STOP)
-        terminal.wait_for("Stopped; what was said until then is kept.")
+        terminal.wait_for("Interrupted; the partial answer is kept.")
         terminal.press("And the sum?\r")
         terminal.wait_for("said the tool")
         terminal.press(LEAVE)

@@ -122,7 +122,7 @@ async def test_python_own_folders_out_of_reach(confined: Interpreter, tmp_path: 
 WRITE_SETTINGS = (
     "<|channel|>analysis to=container.exec code<|message|>"
     '{"cmd":["bash","-c","mkdir -p home/config;'
-    ' for f in config/mcp.json config/config.toml state/approvals.json; do'
+    " for f in config/mcp.json config/config.toml state/approvals.json; do"
     ' echo {} > home/$f; done; ls home/*"]}<|call|>'
 )
 DONE = "<|channel|>final<|message|>Done.<|return|>"

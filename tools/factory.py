@@ -62,7 +62,7 @@ def build_toolbox(
 
     ``tools``, ``mcp_config``, ``mcp``, ``demo_tools``, ``approve``, ``root``, ``trust_project``: the
     values of the command line options of these names. ``work_folder``: where built-in servers have
-    their folders (None: temporary ones). ``user_config``: the person's own mcp.json, which need not exist.
+    their folders (None: temporary ones). ``user_config``: the person's own mcp.json, if it exists.
     ``approvals_file``, ``audit_file``, ``credentials_file``: where approvals, decisions and logins
     are stored (None: not at all). ``own_folders``: this program's folders, which no tool may change.
 

@@ -20,8 +20,11 @@ from agent.util.sanitize import echo
 from tools import private_files
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from agent.config.paths import Paths
     from agent.models.catalog import Model
+    from agent.models.hub import Quantisation
 
 app = typer.Typer(
     help="The models: what is known, what is installed, what other programs keep here.",
@@ -70,31 +73,123 @@ def path(name: Name) -> None:
 
 @app.command(
     "pull",
-    epilog="Example: agent models pull gpt-oss-20b\n\n"
+    epilog="Examples: agent models pull gpt-oss-20b\n\nagent models pull Qwen/Qwen3-4B-GGUF:Q8_0\n\n"
     "HF_ENDPOINT names another hub; HF_TOKEN is used if it is set.",
 )
 def pull(
-    name: Name,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|OWNER/REPO[:QUANT]", autocompletion=complete_model)
+    ],
     force: Annotated[
         bool, typer.Option("--force", help="Even if another program has the model here.")
     ] = False,
 ) -> None:
-    """Download a model of models.toml; a stopped download goes on where it was.
+    """Download a model of models.toml, or from any GGUF repository on Hugging Face.
 
-    Where another program keeps the same model, that is offered instead.
+    A stopped download goes on where it was. Where another program keeps the same model, that is
+    offered instead. A repository's model is added to models.toml: --model NAME runs it.
     """
+    from agent.config.paths import user_paths
+    from agent.models import hub
     from agent.models.download import estimate_pull, find_pullable
     from agent.models.download import pull as download
 
-    if not force and (path := _offer_discovered(name)) is not None:
+    repository = hub.parse_repository(name)
+    if repository is not None:
+        model = _choose_from_repository(*repository)
+    elif not force and (path := _offer_discovered(name)) is not None:
         echo(path)
         return
-    model = find_pullable(name)
+    else:
+        model = find_pullable(name)
     estimate = estimate_pull(model)
     estimate.require_disk_space()
     if estimate.remaining:
         echo(f"Downloading {estimate.title}\n{estimate.figures}", file=sys.stderr)
-    echo(download(model))
+    if repository is not None:
+        hub.register(model, user_paths())
+    path = download(model)
+    if repository is not None:
+        echo(f"Run it with --model {model.name}", file=sys.stderr)
+    echo(path)
+
+
+def _choose_from_repository(repo: str, name: str | None) -> Model:
+    """Choose a quantisation: the one of this name, else ask on a terminal, else take the best.
+
+    Raises UserError, EngineError.
+    """
+    from agent.config.paths import user_paths
+    from agent.models import hub
+    from agent.models.machine import inspect_machine
+
+    paths = user_paths()
+    quantisations = hub.list_quantisations(repo)
+    if name is not None:
+        return hub.hub_model(repo, hub.named_quantisation(repo, quantisations, name), paths)
+    if len(quantisations) == 1:
+        return hub.hub_model(repo, quantisations[0], paths)
+    machine = inspect_machine()
+    ratings = hub.rate_quantisations(repo, quantisations, machine)
+    best = hub.best_quantisation(quantisations, ratings)
+    width = max(len(quantisation.name) for quantisation in quantisations)
+    for each in quantisations:
+        mark = "*" if each is best else " "
+        row = f"{mark} {each.name:{width}}  {_format_size(each.size):>8}  {ratings[each.name]}"
+        echo(row, file=sys.stderr)
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        answer = typer.prompt("Which one?", default=best.name if best else None, err=True)
+        chosen = hub.named_quantisation(repo, quantisations, answer.strip())
+    elif best is None:
+        free = _format_size(machine.free)
+        raise UserError(
+            f"None of them fits in the {free} of memory that are free; name one to download it"
+            f" nevertheless: agent models pull {repo}:{quantisations[0].name}"
+        )
+    else:
+        chosen = best
+        echo(f"{best.name} it is: the best that fits in memory.", file=sys.stderr)
+    return hub.hub_model(repo, chosen, paths)
+
+
+@app.command("search", epilog="Example: agent models search qwen3 coder")
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS")],
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Repositories to list.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON array.")] = False,
+) -> None:
+    """Search Hugging Face for GGUF repositories, the most downloaded first.
+
+    A star marks the quantisation that agent models pull takes on this machine.
+    """
+    from dataclasses import asdict
+
+    from agent.models import hub
+    from agent.models.machine import inspect_machine
+
+    repositories = hub.search_repositories(" ".join(words), limit)
+    if as_json:
+        echo(json.dumps([asdict(repository) for repository in repositories], indent=2))
+        return
+    if not repositories:
+        raise UserError(f"No GGUF repository matches {' '.join(words)!r}.")
+    machine = inspect_machine()
+    width = max(len(repository.id) for repository in repositories)
+    for each in repositories:
+        best = hub.best_quantisation(
+            each.quantisations, hub.rate_quantisations(each.id, each.quantisations, machine)
+        )
+        fits = f"* {best.name} {_format_size(best.size)}" if best else "none fits"
+        sizes = _format_sizes(each.quantisations)
+        echo(f"{each.id:{width}}  {each.downloads:>11,} downloads  {sizes:>17}  {fits}")
+
+
+def _format_sizes(quantisations: Sequence[Quantisation]) -> str:
+    """The range of their sizes."""
+    if not quantisations:
+        return "–"
+    least, most = (_format_size(quantisations[i].size) for i in (0, -1))
+    return least if least == most else f"{least} – {most}"
 
 
 def _offer_discovered(name: str) -> Path | None:

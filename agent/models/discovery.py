@@ -21,10 +21,11 @@ from agent.models.catalog import Model
 
 OLLAMA_ARCHITECTURE = "gptoss"
 """The architecture of Ollama's own gpt-oss files; its tensors are Ollama's own too."""
-_QUANTISATION = re.compile(
+QUANTISATION = re.compile(
     r"[-_.](?:ud[-_])?(?:i?q\d\w*|t?q\d\w*|mxfp4\w*|b?f16|f32|fp16)$", re.IGNORECASE
 )
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
+"""The end of a stem that names a quantisation."""
+SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
 """The end of a split GGUF's stem, as llama.cpp's gguf-split writes it."""
 _WEIGHTS = "application/vnd.ollama.image.model"
 """Media type of the layer with the weights in an Ollama manifest."""
@@ -115,8 +116,8 @@ def is_same_model(discovered: DiscoveredModel, model: Model) -> bool:
 
 def _base_name(name: str) -> str:
     """A model's name without its quantisation, punctuation and case."""
-    name = _SPLIT.sub("", name)
-    return re.sub(r"[^a-z0-9]", "", _QUANTISATION.sub("", name).lower())
+    name = SPLIT.sub("", name)
+    return re.sub(r"[^a-z0-9]", "", QUANTISATION.sub("", name).lower())
 
 
 def _candidates() -> Iterator[tuple[str, str, Path]]:
@@ -148,8 +149,8 @@ def _gguf_files(source: str, folder: Path) -> Iterator[tuple[str, str, Path]]:
     except OSError:
         return
     for path in paths:
-        if not _SPLIT.search(path.stem) or "-00001-of-" in path.stem:
-            yield source, _SPLIT.sub("", path.stem), path
+        if not SPLIT.search(path.stem) or "-00001-of-" in path.stem:
+            yield source, SPLIT.sub("", path.stem), path
 
 
 def _ollama_blobs(folder: Path) -> Iterator[tuple[str, str, Path]]:

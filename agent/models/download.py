@@ -47,19 +47,21 @@ def pull(model: Model, on_progress: DownloadProgress | None = None) -> Path:
     sha256 that the hub names. HF_ENDPOINT and HF_TOKEN are honoured.
     """
     files = list_files(model)
-    with hub_errors(f"Pulling {model.name} from {model.repo} failed", files):
+    with hub_errors(f"Pulling {model.name} from {model.repo} failed", model.repo, files):
         return _download_all(files, on_progress)
 
 
 def list_files(model: Model) -> list[ModelFile]:
     """Ask the hub for a model's files, their sizes and hashes. Raises PullError."""
     folder = models_folder(user_paths()) / model.name
-    with hub_errors(f"Pulling {model.name} from {model.repo} failed"):
+    with hub_errors(f"Pulling {model.name} from {model.repo} failed", model.repo):
         return [_file_on_hub(model, name, folder / name) for name in model.files]
 
 
 @contextmanager
-def hub_errors(failure: str, files: Sequence[ModelFile] = ()) -> Iterator[None]:
+def hub_errors(
+    failure: str, repo: str | None = None, files: Sequence[ModelFile] = ()
+) -> Iterator[None]:
     """Raise what goes wrong between here and the hub as PullError; ``failure`` begins its sentence.
 
     ``files``: what is downloaded meanwhile, and goes on where it was when it is begun again.
@@ -74,12 +76,11 @@ def hub_errors(failure: str, files: Sequence[ModelFile] = ()) -> Iterator[None]:
         raise PullError(message + _resume_hint(files)) from error
     except GatedRepoError as error:
         raise PullError(
-            f"{failure}: its owner asks for consent. Agree on its page at {hub_host()},"
-            " and set HF_TOKEN."
+            f"{repo} is gated: accept its terms at {hub_address()}/{repo} and set HF_TOKEN."
         ) from error
     except RepositoryNotFoundError as error:
         raise PullError(
-            f"{failure}: there is no such repository on {hub_host()}; a private one needs HF_TOKEN."
+            f"There is no repository {repo} on {hub_host()}; a private one needs HF_TOKEN."
         ) from error
     except (HfHubHTTPError, httpx2.HTTPError, ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -219,7 +220,9 @@ def _file_on_hub(model: Model, name: str, path: Path) -> ModelFile:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
     assert model.repo is not None
-    remote = get_hf_file_metadata(hf_hub_url(model.repo, name))
+    remote = get_hf_file_metadata(
+        hf_hub_url(model.repo, name, endpoint=hub_address()), endpoint=hub_address()
+    )
     if remote.size is None or remote.etag is None:
         raise OSError(f"the hub does not say how large {name} is.")
     return ModelFile(path, remote.location, remote.size, remote.etag)

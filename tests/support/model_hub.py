@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -28,6 +30,17 @@ class ModelHub:
     """Bytes after which the next download pauses until its client disconnects."""
     ranges: list[str | None] = field(default_factory=list)
     """The Range header of each download."""
+    error: tuple[int, str] | None = None
+    """Status and X-Error-Code of every answer, instead of what was requested."""
+    searches: list[str] = field(default_factory=list)
+    """The words that clients searched for; each finds ``org/repo`` if ``repo`` is among them."""
+
+    def tree(self) -> list[dict[str, object]]:
+        """The list of files as the hub's API returns it."""
+        return [
+            {"type": "file", "path": path, "oid": "0" * 40, "size": self.sizes.get(path, len(data))}
+            for path, data in self.files.items()
+        ]
 
 
 @pytest.fixture
@@ -46,14 +59,39 @@ def model_hub() -> Iterator[ModelHub]:
         def do_GET(self) -> None:
             self._answer(body=True)
 
+        def _send_json(self, value: object) -> None:
+            data = json.dumps(value).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def _refuse(self, status: int, code: str) -> None:
+            self.send_response(status)
+            self.send_header("X-Error-Code", code)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
         def _answer(self, body: bool) -> None:
+            url = urlsplit(self.path)
+            if state.error is not None:
+                self._refuse(*state.error)
+                return
+            if url.path == "/api/models":
+                words = parse_qs(url.query)["search"][0]
+                state.searches.append(words)
+                model = {"id": "org/repo", "downloads": 12_345, "tags": ["gguf"]}
+                self._send_json([model] if "repo" in words else [])
+                return
+            if url.path == "/api/models/org/repo/tree/main":
+                self._send_json(state.tree())
+                return
             name = self.path.removeprefix("/org/repo/resolve/main/")
             data = state.files.get(name)
             if data is None:
-                self.send_response(404)
-                self.send_header("X-Error-Code", "EntryNotFound")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+                known = self.path.startswith("/org/repo/")
+                self._refuse(404, "EntryNotFound" if known else "RepoNotFound")
                 return
             start = 0
             if body:

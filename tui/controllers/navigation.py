@@ -186,14 +186,15 @@ class Navigator:
     async def _offer_download(self, name: str) -> None:
         from agent.engine.protocol import EngineError
         from agent.errors import UserError
-        from agent.models.download import estimate_pull, find_pullable
+        from agent.models.download import estimate_pull
+        from agent.models.hub import find_model, register
         from tui.screens.confirm import ConfirmDialog
 
-        app = self._app
+        app, paths = self._app, self._app.session.runtime.paths
         app.status.download = f"{name}: asking for its size"
         app.update_status()
         try:
-            model = await asyncio.to_thread(find_pullable, name)
+            model = await asyncio.to_thread(find_model, name, paths)
             estimate = await asyncio.to_thread(estimate_pull, model)
             estimate.require_disk_space()
         except (EngineError, UserError) as error:
@@ -204,7 +205,13 @@ class Navigator:
             self._show_downloads()
 
         def on_close(agreed: bool | None) -> None:
-            if agreed:
+            if not agreed:
+                return
+            try:
+                register(model, paths)
+            except UserError as error:
+                app.transcript.add_notice(str(error), error=True)
+            else:
                 self._start_download(model.name)
 
         question = f"Download {estimate.title}?\n\n{estimate.figures}"

@@ -1,0 +1,224 @@
+"""GGUF repositories on Hugging Face's hub: searched, and their quantisations listed and chosen.
+
+The requests are those of https://huggingface.co/docs/hub/api; HF_ENDPOINT and HF_TOKEN are honoured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from agent.config.paths import Paths
+from agent.errors import UserError
+from agent.models.catalog import Model, load_catalog, models_folder
+from agent.models.discovery import QUANTISATION, SPLIT
+from agent.models.download import PullError, find_pullable, hub_address, hub_errors, hub_host
+from agent.models.machine import FitEstimate, Machine, estimate_fit, inspect_machine
+from tools import private_files
+
+PREFERRED = ("MXFP4", "Q4_K_M", "UD-Q4_K_XL", "Q4_K_S", "Q4_0", "IQ4_XS")
+"""Quantisations that are taken if they fit, the best first: about 4 bits a weight lose little."""
+MAX_LISTED_AT_ONCE = 8
+"""Repositories whose files are listed at the same time."""
+MAX_PAGES, TIMEOUT_SECONDS = 20, 20
+"""Of one list, and for each page of it."""
+_NO_MODELS = ("mmproj", "imatrix", "mtp-")
+"""Files that begin so belong to a model, and are none."""
+_REPOSITORY = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<quant>[\w.-]+))?")
+_PART = re.compile(r"-(\d{5})-of-(\d{5})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantisation:
+    """One model of a repository: a GGUF, or all parts of a split one."""
+
+    name: str
+    """``Q4_K_M``; the file's name where that does not say."""
+    file: str
+    """Path in the repository, of the first part."""
+    size: int
+    """Bytes of all parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubRepository:
+    """A repository as a search lists it."""
+
+    id: str
+    """OWNER/NAME."""
+    downloads: int
+    """In the last 30 days."""
+    quantisations: tuple[Quantisation, ...]
+    """Smallest first; empty where they cannot be listed."""
+
+
+def parse_repository(text: str) -> tuple[str, str | None] | None:
+    """Read ``OWNER/REPO[:QUANT]``; None where the text is no such name."""
+    match = _REPOSITORY.fullmatch(text.removeprefix(f"{hub_address()}/"))
+    return (match["repo"], match["quant"]) if match else None
+
+
+def search_repositories(words: str, limit: int) -> list[HubRepository]:
+    """Search repositories with GGUF files, the most downloaded first. Raises PullError."""
+    with hub_errors(f"Searching {hub_host()} failed"):
+        query = {"search": words, "filter": "gguf", "sort": "downloads", "limit": limit}
+        models = list(_get_all("models", query))
+    with ThreadPoolExecutor(MAX_LISTED_AT_ONCE) as pool:
+        listed = pool.map(lambda model: _try_to_list(str(model["id"])), models)
+        return [
+            HubRepository(str(model["id"]), int(model.get("downloads") or 0), tuple(quantisations))
+            for model, quantisations in zip(models, listed, strict=True)
+        ]
+
+
+def _try_to_list(repo: str) -> list[Quantisation]:
+    try:
+        return list_quantisations(repo)
+    except (PullError, UserError):
+        return []
+
+
+def list_quantisations(repo: str) -> list[Quantisation]:
+    """List the models of a repository, smallest first. Raises PullError, UserError if there is none."""
+    with hub_errors(f"Listing {repo} failed", repo=repo):
+        entries = list(_get_all(f"models/{repo}/tree/main", {"recursive": "true"}))
+        sizes = {str(e["path"]): int(e["size"]) for e in entries if e["type"] == "file"}
+    quantisations = sorted(_group_files(sizes), key=lambda q: (q.size, q.name))
+    if not quantisations:
+        raise UserError(
+            f"There is no GGUF in {repo}: look for a repository that has some with"
+            f" agent models search {repo.partition('/')[2]}"
+        )
+    return quantisations
+
+
+def _get_all(path: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a list of the API, page by page.
+
+    By hand, because the hub's own client tries for half a minute where it cannot be reached.
+    """
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]
+        build_hf_headers,
+        get_session,
+        hf_raise_for_status,
+    )
+
+    address, parameters = f"{hub_address()}/api/{path}", query
+    for _ in range(MAX_PAGES):
+        response = get_session().get(
+            address, params=parameters, headers=dict(build_hf_headers()), timeout=TIMEOUT_SECONDS
+        )
+        hf_raise_for_status(response)
+        yield from response.json()
+        address, parameters = response.links.get("next", {}).get("url", ""), {}
+        if not address or "limit" in query:
+            return
+
+
+def _group_files(sizes: dict[str, int]) -> Iterator[Quantisation]:
+    """Yield the models among files, whose sizes are by path; incomplete splits are left out."""
+    models: dict[str, list[str]] = {}
+    for path in sorted(sizes):
+        name = PurePosixPath(path).name.lower()
+        is_below = not path.startswith("/") and ".." not in PurePosixPath(path).parts
+        if is_below and name.endswith(".gguf") and not name.startswith(_NO_MODELS):
+            models.setdefault(SPLIT.sub("", path.removesuffix(".gguf")), []).append(path)
+    names = [_quantisation_name(stem) for stem in models]
+    for stem, name in zip(models, names, strict=True):
+        files = models[stem]
+        part = _PART.search(files[0].removesuffix(".gguf"))
+        if len(files) == (int(part[2]) if part else 1):
+            unique = name if names.count(name) == 1 else PurePosixPath(stem).name
+            yield Quantisation(unique, files[0], sum(sizes[file] for file in files))
+
+
+def _quantisation_name(stem: str) -> str:
+    match = QUANTISATION.search(stem)
+    return match[0].lstrip("-_.").upper() if match else PurePosixPath(stem).name
+
+
+def rate_quantisations(
+    repo: str, quantisations: Sequence[Quantisation], machine: Machine
+) -> dict[str, FitEstimate]:
+    """Estimate for each, by name, what memory it will take and how fast it will run."""
+    return {q.name: estimate_fit(f"{repo} {q.file}", q.size, machine) for q in quantisations}
+
+
+def best_quantisation(
+    quantisations: Sequence[Quantisation], ratings: dict[str, FitEstimate]
+) -> Quantisation | None:
+    """The first of `PREFERRED` that fits in memory, else the largest that fits; None if none does."""
+    fitting = [q for q in quantisations if ratings[q.name].fits]
+    by_name = {q.name: q for q in fitting}
+    preferred = (by_name[name] for name in PREFERRED if name in by_name)
+    return next(preferred, fitting[-1] if fitting else None)
+
+
+def named_quantisation(repo: str, quantisations: Sequence[Quantisation], name: str) -> Quantisation:
+    """The quantisation of this name, in any case. Raises UserError, which names those there are."""
+    for quantisation in quantisations:
+        if quantisation.name.lower() == name.lower():
+            return quantisation
+    known = ", ".join(quantisation.name for quantisation in quantisations)
+    raise UserError(f"There is no {name} in {repo}; there are {known}.")
+
+
+def hub_model(repo: str, quantisation: Quantisation, paths: Paths) -> Model:
+    """The entry of models.toml for this file; else one that `register` can add. Raises EngineError."""
+    catalog = load_catalog(paths)
+    for model in catalog.values():
+        if (model.repo, model.file) == (repo, quantisation.file):
+            return model
+    stem = SPLIT.sub("", PurePosixPath(quantisation.file).stem)
+    name = re.sub(r"[^\w:.@+-]", "-", stem)
+    if name in {known for m in catalog.values() for known in (m.name, *m.aliases)}:
+        name = f"{name}@{repo.partition('/')[0]}"
+    return Model(
+        name=name,
+        description=f"{repo}, {quantisation.name}",
+        repo=repo,
+        file=quantisation.file,
+        path=models_folder(paths) / name / quantisation.file,
+        download_size=quantisation.size,
+    )
+
+
+def find_model(name: str, paths: Paths) -> Model:
+    """What pulling ``name`` downloads where nobody can be asked: an entry of models.toml, or of
+    ``OWNER/REPO[:QUANT]`` the best that fits. Raises UserError, EngineError."""
+    repository = parse_repository(name)
+    if repository is None:
+        return find_pullable(name)
+    repo, quant = repository
+    quantisations = list_quantisations(repo)
+    if quant is not None:
+        return hub_model(repo, named_quantisation(repo, quantisations, quant), paths)
+    ratings = rate_quantisations(repo, quantisations, inspect_machine())
+    return hub_model(repo, best_quantisation(quantisations, ratings) or quantisations[0], paths)
+
+
+def register(model: Model, paths: Paths) -> None:
+    """Add a model of `hub_model` to the person's models.toml, unless it is known. Raises UserError."""
+    from agent.util.toml_edit import set_value
+
+    if model.name in load_catalog(paths):
+        return
+    values = {
+        "repo": model.repo,
+        "file": model.file,
+        "description": model.description,
+        "download_size": model.download_size,
+    }
+    file = paths.config / "models.toml"
+    try:
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        for key, value in values.items():
+            text = set_value(text, [model.name, key], value)
+        private_files.make_folder(file.parent)
+        file.write_text(text, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"Cannot write {file}: {error}") from error

@@ -1,0 +1,221 @@
+"""Pulling from any GGUF repository, and searching, on a server that speaks the hub's protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agent.config.paths import Paths
+from agent.models import catalog, hub
+from agent.models.machine import Machine
+from tests.support.model_hub import ModelHub
+
+GB = 10**9
+FILES = {
+    "Qwen3-4B-Q2_K.gguf": b"2" * 2000,
+    "Qwen3-4B-Q4_K_M.gguf": b"4" * 4000,
+    "Q8_0/Qwen3-4B-Q8_0-00001-of-00002.gguf": b"8" * 4000,
+    "Q8_0/Qwen3-4B-Q8_0-00002-of-00002.gguf": b"9" * 4000,
+    "BF16/Qwen3-4B-BF16-00001-of-00002.gguf": b"0" * 9000,
+    "mmproj-Qwen3-4B-F16.gguf": b"m",
+    "../Qwen3-4B-Q6_K.gguf": b"6",
+    "README.md": b"# Qwen3",
+}
+"""The parts of BF16 are incomplete."""
+
+
+@pytest.fixture
+def repository(model_hub: ModelHub) -> ModelHub:
+    """The hub with a repository of several quantisations, ``org/repo``."""
+    model_hub.files = dict(FILES)
+    return model_hub
+
+
+def environment(model_hub: ModelHub, home: Path) -> dict[str, str]:
+    caches = dict.fromkeys(("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "LLAMA_CACHE"), "")
+    ours = {"AGENT_HOME": str(home), "HF_ENDPOINT": model_hub.address, "HOME": str(home / "me")}
+    return {**os.environ, **caches, **ours, "OLLAMA_MODELS": str(home / "none")}
+
+
+def models(model_hub: ModelHub, home: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run ``agent models`` without a terminal."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "agent", "models", *args],
+        env=environment(model_hub, home), stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=100,
+    )  # fmt: skip
+
+
+def installed(home: Path, name: str) -> catalog.Model:
+    model = catalog.load_catalog(Paths(home / "config", home / "cache", home / "state"))[name]
+    assert model.installed
+    return model
+
+
+# --- listing and choosing ---
+
+
+def test_list_quantisations_groups_parts(
+    repository: ModelHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", repository.address)
+    assert hub.list_quantisations("org/repo") == [
+        hub.Quantisation("Q2_K", "Qwen3-4B-Q2_K.gguf", 2000),
+        hub.Quantisation("Q4_K_M", "Qwen3-4B-Q4_K_M.gguf", 4000),
+        hub.Quantisation("Q8_0", "Q8_0/Qwen3-4B-Q8_0-00001-of-00002.gguf", 8000),
+    ]
+
+
+def test_list_quantisations_of_several_models_have_file_names(
+    repository: ModelHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", repository.address)
+    repository.files = {"a-Q4_0.gguf": b"1", "b-Q4_0.gguf": b"22", "plain.gguf": b"333"}
+    names = [quantisation.name for quantisation in hub.list_quantisations("org/repo")]
+    assert names == ["a-Q4_0", "b-Q4_0", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [(30, "Q4_K_M"), (4.5, "Q3_K_M"), (3.4, "Q2_K"), (1, None)]
+)
+def test_best_quantisation_fits_in_memory(memory: float, expected: str | None) -> None:
+    sizes = {"Q2_K": 2.5, "Q3_K_M": 3.5, "Q4_K_M": 5.0, "Q8_0": 8.5}
+    choices = [
+        hub.Quantisation(name, f"{name}.gguf", int(size * GB)) for name, size in sizes.items()
+    ]
+    machine = Machine(int(memory * GB), 0, shares_memory=False, bandwidth=40e9)
+    best = hub.best_quantisation(choices, hub.rate_quantisations("o/r", choices, machine))
+    assert (best and best.name) == expected
+
+
+def test_parse_repository_reads_name_and_quantisation() -> None:
+    assert hub.parse_repository("Qwen/Qwen3-4B-GGUF") == ("Qwen/Qwen3-4B-GGUF", None)
+    assert hub.parse_repository("o/r.x:UD-Q4_K_XL") == ("o/r.x", "UD-Q4_K_XL")
+    assert hub.parse_repository("https://huggingface.co/o/r") == ("o/r", None)
+    assert hub.parse_repository("gpt-oss-20b") is None and hub.parse_repository("a/b/c") is None
+
+
+# --- agent models pull ---
+
+
+def test_pull_repository_takes_best_and_registers_it(repository: ModelHub, tmp_path: Path) -> None:
+    config = tmp_path / "config/models.toml"
+    config.parent.mkdir()
+    config.write_text('# mine\n[other]\npath = "/x.gguf"\n')
+    done = models(repository, tmp_path, "pull", "org/repo")
+    assert done.returncode == 0, done.stderr
+    assert "* Q4_K_M " in done.stderr and "Q4_K_M it is: the best that fits" in done.stderr
+    assert "Run it with --model Qwen3-4B-Q4_K_M" in done.stderr
+    model = installed(tmp_path, "Qwen3-4B-Q4_K_M")
+    assert done.stdout == f"{model.path}\n"
+    assert model.path and model.path.read_bytes() == FILES["Qwen3-4B-Q4_K_M.gguf"]
+    assert config.read_text().startswith("# mine\n[other]\n")
+    entry = tomllib.loads(config.read_text())["Qwen3-4B-Q4_K_M"]
+    assert entry["repo"] == "org/repo" and entry["download_size"] == 4000
+    text = config.read_text()
+    assert models(repository, tmp_path, "pull", "org/repo:q4_k_m").returncode == 0
+    assert config.read_text() == text and len(repository.ranges) == 1, "nothing is done twice"
+
+
+def test_pull_repository_split_quantisation(repository: ModelHub, tmp_path: Path) -> None:
+    done = models(repository, tmp_path, "pull", "org/repo:Q8_0")
+    assert done.returncode == 0, done.stderr
+    assert installed(tmp_path, "Qwen3-4B-Q8_0").size == 8000
+    rows = json.loads(models(repository, tmp_path, "list", "--json").stdout)
+    assert {row["name"]: row["source"] for row in rows}["Qwen3-4B-Q8_0"] == "pulled"
+
+
+def test_pull_repository_of_catalog_entry_needs_no_other(
+    repository: ModelHub, tmp_path: Path
+) -> None:
+    (tmp_path / "config").mkdir()
+    config = tmp_path / "config/models.toml"
+    config.write_text('[mine]\nrepo = "org/repo"\nfile = "Qwen3-4B-Q2_K.gguf"\n')
+    text = config.read_text()
+    assert models(repository, tmp_path, "pull", "org/repo:Q2_K").returncode == 0
+    assert installed(tmp_path, "mine") and config.read_text() == text
+
+
+def test_pull_repository_asks_on_a_terminal(repository: ModelHub, tmp_path: Path) -> None:
+    ours, terminal = pty.openpty()
+    os.write(ours, b"q2_k\n")
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "agent", "models", "pull", "org/repo"],
+        env=environment(repository, tmp_path), stdin=terminal, stdout=subprocess.PIPE,
+        stderr=terminal, text=True,
+    ) as running:  # fmt: skip
+        os.close(terminal)
+        out, _ = running.communicate(timeout=100)
+    written = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert running.returncode == 0 and "Which one? [Q4_K_M]" in written
+    assert out.strip() == str(installed(tmp_path, "Qwen3-4B-Q2_K").path)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "sentence"),
+    [
+        (("pull", "org/repo:Q5"), 2, "There is no Q5 in org/repo; there are Q2_K, Q4_K_M, Q8_0."),
+        (("pull", "o/none"), 1, "There is no repository o/none on HOST; a private one needs HF_TOKEN."),
+        (("search", "nonsense"), 2, "No GGUF repository matches 'nonsense'."),
+    ],
+)  # fmt: skip
+def test_hub_wrong_name_is_one_sentence(
+    repository: ModelHub, tmp_path: Path, args: tuple[str, ...], code: int, sentence: str
+) -> None:
+    done = models(repository, tmp_path, *args)
+    host = repository.address.removeprefix("http://")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr == f"agent: {sentence.replace('HOST', host)}\n"
+    assert not (tmp_path / "config/models.toml").exists()
+
+
+def test_pull_repository_without_gguf(repository: ModelHub, tmp_path: Path) -> None:
+    repository.files = {"model.safetensors": b"x"}
+    done = models(repository, tmp_path, "pull", "org/repo")
+    assert done.returncode == 2 and "There is no GGUF in org/repo" in done.stderr
+    assert "agent models search repo" in done.stderr
+
+
+@pytest.mark.parametrize("args", [("pull", "org/repo"), ("search", "repo")])
+def test_hub_offline_is_one_sentence(tmp_path: Path, args: tuple[str, ...]) -> None:
+    done = models(ModelHub(address="http://127.0.0.1:9"), tmp_path, *args)
+    assert done.returncode == 1
+    assert done.stderr == "agent: Cannot reach 127.0.0.1:9: are you online?\n"
+
+
+def test_pull_gated_repository_says_what_to_do(repository: ModelHub, tmp_path: Path) -> None:
+    repository.error = (403, "GatedRepo")
+    done = models(repository, tmp_path, "pull", "org/repo:Q2_K")
+    page = f"{repository.address}/org/repo"
+    assert done.returncode == 1
+    assert (
+        done.stderr == f"agent: org/repo is gated: accept its terms at {page} and set HF_TOKEN.\n"
+    )
+
+
+def test_pull_repository_full_disk_is_not_registered(repository: ModelHub, tmp_path: Path) -> None:
+    repository.sizes["Qwen3-4B-Q2_K.gguf"] = 1 << 60
+    done = models(repository, tmp_path, "pull", "org/repo:Q2_K")
+    assert done.returncode == 1 and "of disk" not in done.stdout and "GB free;" in done.stderr
+    assert not (tmp_path / "config/models.toml").exists() and not repository.ranges
+
+
+# --- agent models search ---
+
+
+def test_search_lists_downloads_and_sizes(repository: ModelHub, tmp_path: Path) -> None:
+    done = models(repository, tmp_path, "search", "some", "repo")
+    assert done.returncode == 0, done.stderr
+    assert repository.searches == ["some repo"]
+    assert " ".join(done.stdout.split()) == "org/repo 12,345 downloads 0 MB * Q4_K_M 0 MB"
+    rows = json.loads(models(repository, tmp_path, "search", "repo", "--json").stdout)
+    assert [(row["id"], row["downloads"]) for row in rows] == [("org/repo", 12_345)]
+    assert [q["name"] for q in rows[0]["quantisations"]] == ["Q2_K", "Q4_K_M", "Q8_0"]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
+from agent.conversation.attachments import format_attachment
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.errors import UserError
@@ -30,6 +31,7 @@ from agent.store.recorder import TurnRecorder
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.util.ids import new_id
+from agent.util.images import CANNOT_SEE, is_image
 from agent.util.process import (
     EXIT_BROKEN_PIPE,
     EXIT_CANCELLED,
@@ -186,15 +188,19 @@ def _interrupt(turn: Turn) -> Callable[[], None]:
 
 
 def _read_prompt(argument: str | None) -> str:
-    """The prompt argument followed by piped stdin; ``-`` or no argument reads stdin alone.
+    """The prompt argument with piped stdin attached; ``-`` or no argument reads stdin alone.
 
-    Line breaks at its end, which ``echo`` adds, are not part of a prompt.
+    Line breaks at its end, which ``echo`` adds, are not part of a prompt. What is piped beside a
+    prompt is attached as a file is: it may be a stranger's text, not the person's own words.
     """
-    piped = _read_stdin(required=argument in (None, "-"))
-    text = bootstrap.decode_argument(argument) if argument not in (None, "-") else None
-    parts = [text, piped]
-    prompt = "\n\n".join(part.rstrip("\r\n") for part in parts if part and part.strip())
-    if not prompt:
+    piped = (_read_stdin(required=argument in (None, "-")) or "").rstrip("\r\n")
+    if argument in (None, "-"):
+        prompt = piped
+    else:
+        prompt = bootstrap.decode_argument(argument).rstrip("\r\n")
+        if piped.strip():
+            prompt = prompt + format_attachment("stdin", piped) if prompt.strip() else piped
+    if not prompt.strip():
         raise UserError("The prompt is empty; give one: agent run 'What is 12*34?'")
     return prompt
 
@@ -212,7 +218,10 @@ def _read_stdin(required: bool) -> str | None:
             return None
         if stat.S_ISFIFO(mode) and not select.select([stdin], [], [], 1.0)[0]:
             print("agent: waiting for the end of stdin (< /dev/null skips it) …", file=sys.stderr)
-    return stdin.buffer.read().decode("utf-8", errors="replace")
+    data = stdin.buffer.read()
+    if is_image(data):
+        raise UserError(f"The input is an image, and {CANNOT_SEE}.")
+    return data.decode("utf-8", errors="replace")
 
 
 def _check_writable(option: str, file: Path | None) -> None:

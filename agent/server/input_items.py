@@ -59,10 +59,11 @@ from agent.server.schemas import (
 )
 from agent.turn.options import ApprovedCall
 from agent.util.ids import new_id
+from agent.util.images import CANNOT_SEE
 from tools.types import Tool
 
 UNSEEN_PLACEHOLDERS = {
-    "input_image": "[There was an image here; this model cannot see images.]",
+    "input_image": f"[There was an image here; {CANNOT_SEE}.]",
     "input_file": "[There was a file here; this server cannot read attached files.]",
     "input_audio": "[There was a recording here; this model cannot hear.]",
 }

@@ -3,9 +3,9 @@ has its part of it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
+from agent.conversation.attachments import ATTACHMENT
 from agent.conversation.conversation import Conversation, Entry
 from agent.formats.protocol import Format
 from tools.config.servers import ServerConfig
@@ -15,8 +15,9 @@ from tools.types import Tool
 
 UNKNOWN_TOOL_ERROR = "Error: there is no tool named"
 """How the result of a call begins whose tool does not exist."""
-_ATTACHED = re.compile(r"\n<(file_*) path=\"[^\"\n]*\" lines=\"\d+\">\n.*?\n</\1>", re.DOTALL)
-"""A file that the app appended to a prompt (`tui.util.attachments`): not the person's own words."""
+ATTACHED = Tool("files", "attached", "", {})
+"""Stands for the texts that prompts bring along (`agent.conversation.attachments`), which may be
+private and of strangers as any tool's results."""
 
 
 def conversation_exposure(
@@ -34,7 +35,15 @@ def conversation_exposure(
     """
     tools = {form.canonical_name(tool.model_name): tool for tool in host.all_tools()}
 
+    prompts = [
+        _text(form, [token for token in entry.ids if not form.is_markup(token)])
+        for entry in conversation.entries
+        if entry.role in ("user", "steering")
+    ]
+
     def results() -> Iterator[tuple[Tool, bool]]:
+        if any(ATTACHMENT.search(text) for text in prompts):
+            yield ATTACHED, False
         for entry in conversation.entries:
             for recipient in (entry.recipient or "").split():
                 tool = tools.get(recipient)
@@ -45,14 +54,9 @@ def conversation_exposure(
                     yield Tool(server or "an earlier tool", name, "", {}), False
 
     def _never_ran(entry: Entry) -> bool:
-        return UNKNOWN_TOOL_ERROR in _text(form, entry)
+        return UNKNOWN_TOOL_ERROR in _text(form, entry.ids)
 
-    person = [
-        _ATTACHED.sub("", _text(form, entry))
-        for entry in conversation.entries
-        if entry.role in ("user", "steering")
-    ]
-    return Exposure.of(results(), [*person, instructions])
+    return Exposure.of(results(), [*(ATTACHMENT.sub("", text) for text in prompts), instructions])
 
 
 def _is_public(config: ServerConfig | None) -> bool:
@@ -63,6 +67,5 @@ def _is_public(config: ServerConfig | None) -> bool:
     return config.public or config.client_network != ""
 
 
-def _text(form: Format, entry: Entry) -> str:
-    """Return a message with its markup."""
-    return b"".join(map(form.token_bytes, entry.ids)).decode("utf-8", "replace")
+def _text(form: Format, ids: Iterable[int]) -> str:
+    return b"".join(map(form.token_bytes, ids)).decode("utf-8", "replace")

@@ -15,16 +15,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from agent.conversation.attachments import ATTACHMENT, format_attachment
 from agent.errors import UserError
+from agent.util.images import CANNOT_SEE, is_image_file
 
 MAX_FILE_BYTES = 256 * 1024
 """Size of the largest file that can be attached."""
 _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<path>\S+))')
-_ATTACHED = re.compile(
-    r'\n\n<(?P<tag>file_*) path="(?P<path>[^"\n]*)" lines="(?P<lines>\d+)">\n'
-    r".*?\n</(?P=tag)>(?=\n\n<|\Z)",
-    re.DOTALL,
-)
 
 
 def attach_files(text: str, root: Path) -> str:
@@ -34,17 +31,17 @@ def attach_files(text: str, root: Path) -> str:
     UserError where a file is too large, unreadable or no text.
     """
     files = dict(_mentioned_files(text, root)).items()
-    return text + "".join(_file_block(path, _read_text(path, file)) for path, file in files)
+    return text + "".join(format_attachment(path, _read_text(path, file)) for path, file in files)
 
 
 def without_attachments(text: str) -> str:
     """Return the prompt as the person wrote it, without the appended files."""
-    return _ATTACHED.sub("", text)
+    return ATTACHMENT.sub("", text)
 
 
 def attached_files(text: str) -> list[tuple[str, int]]:
     """Return path and number of lines of each file attached to a prompt."""
-    return [(match["path"], int(match["lines"])) for match in _ATTACHED.finditer(text)]
+    return [(match["path"], int(match["lines"])) for match in ATTACHMENT.finditer(text)]
 
 
 def format_mention(path: str) -> str:
@@ -71,6 +68,8 @@ def _path_candidates(path: str) -> Iterator[str]:
 
 def _read_text(path: str, file: Path) -> str:
     try:
+        if is_image_file(file):
+            raise UserError(f"@{path} is an image, and {CANNOT_SEE}.")
         size = file.stat().st_size
         if size > MAX_FILE_BYTES:
             raise UserError(
@@ -84,12 +83,3 @@ def _read_text(path: str, file: Path) -> str:
     if "\0" in text:
         raise UserError(f"@{path} cannot be attached: it is no text.")
     return text
-
-
-def _file_block(path: str, text: str) -> str:
-    tag = "file"
-    while f"</{tag}>" in text:
-        tag += "_"
-    name = path.replace('"', "'")
-    text = text.rstrip("\n")
-    return f'\n\n<{tag} path="{name}" lines="{text.count(chr(10)) + 1}">\n{text}\n</{tag}>'

@@ -18,6 +18,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
+from agent.util.images import CANNOT_SEE, is_pasted_image
 from tui.state.paste_folding import PasteFolder
 from tui.state.prompt_history import PromptHistory
 from tui.util.attachments import without_attachments
@@ -263,8 +264,14 @@ class PromptInput(TextArea):
 
     async def _on_paste(self, event: events.Paste) -> None:
         self.last_input_at = time.monotonic()
-        # A pasted text may hold sequences that would act on the terminal once it is shown.
         event.prevent_default()
+        if not event.text or is_pasted_image(event.text):
+            # Terminals paste nothing where the clipboard has a picture instead of text.
+            subject = "That is an image" if event.text else "There is no text to paste"
+            self.app.notify(f"{subject}; {CANNOT_SEE}.", severity="warning")
+            if not event.text or event.text.lstrip().startswith("data:"):
+                return
+        # A pasted text may hold sequences that would act on the terminal once it is shown.
         text = "\t".join(map(display_text, event.text.split("\t")))  # tabs may be meant
         result = self.replace(self._paste_folder.fold(text), *self.selection)
         self.move_cursor(result.end_location)

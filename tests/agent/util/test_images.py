@@ -59,7 +59,7 @@ def test_is_pasted_image_reads_paths(image: Path, tmp_path: Path) -> None:
 async def test_app_pasted_image_is_one_sentence(image: Path) -> None:
     async with drive_app() as driver:
         driver.app.post_message(events.Paste(f"'{image}'"))
-        await driver.expect_text("That is an image; this model cannot see", "my photo.png")
+        await driver.expect_text("That is an image;", "see images.", "photo.png")
         driver.app.clear_notifications()
         driver.app.prompt.clear()
         driver.app.post_message(events.Paste(""))
@@ -73,7 +73,7 @@ async def test_app_pasted_image_is_one_sentence(image: Path) -> None:
 async def test_app_attached_image_is_one_sentence(image: Path) -> None:
     async with drive_app(FakeSession(root=image.parent)) as driver:
         await driver.type_text('what is this? @"my photo.png"', "enter")
-        await driver.expect_text("is an image, and this model", "│ what is this?")
+        await driver.expect_text("photo.png is an image", "see images.", "│ what is this?")
         assert not driver.session.turns
 
 

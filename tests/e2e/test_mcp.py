@@ -32,6 +32,8 @@ RAW_TOOLS = (
     "long_",
     "endless",
     "deep",
+    "ascii_text",
+    "stalling",
     "pattern",
     "structured",
     "many_",

@@ -33,7 +33,7 @@ async def rename(app: CommandContext, title: str) -> None:
         (each for each in session.store.summaries() if each.id == session.conversation.id), None
     )
     if summary is None:
-        raise UserError("Nothing was said yet: the title comes with the first prompt.")
+        raise UserError("There are no messages yet: the title comes with the first prompt.")
     if title:
         session.store.rename(summary.id, title)
         app.notify(f"Title: {title}", markup=False)

@@ -413,7 +413,7 @@ async def test_conversation_beyond_limit_restarts_its_tab() -> None:
 async def test_f3_without_tabs_notifies() -> None:
     async with drive_app() as driver:
         await driver.pilot.press("f3")
-        await driver.expect_text("No other program")
+        await driver.expect_text("No API client has connected")
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def run(
     prompt: Annotated[
         str | None,
         typer.Argument(
-            help="The prompt; - reads it from stdin. Piped stdin beside it is appended."
+            help="The prompt; - reads it from stdin. Piped stdin beside it is attached as data."
         ),
     ] = None,
     *,

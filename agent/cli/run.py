@@ -191,7 +191,8 @@ def _read_prompt(argument: str | None) -> str:
     """The prompt argument with piped stdin attached; ``-`` or no argument reads stdin alone.
 
     Line breaks at its end, which ``echo`` adds, are not part of a prompt. What is piped beside a
-    prompt is attached as a file is: it may be a stranger's text, not the person's own words.
+    prompt is attached as a file is: it may be a stranger's text, not the person's own words. What
+    is piped alone is their prompt, for there is no other text that could say what they want.
     """
     piped = (_read_stdin(required=argument in (None, "-")) or "").rstrip("\r\n")
     if argument in (None, "-"):

@@ -1,22 +1,64 @@
-"""What a prompt brings along that is not the person's own words: files, piped text."""
+"""What a prompt brings along that is not the person's own words: files, piped text, the prompts of
+MCP servers.
+
+They are blocks behind the person's words, so that the model reads where a text came from, and the
+taint rule (`agent.turn.exposure`) can tell it from what the person wrote.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Literal
 
-ATTACHMENT = re.compile(
-    r'\n\n<(?P<tag>file_*) path="(?P<path>[^"\n]*)" lines="(?P<lines>\d+)">\n'
-    r".*?\n</(?P=tag)>(?=\n\n<|\Z)",
-    re.DOTALL,
+Kind = Literal["file", "prompt"]
+"""file: a file or stdin; prompt: what an MCP server made of one of its prompts."""
+_ATTRIBUTES: dict[Kind, str] = {"file": "path", "prompt": "name"}
+_HEADER = re.compile(
+    r'\n\n<(?P<tag>(?P<kind>file|prompt)_*) (?:path|name)="(?P<source>[^"\n]*)"'
+    r' lines="(?P<lines>[0-9]{1,9})">\n'
 )
-"""An attached text at the end of a prompt."""
 
 
-def format_attachment(path: str, text: str) -> str:
-    """Return the block that is appended to a prompt for a text that came from ``path``."""
-    tag = "file"
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A text that was attached to a prompt."""
+
+    kind: Kind
+    source: str
+    """A file's path, ``stdin``, or ``server:prompt``."""
+    lines: int
+
+
+def format_attachment(source: str, text: str, kind: Kind = "file") -> str:
+    """Return the block that is appended to a prompt for a text that came from ``source``."""
+    tag: str = kind
     while f"</{tag}>" in text:
         tag += "_"
-    name = path.replace('"', "'")
+    name = source.replace('"', "'").replace("\n", " ")
     text = text.rstrip("\n")
-    return f'\n\n<{tag} path="{name}" lines="{text.count(chr(10)) + 1}">\n{text}\n</{tag}>'
+    header = f'<{tag} {_ATTRIBUTES[kind]}="{name}" lines="{text.count(chr(10)) + 1}">'
+    return f"\n\n{header}\n{text}\n</{tag}>"
+
+
+def split_attachments(text: str) -> tuple[str, list[Attachment]]:
+    """Return a prompt without the blocks attached to it, and what these are.
+
+    Whatever the text is, it takes time in proportion to its length: clients send prompts too.
+    """
+    words, attachments, end = [], [], 0
+    unclosed = set()
+    for header in _HEADER.finditer(text):
+        closing = f"\n</{header['tag']}>"
+        if header.start() < end or closing in unclosed:
+            continue
+        # The first one closes it, for no attached text has the tag that closes its own block.
+        at = text.find(closing, header.end())
+        if at < 0:
+            unclosed.add(closing)
+            continue
+        words.append(text[end : header.start()])
+        kind: Kind = "file" if header["kind"] == "file" else "prompt"
+        attachments.append(Attachment(kind, header["source"], int(header["lines"])))
+        end = at + len(closing)
+    return "".join(words) + text[end:], attachments

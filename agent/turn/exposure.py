@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from agent.conversation.attachments import ATTACHMENT
+from agent.conversation.attachments import Attachment, split_attachments
 from agent.conversation.conversation import Conversation, Entry
 from agent.formats.protocol import Format
 from tools.config.servers import ServerConfig
@@ -15,9 +15,6 @@ from tools.types import Tool
 
 UNKNOWN_TOOL_ERROR = "Error: there is no tool named"
 """How the result of a call begins whose tool does not exist."""
-ATTACHED = Tool("files", "attached", "", {})
-"""Stands for the texts that prompts bring along (`agent.conversation.attachments`), which may be
-private and of strangers as any tool's results."""
 
 
 def conversation_exposure(
@@ -36,14 +33,14 @@ def conversation_exposure(
     tools = {form.canonical_name(tool.model_name): tool for tool in host.all_tools()}
 
     prompts = [
-        _text(form, [token for token in entry.ids if not form.is_markup(token)])
+        split_attachments(_prompt_text(form, entry.ids))
         for entry in conversation.entries
         if entry.role in ("user", "steering")
     ]
 
     def results() -> Iterator[tuple[Tool, bool]]:
-        if any(ATTACHMENT.search(text) for text in prompts):
-            yield ATTACHED, False
+        for _, attachments in prompts:
+            yield from (_as_result(attachment, host) for attachment in attachments)
         for entry in conversation.entries:
             for recipient in (entry.recipient or "").split():
                 tool = tools.get(recipient)
@@ -56,7 +53,18 @@ def conversation_exposure(
     def _never_ran(entry: Entry) -> bool:
         return UNKNOWN_TOOL_ERROR in _text(form, entry.ids)
 
-    return Exposure.of(results(), [*(ATTACHMENT.sub("", text) for text in prompts), instructions])
+    return Exposure.of(results(), [*(words for words, _ in prompts), instructions])
+
+
+def _as_result(attachment: Attachment, host: Host) -> tuple[Tool, bool]:
+    """What a prompt brings along counts like a tool's result: it may be private and of strangers.
+
+    Returns the tool that stands for it, and whether what comes from there is public.
+    """
+    if attachment.kind == "file":
+        return Tool("", f"attached {attachment.source}", "", {}), False
+    server, _, name = attachment.source.partition(":")
+    return Tool(server, name, "", {}), _is_public(host.server_config(server))
 
 
 def _is_public(config: ServerConfig | None) -> bool:
@@ -65,6 +73,12 @@ def _is_public(config: ServerConfig | None) -> bool:
     if config is None or config.from_project:
         return False
     return config.public or config.client_network != ""
+
+
+def _prompt_text(form: Format, ids: Iterable[int]) -> str:
+    """Return a message with a line break for each special token: none of them is part of a word."""
+    texts = (b"\n" if form.is_markup(token) else form.token_bytes(token) for token in ids)
+    return b"".join(texts).decode("utf-8", "replace")
 
 
 def _text(form: Format, ids: Iterable[int]) -> str:

@@ -28,7 +28,7 @@ _ADDRESS = re.compile(
 _FILE_SUFFIXES = ("py", "md", "sh", "rs", "pl", "cc", "so", "zip", "mov", "ps", "ml")
 """Top-level domains that a word is more likely a file's name with."""
 MAX_NAMES = 3
-"""Tools that a question names at most."""
+"""Tools and attached texts that a question names at most."""
 
 
 @runtime_checkable
@@ -45,7 +45,8 @@ class Exposure:
     """What a conversation has taken in."""
 
     private: frozenset[tuple[str, str]] = frozenset()
-    """Server and name of the tools whose results may be private."""
+    """Server and name of the tools whose results may be private; what is attached to a prompt has no
+    server."""
     untrusted: frozenset[tuple[str, str]] = frozenset()
     """Those whose results may hold text of strangers."""
     hosts: frozenset[str] = frozenset()
@@ -100,16 +101,15 @@ def find_leak(
     private = sorted(name for name in exposure.private if name[0] != tool.server)
     if "sends" not in tool.labels or not private or not exposure.untrusted:
         return None
-    names = [f"{server}.{name}" for server, name in private]
+    names = [f"{server}.{name}" if server else name for server, name in private]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    read = f"{', '.join(names[:MAX_NAMES])}{more}"
+    read = f"could send off what this conversation has read ({', '.join(names[:MAX_NAMES])}{more})"
     if not isinstance(config.builtin, Destined):
-        return Leak(f"it could send off what this conversation has read with {read}", None)
+        return Leak(f"it {read}", None)
     host = config.builtin.destination(tool.name, arguments)
     if host is None or host in exposure.hosts:
         return None
     return Leak(
-        f"it could send off what this conversation has read with {read}:"
-        f" neither you nor a link named this address of {host}",
+        f"it {read}: neither you nor a link named this address of {host}",
         (host_rule(host),),
     )

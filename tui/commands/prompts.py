@@ -51,14 +51,18 @@ def _command(app: AppContext, chat: ChatController, server: str, prompt: Prompt)
     arguments = (name if required else f"[{name}]" for name, required in prompt.arguments)
     name = ":".join(re.sub(r"[^\w.-]", "_", part) for part in (server, prompt.name))
     summary = prompt.description or f"a prompt of {server}"
-    run = partial(_send_prompt, app, chat, server, prompt)
+    run = partial(_send_prompt, app, chat, name, server, prompt)
     return Command(name, summary.splitlines()[0], run, " ".join(arguments), waits_for_turn=True)
 
 
 async def _send_prompt(
-    app: AppContext, chat: ChatController, server: str, prompt: Prompt, argument: str
+    app: AppContext, chat: ChatController, command: str, server: str, prompt: Prompt, argument: str
 ) -> None:
-    """Ask the server for the prompt's messages and send their text to the model."""
+    """Ask the server for the prompt's messages and send their text to the model.
+
+    The person's own words are the command alone; the server's text is attached to them.
+    """
+    from agent.conversation.attachments import format_attachment
     from agent.errors import UserError
 
     try:
@@ -66,7 +70,9 @@ async def _send_prompt(
         messages = await host.get_prompt(server, prompt.name, _arguments(prompt, argument))
     except ValueError as error:
         raise UserError(f"The prompt cannot be had: {error}.") from error
-    await chat.ask("\n\n".join(text for _, text in messages))
+    text = "\n\n".join(text for _, text in messages)
+    words = f"/{command} {argument}".rstrip()
+    await chat.ask_or_replace(words + format_attachment(command, text, "prompt"))
 
 
 def _arguments(prompt: Prompt, text: str) -> dict[str, str]:

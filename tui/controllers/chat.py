@@ -65,7 +65,7 @@ class ChatController:
         else:
             text = prompt
         if parsed is None and self.editing is not None:
-            await self._submit_edit(self.editing, text)
+            await self._submit_edit(text)
         elif self.idle or (self._app.session_ready and not waits):
             await self._run_or_ask(text)
         else:
@@ -79,12 +79,19 @@ class ChatController:
             prompt.replace_with(turn.raw_prompt)
         prompt.border_title = Content("editing · Esc cancels" if turn else "")
 
-    async def _submit_edit(self, turn: TurnView, text: str) -> None:
+    async def _submit_edit(self, text: str) -> None:
         if self.turn is not None:
             self._reject(text, "A turn runs: stop it, or wait for it, and send this then.")
             return
-        self.edit(None)
-        await self.resubmit(turn, text)
+        await self.ask_or_replace(text)
+
+    async def ask_or_replace(self, text: str) -> None:
+        """Start a turn with this prompt, in place of the one that is being edited if there is one."""
+        if (turn := self.editing) is None:
+            await self.ask(text)
+        else:
+            self.edit(None)
+            await self.resubmit(turn, text)
 
     async def resubmit(self, turn: TurnView, text: str) -> None:
         """Ask ``text`` in place of a turn's prompt, in a branch that ends before that turn."""

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.conversation.attachments import ATTACHMENT, format_attachment
+from agent.conversation.attachments import format_attachment, split_attachments
 from agent.errors import UserError
 from agent.util.images import CANNOT_SEE, is_image_file
 
@@ -35,13 +35,13 @@ def attach_files(text: str, root: Path) -> str:
 
 
 def without_attachments(text: str) -> str:
-    """Return the prompt as the person wrote it, without the appended files."""
-    return ATTACHMENT.sub("", text)
+    """Return the prompt as the person wrote it, without what was appended to it."""
+    return split_attachments(text)[0]
 
 
 def attached_files(text: str) -> list[tuple[str, int]]:
-    """Return path and number of lines of each file attached to a prompt."""
-    return [(match["path"], int(match["lines"])) for match in ATTACHMENT.finditer(text)]
+    """Return source (a file's path) and number of lines of each text attached to a prompt."""
+    return [(attached.source, attached.lines) for attached in split_attachments(text)[1]]
 
 
 def format_mention(path: str) -> str:

@@ -100,9 +100,27 @@ async def test_server_prompt_runs_as_command() -> None:
         await driver.expect_text("It needs file behind its name.")
         await driver.pilot.press(*"/git:review 'a b.py' very closely", "enter")
         await driver.wait_for(lambda: driver.session.turns)
+        command = "/git:review 'a b.py' very closely"
         text = "git review {'file': 'a b.py', 'how': 'very closely'}"
-        assert driver.session.turns[0].prompt_text == text
+        block = f'<prompt name="git:review" lines="1">\n{text}\n</prompt>'
+        assert driver.session.turns[0].prompt_text == f"{command}\n\n{block}"
         driver.session.turns[0].end()
+
+
+async def test_server_prompt_edited_replaces_turn() -> None:
+    async with drive_app(FakeSession(servers=[ServerState("git", "ready", [])])) as driver:
+        await driver.wait_for(lambda: driver.app.commands.find("git:review"))
+        (await driver.ask("/git:review a.py")).end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.pilot.press(*"/edit", "enter")
+        await driver.expect_text("editing")
+        assert driver.app.prompt.text == "/git:review a.py"
+        turn = await driver.ask(" closely")
+        assert "/git:review a.py closely" in turn.prompt_text
+        assert "{'file': 'a.py', 'how': 'closely'}" in turn.prompt_text
+        await driver.expect_text("❯ /git:review a.py closely", gone="editing")
+        assert len(driver.app.transcript.own_turns) == 1
+        turn.end()
 
 
 async def test_server_prompts_change_replaces_commands() -> None:

@@ -105,7 +105,7 @@ async def leak(driver: AppDriver) -> None:
     """A page would get what was read before."""
     await driver.ask("Tidy up my notes.")
     reason = (
-        "it could send off what this conversation has read with files.read: neither you nor a link"
+        "it could send off what this conversation has read (files.read): neither you nor a link"
         " named this address of example.org"
     )
     await request_approval(

@@ -100,11 +100,14 @@ class AgentApp(CommandContext):
         *,
         history: Path | None = None,
         theme: str | None = None,
-        save_theme: Callable[[str], None] = lambda name: None,
+        shows_panes: bool = True,
+        save_setting: Callable[[str, str], None] = lambda key, value: None,
         on_first_paint: Callable[[], None] = lambda: None,
     ) -> None:
-        """``history``: the file of earlier prompts; ``save_theme``: called with the name of the theme
-        that the person chose; ``on_first_paint``: called once, in a thread, after the first paint."""
+        """``history``: the file of earlier prompts; ``shows_panes``: show a running turn as live panes;
+        ``save_setting``: called with a key of config.toml and its value when the person chose a theme
+        or a view (raises UserError); ``on_first_paint``: called once, in a thread, after the first
+        paint."""
         # NO_COLOR: the terminal's own colours, not shades of grey, and a cursor without colour.
         plain = "NO_COLOR" in os.environ
         super().__init__(driver_class=TerminalDriver, ansi_color=True if plain else None)
@@ -121,7 +124,7 @@ class AgentApp(CommandContext):
         self.startup = Startup(self, self.chat, self.served_tabs)
         self.navigator = Navigator(self, self.chat, self.startup)
         self._last_ctrl_c = -SECOND_CTRL_C_SECONDS
-        self._save_theme, self._on_first_paint = save_theme, on_first_paint
+        self._save_setting, self._on_first_paint = save_setting, on_first_paint
         for own_theme in themes.THEMES:
             self.register_theme(own_theme)
         theme = themes.ANSI.name if plain else theme
@@ -129,7 +132,7 @@ class AgentApp(CommandContext):
 
         # Attributes instead of queries: while the app closes they are on no screen any more.
         self.body = Container(id="body")
-        self.transcript = Transcript(id="chat")
+        self.transcript = Transcript(id="chat", shows_panes=shows_panes)
         self.token_view: TokenView | None = None
         """Created when it is first opened."""
         self.queue_bar, self.status_line = QueueBar(), StatusLine()
@@ -394,7 +397,10 @@ class AgentApp(CommandContext):
 
     async def action_view(self) -> None:
         """Switch the visible transcript between live panes and conversation."""
-        await self.message_picker.keep_picked(self.visible_transcript.toggle_view())
+        transcript = self.visible_transcript
+        await self.message_picker.keep_picked(transcript.toggle_view())
+        if transcript is self.transcript:
+            self._save("view", "panes" if transcript.shows_panes else "conversation")
 
     async def action_open_screen(self, name: ScreenName) -> None:
         """Open a screen over the conversation."""
@@ -424,13 +430,16 @@ class AgentApp(CommandContext):
 
     def choose_theme(self, name: str) -> None:
         """Set a theme and save it as the person's choice."""
-        from agent.errors import UserError
-
         self.theme = name
         self.clear_notifications()  # the one that names the theme before
         self.notify(f"Theme: {name}", timeout=2, markup=False)
+        self._save("theme", name)
+
+    def _save(self, key: str, value: str) -> None:
+        from agent.errors import UserError
+
         try:
-            self._save_theme(name)
+            self._save_setting(key, value)
         except UserError as error:
             self.notify(str(error), severity="warning", markup=False)
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.util import gc_tuning
@@ -66,7 +67,8 @@ def main(
                 session,
                 history=paths.state / "prompts.jsonl",
                 theme=settings.theme,
-                save_theme=lambda name: save_setting(paths, "theme", name),
+                shows_panes=settings.view != "conversation",
+                save_setting=partial(save_setting, paths),
                 on_first_paint=guard,
             )
             if not settings.animations:

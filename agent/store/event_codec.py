@@ -7,6 +7,7 @@ stored have the JSON alone; their seconds are read as 0.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -61,25 +62,36 @@ def unpack_events(blob: bytes) -> list[TimedEvent]:
     return [decode_line(line) for line in unpack_lines(blob)]
 
 
+_OUTPUT_INDEX = re.compile(r'"output_index":([0-9]+)')
+
+
 def read_record(blob: bytes | None) -> TurnRecord:
     """What the events of a turn tell beyond its response.
 
-    Reads few events: a list of conversations asks this of every turn.
+    Parses few events: a list of conversations asks this of every turn.
     """
-    steered, times, stats, changes = [], [], {}, []
+    times: dict[int, ItemTimes] = {}
+    index_of: dict[str, int] = {}
+    steered, stats, changes = [], {}, []
     for line in unpack_lines(blob or b""):
         seconds, text = split_line(line)
-        match text[:60].split('"')[3:4]:
+        head = text[:200]
+        kind = head.split('"')[3:4]
+        index = int(match[1]) if (match := _OUTPUT_INDEX.search(head)) else -1
+        match kind:
             case ["response.output_item.added"]:
-                times.append(ItemTimes(seconds))
-            case ["response.output_item.done"] if times:
-                times[-1].ended = seconds
+                times[index] = ItemTimes(seconds)
+                index_of[json.loads(text)["item"]["id"]] = index
+            case ["response.output_item.done"] if index in times:
+                times[index].ended = seconds
             case [
-                "response.mcp_call_arguments.done"
-                | "response.code_interpreter_call_code.done"
-                | "agent.approval.resolved"
-            ] if times:
-                times[-1].tool_started = seconds
+                "response.mcp_call_arguments.done" | "response.code_interpreter_call_code.done"
+            ] if index in times:
+                times[index].tool_started = seconds
+            case ["agent.approval.resolved"]:
+                index = index_of.get(json.loads(text)["item_id"], -1)
+                if index in times:
+                    times[index].tool_started = seconds
             case ["agent.steered"]:
                 steered.append((len(times), str(json.loads(text)["text"])))
             case ["agent.file_changes"]:
@@ -88,7 +100,7 @@ def read_record(blob: bytes | None) -> TurnRecord:
                 stats = json.loads(text)
     return TurnRecord(
         tuple(steered),
-        tuple(times),
+        tuple(times[index] for index in sorted(times)),
         int(stats.get("output_tokens", 0)),
         float(stats.get("tokens_per_second", 0)),
         tuple(changes),

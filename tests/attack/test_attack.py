@@ -25,7 +25,7 @@ async def test_attacks_are_repelled(group: str, monkeypatch: pytest.MonkeyPatch)
     module = importlib.import_module(f"tests.attack.{group}")
     if group == "swaps":
         monkeypatch.setattr(module, "ROUNDS", 300)
-    if group in ("mcp_servers", "http_clients"):
+    if group in ("exhaustion", "mcp_servers", "http_clients"):
         monkeypatch.setattr(module, "MAX_LATENESS_MS", 5000.0)
         monkeypatch.setattr(module, "MAX_MEMORY_MIB", 3 * measure.MAX_MEMORY_MIB)
     names = module.NAMES[:: SHARES.get(group, 1)]

@@ -317,10 +317,10 @@ def screen_text(app: Any) -> str:
 
 
 def make_app(
-    session: FakeSession, *, save_theme: Callable[[str], None] = lambda name: None
+    session: FakeSession, *, save_setting: Callable[[str, str], None] = lambda key, value: None
 ) -> AgentApp:
     """Create an app with a clock that stands still."""
-    app = AgentApp(session, save_theme=save_theme)
+    app = AgentApp(session, save_setting=save_setting)
     app.clock = Clock()
     return app
 
@@ -330,12 +330,12 @@ async def drive_app(
     session: FakeSession | None = None,
     *,
     size: tuple[int, int] = (80, 24),
-    save_theme: Callable[[str], None] = lambda name: None,
+    save_setting: Callable[[str, str], None] = lambda key, value: None,
 ) -> AsyncIterator[AppDriver]:
     """Run the app without a terminal, until the end of the block; yields its driver once the session
     has begun. ``size``: columns and rows."""
     session = session or FakeSession()
-    app = make_app(session, save_theme=save_theme)
+    app = make_app(session, save_setting=save_setting)
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = AppDriver(app, session, pilot)
         await driver.wait_for(lambda: app.session_ready)

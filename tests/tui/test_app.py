@@ -392,14 +392,14 @@ async def test_f1_and_question_mark_open_help() -> None:
             await driver.pilot.press(key)
             await driver.expect_text("Ctrl-J           new line")
             await driver.pilot.press("escape")
-            await driver.wait_for(lambda: "Writing" not in screen_text(driver.app))
+            await driver.wait_for(lambda: not driver.app.screen_stack[1:])
         await driver.pilot.press(*"why?")
         assert driver.app.prompt.text == "why?"
 
 
 async def test_chosen_theme_is_saved() -> None:
     saved: list[str] = []
-    async with drive_app(save_theme=saved.append) as driver:
+    async with drive_app(save_setting=lambda key, value: saved.append(value)) as driver:
         await driver.pilot.press("f4", "f4", "f4", "f4", *"/theme nord ", "enter")
         await driver.wait_for(lambda: driver.app.theme == "nord")
         assert saved == ["light", "high-contrast", "ansi", "dark", "nord"]
@@ -415,6 +415,37 @@ async def test_palette_entry_runs_command() -> None:
         await driver.expect_text("/effort")
         await driver.pilot.press("enter")
         await driver.expect_text("answers soon")
+
+
+async def test_chosen_view_is_saved_and_taken() -> None:
+    saved: list[tuple[str, str]] = []
+    async with drive_app(save_setting=lambda key, value: saved.append((key, value))) as driver:
+        await driver.pilot.press("f2")
+        await driver.wait_for(lambda: saved == [("view", "conversation")])
+        turn = await driver.ask("hello")
+        emit_message(turn, "Hello there.").close(True)
+        await driver.expect_text("Hello there.", gone="Arguments")
+        await driver.pilot.press("f2")
+        await driver.expect_text("Arguments")
+        assert saved[1:] == [("view", "panes")]
+        turn.end()
+
+
+async def test_questions_asked_together_are_entered_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prompts, "FOCUS_DELAY_SECONDS", 3600.0)
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        tools = [SimpleNamespace(server="files", name=name) for name in ("write", "move")]
+        answers = [asyncio.ensure_future(driver.session.approver(tool, "{}")) for tool in tools]
+        await driver.wait_for(lambda: len(driver.app.query(ApprovalCard)) == 2)
+        for answer in answers:
+            await driver.pilot.press("tab", "n")
+            await driver.wait_for(answer.done)
+            assert answer.result().choice == "no"
+            await driver.wait_for(lambda: driver.app.prompt.has_focus)
+        turn.end()
 
 
 async def test_resumed_conversation_shows_stored_turns(tmp_path: Path) -> None:

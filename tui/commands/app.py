@@ -23,6 +23,8 @@ async def leave(app: CommandContext, _: str) -> None:
 
 async def show_status(app: CommandContext, _: str) -> None:
     """Show model, context, options, tools and servers in a few lines."""
+    from agent.store.lookup import short_id
+
     session = app.session
     runtime, options = session.runtime, session.options
     tools = [tool for tool in runtime.host.tools() if session.tool_selection.includes(tool)]
@@ -38,7 +40,7 @@ async def show_status(app: CommandContext, _: str) -> None:
         "Instructions": options.instructions or "none",
         "Tools": f"{len(tools)} on; {ready} of {len(servers)} servers ready",
         "Folder": str(session.launch.root.absolute()),
-        "Conversation": session.conversation.id.removeprefix("conv_")[:8]
+        "Conversation": short_id(session.conversation.id)
         + ("" if session.is_stored else " (not stored)"),
         "Serving": session.serving.address if session.serving else "off (start with agent --serve)",
     }

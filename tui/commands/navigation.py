@@ -11,9 +11,6 @@ from tui.commands.registry import Command, CompletionItem
 if TYPE_CHECKING:
     from tui.commands.context import CommandContext
 
-SHORT_ID_CHARACTERS = 8
-"""Characters of a conversation id, as lists show it."""
-
 
 async def mcp_servers(app: CommandContext, _: str) -> None:
     """Open the list of MCP servers."""
@@ -56,9 +53,10 @@ async def resume(app: CommandContext, conversation_id: str) -> None:
 
 def conversations(app: CommandContext, _: str) -> Iterable[CompletionItem]:
     """Complete the id of a stored conversation."""
+    from agent.store.lookup import short_id
+
     for summary in app.session.store.summaries():
-        short_id = summary.id.removeprefix("conv_")[:SHORT_ID_CHARACTERS]
-        yield CompletionItem(short_id, summary.title)
+        yield CompletionItem(short_id(summary.id), summary.title)
 
 
 async def model(app: CommandContext, name: str) -> None:

@@ -31,14 +31,14 @@ class PromptCards:
 
     def __init__(self, app: AppContext) -> None:
         self._app = app
-        self._card: Card | None = None
-        """The question that waits for an answer."""
+        self._cards: list[Card] = []
+        """The questions that wait for an answer, the oldest first."""
 
     def enter(self) -> bool:
-        """Move the focus to the question that waits; return whether there is one."""
-        if self._card is None:
+        """Move the focus to the question that waits longest; return whether there is one."""
+        if not self._cards:
             return False
-        self._card.enter()
+        self._cards[0].enter()
         return True
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:
@@ -68,7 +68,7 @@ class PromptCards:
         """Keep the card above the prompt for the duration of the block."""
         app = self._app
         await app.default_screen.mount(card, before=app.queue_bar)
-        self._card = card
+        self._cards.append(card)
         timer = app.set_interval(FOCUS_CHECK_SECONDS, self.enter_when_idle)
         notify_unfocused(app, "A question waits for your answer.")
         if app.screen is not app.default_screen:
@@ -76,7 +76,7 @@ class PromptCards:
         try:
             yield
         finally:
-            self._card = None
+            self._cards.remove(card)
             timer.stop()
             for prompt in app.query(PromptInput):  # none once the app is closing
                 prompt.focus()

@@ -56,3 +56,22 @@ def test_stored_turn_has_its_times_and_speed() -> None:
     assert [duration(item) for item in view.items] == ["2.5 s", "0.2 s"]
     assert (view.tokens, view.speed) == (40, 20.0)
     assert [item.changes for item in view.items] == ["", "changed: a.txt (new)"]
+
+
+def test_stored_calls_side_by_side_have_their_own_times() -> None:
+    calls = [
+        ev.McpCallItem(
+            id=f"mcp_{n}", server_label="git", name="log", arguments="{}", status="completed"
+        )
+        for n in range(2)
+    ]
+    added = [
+        encode_line(n, ev.OutputItemAdded(sequence_number=n, output_index=n, item=call))
+        for n, call in enumerate(calls)
+    ]
+    done = [
+        encode_line(5.0 - n, ev.OutputItemDone(sequence_number=9, output_index=n, item=call))
+        for n, call in reversed(list(enumerate(calls)))
+    ]
+    record = read_record(pack([*added, *done]))
+    assert [(times.began, times.ended) for times in record.times] == [(0.0, 5.0), (1.0, 4.0)]

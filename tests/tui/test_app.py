@@ -431,7 +431,7 @@ async def test_chosen_view_is_saved_and_taken() -> None:
         turn.end()
 
 
-async def test_questions_asked_together_are_entered_one_by_one(
+async def test_questions_that_come_together_are_entered_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(prompts, "FOCUS_DELAY_SECONDS", 3600.0)

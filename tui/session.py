@@ -129,7 +129,15 @@ class Session:
         importlib.import_module("tui.widgets.exchange")
         runtime = bootstrap.create_runtime(self.launch)
         runtime.token_events = True  # the token view and the live speed show them
-        return runtime, bootstrap.turn_options(self.launch, runtime.model, compact=True)
+        options = bootstrap.turn_options(self.launch, runtime.model, compact=True)
+        return runtime, replace(options, project=bootstrap.project_instructions(self.launch))
+
+    def _read_project_instructions(self) -> None:
+        """Read the AGENTS.md files when a conversation is opened. Until the next one they count as they
+        are now: what the model has read stays in the KV cache. Raises UserError."""
+        from agent import bootstrap
+
+        self.options = replace(self.options, project=bootstrap.project_instructions(self.launch))
 
     def _mark_welcomed(self) -> None:
         """Set ``first_start`` once, where the embedded model answers because there is no other."""
@@ -261,6 +269,7 @@ class Session:
         from agent.conversation.conversation import Conversation
         from agent.util.ids import new_id
 
+        self._read_project_instructions()
         self.conversation = Conversation(new_id("conv"))
 
     def open(self, conversation_id: str) -> None:
@@ -269,9 +278,11 @@ class Session:
         from agent.store.conversations import StoreError
 
         try:
-            self.conversation = self.store.load(conversation_id)
+            conversation = self.store.load(conversation_id)
         except StoreError as error:
             raise UserError(str(error)) from error
+        self._read_project_instructions()
+        self.conversation = conversation
 
     def branch(self, start: int) -> None:
         """Continue with a copy of the conversation up to entry ``start``; the original stays stored.
@@ -331,13 +342,16 @@ class Session:
         theirs, loaded = self.conversation.vocabulary, self.runtime.loaded
         if loaded is None or theirs in (None, loaded.vocabulary):
             return None
-        converted = convert_vocabulary(loaded.format, self.stored_turns(), loaded.vocabulary)
+        tools = self.runtime.host.all_tools()
+        names = {(tool.server, tool.name): tool.model_name for tool in tools}
+        turns = self.stored_turns()
+        converted = convert_vocabulary(loaded.format, turns, loaded.vocabulary, names)
         before, self.conversation = self.conversation, converted
         model = self.runtime.model.name
         self._write_store(lambda store: store.save_converted(converted, before.id, model))
         return (
-            f"What was said until now was in the tokens of {theirs}. It goes on as another"
-            " conversation, with the texts alone; the one before is kept as it was."
+            f"The model reads other tokens than {theirs}, so this is a copy of the conversation,"
+            " without its reasoning. The conversation before is kept as it was."
         )
 
     @property

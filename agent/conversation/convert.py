@@ -1,14 +1,16 @@
-"""Converts a conversation for a model with another vocabulary: its texts alone are carried over."""
+"""Converts a conversation for a model with another vocabulary."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import Assistant, User
-from agent.events import MessageItem, Response
+from agent.conversation.messages import Assistant, ToolCallMessage, ToolResultMessage, User
+from agent.events import McpCallItem, MessageItem, Response
 from agent.formats.protocol import Format
+from agent.formats.recipients import PYTHON_TOOL
 from agent.util.ids import new_id
 
 
@@ -26,10 +28,16 @@ class PastTurn(Protocol):
         ...
 
 
-def convert_vocabulary(form: Format, turns: Iterable[PastTurn], vocabulary: str) -> Conversation:
-    """A new conversation with the prompts and messages of ``turns``, in the ids of ``vocabulary``.
+def convert_vocabulary(
+    form: Format,
+    turns: Iterable[PastTurn],
+    vocabulary: str,
+    tool_names: Mapping[tuple[str, str], str],
+) -> Conversation:
+    """A new conversation with prompts, messages, calls and results of ``turns``, but no reasoning.
 
-    ``form`` writes ids of that vocabulary. Reasoning, calls and their results are left out.
+    ``form`` writes ids of ``vocabulary``. ``tool_names``: the names that models call tools by, by
+    server and tool.
     """
     conversation = Conversation(new_id("conv"), vocabulary=vocabulary)
     for turn in turns:
@@ -40,6 +48,26 @@ def convert_vocabulary(form: Format, turns: Iterable[PastTurn], vocabulary: str)
                     part.text for part in parts
                 ):
                     conversation.add(form, Assistant(text, phase))
+                case McpCallItem():
+                    label = (item.server_label, item.name)
+                    name = tool_names.get(label) or "__".join(label)
+                    conversation.add(form, _call(name, item.arguments))
+                    conversation.add(form, ToolResultMessage(name, _result(item)))
                 case _:
                     pass
     return conversation
+
+
+def _call(name: str, arguments: str) -> ToolCallMessage:
+    """A call as models write it: for Python, bare code."""
+    match json.loads(arguments or "{}") if name == PYTHON_TOOL else None:
+        case {"code": str(code)}:
+            return ToolCallMessage(name, code, json=False)
+        case _:
+            return ToolCallMessage(name, arguments)
+
+
+def _result(call: McpCallItem) -> str:
+    if call.error is not None:
+        return f"Error: {call.error.text}"
+    return call.output or ""

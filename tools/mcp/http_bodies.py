@@ -28,6 +28,7 @@ MIN_RETRY_MS, MAX_RETRY_MS = 500, 60_000
 MAX_LARGE_MESSAGES = 16
 """How many of them wait for the SDK to pass them on; of one that it dropped nobody tells."""
 _TOKEN_KEY = "agent.large_message"
+_INVALID = b"a large message that is no JSON-RPC"
 
 
 class LargeMessages:
@@ -40,11 +41,11 @@ class LargeMessages:
         self._contents: dict[str, dict[str, Any]] = {}
 
     def replace(self, data: bytearray) -> bytearray:
-        """Return the message that stands for this one; what is not valid is returned as it is."""
+        """Return the message that stands for this one; for an invalid one, a short invalid one."""
         try:
             message = T.jsonrpc_message_adapter.validate_json(data, by_name=False)
         except ValueError:
-            return data
+            return bytearray(_INVALID)
         token = secrets.token_hex()
         match message:
             case T.JSONRPCError():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from agent.config.launch import LaunchOptions
 from agent.config.paths import Paths, user_paths
 from agent.config.settings import Settings, load_settings
+from agent.conversation.project_instructions import ProjectInstructions, read_project_instructions
 from agent.engine.protocol import EngineError, Sampling
 from agent.errors import UserError
 from agent.models import catalog, resolve
@@ -133,6 +134,16 @@ def turn_options(launch: LaunchOptions, model: Model, *, compact: bool = False) 
         # A script's replies are as somebody wrote them.
         loop_limits=model.loop_limits if launch.loop_guard and launch.engine is None else None,
     )
+
+
+def project_instructions(launch: LaunchOptions) -> ProjectInstructions:
+    """The AGENTS.md files for ``--root``, unless they are turned off. Raises UserError."""
+    paths, wanted = user_paths(), launch.project_instructions
+    if wanted is None:
+        wanted = load_settings(paths).project_instructions
+    if not wanted:
+        return ProjectInstructions()
+    return read_project_instructions(paths, launch.root.expanduser())
 
 
 def _compacts(launch: LaunchOptions, settings: Settings, default: bool) -> bool:

@@ -109,6 +109,13 @@ SystemOption = Annotated[
     str | None,
     typer.Option("--system", metavar="TEXT|@FILE", help="Instructions for the model."),
 ]
+ProjectOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--project-instructions/--no-project-instructions",
+        help="Read AGENTS.md, --root's and your own; default: yes, but never for API clients.",
+    ),
+]
 ResumeOption = Annotated[
     str | None,
     typer.Option(
@@ -190,6 +197,7 @@ def make_launch_options(
     root: RootOption = Path(),
     trust_project: TrustOption = False,
     system: SystemOption = None,
+    project_instructions: ProjectOption = None,
     log_level: LogOption = "warning",
     trace: TraceOption = None,
 ) -> LaunchOptions:
@@ -216,6 +224,7 @@ def make_launch_options(
         root=root,
         trust_project=trust_project,
         system=system,
+        project_instructions=project_instructions,
         log_level=log_level,
         trace=trace,
     )

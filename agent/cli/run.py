@@ -23,6 +23,7 @@ from agent.config.launch import LaunchOptions
 from agent.conversation.attachments import format_attachment
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
+from agent.conversation.project_instructions import ProjectInstructions
 from agent.errors import UserError
 from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response, TokenEvent
 from agent.models.catalog import EMBEDDED_NOTICE
@@ -100,6 +101,7 @@ def main(request: RunRequest, launch: LaunchOptions) -> int:
     prompt = _read_prompt(request.prompt)
     runtime = bootstrap.create_runtime(launch)
     options = _with_schema(bootstrap.turn_options(launch, runtime.model), request.output_schema)
+    options = replace(options, project=_project_instructions(launch))
     _check_writable("--output", request.output)
     _check_writable("--dump-tokens", request.dump_tokens)
     store, conversation = _open_conversation(request, runtime)
@@ -234,6 +236,13 @@ def _check_writable(option: str, file: Path | None) -> None:
         raise UserError(f"{option}: {file} is a folder.")
     if not path.parent.is_dir():
         raise UserError(f"{option}: the folder of {file} does not exist.")
+
+
+def _project_instructions(launch: LaunchOptions) -> ProjectInstructions:
+    instructions = bootstrap.project_instructions(launch)
+    for sentence in instructions.notices:
+        echo(f"agent: {sentence}", file=sys.stderr)
+    return instructions
 
 
 def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:

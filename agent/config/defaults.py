@@ -16,6 +16,7 @@ DEFAULTS = {
     "animations": "true",
     "responses_days": "30",
     "responses_most": "10000",
+    "project_instructions": "true",
     "unsandboxed_python": "false",
     "browser.searxng": "none",
     "browser.search": "none",

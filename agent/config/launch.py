@@ -41,6 +41,8 @@ class LaunchOptions:
     trust_project: bool | str = False
     """A text: the digest of the project's servers that the person has agreed to."""
     system: str | None = None
+    project_instructions: bool | None = None
+    """Read AGENTS.md files; None: as config.toml says."""
     log_level: str = "warning"
     trace: Path | None = None
     """A file for every token and event with its time."""

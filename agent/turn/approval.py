@@ -114,7 +114,8 @@ class ApprovalGate:
         functions = {context.format.canonical_name(f.model_name) for f in context.options.functions}
         return conversation_exposure(
             context.conversation, context.format, context.host,
-            instructions=context.options.instructions or "", client_functions=functions,
+            instructions=context.options.instructions or "",
+            files=context.options.project.files, client_functions=functions,
         )  # fmt: skip
 
     def _resolved(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from agent.conversation.attachments import Attachment, split_attachments
 from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.project_instructions import InstructionFile
 from agent.formats.protocol import Format
 from tools.config.servers import ServerConfig
 from tools.mcp.host import Host
@@ -23,11 +24,13 @@ def conversation_exposure(
     host: Host,
     *,
     instructions: str = "",
+    files: Collection[InstructionFile] = (),
     client_functions: Collection[str] = (),
 ) -> Exposure:
     """Return what the conversation has read until now.
 
-    ``instructions``: the operator's, whose addresses are trusted like the person's.
+    ``instructions``: the operator's, whose addresses are trusted like the person's. ``files``: the
+    AGENTS.md files in the prompt; the person's own is trusted, a repository's is text that was read.
     ``client_functions``: recipients whose results are the client's affair.
     """
     tools = {form.canonical_name(tool.model_name): tool for tool in host.all_tools()}
@@ -39,6 +42,7 @@ def conversation_exposure(
     ]
 
     def results() -> Iterator[tuple[Tool, bool]]:
+        yield from ((Tool("", file.name, "", {}), False) for file in files if not file.own)
         for _, attachments in prompts:
             yield from (_as_result(attachment, host) for attachment in attachments)
         for entry in conversation.entries:
@@ -53,7 +57,8 @@ def conversation_exposure(
     def _never_ran(entry: Entry) -> bool:
         return UNKNOWN_TOOL_ERROR in _text(form, entry.ids)
 
-    return Exposure.of(results(), [*(words for words, _ in prompts), instructions])
+    own_files = (file.text for file in files if file.own)
+    return Exposure.of(results(), [*(words for words, _ in prompts), instructions, *own_files])
 
 
 def _as_result(attachment: Attachment, host: Host) -> tuple[Tool, bool]:

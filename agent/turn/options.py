@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from agent import events as ev
+from agent.conversation.project_instructions import ProjectInstructions
 from agent.engine.protocol import LoopLimits, Sampling
 from agent.formats.protocol import Format, FunctionTool, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, TOOL_ALIASES, Recipients
@@ -80,6 +81,8 @@ class TurnOptions:
     """Everything that a turn is asked to do; a field that is None leaves the model's default."""
 
     instructions: str | None = None
+    project: ProjectInstructions = field(default_factory=ProjectInstructions)
+    """The AGENTS.md files of the folder that the turn works in."""
     effort: Literal["low", "medium", "high"] = "medium"
     sampling: Sampling = field(default_factory=Sampling)
     max_output_tokens: int | None = None
@@ -123,10 +126,11 @@ class TurnOptions:
             for tool in tools
             if tool.model_name != PYTHON_TOOL
         ]
+        instructions = "\n\n".join(filter(None, (self.instructions, self.project.section)))
         return PromptHeader(
             date=time.strftime("%Y-%m-%d"),
             effort=self.effort,
-            instructions=self.instructions,
+            instructions=instructions or None,
             functions=(
                 *(replace(f, name=f.model_name, namespace=None) for f in self.functions),
                 *(tool for tool in declared if "." not in tool.name),

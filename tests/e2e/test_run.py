@@ -58,6 +58,32 @@ def test_run_stdin_is_prompt_or_appended(agent: RunAgent, script: Script) -> Non
     assert prompt_tokens("hello", stdin="one two three four") > short
 
 
+def test_run_project_instructions_read_unless_turned_off(
+    agent: RunAgent, home: Path, tmp_path: Path
+) -> None:
+    """On the embedded model, whose answer they leave as it is."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "AGENTS.md").write_text(
+        "# Guidelines\n\nRun `make lint` before each commit.\n" * 20
+    )
+    (tmp_path / "work" / "AGENTS.md").write_bytes(b"\xff")
+
+    def run(*options: str) -> tuple[int, str]:
+        ran = agent("run", "What is 2+3?", "--json-events", "--temperature", "0", *options)
+        response = check(ran.events)
+        assert "5" in response["output"][-1]["content"][0]["text"]
+        return response["usage"]["input_tokens"], ran.err
+
+    tokens, errors = run()
+    assert "work/AGENTS.md is left out: it is no UTF-8 text." in errors
+    without, errors = run("--no-project-instructions")
+    assert tokens > without + 200 and not errors
+    (home / "config").mkdir(exist_ok=True)
+    (home / "config" / "config.toml").write_text("project_instructions = false\n")
+    assert run() == (without, "")
+    assert run("--project-instructions")[0] == tokens
+
+
 def test_run_token_dump_replays(agent: RunAgent, script: Script, tmp_path: Path) -> None:
     dump = tmp_path / "dump.jsonl"
     first = agent(

@@ -219,6 +219,9 @@ class FakeSession(Session):
         runtime: Any = FakeRuntime(self.server_states)
         self._opened = OpenedSession(runtime, TurnOptions(), Conversation("conv_fake"))
 
+    def _read_project_instructions(self) -> None:
+        """Read none: a test sets those that it needs."""
+
     @property
     def is_stored(self) -> bool:
         return True
@@ -316,11 +319,9 @@ def screen_text(app: Any) -> str:
     return "\n".join(strip.text.rstrip() for strip in lines)
 
 
-def make_app(
-    session: FakeSession, *, save_setting: Callable[[str, str], None] = lambda key, value: None
-) -> AgentApp:
-    """Create an app with a clock that stands still."""
-    app = AgentApp(session, save_setting=save_setting)
+def make_app(session: FakeSession, **options: Any) -> AgentApp:
+    """Create an app with a clock that stands still; ``options``: the app's own."""
+    app = AgentApp(session, **options)
     app.clock = Clock()
     return app
 
@@ -330,12 +331,12 @@ async def drive_app(
     session: FakeSession | None = None,
     *,
     size: tuple[int, int] = (80, 24),
-    save_setting: Callable[[str, str], None] = lambda key, value: None,
+    **options: Any,
 ) -> AsyncIterator[AppDriver]:
     """Run the app without a terminal, until the end of the block; yields its driver once the session
-    has begun. ``size``: columns and rows."""
+    has begun. ``size``: columns and rows; ``options``: the app's own."""
     session = session or FakeSession()
-    app = make_app(session, save_setting=save_setting)
+    app = make_app(session, **options)
     async with app.run_test(size=size, notifications=True) as pilot:
         driver = AppDriver(app, session, pilot)
         await driver.wait_for(lambda: app.session_ready)

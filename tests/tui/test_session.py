@@ -156,3 +156,30 @@ async def test_unwritable_store_for_one_turn_next_turn_stores_both(open_session:
     assert len(entries) == 6
     assert [e.ids for e in stored.entries] == [e.ids for e in entries]
     await session.close()
+
+
+async def test_project_instructions_stay_within_conversation(
+    open_session: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read stays a prefix of the next prompt; a conversation that is opened has those of now."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "AGENTS.md"
+    file.write_text("first version")
+    session = open_session()
+    await session.begin()
+    await ask(session, "hello")
+    conversation, ids = session.conversation.id, session.conversation.ids()
+    file.write_text("second version")
+    await ask(session, "again")
+    assert session.conversation.ids()[: len(ids)] == ids
+
+    def prompt() -> str:
+        form = session.format
+        assert form is not None
+        return b"".join(map(form.token_bytes, session.conversation.ids())).decode()
+
+    for reopen in (session.start_new, lambda: session.open(conversation)):
+        reopen()
+        await ask(session, "and now?")
+        assert prompt().count("second version") == 1 and "first version" not in prompt()
+    await session.close()

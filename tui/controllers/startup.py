@@ -74,6 +74,8 @@ class Startup:
         elif turns := app.session.stored_turns():
             views = (TurnView.from_stored(turn, clock=app.clock) for turn in turns)
             await app.transcript.add_stored_turns([app.with_branch_position(v) for v in views])
+        for sentence in app.session.options.project.notices:
+            app.transcript.add_notice(sentence, error=True)
         for sentence in app.session.damage():
             app.transcript.add_notice(sentence, error=True)
 

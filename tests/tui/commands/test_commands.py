@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.conversation.project_instructions import ProjectInstructions
 from agent.engine.protocol import Sampling
 from tests.support.fake_app import FakeSession, drive_app, emit_message, make_app, screen_text
 from tools.types import Prompt, ServerState
@@ -50,6 +51,7 @@ class FakeOptions:
     effort: str = "medium"
     instructions: str | None = None
     sampling: Sampling = field(default_factory=Sampling)
+    project: ProjectInstructions = field(default_factory=ProjectInstructions)
 
 
 async def test_effort_and_system_apply_to_later_turns() -> None:

@@ -1,0 +1,73 @@
+"""Reads the text files that a folder brings along, none of which can hang or mislead the start."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+import stat
+from pathlib import Path
+
+from agent.errors import AgentError
+from agent.util.sanitize import sanitize
+from tools.sanitize import strip_hidden
+
+
+class UnusableFileError(AgentError):
+    """A file that is left out; the message is the predicate of a sentence about it."""
+
+
+def project_folders(root: Path) -> list[Path]:
+    """Return the folders from the git repository's root down to ``root``, resolved; outermost first.
+
+    Without a repository it is ``root`` alone. A ``.git`` that belongs to another user makes none:
+    anybody can put one into ``/tmp``.
+    """
+    root = root.resolve()
+    for folder in (root, *root.parents):
+        try:
+            if (folder / ".git").lstat().st_uid in (os.getuid(), 0):
+                return [root, *root.parents][: len(root.parts) - len(folder.parts) + 1][::-1]
+        except OSError:
+            continue
+    return [root]
+
+
+def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -> tuple[str, bool]:
+    """Read the first bytes of a regular UTF-8 file; return its text, and whether there is more of it.
+
+    Control characters, escape sequences and hidden characters are removed. ``inside``: a link may lead
+    only to what is below this resolved folder. Raises FileNotFoundError and UnusableFileError.
+    """
+    try:
+        real = path.resolve(strict=True)
+        if inside is not None and not real.is_relative_to(inside):
+            raise UnusableFileError("is a link that leads out of its project")
+        data = _read_regular_file(real, max_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except (OSError, RuntimeError) as error:
+        reason = (
+            error.strerror if isinstance(error, OSError) and error.strerror else "a link's loop"
+        )
+        raise UnusableFileError(f"cannot be read: {reason}") from error
+    cut = len(data) > max_bytes
+    try:
+        # A character that the bound cuts through is left out.
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(data[:max_bytes], final=not cut)
+    except UnicodeDecodeError as error:
+        raise UnusableFileError("is no UTF-8 text") from error
+    if "\0" in text:
+        raise UnusableFileError("is no UTF-8 text")
+    return strip_hidden(sanitize(text)), cut
+
+
+def _read_regular_file(path: Path, max_bytes: int) -> bytes:
+    """Read a file that is neither a link nor a pipe or device by the time it is open."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return file.read(max_bytes)

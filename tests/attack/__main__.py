@@ -48,6 +48,9 @@ def main() -> int:
     if unknown := set(arguments.groups) - set(GROUPS):
         sys.exit(f"No such group: {', '.join(unknown)} (there are {', '.join(GROUPS)})")
     groups = arguments.groups or GROUPS
+    modules = [importlib.import_module(f"tests.attack.{group}") for group in groups]
+    if unknown := set(arguments.name).difference(*(module.NAMES for module in modules)):
+        sys.exit(f"No such attack: {', '.join(unknown)}")
     attempts = asyncio.run(run(groups, arguments.name, arguments.every))
     if arguments.all:
         for attempt in attempts:

@@ -196,16 +196,17 @@ async def test_exec_leaves_no_process(shell: Commands) -> None:
     assert not _living(LONG)
 
 
-async def test_exec_cancelled_ends_all_processes(shell: Commands) -> None:
+async def test_exec_cancelled_ends_all_processes_and_lists_changes(shell: Commands) -> None:
     seen: list[str] = []
     output_listener.set(lambda stream, text: seen.append(text))
-    line = f"setsid sleep {LONG} & trap '' TERM INT; echo on; sleep {LONG}"
+    line = f"setsid sleep {LONG} & trap '' TERM INT; touch made; echo on; sleep {LONG}"
     call = asyncio.create_task(shell(line))
     await wait_until(lambda: seen)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     assert not _living(LONG)
+    assert seen == ["on\n", '\n[until it was interrupted: created "made"]']
 
 
 async def test_exec_deep_home_is_deleted(

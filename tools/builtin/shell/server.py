@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,13 +168,15 @@ class ShellServer:
         folder = self._folder(arguments.get("workdir") or ".")
         changes_git = arguments.get("changes_git") is True
         guard = await asyncio.to_thread(self._guard.begin, changes_git=changes_git)
-        output = CommandOutput(output_listener.get())
+        output, ended = CommandOutput(output_listener.get()), ""
         try:
             ended = await self._run_confined(words, folder, guard, output, arguments)
         finally:
             await asyncio.shield(asyncio.to_thread(guard.end))
             details = {"changes": guard.changes, "notes": guard.notes}
             self._audit.record(self.name, name, json.dumps(arguments), **details)
+            if not ended:  # interrupted: there will be no result to say it in
+                output.notify([*_listed_changes(guard.changes), *guard.notes])
         notes = guard.notes
         notes = [*notes, *self._explain_refusal(guard, output.text())]
         text = "\n".join([f"{output.text()}{ended}", *notes])
@@ -324,6 +326,15 @@ async def _read(stream: asyncio.StreamReader, name: str, output: CommandOutput) 
     output.add(name, decode(b"", True))
 
 
+def _listed_changes(changes: Mapping[str, Any]) -> list[str]:
+    """Say which files an interrupted command has changed, in one line; none if it changed none."""
+    kinds = [kind for kind in ("created", "modified", "deleted") if kind in changes]
+    listed = [f"{kind} {', '.join(map(json.dumps, changes[kind]))}" for kind in kinds]
+    if unknown := changes.get("unknown"):
+        listed = [f"changed files are not known: {unknown}"]
+    return [f"[until it was interrupted: {'; '.join(listed)}]"] if listed else []
+
+
 class CommandOutput:
     """Collects a command's output and passes it on as it comes, but drops the middle of a long one."""
 
@@ -346,6 +357,12 @@ class CommandOutput:
             tail = self._tail + rest
             self._tail = tail[-MAX_TAIL_CHARS:]
             self._dropped += len(tail) - len(self._tail)
+
+    def notify(self, notes: Iterable[str]) -> None:
+        """Pass lines on that are not the command's."""
+        if self._listener is not None:
+            for note in notes:
+                self._listener("stderr", f"\n{note}")
 
     def text(self) -> str:
         """Return the output, ending with a newline unless it is empty."""

@@ -94,9 +94,10 @@ tiny-eval: $(READY)
 pictures: $(READY)
 	$(BIN)/python -m tests.tui.pictures
 
-# The man page, of the help texts as they are now.
+# The man page and the tables of docs/configuration.md, of the texts as they are now.
 man: $(READY)
 	$(BIN)/python -m agent.cli.manual > docs/agent.1
+	$(BIN)/python -m agent.cli.settings_page
 
 clean:
 	rm -rf $(VENV) $(CLIENTS) $(NODE_SERVERS)/node_modules $(NODE_CLIENTS)/node_modules .pytest_cache .mypy_cache .ruff_cache dist build

@@ -361,7 +361,7 @@ class AgentApp(CommandContext):
         if selection:
             self.copy_to_clipboard(selection)
             self.notify("Copied.")
-        elif self.turn is not None:
+        elif self.turn is not None or self.chat.shell.running:
             self.chat.stop()
         elif self.prompt.text:
             self.chat.edit(None)
@@ -481,7 +481,8 @@ class AgentApp(CommandContext):
     # --- ending ---
 
     async def shut_down(self) -> None:
-        """Stop the running turn and close the session; call it after the terminal was restored."""
+        """Stop what runs and close the session; call it after the terminal was restored."""
+        self.chat.shell.clear()
         if self.turn is not None:
             self.turn.stop()
             with contextlib.suppress(TimeoutError):

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,12 +47,15 @@ def show(
     paths = user_paths()
     settings = load_settings(paths)
     written = _written(settings_file(paths))
+    _warn_wrong_keys(settings)
     rows = []
     for name, default in DEFAULTS.items():
         source = "config.toml" if name in written else "default"
         if name == "browser.searxng" and os.environ.get("AGENT_SEARXNG"):
             source = "AGENT_SEARXNG"
         value = None if source == "default" else _value(settings, name)
+        if name.startswith("keys.") and value is None:
+            source = "default"
         if name == "model" and value is None:
             value = _default_model(paths)
         rows.append((name, value, default, source))
@@ -60,11 +64,11 @@ def show(
         echo(json.dumps(table, ensure_ascii=False, indent=2))
         return
     lines = [(n, d if v is None else sanitize(_text(v)), d, s) for n, v, d, s in rows]
-    lines.insert(0, ("SETTING", "VALUE", "DEFAULT", "FROM"))
-    widths = [max(len(row[column]) for row in lines) for column in range(3)]
-    for row in lines:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        echo("  ".join([*cells, row[3]]))
+    echo(_format_table([line for line in lines if not line[0].startswith("keys.")]))
+    keys = [line for line in lines if line[0].startswith("keys.")]
+    # A default is not said twice: some actions have many keys.
+    keys = [(n, v, "" if s == "default" else d, s) for n, v, d, s in keys]
+    echo(f"\n{_format_table(keys)}")
 
 
 @app.command(
@@ -105,7 +109,12 @@ def set_(
         raise UserError(f"{name} must be {spec.expected.replace(chr(34), '')}, not {value!r}.")
     if name == "model":
         _require_model(value)
-    parse_settings(settings_file(paths), text_with_setting(paths, name, read))
+    if name.startswith("keys.") and not isinstance(read, str):
+        read = value  # 3 is no number here
+    changed = parse_settings(settings_file(paths), text_with_setting(paths, name, read))
+    table, _, action = name.rpartition(".")
+    if table == "keys" and (problem := changed.keys.problems.get(action)):
+        raise UserError(problem)
     save_setting(paths, name, read)
 
 
@@ -133,7 +142,7 @@ def edit() -> None:
         raise UserError(f"Cannot run the editor {command[0]}: {error.strerror}.") from error
     if code:
         print(f"agent: {command[0]} ended with exit code {code}.", file=sys.stderr)
-    load_settings(user_paths())
+    _warn_wrong_keys(load_settings(user_paths()))
     raise typer.Exit(1 if code else 0)
 
 
@@ -145,6 +154,24 @@ def path() -> None:
     from agent.util.sanitize import echo
 
     echo(str(settings_file(user_paths())))
+
+
+def _format_table(rows: Sequence[tuple[str, str, str, str]]) -> str:
+    """Rows in columns, below their headings."""
+    rows = [("SETTING", "VALUE", "DEFAULT", "FROM"), *rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
+        for row in rows
+    )
+
+
+def _warn_wrong_keys(settings: Settings) -> None:
+    """Print what is wrong with the keys of the file, whose defaults count."""
+    from agent.util.sanitize import echo
+
+    for problem in settings.keys.problems.values():
+        echo(f"agent: {problem}", file=sys.stderr)
 
 
 def _written(file: Path) -> set[str]:
@@ -160,6 +187,8 @@ def _written(file: Path) -> set[str]:
 
 def _value(settings: Settings, name: str) -> Any:
     """A setting by its name, those of tables as TABLE.KEY."""
+    if name.startswith("keys."):
+        return settings.keys.chosen.get(name.removeprefix("keys."))
     value: Any = settings
     for part in name.split("."):
         value = getattr(value, part, None)

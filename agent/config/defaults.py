@@ -1,25 +1,80 @@
-"""Names every setting of config.toml, and what counts where it is not set, in words."""
+"""Names every setting of config.toml: what counts where it is not set, what it does, where else it is.
+
+`agent config show`, shell completion and the tables of docs/configuration.md are made of it.
+"""
 
 from __future__ import annotations
 
-DEFAULTS = {
-    "model": "installed, else tiny",
-    "effort": "medium",
-    "temperature": "the model's",
-    "top_p": "the model's",
-    "top_k": "the model's",
-    "min_p": "the model's",
-    "keep_alive": "never",
-    "compact": "auto in the app",
-    "view": "panes",
-    "theme": "dark",
-    "animations": "true",
-    "responses_days": "30",
-    "responses_most": "10000",
-    "project_instructions": "true",
-    "unsandboxed_python": "false",
-    "browser.searxng": "none",
-    "browser.search": "none",
-    "browser.allow_private": "none",
+from typing import NamedTuple
+
+from agent.config.keys import ACTIONS
+
+
+class SettingText(NamedTuple):
+    """What people read about a setting."""
+
+    default: str
+    """What counts where it is not set, in words."""
+    meaning: str
+    elsewhere: str = ""
+    """What else sets it: options of the command line, variables, commands of the app."""
+    values: str = ""
+    """What it may be; empty: as `agent.config.settings.SETTINGS` says."""
+
+
+SETTING_TEXTS = {
+    "model": SettingText(
+        "installed, else tiny", "the model that answers", "`--model`, `agent models default`"
+    ),
+    "effort": SettingText("medium", "how much the model reasons", "`--effort`, `/effort`"),
+    "temperature": SettingText(
+        "the model's", "0: always the likeliest token", "`--temperature`, `/sampling`"
+    ),
+    "top_p": SettingText(
+        "the model's", "sample of the likeliest tokens with this share", "`--top-p`, `/sampling`"
+    ),
+    "top_k": SettingText(
+        "the model's", "sample of so many likeliest tokens; 0: all", "`--top-k`, `/sampling`"
+    ),
+    "min_p": SettingText(
+        "the model's",
+        "sample of tokens with this share of the likeliest one's probability",
+        "`--min-p`, `/sampling`",
+    ),
+    "keep_alive": SettingText(
+        "never",
+        "how long the model stays loaded without a turn",
+        "`agent serve --keep-alive`, `models.toml`",
+    ),
+    "compact": SettingText(
+        "auto in the app",
+        "shorten and summarise a full context, or never",
+        "`--compact`, `--no-compact`",
+    ),
+    "view": SettingText("panes", "how the app shows a turn that runs", "F2, `/view`"),
+    "theme": SettingText("dark", "the app's colours", "F4, `/theme`, `NO_COLOR`"),
+    "animations": SettingText("true", "whether anything moves by itself in the app"),
+    "responses_days": SettingText("30", "how long responses of `/v1/responses` are stored"),
+    "responses_most": SettingText("10000", "how many of them are stored"),
+    "project_instructions": SettingText(
+        "true", "read `AGENTS.md` files", "`--no-project-instructions`"
+    ),
+    "unsandboxed_python": SettingText(
+        "false", "offer python where no sandbox works, and ask before each call"
+    ),
+    "browser.searxng": SettingText(
+        "none", "the SearXNG server that searches", "`AGENT_SEARXNG`", "an address in quotes"
+    ),
+    "browser.search": SettingText(
+        "none", "the MCP tool that searches", values="server.tool in quotes"
+    ),
+    "browser.allow_private": SettingText(
+        "none", "private networks that the browser may open", values="a list of networks"
+    ),
 }
 """In the order of docs/configuration.md; the keys of a table as TABLE.KEY."""
+DEFAULTS = {
+    **{name: text.default for name, text in SETTING_TEXTS.items()},
+    **{f"keys.{name}": action.keys for name, action in ACTIONS.items()},
+}
+"""The defaults of all settings, those of the table ``keys`` too."""

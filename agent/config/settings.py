@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+import re
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.config.field_spec import FieldSpec, find_mismatch, is_flag, is_number, is_text
+from agent.config.keys import KeyBindings, read_bindings
 from agent.config.paths import Paths
 from agent.errors import UserError
 from tools import private_files
@@ -40,7 +42,7 @@ SETTINGS = {
     "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and not v <= 0),
     "responses_most": FieldSpec("a whole number", lambda v: type(v) is int and v >= 1),
 }
-"""What each setting may be; the table ``browser`` has a reader of its own."""
+"""What each setting may be; the tables ``browser`` and ``keys`` have readers of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,15 @@ class Settings:
     """Days for which the server's responses are stored; unset: 30."""
     responses_most: int | None = None
     """How many of them are stored; unset: 10000."""
+    keys: KeyBindings = field(default_factory=KeyBindings)
+    """The keys of the app's actions, and what is wrong with those of the file."""
 
 
 def load_settings(paths: Paths) -> Settings:
     """Read config.toml; without one all settings are unset.
 
-    Raises UserError, which names the file and what is wrong with it.
+    What is wrong with keys stops nothing: `Settings.keys` names the lines. Raises UserError, which
+    names the file and what is wrong with it.
     """
     path = settings_file(paths)
     try:
@@ -91,7 +96,21 @@ def load_settings(paths: Paths) -> Settings:
         text = ""
     except (OSError, ValueError) as error:
         raise UserError(f"Cannot read {path}: {error}") from error
-    return parse_settings(path, text)
+    settings = parse_settings(path, text)
+    problems = {
+        action: f"{path}{_line_of_key(text, action)}: {problem}"
+        for action, problem in settings.keys.problems.items()
+    }
+    return replace(settings, keys=settings.keys._replace(problems=problems))
+
+
+def _line_of_key(text: str, action: str) -> str:
+    """Where the table ``keys`` names an action, as ``, line 7``; empty where that is not found."""
+    header = re.search(r"^\s*\[\s*keys\s*\]", text, re.MULTILINE)
+    prefix = "" if header else r"keys\s*\.\s*"
+    entry = re.compile(rf"^\s*{prefix}[\"']?{re.escape(action)}[\"']?\s*=", re.MULTILINE)
+    match = entry.search(text, header.end() if header else 0)
+    return f", line {text.count(chr(10), 0, match.end()) + 1}" if match else ""
 
 
 def parse_settings(path: Path, text: str) -> Settings:
@@ -108,7 +127,11 @@ def parse_settings(path: Path, text: str) -> Settings:
         raise UserError(f"{path}: {name} is {SETTINGS[name].expected}, not {values[name]!r}.")
     if unknown := values.keys() - {field.name for field in fields(Settings)}:
         raise UserError(f"{path}: there is no setting named {min(unknown)}.")
-    return Settings(**{**values, "browser": _browser(path, values.get("browser", {}))})
+    tables = {
+        "browser": _browser(path, values.get("browser", {})),
+        "keys": read_bindings(values.get("keys", {})),
+    }
+    return Settings(**values | tables)
 
 
 def settings_file(paths: Paths) -> Path:
@@ -131,7 +154,7 @@ def _browser(path: Path, table: object) -> BrowserSettings | None:
 def save_setting(paths: Paths, name: str, value: object) -> None:
     """Write a setting into config.toml and leave the rest as it is. Raises UserError.
 
-    ``name``: a key, or ``browser.KEY``. The value is not checked; see `parse_settings`.
+    ``name``: a key, ``browser.KEY`` or ``keys.ACTION``. The value is not checked; see `parse_settings`.
     """
     path = settings_file(paths)
     changed = text_with_setting(paths, name, value)

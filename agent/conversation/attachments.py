@@ -1,5 +1,5 @@
 """What a prompt brings along that is not the person's own words: files, piped text, the prompts of
-MCP servers.
+MCP servers, the output of commands that the person ran.
 
 They are blocks behind the person's words, so that the model reads where a text came from, and the
 taint rule (`agent.turn.exposure`) can tell it from what the person wrote.
@@ -8,14 +8,15 @@ taint rule (`agent.turn.exposure`) can tell it from what the person wrote.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["file", "prompt"]
-"""file: a file or stdin; prompt: what an MCP server made of one of its prompts."""
-_ATTRIBUTES: dict[Kind, str] = {"file": "path", "prompt": "name"}
+Kind = Literal["file", "prompt", "command"]
+"""file: a file or stdin; prompt: what an MCP server or a project made of one of its prompts; command:
+what a shell command of the person wrote."""
+_ATTRIBUTES: dict[Kind, str] = {"file": "path", "prompt": "name", "command": "run"}
 _HEADER = re.compile(
-    r'\n\n<(?P<tag>(?P<kind>file|prompt)_*) (?:path|name)="(?P<source>[^"\n]*)"'
+    r'\n\n<(?P<tag>(?P<kind>file|prompt|command)_*) (?:path|name|run)="(?P<source>[^"\n]*)"'
     r' lines="(?P<lines>[0-9]{1,9})">\n'
 )
 
@@ -26,8 +27,9 @@ class Attachment:
 
     kind: Kind
     source: str
-    """A file's path, ``stdin``, or ``server:prompt``."""
+    """A file's path, ``stdin``, ``server:prompt``, or a shell command."""
     lines: int
+    text: str = field(default="", compare=False)
 
 
 def format_attachment(source: str, text: str, kind: Kind = "file") -> str:
@@ -58,7 +60,8 @@ def split_attachments(text: str) -> tuple[str, list[Attachment]]:
             unclosed.add(closing)
             continue
         words.append(text[end : header.start()])
-        kind: Kind = "file" if header["kind"] == "file" else "prompt"
-        attachments.append(Attachment(kind, header["source"], int(header["lines"])))
+        (kind,) = (each for each in _ATTRIBUTES if each == header["kind"])
+        inner = text[header.end() : at]
+        attachments.append(Attachment(kind, header["source"], int(header["lines"]), inner))
         end = at + len(closing)
     return "".join(words) + text[end:], attachments

@@ -66,8 +66,9 @@ def _as_result(attachment: Attachment, host: Host) -> tuple[Tool, bool]:
 
     Returns the tool that stands for it, and whether what comes from there is public.
     """
-    if attachment.kind == "file":
-        return Tool("", f"attached {attachment.source}", "", {}), False
+    if attachment.kind != "prompt":
+        name = "attached" if attachment.kind == "file" else "the output of"
+        return Tool("", f"{name} {attachment.source}", "", {}), False
     server, _, name = attachment.source.partition(":")
     return Tool(server, name, "", {}), _is_public(host.server_config(server))
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from tui.commands.registry import CompletionItem, parse_command
+from tui.controllers.shell import ShellCommands
 from tui.terminal.notifications import notify_unfocused
+from tui.util.attachments import command_outputs
 from tui.widgets.welcome import PromptExamples
 
 if TYPE_CHECKING:
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from tui.controllers.prompts import PromptCards
     from tui.state.turn_view import TurnView
     from tui.util.completion import PromptCompleter
+
+
+SHELL_MARK = "!"
+"""Begins a line that is a shell command of the person's."""
 
 
 class ChatController:
@@ -34,6 +40,7 @@ class ChatController:
         """The turn of ``turn_view``."""
         self.editing: TurnView | None = None
         """The turn that the next prompt replaces, in a branch."""
+        self.shell = ShellCommands(app)
 
     def make_completion(self) -> PromptCompleter:
         """Create the completion of the prompt: commands, their arguments, files."""
@@ -54,8 +61,10 @@ class ChatController:
 
     async def submit(self, text: str) -> None:
         """Run, ask or queue what the person sent; an unknown command goes back to the prompt."""
-        waits = True
-        if parsed := parse_command(text):
+        waits, parsed = True, None
+        if text.startswith(SHELL_MARK):
+            waits = False
+        elif parsed := parse_command(text):
             if (command := self._app.commands.find(parsed[0])) is None:
                 self._reject(text, self._app.commands.unknown_message(parsed[0]))
                 return
@@ -64,7 +73,7 @@ class ChatController:
             return
         else:
             text = prompt
-        if parsed is None and self.editing is not None:
+        if parsed is None and waits and self.editing is not None:
             await self._submit_edit(text)
         elif self.idle or (self._app.session_ready and not waits):
             await self._run_or_ask(text)
@@ -87,11 +96,12 @@ class ChatController:
 
     async def ask_or_replace(self, text: str) -> None:
         """Start a turn with this prompt, in place of the one that is being edited if there is one."""
+        text += self.shell.take_outputs()
         if (turn := self.editing) is None:
             await self.ask(text)
         else:
             self.edit(None)
-            await self.resubmit(turn, text)
+            await self.resubmit(turn, text + command_outputs(turn.raw_prompt))
 
     async def resubmit(self, turn: TurnView, text: str) -> None:
         """Ask ``text`` in place of a turn's prompt, in a branch that ends before that turn."""
@@ -122,10 +132,10 @@ class ChatController:
         text = text or self._app.queue_bar.take_first() or ""
         if not text:
             return
-        if self.turn is None or parse_command(text):
+        if self.turn is None or parse_command(text) or text.startswith(SHELL_MARK):
             await self.submit(text)
         elif (message := await self._with_attachments(text)) is not None:
-            self.turn.steer(message)
+            self.turn.steer(message + self.shell.take_outputs())
             self._app.update_queue()
 
     def recall(self) -> str | None:
@@ -145,15 +155,26 @@ class ChatController:
         from agent.errors import UserError
 
         app = self._app
+        if text.startswith(SHELL_MARK):
+            self._run_shell(text)
+            return
         parsed = parse_command(text)
         command = app.commands.find(parsed[0]) if parsed else None
         if parsed is None or command is None:
-            await self.ask(text)
+            await self.ask(text + self.shell.take_outputs())
             return
         try:
             await command.run(parsed[1])
         except UserError as error:
             app.visible_transcript.add_notice(str(error), error=True)
+
+    def _run_shell(self, text: str) -> None:
+        if not (command := text.removeprefix(SHELL_MARK).strip()):
+            self._reject(text, "Write a shell command behind the !, as in !git status.")
+        elif self.shell.running:
+            self._reject(text, "A command runs already: Esc stops it.")
+        else:
+            self.shell.start(command)
 
     async def ask(self, text: str) -> None:
         """Start a turn with this prompt; no other may be running."""
@@ -200,7 +221,8 @@ class ChatController:
         await self.send_queued()
 
     def stop(self) -> None:
-        """End the editing, or stop the running turn and move what is queued back into the prompt.
+        """End the editing, or stop the shell command that runs, or the running turn and move what is
+        queued back into the prompt; or leave a command's output out of the next prompt.
 
         Who stops a turn has something else in mind than what they queued; what they send from now
         on, while the turn still ends, is queued as usual.
@@ -209,7 +231,11 @@ class ChatController:
             self.edit(None)
             self._app.prompt.clear()
             return
+        if self.shell.running:
+            self.shell.interrupt()
+            return
         if self.turn is None:
+            self.shell.remove_output()
             return
         self.turn.stop()
         steering = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from textual.app import App
+from tui.keymap import KeymapApp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ ScreenName = Literal["sessions", "models", "servers", "approvals", "import", "we
 """The screens that open over the conversation; ``import`` is the import of MCP servers."""
 
 
-class AppContext(App[int]):
+class AppContext(KeymapApp):
     """The app as its controllers and screens see it."""
 
     session: Session

@@ -130,7 +130,8 @@ class Navigator:
         items = [item for stored in session.stored_turns() for item in stored.response.output]
         if turn is not None:
             items += [e.item for e in turn.log.events if isinstance(e, OutputItemDone)]
-        await self._app.push_screen(SafetyScreen({**access, **calls_report(items)}))
+        mcp_key = self._app.key_bindings.label("mcp")
+        await self._app.push_screen(SafetyScreen({**access, **calls_report(items)}, mcp_key))
 
     # --- models ---
 
@@ -223,7 +224,8 @@ class Navigator:
         download = self.downloads[name] = Download(name, self._show_downloads)
         self._app.run_worker(self._pull(download))
         self._app.transcript.add_notice(
-            f"Downloading {name}: F6 shows the progress, and Ctrl-X there stops it."
+            f"Downloading {name}: {self._app.key_bindings.label('models')} shows the progress, and"
+            " Ctrl-X there stops it."
         )
 
     async def _pull(self, download: Download) -> None:

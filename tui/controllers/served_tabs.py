@@ -24,8 +24,6 @@ REPAINT_SECONDS = 0.04
 """Seconds between two repaints of the visible tab."""
 HIDDEN_POLL_SECONDS = 0.5
 """Seconds between two looks at the events of a hidden tab's turn."""
-PROMPT_HINT = "read only · what you send goes to Chat · Ctrl-W closes"
-"""The hint beside the prompt while such a tab is visible."""
 
 
 class ServedTabs:
@@ -121,7 +119,8 @@ class ServedTabs:
             before.transcript.display = False
         app.transcript.display = tab is None
         if tab is not None:
-            app.prompt.set_default_hint(PROMPT_HINT)
+            key = app.key_bindings.label("close_tab")
+            app.prompt.set_default_hint(f"read only · what you send goes to Chat · {key} closes")
         else:
             app.prompt.set_default_hint()
         app.update_token_view()

@@ -51,4 +51,5 @@ def add_servers(app: AppContext, entries: dict[str, Any]) -> None:
     except ConfigError as error:
         app.notify(f"{error}.", severity="error", markup=False)
         return
-    app.transcript.add_notice(f"Added to {path}: {', '.join(entries)}. F7 shows how they are.")
+    key = app.key_bindings.label("mcp")
+    app.transcript.add_notice(f"Added to {path}: {', '.join(entries)}. {key} shows how they are.")

@@ -66,6 +66,7 @@ class Startup:
         from tui.state.turn_view import TurnView
 
         app = self._app
+        self._chat.shell.clear()
         if (speed := app.session.replay_speed) is not None:
             from tui.controllers.replay import play_conversation
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from textwrap import fill
 from typing import ClassVar
@@ -10,43 +11,51 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from tui.commands.registry import Command
+from agent.config.keys import KeyBindings, key_label
 from tui.screens.page import PageScreen
+from tui.keymap import bind
 
 PAGE_COLUMNS = 73
 """Columns of the page's text, which fits into a terminal of 80 columns."""
-KEY_HELP = """\
+PAGE_TEXT = """\
 Prompt
   Enter            send; while an answer runs it is queued
-  Ctrl-S           send to the running turn now (empty: the oldest queued)
-  Ctrl-J           new line (also Shift-Enter, if the terminal reports it)
+  @steer           send to the running turn now (empty: the oldest queued)
+  @newline         new line
   ↑ ↓              prompt history; takes a queued prompt back first
   Esc              stop the answer; the partial answer is kept
-  Ctrl-G           write in $EDITOR
+  @editor          write in $EDITOR
   /  @             commands; files, whose text is sent with the prompt
 
 Conversation
-  Ctrl-↑           select a message (or Alt-↑); ↑ ↓ move
+  @select          select a message; ↑ ↓ move
     e r b c        edit it, retry it, branch before it, copy its answer
     ← →            switch between versions
-  Ctrl-F           search: Enter, ↑ before; ↓ next; Esc back
+  @search          search: Enter, ↑ before; ↓ next; Esc back
 
 View
-  F2               switch between live panes and conversation
-  F3               next tab (live API clients)
-  Ctrl-PgUp PgDn   previous, next tab
-  Ctrl-W           close the tab (if the prompt is empty)
-  PgUp PgDn        scroll; Ctrl-Home and Ctrl-End go to the edges
+  @view            switch between live panes and conversation
+  @next_tab        next tab (live API clients)
+  @previous_tab    previous tab
+  @close_tab       close the tab (if the prompt is empty)
+  @scroll_up       scroll up
+  @scroll_down     scroll down
+  @scroll_top      to the beginning
+  @scroll_bottom   to the end
   Tab              focus the panes; arrows scroll the focused one
-  Ctrl-O           open or fold all reasoning and long results
-  F4               next theme: dark, light, high-contrast, ansi
-  F8               raw: show the tokens that the model reads and writes
-  Ctrl-P           command palette
+  @fold            open or fold all reasoning and long results
+  @theme           next theme: dark, light, high-contrast, ansi
+  @raw             raw: show the tokens that the model reads and writes
+  @palette         command palette
 
 Panels
-  F5 F6 F7         conversations; models; MCP servers and tools
+  @sessions        conversations
+  @models          models
+  @mcp             MCP servers and tools
 
 Copying
-  Ctrl-Y Alt-Y     the last answer; its last code block
+  @copy            the last answer
+  @copy_code       its last code block
   mouse            selecting copies (Shift: terminal selection)
 
 Quit
@@ -54,6 +63,18 @@ Quit
   Ctrl-C           stops the answer; clears the prompt; twice: quits
 """
 
+"""``@NAME`` stands for the keys of an action (`agent.config.keys`)."""
+
+
+def _key_section(bindings: KeyBindings) -> str:
+    """The page's text with the keys as they are bound now."""
+
+    def fill_row(match: re.Match[str]) -> str:
+        label, *more = map(key_label, bindings.keys(match[1]))
+        others = f" (also {', '.join(more)})" if more else ""
+        return f"  {label:16} {match[2]}{others}"
+
+    return re.sub(r"^  @(\w+) +(.+)$", fill_row, PAGE_TEXT, flags=re.MULTILINE)
 
 def _command_section(commands: Sequence[Command]) -> str:
     return "\n".join(["", "Commands", *map(_command_line, commands)])
@@ -81,9 +102,10 @@ class HelpScreen(PageScreen):
     """Shows the keys, and the commands that there are."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1,question_mark", "dismiss", "Back", show=False)
+        bind("help", "dismiss"),
+        Binding("question_mark", "dismiss", "Back", show=False),
     ]
 
-    def __init__(self, commands: Sequence[Command]) -> None:
-        page = _style_page(f"{KEY_HELP}{_command_section(commands)}")
+    def __init__(self, commands: Sequence[Command], bindings: KeyBindings) -> None:
+        page = _style_page(f"{_key_section(bindings)}{_command_section(commands)}")
         super().__init__("Keys and commands", "Esc goes back", page)

@@ -47,10 +47,11 @@ def calls_report(items: Iterable[Item]) -> dict[str, list[str]]:
 class SafetyScreen(PageScreen):
     """Shows headings with their lines."""
 
-    def __init__(self, report: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, report: Mapping[str, Sequence[str]], mcp_key: str) -> None:
+        """``mcp_key``: the key that lists MCP servers and tools."""
         parts: list[tuple[str, str]] = []
         for heading, lines in report.items():
             parts.append((f"{heading}\n", "bold $accent"))
             parts += [(f"  {display_text(line)}\n", "$text") for line in lines]
-        hint = "Esc goes back · F7 switches tools on and off"
+        hint = f"Esc goes back · {mcp_key} switches tools on and off"
         super().__init__("What the model can do", hint, Content.assemble(*parts))

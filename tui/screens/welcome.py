@@ -14,6 +14,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 
+from tui.keymap import bind
 from tui.util.format import display_text
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class WelcomeScreen(ModalScreen[str]):
     app: AppContext
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss('')", show=False),
-        Binding("f1", "app.help", show=False),
+        bind("help", "app.help"),
     ]
     DEFAULT_CSS = """
     WelcomeScreen {

@@ -40,8 +40,21 @@ def without_attachments(text: str) -> str:
 
 
 def attached_files(text: str) -> list[tuple[str, int]]:
-    """Return source (a file's path) and number of lines of each text attached to a prompt."""
-    return [(attached.source, attached.lines) for attached in split_attachments(text)[1]]
+    """Return source (a file's path, ``!command``) and number of lines of each text attached to a
+    prompt."""
+    return [
+        (f"!{attached.source}" if attached.kind == "command" else attached.source, attached.lines)
+        for attached in split_attachments(text)[1]
+    ]
+
+
+def command_outputs(text: str) -> str:
+    """Return the blocks of a prompt that hold outputs of the person's commands."""
+    return "".join(
+        format_attachment(attached.source, attached.text, attached.kind)
+        for attached in split_attachments(text)[1]
+        if attached.kind == "command"
+    )
 
 
 def format_mention(path: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +18,9 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import TextArea
 
+from agent.config.keys import KeyBindings
 from agent.util.images import CANNOT_SEE, is_pasted_image
+from tui.keymap import bind
 from tui.state.paste_folding import PasteFolder
 from tui.state.prompt_history import PromptHistory
 from tui.util.attachments import without_attachments
@@ -30,30 +32,29 @@ if TYPE_CHECKING:
 
 BURST_SECONDS = 0.03
 """Keys that follow each other faster were not pressed: they come from a paste."""
-KEY_HINT = "Enter sends · Ctrl-J new line · Esc stops · F1 help"
 
 
 class PromptInput(TextArea):
     """Writes prompts: Enter sends, the arrows at its edges go through what was sent before."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", show=False),
         Binding("enter", "send", "Send", show=False),
         Binding("up", "earlier", "Earlier prompt", show=False),
         Binding("down", "later", "Later prompt", show=False),
-        Binding("pageup", "app.move('page_up')", "Scroll up", show=False),
-        Binding("pagedown", "app.move('page_down')", "Scroll down", show=False),
-        Binding("ctrl+home", "app.move('home')", "To the beginning", show=False),
-        Binding("ctrl+end", "app.move('end')", "To the end", show=False),
-        Binding("ctrl+pageup", "app.served(-1)", "The tab before", show=False),
-        Binding("ctrl+pagedown", "app.served(1)", "The next tab", show=False),
-        Binding("ctrl+w", "delete_word_or_close", "Delete the word", show=False),
         Binding("ctrl+c", "app.interrupt_or_leave", "Copy, stop or leave", show=False),
-        Binding("ctrl+up,alt+up", "app.pick", "An earlier message", show=False),
-        Binding("ctrl+s", "app.steer", "Say it now", show=False),
-        Binding("ctrl+g", "edit_outside", "Write in $EDITOR", show=False),
-        Binding("ctrl+y", "app.command('copy')", "Copy the answer", show=False),
-        Binding("alt+y", "app.command('copy', 'code')", "Copy the last code block", show=False),
+        bind("newline", "newline"),
+        bind("scroll_up", "app.move('page_up')"),
+        bind("scroll_down", "app.move('page_down')"),
+        bind("scroll_top", "app.move('home')"),
+        bind("scroll_bottom", "app.move('end')"),
+        bind("previous_tab", "app.served(-1)"),
+        bind("next_tab", "app.served(1)"),
+        bind("close_tab", "delete_word_or_close"),
+        bind("select", "app.pick"),
+        bind("steer", "app.steer"),
+        bind("editor", "edit_outside"),
+        bind("copy", "app.command('copy')"),
+        bind("copy_code", "app.command('copy', 'code')"),
     ]
     DEFAULT_CSS = """
     PromptInput {
@@ -80,7 +81,12 @@ class PromptInput(TextArea):
     class Closed(Message):
         """Posted when the person closes the visible tab."""
 
-    def __init__(self, history: PromptHistory, has_queued: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        history: PromptHistory,
+        has_queued: Callable[[], bool],
+        key_bindings: KeyBindings = KeyBindings(),
+    ) -> None:
         """``has_queued`` returns whether prompts are queued: then Up recalls the latest of them."""
         super().__init__(
             placeholder="Ask something",
@@ -100,7 +106,24 @@ class PromptInput(TextArea):
         self.last_input_at = 0.0
         """Monotonic time of the last key or paste."""
         self._has_queued = has_queued
+        self._key_hint = (
+            f"Enter sends · {key_bindings.label('newline')} new line · Esc stops"
+            f" · {key_bindings.label('help')} help"
+        )
+        self._apply_keymap(key_bindings.chosen)
         self.set_default_hint()
+
+    def _apply_keymap(self, keymap: Mapping[str, str]) -> None:
+        """Bind the keys that the person has chosen, for `_on_key` looks up no other bindings.
+
+        What a text area does with a key goes, where an action of the app has that key now.
+        """
+        bound = self._bindings.key_to_bindings
+        self._bindings.apply_keymap(keymap)
+        bound.setdefault("ctrl+w", [Binding("ctrl+w", "delete_word_left", show=False)])
+        for key in ",".join(keymap.values()).split(","):
+            if not any(binding.id for binding in bound.get(key, ())):
+                bound.pop(key, None)
 
     async def action_edit_outside(self) -> None:
         """Open the prompt in $EDITOR."""
@@ -134,9 +157,9 @@ class PromptInput(TextArea):
         """Show a hint on the prompt's border; without text, the default hint."""
         self.border_subtitle = Content(text or self._default_hint)
 
-    def set_default_hint(self, text: str = KEY_HINT) -> None:
+    def set_default_hint(self, text: str = "") -> None:
         """Show this hint whenever there is no other; without text, the prompt's keys."""
-        self._default_hint = text
+        self._default_hint = text or self._key_hint
         self.show_hint()
 
     def action_delete_word_or_close(self) -> None:

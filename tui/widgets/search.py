@@ -15,6 +15,7 @@ from textual.selection import Selection
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from tui.keymap import bind
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView
 from tui.state.turn_view import TurnView
@@ -62,7 +63,8 @@ class SearchBar(Horizontal):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,enter,shift+tab", "step(-1)", "The one before", priority=True),
         Binding("down,tab", "step(1)", "The next", priority=True),
-        Binding("escape,ctrl+f", "close", "Back", priority=True),
+        Binding("escape", "close", "Back", priority=True),
+        bind("search", "close", priority=True),
     ]
     DEFAULT_CSS = """
     SearchBar {

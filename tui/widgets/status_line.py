@@ -36,6 +36,8 @@ class StatusFields:
     """Name and progress of a model that is being downloaded."""
     served_running: int = 0
     """Running turns of other programs."""
+    tab_key: str = ""
+    """The key that shows their tabs."""
 
     def count_servers(self, states: Sequence[ServerState]) -> None:
         """Count the MCP servers that are enabled, and those of them that are ready."""
@@ -53,7 +55,9 @@ class StatusFields:
             "servers": f"MCP {ready}/{enabled}" if enabled else "",
             "address": self.address,
             "download": self.download,
-            "served": f"F3: {self.served_running} served" if self.served_running else "",
+            "served": f"{self.tab_key}: {self.served_running} served"
+            if self.served_running
+            else "",
         }
         return {name: text for name, text in texts.items() if text}
 
@@ -65,9 +69,10 @@ class StatusLine(Static):
     StatusLine { height: 1; padding: 0 1; color: $text-muted; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tab_key: str) -> None:
+        """``tab_key``: the key that shows the tabs of other programs."""
         super().__init__("", markup=False)
-        self.status = StatusFields()
+        self.status = StatusFields(tab_key=tab_key)
 
     def on_mount(self) -> None:
         self.update_line()

@@ -7,6 +7,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
+from tui.keymap import KeymapApp
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView, duration
 from tui.widgets.text_stream import TextStream
@@ -20,6 +21,7 @@ STATE_COLOURS = {"waiting": "$text-warning", "done": "$text-success", "failed": 
 class ToolCallCard(Vertical):
     """Shows one call while its arguments stream, while it waits and runs, and with its result."""
 
+    app: KeymapApp
     DEFAULT_CSS = """
     ToolCallCard {
         height: auto; padding: 0 1; background: $surface; border-left: outer $rule;
@@ -92,7 +94,8 @@ class ToolCallCard(Vertical):
         if self._expanded:
             hidden = 0
         visible = lines[hidden:] if failed else lines[: len(lines) - hidden]
-        note = [(f"… {hidden} more lines (Ctrl-O opens)", "faint")] if hidden else []
+        key = self.app.key_bindings.label("fold")
+        note = [(f"… {hidden} more lines ({key} opens)", "faint")] if hidden else []
         text = [("\n".join(visible) if lines != [""] else "(no output)", "error" if failed else "")]
         result = self._ensure_result()
         result.truncate()

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from tui.state.turn_view import TurnView
     from tui.widgets.exchange import ExchangeEntries
     from tui.widgets.reasoning_block import ReasoningBlock
+    from tui.widgets.shell_output import ShellOutput
     from tui.widgets.tool_call_card import ToolCallCard
 
 
@@ -168,10 +169,13 @@ class Transcript(VerticalScroll, can_focus=False):
     async def add_stored_turns(self, turns: list[TurnView]) -> None:
         """Show turns from the store, and the end of the last."""
         from tui.widgets.exchange import ExchangeEntries  # as in add_turn
+        from tui.widgets.shell_output import sent_commands
 
         async with self._mount_lock:
             width = self.size.width
-            self._sections += [ExchangeEntries(turn, width, shows_panes=False) for turn in turns]
+            for turn in turns:
+                self._sections += [*sent_commands(turn.raw_prompt)]
+                self._sections.append(ExchangeEntries(turn, width, shows_panes=False))
             self.anchor()
             await self._fill()
 
@@ -183,7 +187,11 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def add_notice(self, text: str, *, error: bool = False) -> None:
         """Add a line of the program itself below the last turn."""
-        self._sections.append(NoticeEntries(text, error=error))
+        self.add_section(NoticeEntries(text, error=error))
+
+    def add_section(self, section: NoticeEntries) -> None:
+        """Add what belongs to no turn below the last one."""
+        self._sections.append(section)
         self._schedule_fill()
 
     async def remove_from(self, turn: TurnView) -> None:
@@ -420,10 +428,11 @@ class Transcript(VerticalScroll, can_focus=False):
             self.vertical_scrollbar.set_reactive(ScrollBar.position, y)
 
 
-def _as_foldable(widget: Widget) -> ReasoningBlock | ToolCallCard | None:
+def _as_foldable(widget: Widget) -> ReasoningBlock | ToolCallCard | ShellOutput | None:
     """Return the widget if it can be expanded."""
     # Not at the top, as in add_turn.
     from tui.widgets.reasoning_block import ReasoningBlock
+    from tui.widgets.shell_output import ShellOutput
     from tui.widgets.tool_call_card import ToolCallCard
 
-    return widget if isinstance(widget, ReasoningBlock | ToolCallCard) else None
+    return widget if isinstance(widget, ReasoningBlock | ToolCallCard | ShellOutput) else None

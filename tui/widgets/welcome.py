@@ -10,16 +10,24 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from agent.config.keys import KeyBindings
+from tui.keymap import KeymapApp
 from tui.util.format import display_text
 
-KEY_HELP = """\
-Enter    send                    F1      all keys
-Ctrl-J   new line                F2      panes or conversation
-Esc      stop the answer         Ctrl-Q  quit"""
+
+def _key_help(bindings: KeyBindings) -> str:
+    key = bindings.label
+    return (
+        f"Enter    send                    {key('help'):6}  all keys\n"
+        f"{key('newline'):7}  new line                {key('view'):6}  panes or conversation\n"
+        f"Esc      stop the answer         Ctrl-Q  quit"
+    )
 
 
 class WelcomeBanner(Static):
     """Shows what runs, above the keys; the dialog of the first start is ``tui.screens.welcome``."""
+
+    app: KeymapApp
 
     DEFAULT_CSS = """
     WelcomeBanner { width: 1fr; height: auto; padding: 1 2; color: $text-muted; }
@@ -38,7 +46,7 @@ class WelcomeBanner(Static):
         first, *more = self._lines
         parts: list[Content | tuple[str, str]] = [("agent  ", "bold $accent"), Content(first)]
         parts += [Content(f"\n{line}") for line in more]
-        self.update(Content.assemble(*parts, f"\n\n{KEY_HELP}"))
+        self.update(Content.assemble(*parts, f"\n\n{_key_help(self.app.key_bindings)}"))
 
 
 class PromptExamples(OptionList):

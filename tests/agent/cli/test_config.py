@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -10,8 +11,11 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from agent.config.defaults import DEFAULTS
+from agent.cli.main import app
+from agent.cli.settings_page import fill_page
+from agent.config.defaults import DEFAULTS, SETTING_TEXTS
 from agent.config.settings import SETTINGS, Settings
 from tests.support.program import ROOT, RunAgent
 
@@ -34,9 +38,25 @@ def read_settings(agent: RunAgent, **more: dict[str, str]) -> dict[str, tuple[ob
 
 def test_defaults_name_every_setting() -> None:
     names = {name.partition(".")[0] for name in DEFAULTS}
-    assert names == {field.name for field in fields(Settings)} == {*SETTINGS, "browser"}
+    assert names == {field.name for field in fields(Settings)} == {*SETTINGS, "browser", "keys"}
+
+
+def test_configuration_page_has_the_tables_of_the_code() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    assert not [name for name in DEFAULTS if f"`{name.rpartition('.')[2]}`" not in page]
+    assert page == fill_page(page), "make man writes it"
+    assert "| `effort` |" in page and "| `newline` | Ctrl-J" in page
+
+
+def test_settings_texts_name_options_that_exist() -> None:
+    command = get_command(app)
+    names = {
+        option
+        for each in [command, *command.commands.values()]  # type: ignore[attr-defined]
+        for parameter in each.params
+        for option in [*parameter.opts, *parameter.secondary_opts]
+    }
+    named = {n for text in SETTING_TEXTS.values() for n in re.findall(r"--[\w-]+", text.elsewhere)}
+    assert named and named <= names
 
 
 def test_config_show_says_where_values_come_from(agent: RunAgent, config: Path) -> None:
@@ -74,6 +94,9 @@ def test_config_set_leaves_the_rest(agent: RunAgent, config: Path) -> None:
         ("animations", "yes", "animations must be true or false, not 'yes'."),
         ("model", "nosuch", "There is no model nosuch"),
         ("browser.allow_private", "3", "browser.allow_private is a list of networks."),
+        ("keys.view", "ctrl+c", "keys.view: Ctrl-C always stops and quits."),
+        ("keys.view", "F4", "keys.view: F4 cannot be both view and theme; give one"),
+        ("keys.veiw", "f9", "There is no setting keys.veiw; agent config show lists them."),
         ("compakt", "auto", "There is no setting compakt; agent config show lists them."),
     ],
 )
@@ -84,6 +107,17 @@ def test_config_set_wrong_value_changes_nothing(
     ran = agent("config", "set", name, value)
     assert ran.code == 2 and message in ran.err and ran.err.count("\n") == 1
     assert config.read_text() == TEXT
+
+
+def test_config_keys_are_set_and_listed(agent: RunAgent, config: Path) -> None:
+    assert agent("config", "set", "keys.view", "Ctrl-T,alt+3").code == 0
+    settings = read_settings(agent)
+    assert settings["keys.view"] == ("ctrl+t,alt+3", "config.toml")
+    assert settings["keys.raw"] == (None, "default")
+    config.write_text('[keys]\nview = "tab"\n')
+    shown = agent("config", "show")
+    assert shown.code == 0 and f"{config}, line 2: keys.view: 'tab' is no key" in shown.err
+    assert ["keys.view", "f2", "default"] in [line.split() for line in shown.out.splitlines()]
 
 
 def test_config_edit_checks_afterwards(agent: RunAgent, home: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ PIECES = st.lists(
 ).map("".join)
 
 
-@given(texts=st.lists(st.tuples(PIECES, st.sampled_from(["file", "prompt"]))))
+@given(texts=st.lists(st.tuples(PIECES, st.sampled_from(["file", "prompt", "command"]))))
 def test_split_attachments_no_text_leaves_its_block(texts: list[tuple[str, Kind]]) -> None:
     blocks = "".join(format_attachment("a", text, kind) for text, kind in texts)
     words, attachments = split_attachments(f"Explain.{blocks}")
@@ -25,6 +25,7 @@ def test_split_attachments_no_text_leaves_its_block(texts: list[tuple[str, Kind]
     assert attachments == [
         Attachment(kind, "a", text.rstrip("\n").count("\n") + 1) for text, kind in texts
     ]
+    assert [attached.text for attached in attachments] == [text.rstrip("\n") for text, _ in texts]
 
 
 def test_split_attachments_odd_source_is_still_attached() -> None:

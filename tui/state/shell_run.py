@@ -1,0 +1,65 @@
+"""A shell command of the person's (``!command``) and what it has written, as widgets show it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agent.conversation.attachments import Attachment, format_attachment
+from agent.util.sanitize import sanitize
+
+MAX_HEAD_BYTES, MAX_TAIL_BYTES = 12_000, 12_000
+"""Of a longer output the model gets this much of its beginning and its end."""
+
+
+class ShellRun:
+    """One run of a command; its output is bounded while it comes."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        self.outcome = ""
+        """How it ended, as ``exit code 0``; empty while it runs."""
+        self.delivery: Literal["waiting", "sent", "removed"] = "waiting"
+        """Whether its output goes with the next prompt, went with one, or was left out."""
+        self._head, self._tail = b"", b""
+        self._dropped = 0
+
+    @classmethod
+    def from_attachment(cls, attachment: Attachment) -> ShellRun:
+        """Make it of what was sent with a stored prompt."""
+        run = cls(attachment.source)
+        text, _, outcome = attachment.text.rpartition("\n")
+        run.add(text.encode())
+        run.end(outcome.strip("[]"))
+        run.delivery = "sent"
+        return run
+
+    @property
+    def running(self) -> bool:
+        """Whether the command has not ended."""
+        return not self.outcome
+
+    def add(self, data: bytes) -> None:
+        """Take a piece of output."""
+        room = MAX_HEAD_BYTES - len(self._head)
+        self._head += data[:room]
+        tail = self._tail + data[room:] if room < len(data) else self._tail
+        self._tail = tail[-MAX_TAIL_BYTES:]
+        self._dropped += len(tail) - len(self._tail)
+
+    def end(self, outcome: str) -> None:
+        """Note how the command ended."""
+        self.outcome = outcome
+
+    @property
+    def text(self) -> str:
+        """The output without what would steer a terminal; of overwritten lines, the last version."""
+        note = f"\n[... {self._dropped:,} bytes dropped ...]\n" if self._dropped else ""
+        head, tail = (part.decode("utf-8", "replace") for part in (self._head, self._tail))
+        lines = f"{head}{note}{tail}".rstrip("\n").split("\n")
+        return "\n".join(sanitize(line.rstrip("\r").rpartition("\r")[2]) for line in lines)
+
+    @property
+    def attachment(self) -> str:
+        """The block that takes it to the model."""
+        text = "\n".join(filter(None, (self.text, f"[{self.outcome}]")))
+        return format_attachment(self.command, text, "command")

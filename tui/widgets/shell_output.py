@@ -1,0 +1,107 @@
+"""A shell command of the person's in the transcript: the command, its output, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from agent.conversation.attachments import split_attachments
+from tui.state.shell_run import ShellRun
+from tui.util.format import display_text
+from tui.util.virtual_list import VirtualEntry
+from tui.widgets.text_stream import TextStream
+from tui.widgets.transcript import NoticeEntries
+
+FOLDED_LINES = 10
+"""Lines of output that are shown: the last while it runs, afterwards the first until it is opened."""
+_DELIVERIES = {
+    "waiting": "goes with the next prompt; Esc leaves it out",
+    "sent": "sent with the prompt",
+    "removed": "not sent",
+}
+
+
+class ShellOutput(Vertical):
+    """Shows one command while it runs and afterwards."""
+
+    DEFAULT_CSS = """
+    ShellOutput {
+        height: auto; padding: 0 1; margin: 0 1 1 1; max-width: 120;
+        background: $surface; border-left: outer $rule;
+        & > Static { height: auto; }
+        & > .outcome { color: $text-muted; }
+        & > TextStream { margin-left: 2; color: $text-muted; }
+    }
+    """
+
+    def __init__(self, run: ShellRun) -> None:
+        super().__init__()
+        self._run = run
+        self._expanded = False
+        title = Content.assemble(("! ", "$accent"), (display_text(run.command), "bold $text"))
+        self._title = Static(title, markup=False)
+        self._output = TextStream(grows=True, follows=False)
+        self._outcome = Static("", classes="outcome", markup=False)
+
+    def compose(self) -> ComposeResult:
+        yield self._title
+        yield self._output
+        yield self._outcome
+
+    def on_mount(self) -> None:
+        self.follow()
+
+    @property
+    def expanded(self) -> bool:
+        """Whether the complete output is shown."""
+        return self._expanded
+
+    @expanded.setter
+    def expanded(self, value: bool) -> None:
+        self._expanded = value
+        self.follow()
+
+    def follow(self) -> None:
+        """Show what came since the last call."""
+        run = self._run
+        if not self._output.is_attached:
+            return
+        lines = display_text(run.text).split("\n")
+        hidden = 0 if self._expanded else max(0, len(lines) - FOLDED_LINES)
+        visible = lines[hidden:] if run.running else lines[: len(lines) - hidden]
+        self._output.truncate()
+        if visible != [""]:
+            self._output.write("\n".join(visible))
+        if hidden and not run.running:
+            self._output.write_line(f"… {hidden} more lines (Ctrl-O opens)", "faint")
+        state = (
+            f"{run.outcome} · {_DELIVERIES[run.delivery]}"
+            if run.outcome
+            else "running · Esc stops it"
+        )
+        self._outcome.update(Content(state))
+
+
+class ShellEntries(NoticeEntries):
+    """The single entry of a command in the transcript."""
+
+    def __init__(self, run: ShellRun) -> None:
+        self.run = run
+        self.entries = [VirtualEntry(lambda: ShellOutput(run), 3)]
+
+    def follow(self) -> None:
+        """Show what came since the last call, where it is mounted."""
+        widget = self.entries[0].widget
+        if isinstance(widget, ShellOutput):
+            widget.follow()
+
+
+def sent_commands(prompt: str) -> Iterator[ShellEntries]:
+    """Yield the commands whose output was sent with a stored prompt."""
+    for attachment in split_attachments(prompt)[1]:
+        if attachment.kind == "command":
+            yield ShellEntries(ShellRun.from_attachment(attachment))

@@ -21,6 +21,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
+from agent.config.keys import KeyBindings
 from agent.util import gc_tuning
 from tui import theme as themes
 from tui.base_screen import BaseScreen
@@ -33,6 +34,7 @@ from tui.controllers.navigation import Navigator
 from tui.controllers.prompts import PromptCards
 from tui.controllers.served_tabs import ServedTabs
 from tui.controllers.startup import Startup
+from tui.keymap import bind
 from tui.session import Session
 from tui.state.prompt_history import PromptHistory
 from tui.terminal.driver import TerminalDriver
@@ -79,19 +81,20 @@ class AgentApp(CommandContext):
         Binding("ctrl+q", "leave", "Quit", priority=True),
         Binding("escape", "stop", "Stop the answer"),
         Binding("ctrl+c", "interrupt_or_leave", "Copy, stop, clear or leave", show=False),
-        Binding("f1", "help", "All keys"),
-        Binding("f2", "view", "Panes or conversation"),
-        Binding("f3,ctrl+pagedown", "served(1)", "Next tab (API clients)"),
-        Binding("shift+f3,ctrl+pageup", "served(-1)", "Previous tab", show=False),
-        Binding("f4", "theme", "Next theme"),
-        Binding("f8", "raw", "Tokens that the model reads and writes"),
-        Binding("ctrl+s", "steer", "Send to the running turn"),
+        bind("help", "help"),
+        bind("view", "view"),
+        bind("next_tab", "served(1)"),
+        bind("previous_tab", "served(-1)"),
+        bind("theme", "theme"),
+        bind("raw", "raw"),
+        bind("steer", "steer"),
         # With priority: the keys typed next are meant for the screen, or the search.
-        Binding("f5", "open_screen('sessions')", "Conversations", priority=True),
-        Binding("f6", "open_screen('models')", "Models", priority=True),
-        Binding("f7", "open_screen('servers')", "MCP servers and tools", priority=True),
-        Binding("ctrl+f", "search", "Search the conversation", priority=True),
-        Binding("ctrl+o", "fold", "Open or fold reasoning and results"),
+        bind("sessions", "open_screen('sessions')", priority=True),
+        bind("models", "open_screen('models')", priority=True),
+        bind("mcp", "open_screen('servers')", priority=True),
+        bind("search", "search", priority=True),
+        bind("palette", "command_palette", priority=True),
+        bind("fold", "fold"),
     ]
 
     def __init__(
@@ -101,10 +104,12 @@ class AgentApp(CommandContext):
         history: Path | None = None,
         theme: str | None = None,
         shows_panes: bool = True,
+        key_bindings: KeyBindings = KeyBindings(),
         save_setting: Callable[[str, str], None] = lambda key, value: None,
         on_first_paint: Callable[[], None] = lambda: None,
     ) -> None:
         """``history``: the file of earlier prompts; ``shows_panes``: show a running turn as live panes;
+        ``key_bindings``: the keys of config.toml, which the person is told the mistakes in;
         ``save_setting``: called with a key of config.toml and its value when the person chose a theme
         or a view (raises UserError); ``on_first_paint``: called once, in a thread, after the first
         paint."""
@@ -113,6 +118,8 @@ class AgentApp(CommandContext):
         super().__init__(driver_class=TerminalDriver, ansi_color=True if plain else None)
         self.HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE_COLUMNS, "-wide")]
         self.session = session
+        self.key_bindings = key_bindings
+        self.set_keymap(key_bindings.chosen)
         self.clock = time.monotonic
         self.exit_message = None
         self.session_ready = False
@@ -135,8 +142,11 @@ class AgentApp(CommandContext):
         self.transcript = Transcript(id="chat", shows_panes=shows_panes)
         self.token_view: TokenView | None = None
         """Created when it is first opened."""
-        self.queue_bar, self.status_line = QueueBar(), StatusLine()
-        self.prompt = PromptInput(PromptHistory(history), lambda: not self.queue_bar.is_queue_empty)
+        self.queue_bar = QueueBar()
+        self.status_line = StatusLine(key_bindings.label("next_tab"))
+        self.prompt = PromptInput(
+            PromptHistory(history), lambda: not self.queue_bar.is_queue_empty, key_bindings
+        )
 
     def get_line_filters(self) -> list[LineFilter]:
         return [*super().get_line_filters(), CONTROL_CHAR_FILTER]
@@ -155,6 +165,8 @@ class AgentApp(CommandContext):
 
     def on_mount(self) -> None:
         self.prompt.focus()
+        for problem in dict.fromkeys(self.key_bindings.problems.values()):
+            self.transcript.add_notice(problem, error=True)
         self._clock_timer = self.set_interval(CLOCK_TICK_SECONDS, self._on_clock_tick, pause=True)
         quiet = gc_tuning.IdleCollector()
         self.set_interval(gc_tuning.IDLE_SECONDS, lambda: quiet.collect(self.prompt.last_input_at))
@@ -323,12 +335,13 @@ class AgentApp(CommandContext):
             self.notify(str(error), severity="warning", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable the search where Ctrl-F is taken: on other screens and in one-line inputs."""
-        if action != "search":
+        """Disable what another screen may have the key for, and the search in one-line inputs."""
+        if action not in ("search", "open_screen"):
             return True
         from textual.widgets import Input
 
-        return self.screen is self.default_screen and not isinstance(self.focused, Input)
+        is_search_taken = action == "search" and isinstance(self.focused, Input)
+        return self.screen is self.default_screen and not is_search_taken
 
     async def action_search(self) -> None:
         """Open the search bar over the visible transcript."""
@@ -393,7 +406,7 @@ class AgentApp(CommandContext):
         """Open the page of keys and commands."""
         from tui.screens.help import HelpScreen
 
-        self.push_screen(HelpScreen(self.commands.all()))
+        self.push_screen(HelpScreen(self.commands.all(), self.key_bindings))
 
     async def action_view(self) -> None:
         """Switch the visible transcript between live panes and conversation."""

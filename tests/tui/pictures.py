@@ -21,6 +21,7 @@ from textual.widgets import Input
 from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from tests.support.fake_app import ScreenDriver
+from tests.tui.film import film
 from tui.app import AgentApp
 from tui.session import Session
 from tui.widgets.approval_card import ApprovalCard
@@ -73,6 +74,8 @@ WEATHER = (
 
 PICTURE_FOLDER = "/home/you/projects/cities"
 """In place of the folder that the app works in; about as long."""
+START_SECONDS, WORD_SECONDS, FRAME_SECONDS, END_SECONDS = 1.5, 0.25, 0.4, 5.0
+"""How long a film shows its pictures: the first, those after a word, the others, the last."""
 
 
 class Photographer(ScreenDriver):
@@ -84,10 +87,32 @@ class Photographer(ScreenDriver):
 
     def take(self, name: str) -> None:
         """Save the screen as ``name``.svg."""
+        (self._folder / f"{name}.svg").write_text(self.picture())
+
+    def picture(self) -> str:
+        """The screen as SVG."""
         self.app.clear_notifications()
         picture = self.app.export_screenshot().replace(str(self._work), PICTURE_FOLDER)
-        assert tempfile.gettempdir() not in picture, f"{name} shows a folder of this machine"
-        (self._folder / f"{name}.svg").write_text(picture)
+        assert tempfile.gettempdir() not in picture, "it shows a folder of this machine"
+        return picture
+
+    async def shoot_turn(self, name: str, prompt: str) -> None:
+        """Type a prompt, and save ``name``.svg, a film until the turn is over."""
+        pictures, seconds = [self.picture()], [START_SECONDS]
+        for word in prompt.split(" "):
+            await self.type_text(f"{word} ")
+            pictures.append(self.picture())
+            seconds.append(WORD_SECONDS)
+        await self.pilot.press("enter")
+        while self.app.turn is not None or not self.app.session.next_entry:
+            await asyncio.sleep(0.02)
+            if (picture := self.picture()) != pictures[-1]:
+                pictures.append(picture)
+                seconds.append(FRAME_SECONDS)
+        await self.pilot.pause()  # the panes fold
+        pictures.append(self.picture())
+        seconds.append(END_SECONDS)
+        (self._folder / f"{name}.svg").write_text(film(pictures, seconds))
 
 
 @asynccontextmanager
@@ -106,13 +131,9 @@ async def photographing(
 
 async def panes_and_tokens(folder: Path, work: Path) -> None:
     async with photographing(folder, work, (110, 26)) as photographer:
-        await photographer.type_text(
-            "Multiply 123*456 using the mcp.code_interpreter tool.", "enter"
+        await photographer.shoot_turn(
+            "app", "Multiply 123*456 using the mcp.code_interpreter tool."
         )
-        await photographer.wait_for(
-            lambda: photographer.app.session.next_entry and photographer.app.turn is None
-        )
-        photographer.take("app")
         await photographer.pilot.press("f8")
         await photographer.expect_text("<|return|>")
         photographer.take("raw")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tui.commands.registry import Command
 
 if TYPE_CHECKING:
+    from agent.turn.options import TurnOptions
     from tui.commands.context import CommandContext
 
 
@@ -38,6 +39,7 @@ async def show_status(app: CommandContext, _: str) -> None:
         "Effort": options.effort,
         "Sampling": f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}",
         "Instructions": options.instructions or "none",
+        "Project": options.project.names or "no AGENTS.md",
         "Tools": f"{len(tools)} on; {ready} of {len(servers)} servers ready",
         "Folder": str(session.launch.root.absolute()),
         "Conversation": short_id(session.conversation.id)
@@ -47,12 +49,51 @@ async def show_status(app: CommandContext, _: str) -> None:
     app.transcript.add_notice("\n".join(f"{name + ':':14}{text}" for name, text in lines.items()))
 
 
+async def show_context(app: CommandContext, _: str) -> None:
+    """Show how many tokens of the next prompt each of its parts takes."""
+    from dataclasses import replace
+
+    from agent.conversation.project_instructions import ProjectInstructions
+    from agent.errors import UserError
+
+    session = app.session
+    model_format, options = session.format, session.options
+    if model_format is None:
+        raise UserError("The tokens can be counted once the model is loaded.")
+
+    def header_tokens(with_options: TurnOptions) -> int:
+        return len(model_format.prompt_header(with_options.prompt_header(())))
+
+    tools = [tool for tool in session.runtime.host.tools() if session.tool_selection.includes(tool)]
+    plain = replace(options, project=ProjectInstructions())
+    bare = replace(plain, instructions=None)
+    used, limit = session.context_used() or 0, session.runtime.context_length
+    parts = {
+        "System": header_tokens(bare),
+        "Instructions": header_tokens(plain) - header_tokens(bare),
+        "Project": header_tokens(options) - header_tokens(plain),
+        "Tools": options.total_tool_tokens(model_format, tools),
+    }
+    parts["Conversation"] = used - sum(parts.values())
+    parts |= {"Together": used, "Free": max(0, limit - used)}
+    details = {"Project": [
+        f"  {file.name}: {len(model_format.encode_text(file.text)):,}" for file in options.project.files
+    ]}  # fmt: skip
+    lines = [f"Tokens of the next prompt, of {limit:,}:"]
+    for name, count in parts.items():
+        lines += [f"{name + ':':14}{count:>9,}", *details.get(name, ())]
+    app.transcript.add_notice("\n".join(lines))
+
+
 def commands(app: CommandContext) -> tuple[Command, ...]:
     """List the commands of this module, bound to ``app``."""
     return (
         Command("help", "show all keys and commands", partial(show_help, app)),
         Command(
             "status", "show model, context, options, tools and servers", partial(show_status, app)
+        ),
+        Command(
+            "context", "show what takes how many tokens of the context", partial(show_context, app)
         ),
         Command("quit", "quit; the conversation is kept", partial(leave, app)),
         Command("exit", "the same as /quit", partial(leave, app)),

@@ -2,7 +2,8 @@
 
 To add a command: write an ``async def`` that takes the ``CommandContext`` and the argument, and list
 it in ``commands()`` of its module. ``AgentApp.commands`` fills the registry from these modules; MCP
-servers' prompts are added while the app runs (``tui/commands/prompts.py``).
+servers' prompts are added while the app runs (``tui/commands/prompts.py``), those of files when it
+starts (``tui/commands/custom.py``).
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ class Commands:
 
     def __init__(self, commands: Iterable[Command]) -> None:
         self._commands: dict[str, Command] = {}
-        self._server_commands: dict[str, list[Command]] = {}
+        self._added_commands: dict[str, list[Command]] = {}
         self._commands |= {command.name: command for command in commands}
 
-    def replace(self, server: str, commands: Iterable[Command]) -> None:
-        """Set the commands of an MCP server in place of those that it had."""
-        for command in self._server_commands.get(server, ()):
+    def replace(self, source: str, commands: Iterable[Command]) -> None:
+        """Set the commands of an MCP server, or of files (""), in place of those that it had."""
+        for command in self._added_commands.get(source, ()):
             self._commands.pop(command.name, None)
-        self._server_commands[server] = list(commands)
-        self._commands |= {command.name: command for command in self._server_commands[server]}
+        self._added_commands[source] = list(commands)
+        self._commands |= {command.name: command for command in self._added_commands[source]}
 
     def all(self) -> list[Command]:
         """List the commands sorted by name."""

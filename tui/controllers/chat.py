@@ -69,7 +69,7 @@ class ChatController:
                 self._reject(text, self._app.commands.unknown_message(parsed[0]))
                 return
             waits = command.waits_for_turn
-        elif (prompt := await self._with_attachments(text)) is None:
+        elif (prompt := await self.with_attachments(text)) is None:
             return
         else:
             text = prompt
@@ -111,7 +111,7 @@ class ChatController:
             await app.transcript.remove_from(turn)
         await self.ask(text)
 
-    async def _with_attachments(self, text: str) -> str | None:
+    async def with_attachments(self, text: str) -> str | None:
         """The text with the files that it mentions; None if it went back to the prompt."""
         from agent.errors import UserError
         from tui.util.attachments import attach_files
@@ -134,7 +134,7 @@ class ChatController:
             return
         if self.turn is None or parse_command(text) or text.startswith(SHELL_MARK):
             await self.submit(text)
-        elif (message := await self._with_attachments(text)) is not None:
+        elif (message := await self.with_attachments(text)) is not None:
             self.turn.steer(message + self.shell.take_outputs())
             self._app.update_queue()
 

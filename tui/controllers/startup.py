@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 from typing import TYPE_CHECKING, TypeVar
@@ -54,6 +55,7 @@ class Startup:
         else:
             app.run_worker(self._load_model())
         app.session_ready = True
+        await self._add_custom_commands()
         app.prompt.completer = self._chat.make_completion()
         if app.session.choose_conversation:
             await app.action_open_screen("sessions")
@@ -152,6 +154,17 @@ class Startup:
         from tui.commands.prompts import add_prompt_commands
 
         add_prompt_commands(self._app, self._chat)
+
+    async def _add_custom_commands(self) -> None:
+        """Add the slash commands of files, and a notice for each that cannot be used."""
+        from agent.config.paths import user_paths
+        from tui.commands.custom import add_custom_commands, read_command_files
+
+        app = self._app
+        root = app.session.launch.root.expanduser()
+        files, problems = await asyncio.to_thread(read_command_files, user_paths(), root)
+        for sentence in [*problems, *add_custom_commands(app.commands, self._chat, files)]:
+            app.transcript.add_notice(sentence, error=True)
 
     def _report_failed_servers(self) -> None:
         """Add a notice for each MCP server that is not available."""

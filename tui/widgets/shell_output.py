@@ -13,8 +13,8 @@ from agent.conversation.attachments import split_attachments
 from tui.state.shell_run import ShellRun
 from tui.util.format import display_text
 from tui.util.virtual_list import VirtualEntry
+from tui.widgets.notice import NoticeEntries
 from tui.widgets.text_stream import TextStream
-from tui.widgets.transcript import NoticeEntries
 
 FOLDED_LINES = 10
 """Lines of output that are shown: the last while it runs, afterwards the first until it is opened."""

@@ -44,13 +44,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.geometry import Region, Size
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
-from textual.widgets import Static
 
 from tui.util.virtual_list import VirtualEntry, visible_range
+from tui.widgets.notice import NoticeEntries
 
 if TYPE_CHECKING:
     from textual.layout import DockArrangeResult
@@ -73,17 +72,6 @@ class Spacer(Widget):
     DEFAULT_CSS = """
     Spacer { height: 0; }
     """
-
-
-class NoticeEntries:
-    """The single entry of a notice of the program, between the turns."""
-
-    turn = None
-    """A notice belongs to no turn."""
-
-    def __init__(self, text: str, *, error: bool) -> None:
-        classes = "line -error" if error else "line"
-        self.entries = [VirtualEntry(lambda: Static(Content(text), classes=classes))]
 
 
 class Transcript(VerticalScroll, can_focus=False):

@@ -1,4 +1,4 @@
-"""Every client's block of README.md and docs/clients.md, run as it stands but for the port."""
+"""Every client's block of docs/clients.md, run as it stands but for the port."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ EXPECTED_OUTPUT = {
 
 def readme_blocks() -> dict[str, list[tuple[str, str]]]:
     """The fenced blocks of each client's heading, with their languages."""
-    curl = (ROOT / "README.md").read_text().split("\n### ")[1].split("\n## ")[0]
-    pages = [curl, *(ROOT / "docs" / "clients.md").read_text().split("\n## ")[1:]]
-    titles = [part.split("\n", 1) for part in pages]
+    parts = (ROOT / "docs" / "clients.md").read_text().split("\n## ")[1:]
+    titles = [part.split("\n", 1) for part in parts]
     return {title: re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL) for title, text in titles}
 
 

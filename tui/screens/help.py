@@ -9,11 +9,12 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.widgets import Static
 
-from tui.commands.registry import Command
 from agent.config.keys import KeyBindings, key_label
-from tui.screens.page import PageScreen
+from tui.commands.registry import Command
 from tui.keymap import bind
+from tui.screens.page import PageScreen
 
 PAGE_COLUMNS = 73
 """Columns of the page's text, which fits into a terminal of 80 columns."""
@@ -62,7 +63,6 @@ Quit
   Ctrl-Q           quit
   Ctrl-C           stops the answer; clears the prompt; twice: quits
 """
-
 """``@NAME`` stands for the keys of an action (`agent.config.keys`)."""
 
 
@@ -75,6 +75,7 @@ def _key_section(bindings: KeyBindings) -> str:
         return f"  {label:16} {match[2]}{others}"
 
     return re.sub(r"^  @(\w+) +(.+)$", fill_row, PAGE_TEXT, flags=re.MULTILINE)
+
 
 def _command_section(commands: Sequence[Command]) -> str:
     return "\n".join(["", "Commands", *map(_command_line, commands)])
@@ -108,4 +109,4 @@ class HelpScreen(PageScreen):
 
     def __init__(self, commands: Sequence[Command], bindings: KeyBindings) -> None:
         page = _style_page(f"{_key_section(bindings)}{_command_section(commands)}")
-        super().__init__("Keys and commands", "Esc goes back", page)
+        super().__init__("Keys and commands", "Esc goes back", Static(page, markup=False))

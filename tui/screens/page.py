@@ -7,7 +7,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -29,12 +28,12 @@ class PageScreen(ModalScreen[None]):
     }
     """
 
-    def __init__(self, title: str, hint: str, text: Content) -> None:
-        """``hint``: the keys, named in the frame's lower edge."""
+    def __init__(self, title: str, hint: str, *parts: Static) -> None:
+        """``hint``: the keys, named in the frame's lower edge. ``parts``: the text."""
         super().__init__()
-        self._title, self._hint, self._text = title, hint, text
+        self._title, self._hint, self._parts = title, hint, parts
 
     def compose(self) -> ComposeResult:
         with VerticalScroll() as box:
             box.border_title, box.border_subtitle = self._title, self._hint
-            yield Static(self._text, markup=False)
+            yield from self._parts

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from textual.widgets import Static
 
 from tui.screens.page import PageScreen
 from tui.util.format import display_text
@@ -47,11 +48,15 @@ def calls_report(items: Iterable[Item]) -> dict[str, list[str]]:
 class SafetyScreen(PageScreen):
     """Shows headings with their lines."""
 
+    DEFAULT_CSS = """
+    SafetyScreen .line { padding-left: 2; }
+    """
+
     def __init__(self, report: Mapping[str, Sequence[str]], mcp_key: str) -> None:
         """``mcp_key``: the key that lists MCP servers and tools."""
-        parts: list[tuple[str, str]] = []
+        parts: list[Static] = []
         for heading, lines in report.items():
-            parts.append((f"{heading}\n", "bold $accent"))
-            parts += [(f"  {display_text(line)}\n", "$text") for line in lines]
+            parts.append(Static(Content.styled(heading, "bold $accent")))
+            parts += [Static(display_text(line), markup=False, classes="line") for line in lines]
         hint = f"Esc goes back · {mcp_key} switches tools on and off"
-        super().__init__("What the model can do", hint, Content.assemble(*parts))
+        super().__init__("What the model can do", hint, *parts)

@@ -409,9 +409,13 @@ class AgentApp(CommandContext):
         self.push_screen(HelpScreen(self.commands.all(), self.key_bindings))
 
     async def action_view(self) -> None:
-        """Switch the visible transcript between live panes and conversation."""
+        """Show running turns of the visible transcript as live panes, or item by item."""
         transcript = self.visible_transcript
         await self.message_picker.keep_picked(transcript.toggle_view())
+        newest = transcript.newest_exchange
+        if newest is None or not newest.turn.running:
+            view = "as live panes" if transcript.shows_panes else "as conversation"
+            self.notify(f"Running turns are shown {view}.", timeout=2)
         if transcript is self.transcript:
             self._save("view", "panes" if transcript.shows_panes else "conversation")
 

@@ -424,9 +424,9 @@ async def test_chosen_view_is_saved_and_taken() -> None:
         await driver.wait_for(lambda: saved == [("view", "conversation")])
         turn = await driver.ask("hello")
         emit_message(turn, "Hello there.").close(True)
-        await driver.expect_text("Hello there.", gone="Arguments")
+        await driver.expect_text("Hello there.", gone="Answer")
         await driver.pilot.press("f2")
-        await driver.expect_text("Arguments")
+        await driver.expect_text("Answer")
         assert saved[1:] == [("view", "panes")]
         turn.end()
 

@@ -45,11 +45,12 @@ class AssistantMessage(Widget):
     virtual_size = Reactive(Size(0, 0), repaint=False)
     """Set by a layout; Textual's own reactive would ask for another one, and each costs a paint."""
 
-    def __init__(self, item: ItemView) -> None:
+    def __init__(self, item: ItemView, before: AssistantMessage | None = None) -> None:
+        """``before``: a widget of the same item, which is removed; what it rendered is taken over."""
         super().__init__(classes=f"-{item.kind}")
         self.item = item
-        self._markdown = StreamingMarkdown()
-        self._chunks_read = 0
+        self._markdown: StreamingMarkdown = before._markdown if before else StreamingMarkdown()
+        self._chunks_read: int = before._chunks_read if before else 0
         self._finished = self._checked = False
         self._is_rendering = False
         """Whether a thread is rendering."""
@@ -64,6 +65,11 @@ class AssistantMessage(Widget):
     def is_rendered(self) -> bool:
         """Whether the message is complete and nothing of it is left to render."""
         return self._finished and not self._is_rendering and self._markdown.next_job() is None
+
+    @property
+    def row_count(self) -> int:
+        """The rows that it takes as it is rendered now; 0 before the first layout."""
+        return len(self._markdown.rows)
 
     def on_mount(self) -> None:
         self.follow()

@@ -33,13 +33,30 @@ class ExchangeEntries:
         self._footer = VirtualEntry(lambda: TurnFooter(turn, below_panes=self.shows_panes), 2)
         self._items: dict[ItemView, VirtualEntry] = {}
         self._growing: list[ItemView] = []
+        self._rendered: dict[ItemView, AssistantMessage] = {}
+        """The messages of panes that were removed, for the widgets that take their place."""
         self.follow()
 
     @property
     def entries(self) -> list[VirtualEntry]:
-        """The entries in the present view, from the top down."""
+        """The entries in the present view, from the top down: first the prompt, which both have."""
         content = [self._panes] if self.shows_panes else self._items.values()
         return [self._prompt, *content, self._footer]
+
+    @property
+    def folds(self) -> bool:
+        """Whether it is still shown as panes, but has ended, and the person reads in none of them."""
+        panes = self._panes.widget
+        is_read = isinstance(panes, TurnPanes) and panes.is_read
+        return self.shows_panes and not self.turn.running and not is_read
+
+    def set_view(self, *, panes: bool) -> None:
+        """Show the turn as panes, or item by item; the widgets of the other view are to be removed."""
+        self.shows_panes = panes
+        widget = self._panes.widget
+        self._rendered = widget.messages if isinstance(widget, TurnPanes) else {}
+        if self._prompt.widget is not None:
+            self._prompt.widget.set_class(panes, "-live")
 
     def entry_of(self, item: ItemView | None) -> VirtualEntry:
         """Return the entry of an item, or with None of the prompt, in the view without panes."""
@@ -48,7 +65,7 @@ class ExchangeEntries:
     def follow(self) -> None:
         """Show what came since the last call."""
         for item in self.turn.items[len(self._items) :]:
-            self._items[item] = VirtualEntry(partial(_item_widget, item))
+            self._items[item] = VirtualEntry(partial(self._item_widget, item))
             self._growing.append(item)
         growing = [(item, self._items[item]) for item in self._growing]
         for item, entry in growing:
@@ -65,23 +82,22 @@ class ExchangeEntries:
                 entry.widget.follow()
 
     def fit_panes(self, height: int) -> None:
-        """Make the panes fill what prompt and footer leave of ``height`` rows."""
-        if self._panes.widget is not None:
-            neighbours = [entry.widget for entry in (self._prompt, self._footer)]
-            taken = sum(w.size.height for w in neighbours if w is not None and w.display)
-            self._panes.widget.styles.height = max(8, height - max(1, taken))
+        """Let the panes take what prompt and footer leave of ``height`` rows."""
+        if isinstance(self._panes.widget, TurnPanes):
+            footer = self._footer.widget
+            below = footer.size.height if footer is not None and footer.display else 0
+            self._panes.widget.fit(height - self._prompt.height - below)
 
-
-def _item_widget(item: ItemView) -> Widget:
-    match item.kind:
-        case "steering":
-            return SteeringMessage(item)
-        case "reasoning":
-            return ReasoningBlock(item)
-        case "call":
-            return ToolCallCard(item)
-        case _:
-            return AssistantMessage(item)
+    def _item_widget(self, item: ItemView) -> Widget:
+        match item.kind:
+            case "steering":
+                return SteeringMessage(item)
+            case "reasoning":
+                return ReasoningBlock(item)
+            case "call":
+                return ToolCallCard(item)
+            case _:
+                return AssistantMessage(item, self._rendered.pop(item, None))
 
 
 def estimated_rows(item: ItemView, width: int) -> int:

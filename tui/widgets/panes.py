@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
-from textual.containers import Grid, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.geometry import Size
+from textual.message import Message
 from textual.reactive import Reactive
 
 from tui.markdown.highlight import format_arguments
@@ -18,14 +21,15 @@ from tui.widgets.text_stream import TextStream
 
 SEE_CARD_NOTE = "see the request below"
 """Stands in the arguments' pane while the approval card shows them."""
+MIN_COLUMNS_SIDE_BY_SIDE = 60
+"""Columns below which reasoning is above arguments and results, not beside them."""
+MIN_ROOM_ROWS, MIN_PANE_ROWS = 5, 3
+"""Rows of all panes, and of those above the answer or of the answer, however small the screen is."""
 
 
 class AnswerPane(VerticalScroll):
     """The messages of a turn, followed at their end unless the person scrolled away."""
 
-    DEFAULT_CSS = """
-    AnswerPane { scrollbar-size-vertical: 1; }
-    """
     virtual_size = Reactive(Size(0, 0), repaint=False)
     """As ``AssistantMessage.virtual_size``: set by a layout without asking for another one."""
 
@@ -35,14 +39,31 @@ class AnswerPane(VerticalScroll):
             self.anchor()
 
 
-class TurnPanes(Grid):
-    """Shows the items of a turn in four panes, by kind; messages and steering are in the last."""
+class TurnPanes(Vertical):
+    """Shows the items of a running turn in panes, by kind: each is as high as its text, within limits.
+
+    Reasoning is beside arguments and results, above the messages; a pane without text is hidden.
+    Messages are as wide as in the conversation, so they stay as they are when the turn ends.
+    """
 
     DEFAULT_CSS = """
     TurnPanes {
-        grid-size: 2 2; grid-columns: 3fr 2fr; grid-rows: 2fr 3fr; grid-gutter: 0 1;
+        height: auto;
+        & > Horizontal { height: auto; }
+        & #reasoning { width: 3fr; margin-right: 1; }
+        & .calls { width: 2fr; height: auto; }
+        & AnswerPane {
+            padding: 0 0 0 1;
+            scrollbar-size-vertical: 1; scrollbar-gutter: stable;
+            & > * { max-width: 120; }
+        }
+        &.-stacked > Horizontal { layout: vertical; }
+        &.-stacked #reasoning, &.-stacked .calls { width: 1fr; margin-right: 0; }
     }
     """
+
+    class Read(Message):
+        """Posted when the person leaves or scrolls a pane of a turn that has ended."""
 
     def __init__(self, turn: TurnView) -> None:
         super().__init__()
@@ -63,6 +84,8 @@ class TurnPanes(Grid):
         self._marks: dict[tuple[ItemView, TextStream], int] = {}
         self._finished: set[ItemView] = set()
         self._output_chunks_read = 0
+        self._room = 0
+        """Rows for all panes; 0 before the first layout."""
         self._latest_call: ItemView | None = None
         """The call whose arguments are the last in their pane."""
         self._arguments_on_card = False
@@ -70,11 +93,26 @@ class TurnPanes(Grid):
         self._children_mounted = False
 
     def compose(self) -> ComposeResult:
-        yield from self._panes.values()
+        panes = self._panes
+        for pane in panes.values():
+            pane.display = False
+        with Horizontal():
+            yield panes["reasoning"]
+            with Vertical(classes="calls") as self._calls:
+                self._calls.display = False
+                yield panes["arguments"]
+                yield panes["results"]
+        yield panes["answer"]
 
     def on_mount(self) -> None:
         self._children_mounted = True
+        for pane in (self._reasoning, self._arguments, self._results, self._answer):
+            self.watch(pane, "scroll_y", self.on_descendant_blur, init=False)
         self.follow()
+
+    def on_descendant_blur(self) -> None:
+        if not self.turn.running:
+            self.post_message(self.Read())
 
     def follow(self) -> None:
         """Show what came since the last call."""
@@ -93,6 +131,46 @@ class TurnPanes(Grid):
             if item.settled:
                 self._finished.add(item)
         self._update_titles()
+        self._fit()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the person reads in a pane: it has the focus, or is scrolled away from its end."""
+        panes = (self._reasoning, self._arguments, self._results, self._answer)
+        return self.has_focus_within or any(p._anchored and p._anchor_released for p in panes)
+
+    @property
+    def messages(self) -> dict[ItemView, AssistantMessage]:
+        """The widgets of the model's messages, by item."""
+        widgets = self._messages.items()
+        return {item: widget for item, widget in widgets if isinstance(widget, AssistantMessage)}
+
+    # --- heights ---
+
+    def fit(self, room: int) -> None:
+        """Make the panes as high as their texts, and not higher than ``room`` rows together."""
+        self._room = max(MIN_ROOM_ROWS, room)
+        self.set_class(self.size.width < MIN_COLUMNS_SIDE_BY_SIDE, "-stacked")
+        self._fit()
+
+    def _fit(self) -> None:
+        """Above the answer stays at most half of the room: what came before the turn is seen, too."""
+        streams = (self._reasoning, self._arguments, self._results)
+        needs = [1 + max(1, stream.row_count) if stream.has_text else 0 for stream in streams]
+        top_room = max(MIN_PANE_ROWS, self._room // 2)
+        if self.has_class("-stacked"):
+            rows = share_rows(top_room, needs)
+            top = sum(rows)
+        else:
+            rows = [min(needs[0], top_room), *share_rows(top_room, needs[1:])]
+            top = max(rows[0], sum(rows[1:]))
+        for name, height in zip(("reasoning", "arguments", "results"), rows, strict=True):
+            self._panes[name].display = height > 0
+            self._panes[name].styles.height = height
+        self._calls.display = sum(rows[1:]) > 0
+        messages = sum(max(1, widget.row_count) + 1 for widget in self._messages.values())
+        self._panes["answer"].display = messages > 0
+        self._panes["answer"].styles.height = min(messages, max(MIN_PANE_ROWS, self._room - top))
 
     def _follow_reasoning(self, item: ItemView) -> None:
         if item not in self._chunks_read and self._reasoning.text:
@@ -149,6 +227,8 @@ class TurnPanes(Grid):
     def _follow_message(self, item: ItemView) -> None:
         if item not in self._messages:
             widget = SteeringMessage(item) if item.kind == "steering" else AssistantMessage(item)
+            if self._messages:
+                widget.styles.margin = (1, 0, 0, 0)
             self._messages[item] = widget
             self._answer.mount(widget)
         self._messages[item].follow()
@@ -194,3 +274,13 @@ class TurnPanes(Grid):
 
     def _set_title(self, pane: str, state: str, active: bool) -> None:
         self._panes[pane].set_title(state, active=active)
+
+
+def share_rows(room: int, needs: Sequence[int]) -> list[int]:
+    """Share rows: each gets what it needs, or where that is too much an equal part of what is left."""
+    rows = [0] * len(needs)
+    by_need = sorted(range(len(needs)), key=needs.__getitem__)
+    for rank, number in enumerate(by_need):
+        rows[number] = min(needs[number], room // (len(needs) - rank))
+        room -= rows[number]
+    return rows

@@ -20,3 +20,8 @@ class SteeringMessage(Static):
 
     def follow(self) -> None:
         """Do nothing: a steering message is complete from the beginning."""
+
+    @property
+    def row_count(self) -> int:
+        """The rows that it took in the last layout."""
+        return self.size.height

@@ -88,6 +88,16 @@ class TextStream(ScrollView, can_focus=True):
         """All that was written."""
         return "\n".join(line.text for line in self._lines)
 
+    @property
+    def has_text(self) -> bool:
+        """Whether anything was written."""
+        return bool(self._lines)
+
+    @property
+    def row_count(self) -> int:
+        """The rows that the text takes as it is wrapped now; 0 before the first layout."""
+        return len(self._rows)
+
     def write(self, text: str, style: str = "") -> None:
         """Append text to the last line. ``style``: see ``tui.util.format.StyledRun``."""
         self.write_runs([(text, style)])
@@ -167,7 +177,8 @@ class TextStream(ScrollView, can_focus=True):
         return start
 
     def on_resize(self) -> None:
-        self._update_from(0)
+        if self.scrollable_content_region.width != self._wrap_width:
+            self._update_from(0)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         if width > 0 and width != self._wrap_width:

@@ -11,7 +11,7 @@ when it comes near and gives it up when it is far. The transcript's children are
     ToolCallCard     │                                                           │ viewport │
     AssistantMessage ┘                                                           └──────────┘
     _spacer_below           as high as the entries below
-    TurnPanes, TurnFooter   always mounted: the panes of the newest turn, if it has some,
+    TurnPanes, TurnFooter   always mounted: the panes of the newest turn while it runs,
     notices                 and what is below them
 
 Three things happen, each of which leads to the next:
@@ -77,7 +77,7 @@ class Spacer(Widget):
 class Transcript(VerticalScroll, can_focus=False):
     """Shows turns and notices, and follows its end until the person scrolls away from it.
 
-    The newest turn is shown as panes, or item by item as all others are.
+    A running turn is shown as panes, or item by item; the panes fold into the items when it ends.
     """
 
     DEFAULT_CSS = """
@@ -136,7 +136,7 @@ class Transcript(VerticalScroll, can_focus=False):
         entries: list[VirtualEntry] = []
         for section in self._sections:
             if section is newest and newest.shows_panes:
-                virtual = len(entries)
+                virtual = len(entries) + 1  # the panes; the prompt above stays when they fold
             entries += section.entries
         return entries, len(entries) if virtual is None else virtual
 
@@ -251,10 +251,11 @@ class Transcript(VerticalScroll, can_focus=False):
         self.scroll_to(y=max(0, y - self.size.height // 3), animate=False)
 
     async def toggle_view(self) -> None:
-        """Show the newest turn item by item instead of as panes, or as panes again."""
-        self.shows_panes = not self.shows_panes
-        await self._show_newest_as(panes=self.shows_panes)
-        self.anchor()
+        """Show running turns item by item instead of as panes, or as panes again."""
+        self.shows_panes, newest = not self.shows_panes, self.newest_exchange
+        if newest is not None and newest.turn.running:
+            await self._show_newest_as(panes=self.shows_panes)
+            self.anchor()
 
     async def _show_newest_as(self, *, panes: bool) -> None:
         async with self._mount_lock:
@@ -265,9 +266,9 @@ class Transcript(VerticalScroll, can_focus=False):
     async def _set_view(self, exchange: ExchangeEntries | None, *, panes: bool) -> None:
         """Change the view of a turn: its widgets, and those below, are made anew by the next fill."""
         if exchange is not None and exchange.shows_panes != panes:
-            first = self._sections.index(exchange)
-            await self._unmount_entries(self._entries_from(first))
-            exchange.shows_panes = panes
+            _, *entries = self._entries_from(self._sections.index(exchange))
+            exchange.set_view(panes=panes)
+            await self._unmount_entries(entries)
 
     def toggle_folds(self) -> None:
         """Expand all reasoning and results, or collapse them if one that is mounted is expanded."""
@@ -288,12 +289,19 @@ class Transcript(VerticalScroll, can_focus=False):
         super().watch_scroll_y(old_value, new_value)
         self._schedule_fill()
 
+    def on_turn_panes_read(self) -> None:
+        self._schedule_fill()
+
     def _schedule_fill(self) -> None:
         if not self._fill_scheduled:
             self._fill_scheduled = True
             self.call_after_refresh(self._run_scheduled_fill)
 
     async def _run_scheduled_fill(self) -> None:
+        """Fill, after a turn that has ended has left its panes, unless text is selected there."""
+        newest = self.newest_exchange
+        if newest is not None and newest.folds and not self.screen.selections:
+            await self._show_newest_as(panes=False)
         async with self._mount_lock:
             self._fill_scheduled = False
             await self._fill()

@@ -221,8 +221,9 @@ async def test_hidden_tab_has_no_widgets_and_catches_up() -> None:
             "unseen" in str(pane) for pane in stream_texts(app.served_tabs.tabs[0].transcript)
         )
         await driver.pilot.press("f3")
+        await driver.expect_text("▸ Thought", "The answer.")
+        await driver.pilot.press("ctrl+o")
         await driver.expect_text("and what came unseen")
-        await driver.expect_text("The answer.")
 
 
 def stream_texts(transcript: Transcript) -> list[str]:

@@ -122,7 +122,6 @@ async def end_turn(driver: AppDriver, turn: FakeTurn) -> None:
 
 async def conversation(driver: AppDriver) -> None:
     await answered(driver)
-    await driver.pilot.press("f2")
     await driver.expect_text("thought for 1.2 s")
 
 
@@ -139,7 +138,7 @@ async def wide(driver: AppDriver) -> None:
 
 async def wide_conversation(driver: AppDriver) -> None:
     await wide(driver)
-    await driver.pilot.press("f2", "ctrl+o")
+    await driver.pilot.press("ctrl+o")
     await driver.expect_text("▾ Thought")
 
 
@@ -213,7 +212,7 @@ async def picked(driver: AppDriver) -> None:
     turn = await driver.ask("And 124*456?")
     emit_message(turn, "It is **56544**.").close(True)
     await end_turn(driver, turn)
-    await driver.pilot.press("f2", "ctrl+up")
+    await driver.pilot.press("ctrl+up")
     await driver.expect_text("message 2 of 2")
 
 

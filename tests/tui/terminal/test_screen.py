@@ -39,12 +39,14 @@ def test_app_embedded_model_reasons_calls_and_answers(home: Path, tmp_path: Path
         terminal.wait_for("Ask something")
         terminal.press("Multiply 123*456 using the mcp.code_interpreter tool.\r")
         done = ("56088", "tok/s", "MCP 2/2")
-        text = terminal.wait_for(
-            lambda text: ready(text) and all(part in text.partition("Answer")[2] for part in done)
+        terminal.wait_for(
+            lambda text: ready(text) and all(part in text.partition("python ·")[2] for part in done)
         )
-        reasoning, _ = text.split("Answer")
-        assert re.search(r"\w+ \w+", reasoning.split("Arguments")[1]), "reasoning is seen"
-        assert "code_interpreter · python" in reasoning and "123*456" in reasoning
+        terminal.press("\x0f")  # Ctrl-O
+        text = terminal.wait_for("▾ Thought")
+        reasoning, call = text.split("▾ Thought")[1].split("code_interpreter · python")
+        assert re.search(r"[a-z]+ [a-z]+", reasoning), "reasoning is seen"
+        assert "123*456" in call
 
         def upwards(text: str) -> bool:
             """Page up until the banner is seen: one page may be too little, or come too early."""
@@ -68,10 +70,10 @@ def test_app_80_columns_shows_turn(home: Path, tmp_path: Path, script: Script) -
     ) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("What is 123*456?\r")  # before the model is there: it waits
-        texts = ("said the tool", "I should compute this.", "❯ What is 123*456?")
+        texts = ("said the tool", "▸ Thought", "❯ What is 123*456?")
         terminal.wait_for(lambda text: ready(text) and all(part in text for part in texts))
-        terminal.press("\x1bOQ")  # F2
-        terminal.wait_for("▸ Thought")
+        terminal.press("\x0f")  # Ctrl-O
+        terminal.wait_for("I should compute this.")
         terminal.press("\x1b[19~")  # F8
         terminal.wait_for("<|channel|>final<|message|>")
         terminal.press(LEAVE)

@@ -54,7 +54,7 @@ async def test_prompt_input_mentioned_file_is_attached(tmp_path: Path) -> None:
         await driver.wait_for(lambda: driver.session.turns)
         assert "one\ntwo\n</file>" in sent(driver)
         await driver.expect_text("⎘ src/my notes.txt · 2 lines")
-        assert "one" not in screen_text(driver.app)
+        assert "one\n" not in screen_text(driver.app)
         driver.session.turns[-1].end()
 
 

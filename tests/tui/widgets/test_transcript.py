@@ -18,6 +18,8 @@ from tests.support.fake_app import (
     screen_text,
 )
 from tui.util.virtual_list import visible_range
+from tui.widgets.panes import TurnPanes, share_rows
+from tui.widgets.text_stream import TextStream
 from tui.widgets.tool_call_card import ToolCallCard
 from tui.widgets.user_message import UserMessage
 
@@ -50,6 +52,64 @@ def visible_rows(driver: AppDriver) -> str:
     """What is read of the conversation, without its scroll bar."""
     lines = screen_text(driver.app).splitlines()[: driver.app.transcript.size.height]
     return "".join(f"{line[:70].rstrip()}\n" for line in lines)
+
+
+async def test_running_turn_panes_as_high_as_text_fold_at_end() -> None:
+    async with drive_app(many_turns_session(), size=(100, 30)) as driver:
+        turn = await driver.ask("and now?")
+        emit_reasoning(turn, "a short thought").close(True)
+        await driver.expect_text("Reasoning", "a short thought")
+        panes = driver.app.query_one(TurnPanes)
+        assert panes.size.height == 2 and "Arguments" not in screen_text(driver.app)
+        emit_reasoning(turn, "word " * 2000).close(True)
+        emit_long_call(turn, 7)
+        emit_message(turn, "the newest answer").close(True)
+        earlier = f"line 8 of answer {TURNS - 1}"
+        await driver.expect_text(earlier, "Reasoning", "Results", "the newest answer")
+        await driver.wait_for(lambda: panes.size.height < driver.app.transcript.size.height * 0.7)
+        turn.end()
+        await driver.expect_text("▸ Thought", "done", "the newest answer")
+        assert not driver.app.query(TurnPanes)
+
+
+async def test_ended_turn_panes_stay_while_person_reads_in_them() -> None:
+    async with drive_app(size=(100, 30)) as driver:
+        turn = await driver.ask("the question")
+        emit_reasoning(turn, "\n".join(f"thought {n}" for n in range(60))).close(True)
+        emit_message(turn, "the answer").close(True)
+        await driver.expect_text("thought 59", "the answer")
+        stream = driver.app.query_one("#reasoning TextStream", TextStream)
+        stream.focus()
+        await driver.pilot.press("home")
+        await driver.expect_text("thought 0")
+        turn.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.expect_text("thought 0", "ready")
+        driver.app.prompt.focus()
+        await driver.pilot.pause()
+        assert driver.app.query(TurnPanes)
+        stream.scroll_end(animate=False)
+        await driver.wait_for(lambda: not driver.app.query(TurnPanes))
+
+
+async def test_folding_keeps_scrolled_transcript_in_place() -> None:
+    async with drive_app(many_turns_session(), size=(80, 24)) as driver:
+        turn = await driver.ask("and now?")
+        emit_message(turn, "A long answer.\n\n" * 40).close(True)
+        await driver.expect_text("A long answer.")
+        await driver.pilot.press("pageup", "pageup", "pageup")
+        await driver.wait_for(lambda: not driver.app.transcript._mount_lock.locked())
+        read = visible_rows(driver)
+        assert "of answer" in read
+        turn.end()
+        await driver.wait_for(lambda: not driver.app.query(TurnPanes))
+        assert visible_rows(driver) == read
+
+
+def test_share_rows_small_needs_are_met_first() -> None:
+    assert share_rows(20, [3, 0, 5]) == [3, 0, 5]
+    assert share_rows(20, [3, 40, 30]) == [3, 9, 8]
+    assert share_rows(2, [4]) == [2]
 
 
 def single_turn_session() -> FakeSession:
@@ -107,13 +167,12 @@ async def test_transcript_scrolled_away_stays_while_streaming() -> None:
             await driver.pilot.press("pageup")
         await driver.wait_for(lambda: "of answer" in screen_text(driver.app))
         await driver.wait_for(lambda: not driver.app.transcript._mount_lock.locked())
-        read = [line for line in screen_text(driver.app).splitlines() if "of answer" in line]
+        read = visible_rows(driver)
         writer = emit_message(turn, "A long answer.\n\n" * 40)
         await driver.wait_for(
             lambda: driver.app.chat.turn_view and driver.app.chat.turn_view.answer
         )
-        now = [line for line in screen_text(driver.app).splitlines() if "of answer" in line]
-        assert now == read
+        assert "of answer" in read and visible_rows(driver) == read
         writer.close(True)
         turn.end()
 
@@ -124,10 +183,9 @@ async def test_transcript_new_prompt_scrolls_to_end() -> None:
         await driver.expect_text("question 0")
         turn = await driver.ask("and now?")
         emit_message(turn, "the newest answer").close(True)
+        await driver.expect_text("the newest answer", f"line 8 of answer {TURNS - 1}")
         turn.end()
-        await driver.expect_text("the newest answer")
-        await driver.pilot.press("pageup")
-        await driver.expect_text(f"line 8 of answer {TURNS - 1}")
+        await driver.expect_text("the newest answer", gone="─Answer")
 
 
 # --- one turn of many calls ---

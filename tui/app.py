@@ -34,6 +34,7 @@ from tui.controllers.navigation import Navigator
 from tui.controllers.prompts import PromptCards
 from tui.controllers.served_tabs import ServedTabs
 from tui.controllers.startup import Startup
+from tui.controllers.titles import TitleWriter
 from tui.keymap import bind
 from tui.session import Session
 from tui.state.prompt_history import PromptHistory
@@ -127,8 +128,9 @@ class AgentApp(CommandContext):
         self.chat = ChatController(self, PromptCards(self))
         self.message_picker = MessagePicker(self, self.chat)
         self.draft_prefill = DraftPrefill(self, self.chat)
+        self.titles = TitleWriter(self, self.chat)
         self.served_tabs = ServedTabs(self)
-        self.startup = Startup(self, self.chat, self.served_tabs)
+        self.startup = Startup(self, self.chat, self.served_tabs, self.titles)
         self.navigator = Navigator(self, self.chat, self.startup)
         self._last_ctrl_c = -SECOND_CTRL_C_SECONDS
         self._save_setting, self._on_first_paint = save_setting, on_first_paint
@@ -229,6 +231,7 @@ class AgentApp(CommandContext):
 
     def on_text_area_changed(self) -> None:
         self.draft_prefill.restart_timer()
+        self.titles.restart_timer()
 
     def on_prompt_input_recalled(self) -> None:
         if (text := self.chat.recall()) is not None:
@@ -499,6 +502,7 @@ class AgentApp(CommandContext):
 
     async def shut_down(self) -> None:
         """Stop what runs and close the session; call it after the terminal was restored."""
+        self.titles.cancel()
         self.chat.shell.clear()
         if self.turn is not None:
             self.turn.stop()

@@ -77,6 +77,7 @@ class Session:
         self.choose_conversation = resume == ""
         """Whether the list of conversations is to be opened first."""
         self.tool_selection = ToolSelection()
+        self._titles: bool | None = None
         self._store: Store | None = None
         self._recorder: TurnRecorder | None = None
         self._opened: OpenedSession | None = None
@@ -124,10 +125,12 @@ class Session:
         import importlib
 
         from agent import bootstrap
+        from agent.config.settings import load_settings
 
         # The widgets of a turn import Markdown, which the first paint does without.
         importlib.import_module("tui.widgets.exchange")
         runtime = bootstrap.create_runtime(self.launch)
+        self._titles = load_settings(runtime.paths).titles
         runtime.token_events = True  # the token view and the live speed show them
         options = bootstrap.turn_options(self.launch, runtime.model, compact=True)
         return runtime, replace(options, project=bootstrap.project_instructions(self.launch))
@@ -252,6 +255,40 @@ class Session:
             model_format, options.prompt_header(tools if options.tools is None else options.tools)
         )
         return conversation
+
+    def untitled(self) -> str | None:
+        """The conversation's title, where the model may write a better one: it is the first line of
+        the first prompt. The embedded model cannot; scripts do where config.toml says so."""
+        runtime = self.runtime
+        is_script = runtime.script is not None
+        is_off = is_script if self._titles is None else not self._titles
+        if is_off or self._store is None or (runtime.model.embedded and not is_script):
+            return None
+        return self._store.first_line_title(self.conversation.id)
+
+    async def write_title(self) -> None:
+        """Have the model write the conversation's title in place of the first line, if it can.
+
+        A title that a person gives meanwhile stays. The next prompt's beginning is in the engine's
+        memory again afterwards.
+        """
+        from agent.conversation.title import write_title
+        from agent.engine.protocol import EngineError
+
+        runtime, conversation, before = self.runtime, self.conversation, self.untitled()
+        if (loaded := runtime.loaded) is None or before is None:
+            return
+        prompt = self._prompt_conversation(loaded.format).ids()
+        try:
+            title = await write_title(
+                loaded.format, runtime.generate, prompt, self.options.sampling
+            )
+        except EngineError as error:
+            log.info("no title was written: %s", error)
+            return
+        runtime.prefetch(prompt)
+        if title:
+            self._write_store(lambda store: store.replace_title(conversation.id, before, title))
 
     def compact(self) -> Turn:
         """Start a turn that only compacts the conversation."""

@@ -53,6 +53,9 @@ SETTING_TEXTS = {
     ),
     "view": SettingText("panes", "how the app shows a turn that runs", "F2, `/view`"),
     "theme": SettingText("dark", "the app's colours", "F4, `/theme`, `NO_COLOR`"),
+    "titles": SettingText(
+        "true", "the model writes a conversation's title while it idles (never `tiny`)"
+    ),
     "animations": SettingText("true", "whether anything moves by itself in the app"),
     "responses_days": SettingText("30", "how long responses of `/v1/responses` are stored"),
     "responses_most": SettingText("10000", "how many of them are stored"),

@@ -38,6 +38,7 @@ SETTINGS = {
     "project_instructions": FieldSpec("true or false", is_flag),
     "unsandboxed_python": FieldSpec("true or false", is_flag),
     "theme": FieldSpec("a name in quotes", is_text),
+    "titles": FieldSpec("true or false", is_flag),
     "animations": FieldSpec("true or false", is_flag),
     "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and not v <= 0),
     "responses_most": FieldSpec("a whole number", lambda v: type(v) is int and v >= 1),
@@ -73,6 +74,8 @@ class Settings:
     """Where the browser searches, and which private networks it may open."""
     theme: str | None = None
     """The app's colours; also set by choosing one there."""
+    titles: bool | None = None
+    """Whether the model writes titles of conversations; unset: except for scripts."""
     animations: bool = True
     """Whether anything in the app moves by itself: scrolling, the cursor's blinking."""
     responses_days: float | None = None

@@ -127,13 +127,13 @@ async def summarise(
                 fits = len(entry.ids) <= limit or _size(unit) <= room
                 chunk += entry.ids if fits else shorten_entry(form, entry, limit)
         request = Request(
-            [*before, *chunk, *question], length, form.stop_ids, _without_penalties(sampling)
+            [*before, *chunk, *question], length, form.stop_ids, without_penalties(sampling)
         )
         text = await _generate_summary(generator, request, emit, on_generation)
     return text
 
 
-def _without_penalties(sampling: Sampling) -> Sampling:
+def without_penalties(sampling: Sampling) -> Sampling:
     """The same without the penalties and biases, which are meant for an answer."""
     s = sampling
     return Sampling(s.temperature, s.top_k, s.top_p, s.min_p, s.seed)
@@ -197,7 +197,7 @@ async def _generate_summary(
     finally:
         generation.cancel()
     parsed += parser.finish()
-    text, complete = _final_text(parsed)
+    text, complete = final_text(parsed)
     if not complete or (end is not None and end.reason in ("length", "context")):
         raise NoSummaryError("the summary became too long")
     if not text:
@@ -212,7 +212,7 @@ def _reasoning_tokens(parsed: Sequence[ParseEvent]) -> int:
     return sum(size for kind, size in pairs if kind is SegmentKind.REASONING)
 
 
-def _final_text(parsed: Sequence[ParseEvent]) -> tuple[str, bool]:
+def final_text(parsed: Sequence[ParseEvent]) -> tuple[str, bool]:
     """The text of the final messages, and whether all of them are complete."""
     chunks: list[str] = []
     kind, all_complete = SegmentKind.FINAL, True

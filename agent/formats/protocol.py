@@ -178,6 +178,10 @@ class Format(Protocol):
         """Return the generation prompt: the beginning of an assistant message."""
         ...
 
+    def open_answer(self) -> list[int]:
+        """Return what, after `open_assistant`, begins an answer without reasoning."""
+        ...
+
     def open_call(self, recipient: str | None) -> list[int]:
         """Return what, after `open_assistant`, forces a call of this tool or (None) of any tool."""
         ...

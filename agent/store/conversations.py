@@ -213,6 +213,22 @@ class Store(StoreReader):
             "update conversations set title = ? where id = ?", (title_from(title), conversation_id)
         )
 
+    def first_line_title(self, conversation_id: str) -> str | None:
+        """A conversation's title, while it is the first line of its first prompt; else None."""
+        row = self._db.execute(
+            "select title, prompt from conversations join turns on turns.conversation ="
+            " conversations.id where conversations.id = ? order by turns.created limit 1",
+            (conversation_id,),
+        ).fetchone()
+        return str(row[0]) if row is not None and row[0] == title_from(row[1]) else None
+
+    def replace_title(self, conversation_id: str, before: str, title: str) -> None:
+        """Give a conversation another title, unless it has another than ``before`` by now."""
+        self._db.execute(
+            "update conversations set title = ? where id = ? and title = ?",
+            (title_from(title), conversation_id, before),
+        )
+
     def delete(self, conversation_id: str) -> None:
         """Delete a conversation; what its branches share with it stays theirs."""
         with self._db:

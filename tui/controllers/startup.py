@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tui.controllers.chat import ChatController
     from tui.controllers.context import AppContext
     from tui.controllers.served_tabs import ServedTabs
+    from tui.controllers.titles import TitleWriter
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -24,8 +25,15 @@ log = logging.getLogger(__name__)
 class Startup:
     """``begin()`` starts everything once; ``with_progress()`` loads a model whenever one changes."""
 
-    def __init__(self, app: AppContext, chat: ChatController, served_tabs: ServedTabs) -> None:
+    def __init__(
+        self,
+        app: AppContext,
+        chat: ChatController,
+        served_tabs: ServedTabs,
+        titles: TitleWriter,
+    ) -> None:
         self._app, self._chat, self._served_tabs = app, chat, served_tabs
+        self._titles = titles
         self.loading = "starting"
         """What the status line says the app is loading; empty if nothing is."""
 
@@ -47,6 +55,7 @@ class Startup:
         replays = app.session.replay_speed is not None
         await self.show_stored_turns()
         self._served_tabs.subscribe()
+        self._titles.subscribe()
         self._show_model_notice()
         if app.session.serving is not None:
             app.run_worker(self._serve())

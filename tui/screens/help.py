@@ -36,7 +36,7 @@ Conversation
 
 View
   @view            switch between live panes and conversation
-  @next_tab        next tab (live API clients)
+  @next_tab        next tab of live API clients
   @previous_tab    previous tab
   @close_tab       close the tab (if the prompt is empty)
   @scroll_up       scroll up

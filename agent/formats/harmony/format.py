@@ -79,6 +79,10 @@ class HarmonyFormat:
         """Return ``<|start|>assistant``."""
         return self.renderer.open_assistant()
 
+    def open_answer(self) -> list[int]:
+        """Return ``<|channel|>final<|message|>``."""
+        return self.renderer.final_message("")[len(self.open_assistant()) : -1]
+
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the header of a call to the tool or, with None, its beginning up to the recipient."""
         if recipient is None:

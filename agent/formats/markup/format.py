@@ -145,11 +145,15 @@ class MarkupFormat:
         """Return the template's generation prompt."""
         return list(self._generation_prompt)
 
+    def open_answer(self) -> list[int]:
+        """Return the end of the reasoning, where the generation prompt begins one."""
+        return self.encoder.encode_markup(f"\n{THINK_END}\n\n") if self._starts_thinking else []
+
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the beginning of a call of the tool or, with None, of any; nothing for plain text."""
         if self.name == "plain":
             return []
-        ids = self.encoder.encode_markup(f"\n{THINK_END}\n\n") if self._starts_thinking else []
+        ids = self.open_answer()
         if recipient is None:
             beginning = {"llama3": '{"name": "'}.get(self.name, f"{CALL}\n")
             return ids + self.encoder.encode_markup(beginning)

@@ -1,0 +1,70 @@
+"""Has the model write the conversation's title while nobody wants anything of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agent.turn.context import RunningTurn
+    from tui.controllers.chat import ChatController
+    from tui.controllers.context import AppContext
+
+IDLE_SECONDS = 2.0
+"""Seconds without a turn or key before a title is written."""
+
+
+class TitleWriter:
+    """Waits for idle time after a turn; a turn or a key stops the writing, and it waits anew."""
+
+    def __init__(self, app: AppContext, chat: ChatController) -> None:
+        self._app, self._chat = app, chat
+        self._timer: asyncio.TimerHandle | None = None
+        self.task: asyncio.Task[None] | None = None
+        """The writing of the latest title."""
+        self._tried: set[str] = set()
+        """Ids of conversations for which the model has written a title, or could not."""
+
+    def subscribe(self) -> None:
+        """Stop for every turn that starts, of other programs too, and wait from its end on."""
+
+        def on_turn(turn: RunningTurn) -> None:
+            self.cancel()
+            self._app.run_worker(self._restart_after(turn))
+
+        self._app.session.runtime.hub.subscribe(on_turn)
+
+    async def _restart_after(self, turn: RunningTurn) -> None:
+        await turn.done()
+        self.restart_timer()
+
+    def restart_timer(self) -> None:
+        """Stop writing and wait for idle time: a turn has ended, or the prompt has changed."""
+        self.cancel()
+        if self._is_wanted():
+            self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._begin)
+
+    def cancel(self) -> None:
+        """Stop writing and waiting."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.task is not None:
+            self.task.cancel()
+
+    def _is_wanted(self) -> bool:
+        """Whether the conversation has had a turn here, and no title of the model."""
+        turn = self._chat.latest_turn
+        if turn is None or not self._app.session_ready:
+            return False
+        conversation = self._app.session.conversation
+        return turn.conversation is conversation and conversation.id not in self._tried
+
+    def _begin(self) -> None:
+        session = self._app.session
+        is_idle = self._chat.idle and not session.runtime.running_turns
+        if is_idle and self._is_wanted() and not self._app.prompt.text:
+            self.task = asyncio.create_task(self._write(session.conversation.id))
+
+    async def _write(self, conversation_id: str) -> None:
+        await self._app.session.write_title()
+        self._tried.add(conversation_id)

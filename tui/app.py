@@ -409,7 +409,9 @@ class AgentApp(CommandContext):
         """Open the page of keys and commands."""
         from tui.screens.help import HelpScreen
 
-        self.push_screen(HelpScreen(self.commands.all(), self.key_bindings))
+        project = self.session.options.project.files if self.session_ready else ()
+        names = [file.name for file in project]
+        self.push_screen(HelpScreen(self.commands.all(), self.key_bindings, names))
 
     async def action_view(self) -> None:
         """Show running turns of the visible transcript as live panes, or item by item."""

@@ -27,6 +27,8 @@ Prompt
   Esc              stop the answer; the partial answer is kept
   @editor          write in $EDITOR
   /  @             commands; files, whose text is sent with the prompt
+  !                run a shell command as you, outside the sandbox; its output
+                   goes with the next prompt (Esc leaves it out)
 
 Conversation
   @select          select a message; ↑ ↓ move
@@ -107,6 +109,12 @@ class HelpScreen(PageScreen):
         Binding("question_mark", "dismiss", "Back", show=False),
     ]
 
-    def __init__(self, commands: Sequence[Command], bindings: KeyBindings) -> None:
-        page = _style_page(f"{_key_section(bindings)}{_command_section(commands)}")
+    def __init__(
+        self, commands: Sequence[Command], bindings: KeyBindings, instruction_files: Sequence[str]
+    ) -> None:
+        """``instruction_files``: the AGENTS.md files that the model reads."""
+        files = "\n".join(f"  {name}" for name in instruction_files or ("no AGENTS.md",))
+        page = _style_page(
+            f"{_key_section(bindings)}\nProject instructions\n{files}\n{_command_section(commands)}"
+        )
         super().__init__("Keys and commands", "Esc goes back", Static(page, markup=False))

@@ -27,8 +27,8 @@ Prompt
   Esc              stop the answer; the partial answer is kept
   @editor          write in $EDITOR
   /  @             commands; files, whose text is sent with the prompt
-  !                run a shell command as you, outside the sandbox; its output
-                   goes with the next prompt (Esc leaves it out)
+  !                run a shell command as you, outside the sandbox;
+                   its output goes with the next prompt; Esc undoes that
 
 Conversation
   @select          select a message; ↑ ↓ move
@@ -117,4 +117,4 @@ class HelpScreen(PageScreen):
         page = _style_page(
             f"{_key_section(bindings)}\nProject instructions\n{files}\n{_command_section(commands)}"
         )
-        super().__init__("Keys and commands", "Esc goes back", Static(page, markup=False))
+        super().__init__("Keys and commands", "Esc back", Static(page, markup=False))

@@ -95,7 +95,7 @@ def test_read_unusable_files_left_out_with_notice(
     assert not read.files
     for notice, reason in zip(
         read.notices,
-        ("no regular file", "no regular file", "no UTF-8 text", "leads out of"),
+        ("regular file", "regular file", "UTF-8 text", "leads out of"),
         strict=True,
     ):
         assert reason in notice

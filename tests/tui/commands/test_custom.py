@@ -90,7 +90,7 @@ async def test_unusable_command_files_left_out_with_notice(
     async with drive_app(FakeSession(root=project_folder.parents[1]), size=(250, 40)) as driver:
         await driver.expect_text(
             "help.md is left out: /help is built in", "long.md is left out: it is longer than 64 KiB",
-            "only letters", "no regular file", "/mine is another file's", "no UTF-8 text",
+            "only letters", "regular file", "/mine is another file's", "UTF-8 text",
             "leads out of its project",
         )  # fmt: skip
         command = driver.app.commands.find("mine")

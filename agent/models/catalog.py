@@ -62,7 +62,7 @@ _PLACEMENT_FIELDS = {
     "context": _COUNT,
     "kv_type": FieldSpec(f"one of {', '.join(get_args(KvType))}", get_args(KvType).__contains__),
 }
-_TEXT_FIELDS = ("source", "description", "path", "repo", "file", "format", "engine")
+_TEXT_FIELDS = ("source", "description", "path", "repo", "file", "format", "license", "engine")
 _FIELDS = {
     **dict.fromkeys(_TEXT_FIELDS, _TEXT),
     "sampling": FieldSpec(
@@ -96,6 +96,8 @@ class Model:
     """The GGUF in that repository, or its first part."""
     download_size: int | None = None
     """Bytes of its files in that repository, about; None: not known."""
+    license: str = ""
+    """The licence of its weights, where the header of its file does not say; empty: not known."""
     format: str = "auto"
     """The output format of the model family; ``auto``: detected from its file."""
     sampling: Sampling = field(default_factory=Sampling)
@@ -187,6 +189,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         repo=entry.get("repo"),
         file=file,
         download_size=entry.get("download_size"),
+        license=entry.get("license", ""),
         format=entry.get("format", "auto"),
         sampling=_sampling(entry.get("sampling", {})),
         aliases=tuple(entry.get("aliases", ())),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from agent.models.download_process import Download
+    from agent.models.listing import ModelRow
     from tui.controllers.chat import ChatController
     from tui.controllers.context import AppContext, ScreenName
     from tui.controllers.startup import Startup
@@ -137,6 +138,7 @@ class Navigator:
 
     async def models(self) -> None:
         """Open the list of models: known, on this machine, downloadable."""
+        from agent.models.details import describe_model
         from agent.models.listing import list_models
         from tui.screens.models import ModelsScreen
 
@@ -149,8 +151,15 @@ class Navigator:
             if action is not None:
                 await self._chat.submit(f"/model {action[1]}")
 
+        def describe(row: ModelRow) -> list[tuple[str, str]]:
+            """Describe a model; of the one that has answered, with the speed of its last turn."""
+            facts, turn = describe_model(row, runtime.paths), self._chat.turn_view
+            if turn is not None and turn.speed and row.name == runtime.model.name:
+                facts.append(("Speed", f"{turn.speed:.0f} tok/s in the last turn"))
+            return facts
+
         apply = self._apply_model_action
-        screen = ModelsScreen(rows, list_rows, self.downloads, runtime.model.name, apply)
+        screen = ModelsScreen(rows, list_rows, self.downloads, runtime.model.name, apply, describe)
         await app.push_screen(screen, on_close)
 
     def _apply_model_action(self, action: ModelAction) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -25,7 +26,7 @@ class ModelsScreen(ListScreen[ModelAction]):
     """Lists the models; its result is the model to run, other actions leave it open."""
 
     HEADING = "Models"
-    KEY_HINT = "Enter runs or pulls · Ctrl-D the default · Ctrl-X stops a pull · Esc goes back"
+    KEY_HINT = "Enter use or download · Ctrl-D set default · Ctrl-X stop download · Esc back"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+d", "default", show=False, priority=True),
         Binding("ctrl+x", "cancel", show=False, priority=True),
@@ -38,17 +39,22 @@ class ModelsScreen(ListScreen[ModelAction]):
         downloads: Mapping[str, Download],
         running_model: str,
         on_action: Callable[[ModelAction], None],
+        describe: Callable[[ModelRow], Sequence[tuple[str, str]]] = lambda row: (),
     ) -> None:
         """``rows`` is what ``list_models`` returned last; it is called again when a download ends.
 
         ``running_model``: name of the model in use. ``on_action`` gets the actions that leave the
-        screen open.
+        screen open. ``describe`` returns labels and texts about a model; it is called in a thread and
+        may raise AgentError.
         """
         super().__init__()
         self._list_models, self._downloads = list_models, downloads
         self._running_model, self._on_action = running_model, on_action
         self._rows = {row.name: row for row in rows}
         self._states: Mapping[str, str] = {}
+        self._describe = describe
+        self._facts: dict[ModelRow, Sequence[tuple[str, str]]] = {}
+        """What ``describe`` returned; empty while it runs."""
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -94,13 +100,33 @@ class ModelsScreen(ListScreen[ModelAction]):
     def row_details(self, row_id: str, search: str) -> Content:
         """Describe a model, and say what Enter would do."""
         row = self._rows[row_id]
-        lines = [display_text(row.description)]
+        lines = [Content(display_text(row.description))]
         if row.aliases:
-            lines.append(f"also called {', '.join(row.aliases)}")
+            lines.append(Content(f"also called {', '.join(row.aliases)}"))
         if row.path:
-            lines.append(display_text(row.path))
-        lines.append(self._action_text(row))
-        return Content("\n\n".join(filter(None, lines)))
+            lines.append(Content(display_text(row.path)).stylize("$text-muted"))
+        if facts := self._facts.get(row):
+            lines.append(Content("\n").join(_fact_line(*fact) for fact in facts))
+        lines.append(Content(self._action_text(row)))
+        return Content("\n\n").join(line for line in lines if line)
+
+    def show_details(self) -> None:
+        """Show the details of the highlighted model; what is in its file follows once it is read."""
+        super().show_details()
+        row = self._rows.get(self.highlighted_id or "")
+        if row is not None and row not in self._facts:
+            self._facts[row] = ()
+            self.run_worker(self._read_facts(row))
+
+    async def _read_facts(self, row: ModelRow) -> None:
+        from agent.errors import AgentError  # not needed before the first paint
+
+        try:
+            self._facts[row] = await asyncio.to_thread(self._describe, row)
+        except (AgentError, OSError) as error:
+            self._facts[row] = [("File", str(error))]
+        if row.name == self.highlighted_id:
+            super().show_details()
 
     def _action_text(self, row: ModelRow) -> str:
         """Say what Enter would do, or why it does nothing."""
@@ -108,9 +134,9 @@ class ModelsScreen(ListScreen[ModelAction]):
         if self._running_download(row.name):
             return "It is being downloaded; you can go on meanwhile. Ctrl-X stops it."
         if row.name == self._running_model:
-            return "This is the model that answers."
+            return "This model is in use."
         if row.runnable:
-            return "Enter: it answers from now on."
+            return "Enter uses it from now on."
         if row.source != "hub":
             return ""
         match download.state if download else "":
@@ -145,6 +171,10 @@ class ModelsScreen(ListScreen[ModelAction]):
             self._on_action(("default", row.name))
             self._rows = {row.name: row for row in self._list_models()}
             self.refresh_rows()
+
+
+def _fact_line(label: str, text: str) -> Content:
+    return Content.assemble((f"{label:13} ", "$text-muted"), display_text(text))
 
 
 def format_progress(download: Download) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -178,7 +178,11 @@ class ServersScreen(ListScreen[None]):
         cost = self._tool_tokens.get((tool.server, tool.name))
         words = [state, f"{cost:,} tokens of every prompt" if cost else ""]
         verdict = self._verdict(tool)
-        words.append(DECISION_TEXTS[verdict.decision] if verdict else "")
+        if verdict is not None:
+            reason = (
+                f" ({display_text(verdict.reason)})" if verdict.reason and not verdict.diff else ""
+            )
+            words.append(DECISION_TEXTS[verdict.decision] + reason)
         parts = [Content(" · ".join(filter(None, words)))]
         if rules := self._rules(tool):
             lines = "\n".join(display_text(rule) for rule in rules)
@@ -189,8 +193,8 @@ class ServersScreen(ListScreen[None]):
             parts.append(Content(display_text(verdict.reason)).stylize("$text-warning"))
             parts.append(_diff_content(verdict.diff))
         parts.append(Content(display_text(tool.description)))
-        schema = json.dumps(tool.parameters, indent=2, ensure_ascii=False)
-        parts.append(Content(display_text(schema)).stylize("$text-muted"))
+        parameters = list(_parameter_lines(tool.parameters)) or [Content("It takes no arguments.")]
+        parts.append(Content("\n").join(parameters))
         return Content("\n\n").join(parts)
 
     # --- actions ---
@@ -243,6 +247,44 @@ class ServersScreen(ListScreen[None]):
             self.show_details()
         else:
             self.app.notify(text, markup=False)
+
+
+def _parameter_lines(schema: dict[str, Any], path: str = "") -> Iterator[Content]:
+    """Yield two lines for each parameter, name and type, then what it is for, with blank lines between.
+
+    ``path``: the parameters that it is in, as in ``options.sort[].`` of nested objects. A server may
+    have written anything into its schema.
+    """
+    properties, required = schema.get("properties"), schema.get("required")
+    required = required if isinstance(required, list) else []
+    parts = properties.items() if isinstance(properties, dict) else ()
+    for number, (name, part) in enumerate(parts):
+        part = part if isinstance(part, dict) else {}
+        if path or number:
+            yield Content("")
+        words = [_type_text(part), "required" if name in required else ""]
+        words.append(f"default {json.dumps(part['default'])}" if "default" in part else "")
+        details = display_text(" · ".join(filter(None, words)))
+        full_name = display_text(f"{path}{name}")
+        yield Content.assemble((full_name, "$accent"), "  ", (details, "$text-muted"))
+        if description := part.get("description"):
+            yield Content(display_text(str(description)))
+        items = part.get("items")
+        yield from _parameter_lines(part, f"{path}{name}.")
+        if isinstance(items, dict):
+            yield from _parameter_lines(items, f"{path}{name}[].")
+
+
+def _type_text(schema: dict[str, Any]) -> str:
+    """Describe a schema's type in a few words: ``string``, ``array of integer``, ``"a" or "b"``."""
+    if isinstance(values := schema.get("enum"), list):
+        return " or ".join(json.dumps(value, ensure_ascii=False) for value in values)
+    if isinstance(choices := schema.get("anyOf") or schema.get("oneOf"), list):
+        return " or ".join(_type_text(choice) for choice in choices if isinstance(choice, dict))
+    kind = schema.get("type", "any")
+    if kind == "array" and isinstance(items := schema.get("items"), dict):
+        return f"array of {_type_text(items)}"
+    return " or ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
 
 
 def _diff_content(diff: str) -> Content:

@@ -65,6 +65,17 @@ MODELS = [
         "/home/ada/.ollama/models/blobs/sha256-dde5aa3fc5ff", "llama, 3.2 B, Q4_K_M"),
 ]  # fmt: skip
 
+FACTS = {
+    "qwen3-8b": [
+        ("Size", "5.0 GB"), ("Quantisation", "Q4_K_M"), ("Architecture", "qwen3 · 36 layers"),
+        ("Trained for", "40,960 tokens"), ("Chat format", "qwen3"),
+        ("Context", "32,768 tokens, KV cache f16"),
+        ("Placement", "37 layers on the GPU"), ("Memory", "0.8 GB + 9.9 GB on GPU 0"),
+        ("License", "apache-2.0"), ("Speed", "61 tok/s in the last turn"),
+    ]
+}  # fmt: skip
+"""What is said of a model's file and placement."""
+
 LAPTOP = Machine(28_000_000_000, 0, shares_memory=False, bandwidth=40e9)
 """A laptop with 32 GB of memory and no GPU."""
 
@@ -142,12 +153,19 @@ async def models(driver: AppDriver) -> None:
     download = Download("gpt-oss-20b", lambda: None)
     download.done, download.total = 4_480_000_000, 12_110_000_000
     screen = ModelsScreen(
-        MODELS, lambda: MODELS, {download.name: download}, "tiny", lambda wish: None
-    )
+        MODELS, lambda: MODELS, {download.name: download}, "tiny", lambda wish: None,
+        lambda row: FACTS.get(row.name, ()),
+    )  # fmt: skip
     await driver.app.push_screen(screen)
     await driver.pilot.press("down")
     screen.query_one(Input).cursor_blink = False
     await driver.expect_text("It is being downloaded")
+
+
+async def model_details(driver: AppDriver) -> None:
+    await models(driver)
+    await driver.pilot.press("down", "down")
+    await driver.expect_text("36 layers", "Enter uses it")
 
 
 async def first(driver: AppDriver) -> None:
@@ -193,6 +211,22 @@ def schema(**names: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(names)[:1]}
 
 
+LOG_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "description": "only those that touch it"},
+        "count": {"type": "integer", "default": 20},
+        "order": {"enum": ["date", "topology"]},
+        "authors": {
+            "type": "array", "description": "only commits by one of them",
+            "items": {"type": "object", "properties": {"name": {"type": "string"}},
+                      "required": ["name"]},
+        },
+    },
+    "required": ["path"],
+}  # fmt: skip
+
+
 class AllStatesHost(FakeHost):
     """MCP servers in every state."""
 
@@ -200,7 +234,7 @@ class AllStatesHost(FakeHost):
         Tool("files", "read", "Read a file below the root.", schema(path="which"), "files__read"),
         Tool("files", "search", "Find lines that match.", schema(pattern="a regular expression"),
              "files__search"),
-        Tool("git", "log", "The latest commits.", schema(path="only those that touch it"), "log"),
+        Tool("git", "log", "The latest commits.", LOG_SCHEMA, "log"),
         Tool("git", "push", "Send the branch to its remote; force: whatever is there.",
              schema(remote="its name", force="yes or no"), "push"),
     )  # fmt: skip
@@ -247,6 +281,13 @@ async def servers(driver: AppDriver) -> None:
     await driver.pilot.press("f7", *["down"] * 5)
     driver.app.screen.query_one(Input).cursor_blink = False
     await driver.expect_text("+++ now")
+
+
+async def tool_parameters(driver: AppDriver) -> None:
+    """A tool with parameters of all kinds, nested ones too."""
+    await servers(driver)
+    await driver.pilot.press("up")
+    await driver.expect_text("authors[].name", "default 20")
 
 
 async def server_failed(driver: AppDriver) -> None:
@@ -303,6 +344,6 @@ async def raw(driver: AppDriver) -> None:
 
 
 SCENES: list[Scene] = [
-    conversations, deleting, replayed, models, first, downloading, examples, servers, server_failed,
-    approvals, approval_revoked, raw,
+    conversations, deleting, replayed, models, model_details, first, downloading, examples, servers,
+    tool_parameters, server_failed, approvals, approval_revoked, raw,
 ]  # fmt: skip

@@ -83,6 +83,22 @@ async def calling(driver: AppDriver) -> None:
     await driver.expect_text("b = 4")
 
 
+async def second_turn(driver: AppDriver) -> None:
+    """All four panes of a running turn, below the turn before; two of them have more than fits."""
+    await answered(driver)
+    turn = await driver.ask("And the other products up to 30 × 456?")
+    numbers = range(1, 31)
+    emit_reasoning(turn, "\n".join(f"{n} × 456 is {n * 456}, I think." for n in numbers)).close(
+        True
+    )
+    code = '{"code":"for n in range(1, 31):\\n    print(n, n * 456)"}'
+    call = emit_call(turn, "code_interpreter", "python", code)
+    call.arguments_done(code)
+    call.completed("\n".join(f"{n} {n * 456}" for n in numbers))
+    emit_message(turn, "All thirty are as I thought; the **last** is")
+    await driver.expect_text("Results", "13680", "All thirty are as I thought; the last is")
+
+
 async def queued(driver: AppDriver) -> None:
     """Messages sent during a turn: read already, still to be read, and queued for after it."""
     turn = await driver.ask("Tell me of the rivers of France.")
@@ -231,6 +247,6 @@ async def served(driver: AppDriver) -> None:
 
 
 SCENES: list[Scene] = [
-    reading, thinking, calling, queued, answered, conversation, wide, wide_conversation, folded,
-    opened, broken, failed, stopped, compacted, picked, served,
+    reading, thinking, calling, second_turn, queued, answered, conversation, wide, wide_conversation,
+    folded, opened, broken, failed, stopped, compacted, picked, served,
 ]  # fmt: skip

@@ -148,6 +148,13 @@ def models_toml(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+async def test_models_screen_says_what_is_in_file(open_app: Any) -> None:
+    async with open_app(size=(120, 40)) as driver:
+        await driver.pilot.press("f6")
+        await driver.expect_text("Architecture", "gpt-oss", "layers", "Chat format", "harmony")
+
+
+@pytest.mark.slow
 async def test_models_screen_pull_runs_in_background(
     open_app: Any,
     model_hub: ModelHub,

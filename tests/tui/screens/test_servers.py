@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.content import Content
 
 from tests.support.fake_app import screen_text
 from tests.support.hosts import SERVERS_FOLDER
 from tests.support.oauth import open_page
 from tools.config.servers import ServerConfig
 from tools.types import Answer
+from tui.screens.servers import _parameter_lines
 
 LATE = "import runpy, sys; open(sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
 
@@ -77,3 +79,12 @@ async def test_servers_screen_log_in_opens_browser(
         await driver.expect_text("✗ guarded", "wants a login")
         await driver.pilot.press("ctrl+l")
         await driver.expect_text("You are logged in.", "● guarded", "☑ secret")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{}, {"properties": []}, {"properties": {"a": None}, "required": True},
+     {"properties": {"a": {"enum": 1, "anyOf": "x", "items": [], "type": None}}}],
+)  # fmt: skip
+def test_parameter_lines_odd_schema_never_fails(schema: dict[str, Any]) -> None:
+    assert all(isinstance(line, Content) for line in _parameter_lines(schema))

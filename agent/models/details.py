@@ -1,0 +1,86 @@
+"""Describes one model for people: what its header says, and how it would be placed on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.config.paths import Paths
+from agent.engine.placement.gguf_header import MetadataValue, read_outline
+from agent.engine.placement.memory_estimate import split_files
+from agent.engine.placement.planner import PlacementPlan, format_bytes
+from agent.engine.protocol import EngineError
+from agent.formats.detect import AUTO, detect_format
+from agent.models.catalog import Model, load_catalog
+from agent.models.listing import ModelRow
+from agent.models.loader import ModelLoader
+
+QUANTISATION_NAMES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
+    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
+    17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
+    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M",
+    30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
+}  # fmt: skip
+"""By ``general.file_type``: the names of enum llama_ftype
+(https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h)."""
+
+
+def describe_model(row: ModelRow, paths: Paths) -> list[tuple[str, str]]:
+    """Return labels and texts about a listed model; reads its header and plans, so call it in a thread.
+
+    Raises EngineError where models.toml or the header cannot be read.
+    """
+    model = load_catalog(paths).get(row.name) or Model(row.name, path=Path(row.path or row.name))
+    if model.endpoint is not None or not row.runnable:
+        size = format_bytes(row.download_size) if row.download_size else ""
+        licence, form = model.license, "" if model.format == AUTO else model.format
+        facts = [("Repository", model.repo or ""), ("Download", size), ("Chat format", form)]
+        return [fact for fact in (*facts, ("License", licence)) if fact[1]]
+    loader = ModelLoader(model, paths)
+    path = loader.gguf_path(lambda done: None)
+    metadata = read_outline(path).metadata
+    try:
+        planned = list(_placement_facts(loader.plan(), model))
+    except EngineError as error:  # it does not fit
+        planned = [("Placement", str(error))]
+    facts = [*_header_facts(model, path, metadata), *planned]
+    licence = str(metadata.get("general.license", "")) or model.license
+    return [fact for fact in (*facts, ("License", licence)) if fact[1]]
+
+
+def _header_facts(
+    model: Model, path: Path, metadata: dict[str, MetadataValue]
+) -> Iterator[tuple[str, str]]:
+    files = split_files(path)
+    size = sum(part.stat().st_size for part in files)
+    yield "Size", format_bytes(size) + (f" in {len(files)} files" if len(files) > 1 else "")
+    file_type = metadata.get("general.file_type")
+    yield (
+        "Quantisation",
+        QUANTISATION_NAMES.get(file_type, "") if isinstance(file_type, int) else "",
+    )
+    architecture = str(metadata.get("general.architecture", ""))
+    layers, experts, trained = (
+        metadata.get(f"{architecture}.{key}")
+        for key in ("block_count", "expert_count", "context_length")
+    )
+    words = [architecture, f"{layers} layers" if layers else ""]
+    words.append(f"{experts} experts each" if experts else "")
+    yield "Architecture", " · ".join(filter(None, words))
+    yield "Trained for", f"{trained:,} tokens" if isinstance(trained, int) else ""
+    yield "Chat format", detect_format(metadata) if model.format == AUTO else model.format
+
+
+def _placement_facts(plan: PlacementPlan | None, model: Model) -> Iterator[tuple[str, str]]:
+    """Describe where the model would go with the memory that is free now."""
+    if plan is None:
+        yield "Context", f"{model.context:,} tokens"
+        return
+    placement, use = plan.placement, plan.memory_use
+    yield "Context", f"{placement.context:,} tokens, KV cache {placement.kv_type}"
+    where = f"{placement.gpu_layers} layers on the GPU" if placement.gpu_layers else "on the CPU"
+    experts = f", experts of {placement.cpu_experts} on the CPU" if placement.cpu_experts else ""
+    yield "Placement", where + experts
+    on_gpus = "".join(f" + {format_bytes(size)} on GPU {n}" for n, size in enumerate(use.devices))
+    yield "Memory", format_bytes(use.memory) + on_gpus

@@ -1,0 +1,64 @@
+"""What the app says of a model: from its header, its entry and the plan of its placement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy
+
+from agent.config.paths import Paths
+from agent.models.details import QUANTISATION_NAMES, describe_model
+from agent.models.listing import ModelRow, list_models
+
+
+def write_model(path: Path) -> None:
+    """Write a small GGUF with one layer and a header that tells its licence."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
+    writer.add_license("mit")
+    writer.add_block_count(1)
+    writer.add_context_length(8192)
+    writer.add_embedding_length(64)
+    writer.add_head_count(1)
+    writer.add_tensor("token_embd.weight", numpy.zeros((32, 64), numpy.float32))
+    writer.add_tensor("blk.0.ffn_down.weight", numpy.zeros((64, 64), numpy.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def paths_below(folder: Path) -> Paths:
+    (folder / "config").mkdir()
+    return Paths(folder / "config", folder / "cache", folder / "state")
+
+
+def test_describe_model_file_gives_header_and_placement(tmp_path: Path) -> None:
+    paths, path = paths_below(tmp_path), tmp_path / "small.gguf"
+    write_model(path)
+    row = ModelRow("small", (), False, True, path.stat().st_size, "file", str(path), "")
+    facts = dict(describe_model(row, paths))
+    assert facts["Quantisation"] == "Q4_K_M" and facts["License"] == "mit"
+    assert facts["Architecture"] == "llama · 1 layers" and facts["Trained for"] == "8,192 tokens"
+    assert facts["Chat format"] == "plain" and facts["Context"].startswith("8,192 tokens")
+    assert facts["Placement"] and facts["Memory"]
+
+
+def test_describe_model_not_installed_says_repository_and_license(tmp_path: Path) -> None:
+    paths = paths_below(tmp_path)
+    row = next(row for row in list_models(paths) if row.name == "gpt-oss-20b")
+    assert describe_model(row, paths) == [
+        ("Repository", "ggml-org/gpt-oss-20b-GGUF"),
+        ("Download", "12.1 GB"),
+        ("Chat format", "harmony"),
+        ("License", "apache-2.0"),
+    ]
+
+
+def test_quantisation_names_are_those_of_llama_cpp() -> None:
+    names = {
+        int(kind): kind.name.removeprefix("MOSTLY_").removeprefix("ALL_").removesuffix("_MOE")
+        for kind in gguf.LlamaFileType
+    }
+    assert {number: names[number] for number in QUANTISATION_NAMES} == QUANTISATION_NAMES

@@ -168,10 +168,10 @@ def _script_path(engine: str | None) -> Path | None:
         return None
     kind, _, file = engine.partition(":")
     if kind != "script" or not file:
-        raise UserError(f"--engine wants script:FILE, not {engine!r}.")
+        raise UserError(f"--engine must be script:FILE, not {engine!r}.")
     path = Path(file).expanduser()
     if not path.is_file():
-        raise UserError(f"--engine: there is no file {path}.")
+        raise UserError(f"--engine: {path} does not exist.")
     from agent.engine.scripted import read_script
 
     try:
@@ -190,7 +190,12 @@ def read_text_option(value: str, option: str) -> str:
     """The value of a TEXT|@FILE option. Raises UserError, which names the option."""
     if not value.startswith("@"):
         return decode_argument(value)
+    file = Path(value[1:]).expanduser()
     try:
-        return Path(value[1:]).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{option}: cannot read {value[1:]}: {error}") from error
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{option}: {file} does not exist.") from None
+    except OSError as error:
+        raise UserError(f"{option}: cannot read {file}: {error.strerror}.") from error
+    except UnicodeDecodeError:
+        raise UserError(f"{option}: {file} is not UTF-8 text.") from None

@@ -397,7 +397,7 @@ class Session:
         from agent.errors import UserError
 
         if self._store is None:
-            raise UserError("Conversations are not kept: the store cannot be written.")
+            raise UserError("Conversations are not stored: the store cannot be written.")
         return self._store
 
     def _write_store(self, write: Callable[[Store], None]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tools.policy.approval_store import ApprovalStore, StoredApproval
 
 app = typer.Typer(
-    help="What runs without a question because you answered A (always) once: list it, revoke it.\n\n"
+    help="List and revoke what you allowed for good (A, always, in the app's questions).\n\n"
     "Approvals count in the folder where you gave them. A rule says what it allows:"
     ' "run git status …" is every command that begins so; "run make test" is that command and no'
     ' other; "write DIR/…" is files in DIR and below; "open HOST" is pages of that host. Options'
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 @app.command("list", epilog="Example: agent approvals list --json | jq -r '.[].allows'")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON array.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     """List what is allowed for good, by folder, and what each means."""
     from agent.util.sanitize import echo
@@ -45,7 +45,10 @@ def list_(
         echo(json.dumps(rows, ensure_ascii=False))
         return
     if not approvals:
-        print("Nothing is allowed for good; A in the app's questions does that.", file=sys.stderr)
+        print(
+            "Nothing is allowed for good; answer A (always) in the app to allow something.",
+            file=sys.stderr,
+        )
     folder = None
     for approval in approvals:
         if approval.folder != folder:
@@ -63,13 +66,11 @@ def revoke(
         list[str] | None,
         typer.Argument(
             metavar="ID|RULE…",
-            help="As agent approvals list shows it; a rule's own text means this folder's.",
+            help="An id from agent approvals list, or a rule's text (of this folder).",
             autocompletion=complete_approval,
         ),
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="All of them, of every folder.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Revoke all, of every folder.")] = False,
 ) -> None:
     """Take approvals back; the next such call asks again, also in an app that is open."""
     from agent.errors import UserError
@@ -77,7 +78,7 @@ def revoke(
 
     store = _store()
     if bool(approvals) == everything:
-        raise UserError("Name what to revoke as agent approvals list shows it, or --all.")
+        raise UserError("Name an approval, as agent approvals list shows it, or pass --all.")
     stored = store.approvals()
     chosen = stored if everything else [_find(name, stored) for name in approvals or ()]
     for approval in dict.fromkeys(chosen):
@@ -96,7 +97,7 @@ def _find(name: str, stored: list[StoredApproval]) -> StoredApproval:
     for approval in stored:
         if name == approval.id or (name == approval.title and approval.folder == here):
             return approval
-    raise UserError(f"Nothing allowed is called {name!r}; agent approvals list shows all.")
+    raise UserError(f"There is no approval {name!r}; agent approvals list shows all.")
 
 
 def _line(approval: StoredApproval) -> str:

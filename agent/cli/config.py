@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agent.config.settings import Settings
 
 app = typer.Typer(
-    help="The settings of config.toml: show, set, edit, path.\n\n"
+    help="Show and change the settings of config.toml.\n\n"
     "Options on the command line take precedence over them, and they over models.toml.",
     epilog="Examples: agent config show  ·  agent config set effort high  ·  agent config edit",
     rich_markup_mode=None,
@@ -37,7 +37,7 @@ FALLBACK_EDITORS = ("nano", "vi")
 
 @app.command(epilog="Example: agent config show --json | jq '.effort'")
 def show(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
     """Show each setting, its value, its default and where the value comes from."""
     from agent.config.paths import user_paths
@@ -81,7 +81,7 @@ def set_(
         str,
         typer.Argument(
             metavar="KEY",
-            help="As agent config show lists it.",
+            help="A name from agent config show.",
             autocompletion=complete_setting,
         ),
     ],
@@ -134,7 +134,7 @@ def edit() -> None:
     except ValueError:
         command = [configured]
     if not command:
-        raise UserError(f"No editor was found: set EDITOR to the one that you use, or edit {path}.")
+        raise UserError(f"No editor found: set EDITOR, or edit {path} yourself.")
     private_files.make_folder(path.parent)
     try:
         code = subprocess.run([*command, str(path)]).returncode

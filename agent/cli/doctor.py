@@ -64,7 +64,7 @@ def main(model: str | None = None, *, bench: bool = False, verbose: bool = False
             wrong += state == "WRONG"
             echo(f"{state:{STATE_WIDTH}}  {name:14} {text}")
     problems = f"{wrong} problem{'' if wrong == 1 else 's'} found; see the lines marked WRONG."
-    echo(problems if wrong else "Everything is in order.")
+    echo(problems if wrong else "No problems found.")
     if checks.model_missing:
         return EXIT_USAGE  # as of every command
     return EXIT_FAILED if wrong else EXIT_DONE
@@ -172,7 +172,7 @@ class ModelChecks:
             except EngineError as error:
                 yield "chosen model", "WRONG", str(error)
                 return
-        yield "chosen model", "ok", f"{model.name}, {model.path or 'a part of this program'}"
+        yield "chosen model", "ok", f"{model.name}, {model.path or 'built in'}"
         if refusal is not None:
             yield "placement", "WRONG", refusal
             return
@@ -219,7 +219,7 @@ async def _check_remote(loader: ModelLoader) -> tuple[bool, str]:
         if isinstance(engine, RemoteEngine):
             problem = await engine.check_health()
             if problem is not None and problem.loading:  # a load would wait for it
-                return False, f"{endpoint.engine} at {endpoint} {problem}: ask again later"
+                return False, f"{endpoint.engine} at {endpoint} {problem}: try again later"
         await engine.load()
     except EngineError as error:
         return False, str(error)
@@ -233,7 +233,7 @@ def _processor(result: ProbeResult) -> Iterator[Check]:
         yield (
             "processor",
             "WRONG",
-            f"llama.cpp dies on it ({result.cause_of_death}): {REBUILD_COMMAND}",
+            f"llama.cpp crashes on it ({result.cause_of_death}): {REBUILD_COMMAND}",
         )
         return
     if result.repacked is None:
@@ -263,7 +263,7 @@ def _describe_row(row: ModelRow) -> tuple[State, str]:
         case "missing":
             return "none", f"{row.name}: not at {row.path}; correct its path in models.toml"
         case "embedded":
-            return "ok", f"{row.name}: a part of this program"
+            return "ok", f"{row.name}: built in"
         case _ if size is not None and row.runnable:
             return "ok", f"{row.name}: {row.source}, {size}"
         case source:

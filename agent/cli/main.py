@@ -83,7 +83,11 @@ def common(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", "-V", help="Name and version.", callback=_print_version, is_eager=True
+            "--version",
+            "-V",
+            help="Print name and version.",
+            callback=_print_version,
+            is_eager=True,
         ),
     ] = False,
 ) -> None:
@@ -104,18 +108,20 @@ def run(
     ] = None,
     *,
     json_events: Annotated[
-        bool, typer.Option("--json-events", help="Every event as one JSON line on stdout.")
+        bool, typer.Option("--json-events", help="Print every event as one JSON line.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the final answer to this file too.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the final answer.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the final answer.")
+    ] = False,
     continue_latest: Annotated[
         bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
     ] = False,
     resume: ResumeOption = None,
     output_schema: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON Schema that the answer should follow.")
+        Path | None, typer.Option(metavar="FILE", help="JSON Schema of the answer.")
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="Stop after this time.")
@@ -168,13 +174,13 @@ def _serving(launch: LaunchOptions, options: ServerOptions) -> Serving:
 
 @app.command(
     epilog="Examples: agent  ·  agent chat --continue  ·  agent --tools all,shell --root ~/project\n\n"
-    "Keys: Enter sends, Ctrl-J is a new line, Esc interrupts, Ctrl-Q leaves."
+    "Keys: Enter sends, Ctrl-J is a new line, Esc interrupts, Ctrl-Q quits."
 )
 @takes_launch_options
 def chat(
     *,
     continue_latest: Annotated[
-        bool, typer.Option("--continue", "-c", help="Go on with the latest conversation.")
+        bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")
     ] = False,
     resume: ResumeOption = None,
     serve: Annotated[
@@ -217,7 +223,7 @@ def serve(
     keep_alive: Annotated[
         float | None,
         typer.Option(
-            min=0, metavar="SECONDS", help="Unload the model after so long without a request."
+            min=0, metavar="SECONDS", help="Unload the model after this time without a request."
         ),
     ] = None,
     store: StoreOption = True,
@@ -249,24 +255,24 @@ def serve(
 @app.command(epilog="Example: echo '[200005,17196,200008,525,200002]' | agent parse")
 def parse(
     text: Annotated[
-        bool, typer.Option("--text", help="Stdin is markup, special tokens spelled out.")
+        bool, typer.Option("--text", help="Read markup instead of ids, special tokens spelled out.")
     ] = False,
     tools: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Tools that count as declared.")
+        str | None, typer.Option(metavar="A,B", help="Treat these tools as declared.")
     ] = None,
     format: Annotated[str, typer.Option(help="The model family's format.")] = "harmony",
     model: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|PATH",
-            help="Whose ids they are, in another format.",
+            help="The model that wrote the ids, for other formats.",
             autocompletion=complete_model,
         ),
     ] = None,
 ) -> None:
     """Parse generated tokens.
 
-    One JSON array of ids a line in; its segments and repairs out, as one JSON object a line.
+    Reads a JSON array of ids a line; prints its segments and repairs as a JSON object a line.
     """
     from agent.cli.parse import run as run_parse
 
@@ -281,17 +287,17 @@ def doctor(
     *,
     model: ModelOption = None,
     bench: Annotated[
-        bool, typer.Option("--bench", help="Measure how fast the model reads and writes here.")
+        bool, typer.Option("--bench", help="Measure prefill and decode speed on this machine.")
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also what llama.cpp was built for.")
+        bool, typer.Option("--verbose", "-v", help="Also show what llama.cpp was built for.")
     ] = False,
 ) -> None:
     """Check this machine: what works, what is available, and how to fix the rest.
 
     It also says where the model would go in memory, and why. ok: it is there and works. off: an
     option turns it on. available: it can be downloaded. none: not there, and not needed. Exit codes:
-    0 nothing is wrong, 1 something is, 2 there is no such model.
+    0 no problems, 1 problems, 2 no such model.
     """
     from agent.cli.doctor import main
 
@@ -327,7 +333,8 @@ def _invoke(arguments: list[str]) -> None:
             print(message, file=sys.stderr)
             sys.exit(EXIT_USAGE)
         command = getattr(getattr(error, "ctx", None), "command_path", "agent")
-        raise UserError(f"{message.rstrip('.')}; see {command} --help.") from error
+        ending = "" if message.endswith((".", "?")) else "."
+        raise UserError(f"{message}{ending} See {command} --help.") from error
 
 
 def main() -> None:

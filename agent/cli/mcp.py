@@ -15,7 +15,7 @@ from agent.cli.completion import complete_server
 from agent.cli.options import TrustOption
 
 mcp_app = typer.Typer(
-    help="The MCP servers: what is configured, what they offer, adding and removing.\n\n"
+    help="Add, remove, list, inspect and try MCP servers.\n\n"
     "Yours are in mcp.json in the config folder; a folder's own in its .mcp.json.",
     epilog="Examples: agent mcp add time -- uvx mcp-server-time  ·  agent mcp import"
     '  ·  agent mcp call time get_current_time \'{"timezone":"Europe/Rome"}\'',
@@ -25,15 +25,15 @@ mcp_app = typer.Typer(
 NameArgument = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="As agent mcp list shows it.", autocompletion=complete_server
+        metavar="NAME", help="A name from agent mcp list.", autocompletion=complete_server
     ),
 ]
-RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Whose .mcp.json is read too.")]
+RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Also read this folder's .mcp.json.")]
 
 
 @mcp_app.command("list", epilog="Example: agent mcp list --root ~/project")
 def list_servers(root: RootOption = Path(), trust_project: TrustOption = False) -> None:
-    """Connect to every server and say how each is."""
+    """Connect to every server and show its state."""
     from agent.cli import mcp_actions
 
     raise typer.Exit(mcp_actions.list_servers(root, trust_project))
@@ -44,24 +44,34 @@ def list_servers(root: RootOption = Path(), trust_project: TrustOption = False) 
     "agent mcp add web https://example.org/mcp --header 'Authorization: Bearer ${TOKEN}'"
 )
 def add(
-    name: NameArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")],
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND ARGS… | URL", help="After --, as in a shell.")
+        list[str],
+        typer.Argument(
+            metavar="COMMAND ARGS… | URL", help="The command and its arguments, after --."
+        ),
     ],
     *,
     env: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="For the command; again.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Environment variable of the command (repeatable)."),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option(metavar="'KEY: VALUE'", help="For the URL; again.")
+        list[str] | None,
+        typer.Option(metavar="'KEY: VALUE'", help="HTTP header for the URL (repeatable)."),
     ] = None,
     transport: Annotated[
-        str | None, typer.Option(metavar="http|sse", help="Of the URL; default: what works.")
+        str | None,
+        typer.Option(metavar="http|sse", help="Transport of the URL; default: the one that works."),
     ] = None,
-    cwd: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the command runs.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace one of that name.")] = False,
+    cwd: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder that the command runs in.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a server of the same name.")
+    ] = False,
 ) -> None:
-    """Put a server into your mcp.json; ${VAR} in it stays, and is looked up when it starts."""
+    """Add a server to your mcp.json; ${VAR} is stored as written and looked up at its start."""
     from agent.cli import mcp_actions
 
     mcp_actions.add(
@@ -71,7 +81,7 @@ def add(
 
 @mcp_app.command(epilog="Example: agent mcp remove git")
 def remove(name: NameArgument) -> None:
-    """Take a server out of your mcp.json."""
+    """Remove a server from your mcp.json."""
     from agent.cli import mcp_actions
 
     mcp_actions.remove(name)
@@ -79,9 +89,9 @@ def remove(name: NameArgument) -> None:
 
 @mcp_app.command("import", epilog="Example: agent mcp import --yes")
 def import_servers(
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Take over what Claude, Cursor, LM Studio and Codex have configured; shows it and asks."""
+    """Import the servers of Claude, Cursor, LM Studio and Codex; shows them and asks."""
     from agent.cli import mcp_actions
 
     raise typer.Exit(mcp_actions.import_servers(yes))
@@ -107,7 +117,7 @@ def call(
     root: RootOption = Path(),
     trust_project: TrustOption = False,
 ) -> None:
-    """Call one tool and print its result; exit code 1 where it fails."""
+    """Call one tool and print its result; exit code 1 if it fails."""
     from agent.cli import mcp_actions
 
     raise typer.Exit(mcp_actions.call(name, tool, arguments, root, trust_project))
@@ -116,11 +126,13 @@ def call(
 @mcp_app.command(epilog="Example: agent mcp login web")
 def login(
     name: NameArgument,
-    browser: Annotated[bool, typer.Option(help="Open the page; else only print it.")] = True,
+    browser: Annotated[
+        bool, typer.Option(help="Open the login page, or only print its address.")
+    ] = True,
     root: RootOption = Path(),
     trust_project: TrustOption = False,
 ) -> None:
-    """Log in to a server over HTTP, in the browser; the tokens are kept for later runs."""
+    """Log in to an HTTP server in the browser; its tokens are stored for later runs."""
     from agent.cli import mcp_actions
 
     raise typer.Exit(mcp_actions.login(name, root, trust_project, browser=browser))
@@ -128,7 +140,7 @@ def login(
 
 @mcp_app.command(epilog="Example: agent mcp logout web")
 def logout(name: NameArgument, root: RootOption = Path()) -> None:
-    """Forget a server's tokens."""
+    """Log out: delete a server's tokens."""
     from agent.cli import mcp_actions
 
     mcp_actions.logout(name, root)

@@ -48,7 +48,7 @@ def _require_config(host: Host, name: str) -> ServerConfig:
     config = host.server_config(name)
     if config is None:
         known = ", ".join(_configured_names(host)) or "none"
-        raise UserError(f"No server is called {name!r}; known: {known}.")
+        raise UserError(f"There is no server {name!r}; known: {known}.")
     return config
 
 
@@ -194,7 +194,7 @@ async def _answer_elicitation(question: ElicitationRequest) -> ElicitationResult
     echo(f"{question.server} asks: {question.message}", file=sys.stderr)
     if question.url is not None:
         echo(f"  {clean_text(question.url)}", file=sys.stderr)
-        typed = await _read_line("Have you been there? [y/N] ")
+        typed = await _read_line("Have you finished there? [y/N] ")
         return ElicitationResult("accept" if typed.lower() in ("y", "yes") else "decline")
     content: dict[str, Any] = {}
     for key, about in (question.schema or {}).get("properties", {}).items():
@@ -266,7 +266,7 @@ def _split_command(command: list[str]) -> list[str]:
         try:
             words = shlex.split(command[0])
         except ValueError as error:
-            raise UserError(f"{command[0]!r} is no command: {str(error).lower()}.") from None
+            raise UserError(f"{command[0]!r} is not a command: {str(error).lower()}.") from None
     if not words or not words[0]:
         raise UserError("The command is empty; write it after --.")
     return words
@@ -289,7 +289,7 @@ def remove(name: str) -> None:
         edit.remove(path, name)
     except ConfigError as error:
         raise UserError(f"{error}.") from error
-    echo(f"{name} is no longer in {path}.")
+    echo(f"Removed {name} from {path}.")
 
 
 def import_servers(yes: bool) -> int:
@@ -302,7 +302,7 @@ def import_servers(yes: bool) -> int:
     for problem in plan.problems:
         echo(f"  {problem}", file=sys.stderr)
     if not entries:
-        echo("Nothing new was found.")
+        echo("No new servers were found.")
         return EXIT_DONE
     if not yes and not _confirm(f"Add {len(entries)} to {path}? [y/N] "):
         echo("Nothing was changed.")
@@ -339,13 +339,13 @@ def login(name: str, root: Path, trust: bool, *, browser: bool) -> int:
         # Its headers may hold what only a server that somebody agreed to should see.
         raise UserError(f"{name} {config.problem or 'is disabled'}.")
     if config.url is None:
-        raise UserError(f"{name} is no server over HTTP: it needs no login.")
+        raise UserError(f"{name} is a stdio server; it needs no login.")
     try:
         asyncio.run(log_in(config, CredentialStore(user_paths().credentials), browser=browser))
     except LoginError as error:
         echo(f"agent: {error}", file=sys.stderr)
         return EXIT_FAILED
-    echo(f"You are logged in to {name}.")
+    echo(f"Logged in to {name}.")
     return EXIT_DONE
 
 
@@ -355,4 +355,4 @@ def logout(name: str, root: Path) -> None:
 
     config = _require_config(_create_host(root, trust=False), name)
     log_out(config, CredentialStore(user_paths().credentials))
-    echo(f"The tokens of {name} are forgotten.")
+    echo(f"Logged out of {name}; its tokens are deleted.")

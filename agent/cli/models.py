@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from agent.models.hub import Quantisation
 
 app = typer.Typer(
-    help="The models: what is known, what is installed, what other programs keep here.",
+    help="List, download and remove models.",
     epilog="Example: agent models pull gpt-oss-20b",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_model)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 @app.command("list", epilog="Example: agent models list --json | jq -r '.[].name'")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON array.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
-    """The models: those of models.toml, then those that other programs keep here.
+    """List the models: those of models.toml, then those of other programs.
 
-    The one that runs unless another is named has a star.
+    A star marks the default.
     """
     from agent.config.paths import user_paths
     from agent.models.listing import list_models
@@ -65,7 +65,7 @@ def _format_size(size: int | None) -> str:
 
 @app.command("path", epilog="Example: agent models path tiny")
 def path(name: Name) -> None:
-    """Print where a model's GGUF lies; the embedded one is expanded first."""
+    """Print the path of a model's GGUF; the embedded one is expanded first."""
     from agent.bootstrap import expand_model
 
     echo(expand_model(name))
@@ -81,12 +81,12 @@ def pull(
         str, typer.Argument(metavar="NAME|OWNER/REPO[:QUANT]", autocompletion=complete_model)
     ],
     force: Annotated[
-        bool, typer.Option("--force", help="Even if another program has the model here.")
+        bool, typer.Option("--force", help="Download even if another program has the model here.")
     ] = False,
 ) -> None:
     """Download a model of models.toml, or from any GGUF repository on Hugging Face.
 
-    A stopped download goes on where it was. Where another program keeps the same model, that is
+    An interrupted download resumes. If another program has the model on this machine, that file is
     offered instead. A repository's model is added to models.toml: --model NAME runs it.
     """
     from agent.config.paths import user_paths
@@ -143,20 +143,22 @@ def _choose_from_repository(repo: str, name: str | None) -> Model:
     elif best is None:
         free = _format_size(machine.free)
         raise UserError(
-            f"None of them fits in the {free} of memory that are free; name one to download it"
-            f" nevertheless: agent models pull {repo}:{quantisations[0].name}"
+            f"None of them fits in the {free} of free memory; name one to download it anyway:"
+            f" agent models pull {repo}:{quantisations[0].name}"
         )
     else:
         chosen = best
-        echo(f"{best.name} it is: the best that fits in memory.", file=sys.stderr)
+        echo(f"Taking {best.name}, the best that fits in memory.", file=sys.stderr)
     return hub.hub_model(repo, chosen, paths)
 
 
 @app.command("search", epilog="Example: agent models search qwen3 coder")
 def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS")],
-    limit: Annotated[int, typer.Option(min=1, max=100, help="Repositories to list.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON array.")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=100, help="Number of repositories to list.")
+    ] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array.")] = False,
 ) -> None:
     """Search Hugging Face for GGUF repositories, the most downloaded first.
 
@@ -241,7 +243,7 @@ def _use_file(paths: Paths, model: Model, path: Path) -> None:
 
 @app.command("rm", epilog="Example: agent models rm gpt-oss-20b")
 def remove(name: Name, yes: Yes = False) -> None:
-    """Delete a model that was pulled; other programs' files are left alone."""
+    """Delete a downloaded model; other programs' files stay."""
     from agent.config.paths import user_paths
     from agent.models.catalog import pulled_folder
 
@@ -249,7 +251,7 @@ def remove(name: Name, yes: Yes = False) -> None:
     model = _require_entry(name, paths)
     folder = pulled_folder(model, paths)
     if model.embedded:
-        raise UserError(f"{model.name} is a part of this program and cannot be removed.")
+        raise UserError(f"{model.name} is built in and cannot be removed.")
     if folder is None or not folder.is_dir() or folder.is_symlink():
         if model.installed:
             raise UserError(
@@ -260,13 +262,13 @@ def remove(name: Name, yes: Yes = False) -> None:
     size = sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())
     if not yes:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise UserError(f"This deletes {folder} ({_format_size(size)}): say --yes.")
+            raise UserError(f"This deletes {folder} ({_format_size(size)}); pass --yes to confirm.")
         typer.confirm(f"Delete {folder} ({_format_size(size)})?", abort=True, err=True)
     try:
         shutil.rmtree(folder)
     except OSError as error:
         raise UserError(f"Cannot delete {folder}: {error.strerror}.") from error
-    echo(f"{model.name} is removed; {_format_size(size)} are free again.")
+    echo(f"Removed {model.name}; {_format_size(size)} are free again.")
 
 
 @app.command("default", epilog="Example: agent models default gpt-oss-20b")
@@ -275,7 +277,7 @@ def default(
         str | None, typer.Argument(metavar="[NAME|PATH]", autocompletion=complete_model)
     ] = None,
 ) -> None:
-    """Print the model that runs unless another is named, or set it."""
+    """Print or set the default model."""
     from agent.config.paths import user_paths
     from agent.config.settings import save_setting
     from agent.engine.protocol import EngineError
@@ -312,4 +314,4 @@ def _require_entry(name: str, paths: Paths) -> Model:
             raise UserError(
                 f"{other.name} belongs to {other.source}: remove it there ({other.path})."
             )
-    raise UserError(f"There is no model {name}; known are {', '.join(catalog)}.")
+    raise UserError(f"There is no model {name}; known: {', '.join(catalog)}.")

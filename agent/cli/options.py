@@ -29,7 +29,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="NAME|PATH",
-        help="A name of models.toml, or a GGUF file.",
+        help="A model's name, or a GGUF file.",
         autocompletion=complete_model,
     ),
 ]
@@ -43,22 +43,32 @@ EffortOption = Annotated[
     Effort | None, typer.Option(help="How much the model reasons; default: medium.")
 ]
 TemperatureOption = Annotated[
-    float | None, typer.Option(min=0, help="0 is greedy; default: the model's.")
+    float | None,
+    typer.Option(min=0, help="Sampling temperature, 0 for greedy; default: the model's."),
 ]
-TopPOption = Annotated[float | None, typer.Option(min=0, max=1, help="Default: the model's.")]
-TopKOption = Annotated[int | None, typer.Option(min=0, help="0 is off; default: the model's.")]
-MinPOption = Annotated[float | None, typer.Option(min=0, max=1, help="Default: the model's.")]
-SeedOption = Annotated[int | None, typer.Option(help="For answers that can be repeated.")]
+TopPOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Sample of the likeliest tokens with this share."),
+]
+TopKOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Sample of so many likeliest tokens; 0: of all."),
+]
+MinPOption = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Sample of tokens with this share of the likeliest."),
+]
+SeedOption = Annotated[int | None, typer.Option(help="Random seed, for reproducible answers.")]
 MaxOutputOption = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Tokens that the model may write, reasoning included."),
+    typer.Option(min=1, metavar="N", help="Limit of generated tokens, reasoning included."),
 ]
 MaxCallsOption = Annotated[
-    int | None, typer.Option(min=0, metavar="N", help="Tool calls that are run at most.")
+    int | None, typer.Option(min=0, metavar="N", help="Limit of tool calls.")
 ]
 ContextOption = Annotated[
     int | None,
-    typer.Option(min=256, metavar="N", help="Context in tokens; default: models.toml's."),
+    typer.Option(min=256, metavar="N", help="Context length in tokens; default: models.toml's."),
 ]
 CompactOption = Annotated[
     bool | None,
@@ -84,11 +94,15 @@ ToolsOption = Annotated[
 ]
 McpConfigOption = Annotated[
     list[Path] | None,
-    typer.Option(metavar="FILE", help="JSON with mcpServers; may be given again."),
+    typer.Option(metavar="FILE", help="JSON file with mcpServers (repeatable)."),
 ]
 McpOption = Annotated[
     list[str] | None,
-    typer.Option("--mcp", metavar="'NAME=COMMAND ARGS'", help="One MCP server over stdio; again."),
+    typer.Option(
+        "--mcp",
+        metavar="'NAME=COMMAND ARGS'",
+        help="A stdio MCP server, for this start (repeatable).",
+    ),
 ]
 DemoToolsOption = Annotated[
     bool,
@@ -98,7 +112,7 @@ ApproveOption = Annotated[
     str | None,
     typer.Option(
         metavar="RULE,…|all",
-        help="Run these without asking: server or server.tool.",
+        help="Run these tools without asking: server or server.tool.",
         autocompletion=complete_approve,
     ),
 ]
@@ -107,70 +121,79 @@ RootOption = Annotated[
 ]
 SystemOption = Annotated[
     str | None,
-    typer.Option("--system", metavar="TEXT|@FILE", help="Instructions for the model."),
+    typer.Option("--system", metavar="TEXT|@FILE", help="System instructions for the model."),
 ]
 ProjectOption = Annotated[
     bool | None,
     typer.Option(
         "--project-instructions/--no-project-instructions",
-        help="Read AGENTS.md, --root's and your own; default: yes, but never for API clients.",
+        help="Read AGENTS.md files, --root's and your own; never for API clients.",
     ),
 ]
 ResumeOption = Annotated[
     str | None,
     typer.Option(
         metavar="ID",
-        help="Go on with this conversation (app: [ID], to pick).",
+        help="Continue this conversation; in the app, without ID, choose one.",
         autocompletion=complete_session,
     ),
 ]
-HostOption = Annotated[str, typer.Option(help="Beyond loopback only with --api-key.")]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")]
+HostOption = Annotated[
+    str, typer.Option(help="Address to listen on; beyond loopback only with --api-key.")
+]
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")
+]
 KeyOption = Annotated[
     str | None,
-    typer.Option("--api-key", envvar="AGENT_API_KEY", help="Clients must send it as their key."),
+    typer.Option("--api-key", envvar="AGENT_API_KEY", help="Key that clients must send."),
 ]
 OriginOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow-origin", metavar="ORIGIN", help="A web page's origin that may call; again."
+        "--allow-origin", metavar="ORIGIN", help="Allow web pages of this origin (repeatable)."
     ),
 ]
 StoreOption = Annotated[
-    bool, typer.Option("--store/--no-store", help="Keep responses on disk; else in memory only.")
+    bool, typer.Option("--store/--no-store", help="Store responses on disk, or in memory only.")
 ]
 PrivateOption = Annotated[
     bool,
-    typer.Option(
-        "--allow-private-urls", help="Requests may bring MCP servers of this machine and network."
-    ),
+    typer.Option("--allow-private-urls", help="Allow clients' MCP servers at private addresses."),
 ]
 ClientServersOption = Annotated[
     bool,
     typer.Option(
-        "--client-servers", help="Requests may bring MCP servers also where --host is not loopback."
+        "--client-servers", help="Allow clients' MCP servers where --host is not loopback."
     ),
 ]
 MaxBodyOption = Annotated[
     int,
     typer.Option(
-        "--max-body", min=1, max=256, metavar="MIB", help="Length of a request; images need more."
+        "--max-body",
+        min=1,
+        max=256,
+        metavar="MIB",
+        help="Limit of a request's length; images need more.",
     ),
 ]
 ReasoningOption = Annotated[
     Literal["openai", "open-responses"],
-    typer.Option(help="What the events of raw reasoning are called."),
+    typer.Option(help="Names of the events of raw reasoning."),
 ]
 LogOption = Annotated[
     Literal["debug", "info", "warning", "error"],
-    typer.Option("--log-level", help="What goes into the log file (agent doctor says where)."),
+    typer.Option("--log-level", help="Level of the log file (agent doctor names it)."),
 ]
 TraceOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write every token and event with its time (Perfetto)."),
+    typer.Option(metavar="FILE", help="Write every token and event with its time, for Perfetto."),
 ]
 TrustOption = Annotated[
-    bool, typer.Option("--trust-project", help="Start the servers of the folder's .mcp.json.")
+    bool,
+    typer.Option(
+        "--trust-project", help="Start the servers of the folder's .mcp.json without asking."
+    ),
 ]
 
 

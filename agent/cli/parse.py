@@ -43,9 +43,7 @@ def run(
     ``model``: the model with the ids' vocabulary, for families that share none. Raises UserError.
     """
     if format not in FORMATS:
-        print(
-            f"The format {format!r} is not known; there is {', '.join(FORMATS)}.", file=sys.stderr
-        )
+        print(f"There is no format {format!r}; known: {', '.join(FORMATS)}.", file=sys.stderr)
         return 2
     if format != "harmony" and not text and model is None:
         message = f"The ids of {format} differ from model to model: give --model or --text."

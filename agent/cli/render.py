@@ -12,6 +12,10 @@ from agent.util.sanitize import sanitize, sanitizer_for
 MAX_RESULT_LINES = 12
 """Lines of a tool's result that a terminal shows; the model reads more."""
 
+INTERRUPTED = "Interrupted; the partial answer is kept."
+CUT_OFF = "The answer was cut off."
+"""Where no notice before it has said why."""
+
 
 class PlainRenderer:
     """Writes the final answer to ``out``, and one line per call or notice to ``activity``."""
@@ -22,6 +26,8 @@ class PlainRenderer:
         self._final_items: set[str] = set()
         self._changes: dict[str, str] = {}
         """Lines about the files that commands have changed, by item."""
+        self._warning = ""
+        """The latest one; before the end of an incomplete answer it says why."""
 
     def show(self, event: ev.Event) -> None:
         """Write what this event adds."""
@@ -35,7 +41,10 @@ class PlainRenderer:
             case ev.ResponseFailed(response=response) if response.error:
                 self._print_activity(f"agent: {response.error.message}", always=True)
             case ev.ResponseIncomplete(response=response):
-                self._print_activity(f"agent: {incomplete_reason(response)}", always=True)
+                if response.status == "cancelled":
+                    self._print_activity(f"agent: {INTERRUPTED}", always=True)
+                elif self._activity is None or not self._warning:
+                    self._print_activity(f"agent: {self._warning or CUT_OFF}", always=True)
             case ev.OutputItemDone(item=ev.McpCallItem() as call):
                 self._print_activity(
                     f"{call.server_label}.{call.name} {call.arguments} → {summarize_call(call)}"
@@ -44,7 +53,8 @@ class PlainRenderer:
                     self._print_activity(f"  {line}")
             case ev.AgentFileChanges(item_id=item_id):
                 self._changes[item_id] = event.summary
-            case ev.AgentNotice(message=message):
+            case ev.AgentNotice(level=level, message=message):
+                self._warning = message if level == "warning" else self._warning
                 self._print_activity(f"agent: {message}")
             case ev.AgentStart(mcp_servers=servers):
                 for line in failed_servers(servers):
@@ -85,7 +95,7 @@ class TerminalRenderer:
         self._answer = MarkdownBlocks(MarkdownIt("commonmark").enable("table").parse)
         self._column = 0
         """Of the cursor; 0: the line is ended."""
-        self._has_status = False
+        self._has_status = self._has_warned = False
 
     def show(self, event: ev.Event) -> None:
         """Write what this event adds."""
@@ -125,6 +135,7 @@ class TerminalRenderer:
             case ev.AgentApprovalResolved(decision="refused", by=by):
                 self._write_line(f"  refused ({by})", "yellow")
             case ev.AgentNotice(level=level, message=message):
+                self._has_warned |= level == "warning"
                 self._write_line(message, "dim" if level == "info" else "yellow")
             case ev.AgentStart(mcp_servers=servers):
                 for line in failed_servers(servers):
@@ -135,7 +146,10 @@ class TerminalRenderer:
             case ev.ResponseFailed(response=response) if response.error:
                 self._write_line(response.error.message, "red")
             case ev.ResponseIncomplete(response=response):
-                self._write_line(incomplete_reason(response), "yellow")
+                if response.status == "cancelled":
+                    self._write_line(INTERRUPTED, "yellow")
+                elif not self._has_warned:
+                    self._write_line(CUT_OFF, "yellow")
             case _:
                 pass
 
@@ -223,10 +237,3 @@ def summarize_call(call: ev.McpCallItem, max_lines: int = 1) -> str:
 def failed_servers(servers: Sequence[ev.ServerStatus]) -> list[str]:
     """A sentence for each server that failed to start."""
     return [f"the server {s.name} {s.error}" for s in servers if s.status == "failed"]
-
-
-def incomplete_reason(response: ev.Response) -> str:
-    """Why a response is incomplete, in one sentence."""
-    if response.status == "cancelled":
-        return "Stopped before the answer was whole."
-    return "The answer was cut off: the limit of output tokens or the context is used up."

@@ -164,7 +164,7 @@ async def _run(
 
 def _warn_not_stored(error: sqlite3.Error) -> None:
     """Say that the turn could not be written: the answer counts more than its storage."""
-    echo(f"agent: this conversation is not kept: {error}.", file=sys.stderr)
+    echo(f"agent: this conversation is not stored: {error}.", file=sys.stderr)
 
 
 def _interrupt(turn: Turn) -> Callable[[], None]:
@@ -220,7 +220,7 @@ def _read_stdin(required: bool) -> str | None:
         if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
             return None
         if stat.S_ISFIFO(mode) and not select.select([stdin], [], [], 1.0)[0]:
-            print("agent: waiting for the end of stdin (< /dev/null skips it) …", file=sys.stderr)
+            print("agent: reading stdin until its end (< /dev/null skips it) …", file=sys.stderr)
     data = stdin.buffer.read()
     if is_image(data):
         raise UserError(f"The input is an image, and {CANNOT_SEE}.")
@@ -254,7 +254,7 @@ def _with_schema(options: TurnOptions, file: Path | None) -> TurnOptions:
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--output-schema: {file} is not a JSON Schema file: {error}") from error
     if not isinstance(schema, dict):
-        raise UserError(f"--output-schema: {file} holds no JSON Schema: an object is expected.")
+        raise UserError(f"--output-schema: {file} must hold a JSON object.")
     section = response_format_section(schema)
     instructions = "\n\n".join(filter(None, (options.instructions, section)))
     answer = AnswerForm(schema, checked=True)
@@ -273,7 +273,7 @@ def _open_conversation(request: RunRequest, runtime: Runtime) -> tuple[Store | N
     except StoreError as error:
         if resumed:
             raise UserError(str(error)) from error
-        echo(f"agent: {error} This conversation is not kept.", file=sys.stderr)
+        echo(f"agent: {error} This conversation is not stored.", file=sys.stderr)
         return None, Conversation(new_id("conv"))
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.store.export import ExportRecord
 
 app = typer.Typer(
-    help="The conversations that are kept: list, show, replay, rename, delete, fork, export.",
+    help="List, show, replay, rename, delete, fork and export conversations.",
     epilog="IDs may be shortened, as the list shows them. Example: agent sessions show 3bc06fe5",
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -32,7 +32,7 @@ SessionId = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="A conversation's id, or how it begins.",
+        help="A conversation's id, or its beginning.",
         autocompletion=complete_session,
     ),
 ]
@@ -40,9 +40,11 @@ SessionId = Annotated[
 
 @app.command("list", epilog="Example: agent sessions list --json | jq -r '.[].id'")
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON array, whole ids.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON array, with whole ids.")
+    ] = False,
 ) -> None:
-    """All conversations, the latest first."""
+    """List all conversations, the latest first."""
     from agent.store.export import local_time, summary_json
     from agent.util.sanitize import echo, sanitize
 
@@ -53,7 +55,7 @@ def list_(
         echo(json.dumps([summary_json(summary) for summary in summaries], ensure_ascii=False))
         return
     if not summaries:
-        print("No conversation is kept yet; begin one with: agent", file=sys.stderr)
+        print("No conversations yet; start one with: agent", file=sys.stderr)
         return
     print(f"{'ID':{SHORT_ID_LENGTH}}  {'WHEN':16}  {'TURNS':>5}  {'MODEL':14}  TITLE")
     for summary in summaries:
@@ -66,7 +68,7 @@ def list_(
 
 @app.command(epilog="Example: agent sessions show 3bc06fe5")
 def show(session: SessionId) -> None:
-    """What was said, to read."""
+    """Show a conversation as text."""
     from agent.store.export import markdown
     from agent.util.sanitize import sanitize
 
@@ -82,14 +84,17 @@ def show(session: SessionId) -> None:
 def replay(
     session: SessionId,
     speed: Annotated[
-        float, typer.Option(min=0.01, metavar="X", help="So many times as fast as it was.")
+        float, typer.Option(min=0.01, metavar="X", help="How many times as fast as it was.")
     ] = 1.0,
     json_events: Annotated[
-        bool, typer.Option("--json-events", help="Every event as one JSON line on stdout.")
+        bool, typer.Option("--json-events", help="Print every event as one JSON line.")
     ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="As text: no colours, no app.")] = False,
+    plain: Annotated[
+        bool,
+        typer.Option("--plain", help="Print text, without colours, instead of opening the app."),
+    ] = False,
 ) -> None:
-    """Watch a conversation happen again, in the app; it can go on there when it is over.
+    """Replay a conversation in the app; at its end it can be continued.
 
     Pauses of more than three seconds are cut to three.
     """
@@ -137,10 +142,10 @@ def export(
         typer.Option("--format", help="md and html to read; json: turns; tokens: ids by message."),
     ] = "md",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file; default: stdout.")
+        Path | None, typer.Option("--output", "-o", help="Output file; default: stdout.")
     ] = None,
 ) -> None:
-    """Write a conversation out."""
+    """Export a conversation to a file or stdout."""
     from agent.errors import UserError
     from agent.store.export import FORMATS
     from agent.util.sanitize import echo
@@ -160,10 +165,10 @@ def fork(
     session: SessionId,
     before: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Without the Nth turn and what came after it."),
+        typer.Option(min=1, metavar="N", help="Leave out turn N and what came after it."),
     ] = None,
 ) -> None:
-    """Make a branch, with what was said until there; prints its id."""
+    """Branch a conversation before a turn; prints the branch's id."""
     from agent.errors import UserError
 
     store = _open_store()
@@ -183,12 +188,12 @@ def delete(
     sessions: Annotated[
         list[str],
         typer.Argument(
-            metavar="ID…", help="Ids, or how they begin.", autocompletion=complete_session
+            metavar="ID…", help="Ids, or their beginnings.", autocompletion=complete_session
         ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Forget conversations. What branches of them share with them stays theirs."""
+    """Delete conversations; their branches keep what they share."""
     from agent.errors import UserError
     from agent.store.deletion import delete_conversation
     from agent.util.sanitize import sanitize
@@ -210,9 +215,10 @@ def delete(
 
 @app.command(epilog="Example: agent sessions rename 3bc06fe5 'The trip'")
 def rename(
-    session: SessionId, title: Annotated[str, typer.Argument(metavar="TITLE", help="One line.")]
+    session: SessionId,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="The new title, one line.")],
 ) -> None:
-    """Give a conversation another title than its first prompt."""
+    """Rename a conversation."""
     store = _open_store()
     store.rename(_find(store, session), title)
 

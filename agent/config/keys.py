@@ -103,7 +103,7 @@ def parse_key(text: str) -> str:
     function_key = _FUNCTION_KEY.fullmatch(key)
     known = function_key or _NAMED.fullmatch(key)
     if not known or not {"ctrl", "alt", "shift"}.issuperset(modifiers):
-        raise KeyNameError(f'{text.strip()!r} is no key, such as "f9", "ctrl+g" or "alt+up"')
+        raise KeyNameError(f'{text.strip()!r} is not a key, such as "f9", "ctrl+g" or "alt+up"')
     writes = not function_key and key not in ("pageup", "pagedown") and name != "shift+enter"
     if writes and not {"ctrl", "alt"}.intersection(modifiers):
         raise KeyNameError(f"{key_label(name)} is for writing: add ctrl or alt")
@@ -121,7 +121,7 @@ def read_bindings(table: object) -> KeyBindings:
     Two actions on one key are both refused, unless one has it by default: then the other is.
     """
     if not isinstance(table, dict):
-        return KeyBindings({}, {"keys": "keys is a table: [keys]"})
+        return KeyBindings({}, {"keys": "keys must be a table: [keys]"})
     chosen: dict[str, str] = {}
     problems: dict[str, str] = {}
     for action, text in table.items():

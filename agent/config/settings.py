@@ -127,7 +127,7 @@ def parse_settings(path: Path, text: str) -> Settings:
     except ValueError as error:
         raise UserError(f"Cannot read {path}: {error}") from error
     if (name := find_mismatch(values, SETTINGS)) is not None:
-        raise UserError(f"{path}: {name} is {SETTINGS[name].expected}, not {values[name]!r}.")
+        raise UserError(f"{path}: {name} must be {SETTINGS[name].expected}, not {values[name]!r}.")
     if unknown := values.keys() - {field.name for field in fields(Settings)}:
         raise UserError(f"{path}: there is no setting named {min(unknown)}.")
     tables = {

@@ -56,18 +56,18 @@ def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -
         # A character that the bound cuts through is left out.
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(data[:max_bytes], final=not cut)
     except UnicodeDecodeError as error:
-        raise UnusableFileError("is no UTF-8 text") from error
+        raise UnusableFileError("is not UTF-8 text") from error
     if "\0" in text:
-        raise UnusableFileError("is no UTF-8 text")
+        raise UnusableFileError("is not UTF-8 text")
     return strip_hidden(sanitize(text)), cut
 
 
 def _read_regular_file(path: Path, max_bytes: int) -> bytes:
     """Read a file that is neither a link nor a pipe or device by the time it is open."""
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         return file.read(max_bytes)

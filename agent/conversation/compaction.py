@@ -107,7 +107,7 @@ async def compact(
     try:
         text = await compaction.summary(end, sampling)
     except NoSummaryError as error:
-        raise NotCompactedError(f"The conversation stays as it was: {error}.") from error
+        raise NotCompactedError(f"Nothing was compacted: {error}.") from error
     compaction.replace(end, text)
 
 
@@ -274,9 +274,9 @@ class _Compaction:
                 self._on_generation,
             )
         except EngineError as error:
-            raise NotCompactedError(f"The conversation stays as it was: {error}") from error
+            raise NotCompactedError(f"Nothing was compacted: {error}") from error
         if len(_render(form, text)) >= _size(entries):
-            raise NoSummaryError("the summary is not shorter than what it tells")
+            raise NoSummaryError("the summary is not shorter than the turns")
         return text
 
     def replace(self, end: int, text: str | None) -> None:
@@ -291,7 +291,7 @@ class _Compaction:
         ids = _render(form, substitute)
         self._conversation.compacted = CompactedPrefix(end, substitute, ids)
         if text is None:
-            self._notify(f"{self._turns(end)} left out, for the model wrote no summary")
+            self._notify(f"{self._turns(end)} left out: the model wrote no summary")
             return
         self._generator.summaries.put(self._conversation.entries[:end], text)
         self._notify(f"{self._turns(end)} summarised in {len(ids):,} tokens")

@@ -201,7 +201,7 @@ async def _generate_summary(
     if not complete or (end is not None and end.reason in ("length", "context")):
         raise NoSummaryError("the summary became too long")
     if not text:
-        raise NoSummaryError("the model wrote no summary")
+        raise NoSummaryError("the model's summary was empty")
     return text
 
 

@@ -82,9 +82,9 @@ class Sampling:
             if type(value) not in kinds or not low <= value <= high:
                 kind = "a whole number" if name == "top_k" else "a number"
                 bounds = f"of at least {low}" if high == math.inf else f"from {low} to {high:,}"
-                raise ValueError(f"{name} is {kind} {bounds}, not {value!r}")
+                raise ValueError(f"{name} must be {kind} {bounds}, not {value!r}")
         if self.seed is not None and type(self.seed) is not int:
-            raise ValueError(f"seed is a whole number, not {self.seed!r}")
+            raise ValueError(f"seed must be a whole number, not {self.seed!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,15 +170,15 @@ def pulled_folder(model: Model, paths: Paths) -> Path | None:
 
 def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
     if not _NAME.fullmatch(name) or set(name) == {"."}:
-        raise ValueError("its name has other characters than letters, digits and :.@+-_")
+        raise ValueError("its name may have only letters, digits and :.@+-_")
     if unknown := entry.keys() - _FIELDS.keys():
         raise ValueError(f"there is no setting {min(unknown)}")
     if (field_name := find_mismatch(entry, _FIELDS)) is not None:
-        raise ValueError(f"{field_name} is {_FIELDS[field_name].expected}")
+        raise ValueError(f"{field_name} must be {_FIELDS[field_name].expected}")
     path = entry.get("path")
     file = entry.get("file")
     if "repo" in entry and file is not None and (file.startswith("/") or ".." in Path(file).parts):
-        raise ValueError("file is a path in its repository, without ..")
+        raise ValueError("file must be a path in its repository, without ..")
     if path is None and file is not None:
         path = models_folder(paths) / name / file
     return Model(
@@ -218,7 +218,7 @@ def _sampling(table: dict[str, Any]) -> Sampling:
     try:
         bias = tuple((int(token), float(value)) for token, value in table.get("logit_bias", ()))
     except (TypeError, ValueError):
-        raise ValueError("logit_bias is a list of [token, number]") from None
+        raise ValueError("logit_bias must be a list of [token, number]") from None
     return Sampling(**{**table, "logit_bias": bias})
 
 
@@ -228,7 +228,7 @@ def _loop_limits(setting: bool | dict[str, Any]) -> LoopLimits | None:
     if unknown := setting.keys() - {each.name for each in fields(LoopLimits)}:
         raise ValueError(f"loop_guard has no setting {min(unknown)}")
     if wrong := [name for name, value in setting.items() if type(value) is not int or value < 1]:
-        raise ValueError(f"{wrong[0]} of loop_guard is a number of at least 1")
+        raise ValueError(f"{wrong[0]} of loop_guard must be a number of at least 1")
     return LoopLimits(**setting)
 
 
@@ -240,9 +240,9 @@ def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:
             raise ValueError(f"{misplaced[0]} needs engine = {engines}")
         return None
     if engine not in REMOTE_ENGINES:
-        raise ValueError(f"engine is one of {', '.join((LOCAL_ENGINE, *REMOTE_ENGINES))}")
+        raise ValueError(f"engine must be one of {', '.join((LOCAL_ENGINE, *REMOTE_ENGINES))}")
     if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", url):
-        raise ValueError("url is where its server is, as in http://127.0.0.1:8000")
+        raise ValueError("url must be the server's address, as in http://127.0.0.1:8000")
     url = url.rstrip("/").removesuffix("/v1")
     wait = _optional_float(entry, "wait")
     return RemoteEndpoint(engine, url, entry.get("key_env"), entry.get("model"), wait)
@@ -276,7 +276,7 @@ def load_catalog(paths: Paths) -> dict[str, Model]:
     for name, entry in entries.items():
         try:
             if not isinstance(entry, dict):
-                raise ValueError(f"it is no table: begin it with [{name}]")
+                raise ValueError(f"it must be a table: begin it with [{name}]")
             models[name] = _parse_entry(name, entry, paths)
         except (ValueError, RuntimeError) as error:  # RuntimeError: the home of an unknown ~user
             models[name] = _unusable(name, entry, sources[name], error)

@@ -116,7 +116,7 @@ def find_pullable(name: str) -> Model:
             if model.repo and model.file:
                 return model
     choices = ", ".join(model.name for model in models.values() if model.repo)
-    raise UserError(f"There is nothing to pull for {name}; these can be pulled: {choices}.")
+    raise UserError(f"{name} cannot be downloaded; these can: {choices}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,9 @@ def _fetch(model_file: ModelFile, progress_bar: Any) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise OSError(f"{model_file.path.name} is being pulled by another process.") from error
+            raise OSError(
+                f"{model_file.path.name} is being downloaded by another process."
+            ) from error
         http_get(
             model_file.url,
             file,

@@ -15,7 +15,7 @@ from agent.models.resolve import default_name
 _STATES = {
     "pulled": "installed",
     "file": "installed",
-    "hub": "can be pulled",
+    "hub": "not downloaded",
     "server": "on a server",
     "wrong": "wrong entry",
 }
@@ -35,7 +35,7 @@ class ModelRow:
     """Bytes on this machine; None: it is not here."""
     source: str
     """embedded, pulled, file, server, missing, or the program that keeps it (Ollama …);
-    hub: it can be pulled; wrong: its entry cannot be used."""
+    hub: it not downloaded; wrong: its entry cannot be used."""
     path: str | None
     """The file or the server's address; None: neither is known."""
     description: str

@@ -45,7 +45,7 @@ def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> 
             raise EngineError(f"There is no model file {path}.")
         return Model(name=path.stem, path=path, aliases=(name,))
     raise EngineError(
-        f"There is no model {name}; known are {', '.join(catalog)}, what agent models list has found,"
+        f"There is no model {name}; known: {', '.join(catalog)}, what agent models list has found,"
         " or a path to a GGUF."
     )
 
@@ -58,4 +58,6 @@ def _not_installed(model: Model, catalog: dict[str, Model]) -> str:
         )
     if model.repo is None:
         return f"The model {model.name} is not at {model.path}: correct its path in models.toml."
-    return f"The model {model.name} is not installed; pull it with: agent models pull {model.name}"
+    return (
+        f"The model {model.name} is not installed; download it with: agent models pull {model.name}"
+    )

@@ -269,7 +269,7 @@ class Runtime:
         if not self.running_turns:
             await self.unload()  # a turn may begin while this waits for a load
         if self.running_turns:
-            raise EngineError("A turn is running: stop it before the model is changed.")
+            raise EngineError("A turn is running: stop it before you change the model.")
         self.loader = replace(self.loader, model=model, context=context)
         self.context_length = context or model.context
         self.placement_plan, self._placed = None, False

@@ -85,12 +85,12 @@ class AccessMiddleware:
         if len(origins) > 1 or not all(
             self._is_allowed_origin(origin.lower(), host.lower()) for origin in origins
         ):
-            message = "Pages of this origin may not use this server (--allow-origin names those)."
+            message = "Pages of this origin may not use this server; --allow-origin allows them."
             raise ApiError(403, message, code="origin_not_allowed")
         if self._key is not None and path not in PATHS_WITHOUT_KEY and not self._has_key(headers):
             raise ApiError(
                 401,
-                "Incorrect or missing API key; it belongs into the Authorization header.",
+                "Incorrect or missing API key; send it in the Authorization header.",
                 code="invalid_api_key",
                 headers={"www-authenticate": "Bearer"},
             )

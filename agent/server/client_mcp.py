@@ -36,7 +36,7 @@ def client_servers(
             configs.append(_client_server(tool, operator_servers, f"tools[{index}]", private_urls))
     if configs and not allowed:
         message = (
-            "This server connects to no MCP servers of clients: it is reachable from other machines"
+            "This server does not connect to clients' MCP servers: it is reachable from other machines"
             " and was started without --client-servers."
         )
         raise invalid("tools", message, "client_servers_not_allowed")
@@ -63,10 +63,10 @@ def _client_server(
     if not isinstance(headers, dict) or not all(
         isinstance(text, str) for pair in headers.items() for text in pair
     ):
-        raise invalid(f"{param}.headers", f"'{param}.headers' maps names to strings.")
+        raise invalid(f"{param}.headers", f"'{param}.headers' must map names to strings.")
     if tool.authorization is not None:
         if not isinstance(tool.authorization, str):
-            raise invalid(f"{param}.authorization", f"'{param}.authorization' is a string.")
+            raise invalid(f"{param}.authorization", f"'{param}.authorization' must be a string.")
         headers = {**headers, "Authorization": f"Bearer {tool.authorization}"}
     return ServerConfig(
         label,

@@ -205,7 +205,7 @@ class _Reader:
         missing: dict[int, list[Message]] = {}
         messages: list[Message] = []
         for call_id, tool in [*history.pending_calls.items(), *unapproved.items()]:
-            why = "nobody said that it may" if call_id in unapproved else "there is no result"
+            why = "it was not approved" if call_id in unapproved else "there is no result"
             result = ToolResultMessage(tool, f"Error: the call was not run: {why}")
             if call_id in self._calls_of_input:
                 missing[id(self._calls_of_input[call_id])] = [result]
@@ -327,7 +327,7 @@ class _Reader:
     def _add_approval_response(self, answer: InputApprovalResponse, param: str) -> None:
         pending = self.history.pending_approvals.pop(answer.approval_request_id, None)
         if pending is None:
-            message = f"No approval request with id '{answer.approval_request_id[:80]}' waits."
+            message = f"No approval request with id '{answer.approval_request_id[:80]}' is pending."
             raise invalid(f"{param}.approval_request_id", message)
         if answer.approve:
             self.history.approved.append(pending)

@@ -294,8 +294,8 @@ def _previous_response(
     vocabulary = stored.conversation.vocabulary
     if vocabulary not in (None, current_vocabulary):
         message = (
-            f"The response '{previous_id[:80]}' was held in the tokens of {vocabulary}:"
-            " go on with that model, or send its items again."
+            f"The response '{previous_id[:80]}' has tokens of another vocabulary ({vocabulary}):"
+            " continue with that model, or send its items again."
         )
         raise invalid("previous_response_id", message)
     return stored

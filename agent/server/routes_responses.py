@@ -71,7 +71,7 @@ class _ResponseRoutes:
     def _stream(self, request: Request) -> Response:
         response_id, number = request.path_params["id"], request.query_params.get("starting_after")
         if number is not None and not (number.isdecimal() and len(number) < 10):
-            raise invalid("starting_after", "'starting_after' is the number of an event.")
+            raise invalid("starting_after", "'starting_after' must be the number of an event.")
         after = -1 if number is None else int(number)
         if (turn := self._running(response_id)) is not None:
             return EventStream(
@@ -143,9 +143,9 @@ def _page(items: Sequence[dict[str, Any]], query: Any) -> dict[str, Any]:
     ApiError."""
     order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_PAGE_ITEMS))
     if order not in ("asc", "desc"):
-        raise invalid("order", "Invalid value for 'order': it is asc or desc.")
+        raise invalid("order", "Invalid value for 'order': it must be asc or desc.")
     if not (limit.isdecimal() and 1 <= int(limit) <= MAX_PAGE_ITEMS):
-        raise invalid("limit", f"Invalid value for 'limit': it is 1 to {MAX_PAGE_ITEMS}.")
+        raise invalid("limit", f"Invalid value for 'limit': it must be 1 to {MAX_PAGE_ITEMS}.")
     ordered = list(items if order == "asc" else reversed(items))
     if after := query.get("after"):
         ids = [item["id"] for item in ordered]

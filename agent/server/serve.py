@@ -105,7 +105,7 @@ async def _main(
     try:
         code = await _wait_ready(runtime, server)
         if code == EXIT_DONE and not server.draining:
-            echo(f"{runtime.model.name} is served at {base_url(listener)} (Ctrl-C ends it)")
+            echo(f"{runtime.model.name} is served at {base_url(listener)} (Ctrl-C stops)")
         if code != EXIT_DONE:
             server.drain()
         await serving

@@ -155,7 +155,7 @@ class ResponseService:
     def _check_capacity(self) -> None:
         """Raises ApiError: 503 while draining, 429 when too many responses run."""
         if self.draining:
-            raise ApiError(503, "This server is about to end.", code="server_error")
+            raise ApiError(503, "This server is shutting down.", code="server_error")
         running_bytes = sum(plan.request.sent_bytes for plan in self.running.values())
         if len(self.running) >= self.max_running or running_bytes > self.max_running_bytes:
             raise rate_limited()

@@ -150,7 +150,7 @@ class WebSocketConnection:
 
     async def _answer(self, value: dict[str, Any], size: int, stream_id: str | None) -> None:
         if value.get("type") != "response.create":
-            raise invalid("type", "The type of a message is 'response.create'.")
+            raise invalid("type", "The type of a message must be 'response.create'.")
         # Over a connection every response is streamed, and none outlives it.
         wanted = request_from_object({**value, "stream": True, "background": False}, size)
         job = PrefillJob() if value.get("generate") is False else None
@@ -194,5 +194,7 @@ def _stream_id(value: dict[str, Any]) -> str | None:
         case str(name) if len(name) <= MAX_STREAM_ID_CHARACTERS:
             return name
         case _:
-            message = f"'stream_id' is a string of {MAX_STREAM_ID_CHARACTERS} characters at most."
+            message = (
+                f"'stream_id' must be a string of {MAX_STREAM_ID_CHARACTERS} characters at most."
+            )
             raise invalid("stream_id", message)

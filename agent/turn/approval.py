@@ -97,7 +97,7 @@ class ApprovalGate:
         try:
             policy.record_answer(tool, config, answer, arguments, "person", rules=verdict.rules)
         except OSError as error:
-            message = f"This approval counts until you leave; it cannot be kept: {error.strerror}."
+            message = f"This approval counts until you quit; it cannot be stored: {error.strerror}."
             context.emit(ev.AgentNotice(level="warning", message=message))
         if answer:
             scope = "once" if verdict.rules == () else answer.choice

@@ -69,5 +69,5 @@ class SummaryJob:
         try:
             self.text = await turn.until_stopped(work)
         except NoSummaryError as error:
-            message = f"There is no summary of this: {error}."
+            message = f"No summary was made: {error}."
             raise TurnFailedError("no_summary", message, EXIT_FAILED) from error

@@ -58,10 +58,14 @@ from tools.policy.approvals import Policy
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-LOOPED = (
-    "The model repeated itself and was stopped; what it wrote is kept. Try again, or allow it with"
-    " --no-loop-guard."
-)
+CUT_OFF = {
+    "length": "The answer was cut off: --max-output-tokens is used up.",
+    "context": "The answer was cut off: the context is full.",
+    "unfinished": "The model ended in the middle of its answer.",
+    "loop": "The model repeated itself and was stopped; what it wrote is kept. Try again, or allow it"
+    " with --no-loop-guard.",
+}
+"""Why an answer is incomplete, by how its last generation ended."""
 NO_RESULT = "Error: the call was not run: there is no result"
 """The result of a call that an earlier turn left to a client which did not answer it."""
 
@@ -232,7 +236,7 @@ class Turn:
         form = loaded.format
         if conversation.vocabulary not in (None, loaded.vocabulary):
             refusal = (
-                f"This conversation was held in the tokens of {conversation.vocabulary}:"
+                f"This conversation has tokens of another vocabulary: {conversation.vocabulary}:"
                 " go on with that model, or begin a new one."
             )
             raise TurnFailedError("invalid_prompt", refusal, EXIT_USAGE)
@@ -428,6 +432,8 @@ class Turn:
             if self.stop_reason:
                 raise TurnCancelledError
             if end != "stop":
+                if why := CUT_OFF.get(end):
+                    self.emit(ev.AgentNotice(level="warning", message=why))
                 return True
             if not calls.pending:
                 if why := prepared.constraints.validate_answer(self.output.answer):
@@ -457,7 +463,7 @@ class Turn:
         except NotCompactedError as error:
             self.emit(ev.AgentNotice(level="warning", message=str(error)))
         except TurnCancelledError:
-            message = "Stopped while it was compacted: the conversation stays as it was."
+            message = "Compacting was interrupted; nothing was changed."
             self.emit(ev.AgentNotice(level="warning", message=message))
             raise
 
@@ -511,11 +517,10 @@ class Turn:
         end = await self._decode(generation, decoder, prepared)
         self.usage.add_generation(end, len(decoder.ids) - len(prefix), decoder.reasoning_tokens)
         if decoder.looped:
-            self.emit(ev.AgentNotice(level="warning", message=LOOPED))
             return "loop"
         if decoder.stopped:
             return "stop"
-        return "length" if decoder.incomplete else end.reason
+        return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
 
     async def _decode(
         self, generation: Generation, decoder: GenerationDecoder, prepared: PreparedTurn

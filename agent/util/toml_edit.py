@@ -21,7 +21,7 @@ def set_value(text: str, keys: Sequence[str], value: object) -> str:
     for key in keys[:-1]:
         node = node.setdefault(key, {})
         if not isinstance(node, dict):
-            raise ValueError(f"{key} is no table")
+            raise ValueError(f"{key} is not a table")
     node[keys[-1]] = value
 
     if text and not text.endswith("\n"):

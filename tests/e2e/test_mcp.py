@@ -72,7 +72,7 @@ def test_mcp_add_list_inspect_call_remove(agent: RunAgent, home: Path, tmp_path:
     for args, error in (
         (("call", "plain", "echo", "{"), "not valid JSON"),
         (("call", "plain", "nope"), "has no tool 'nope'"),
-        (("inspect", "nobody"), "No server is called 'nobody'; known: plain."),
+        (("inspect", "nobody"), "There is no server 'nobody'; known: plain."),
         (("add", "q", "--", "it's"), "no closing quotation"),
         (("add", "q", ""), "The command is empty"),
         (("login", "plain"), "needs no login"),
@@ -131,7 +131,7 @@ def test_mcp_import_reads_other_clients(agent: RunAgent, home: Path, tmp_path: P
             "disabled": True,
         },
     }
-    assert "Nothing new" in agent("mcp", "import", "--yes", env=env).out
+    assert "No new servers" in agent("mcp", "import", "--yes", env=env).out
 
 
 def test_mcp_user_servers_join_runs_with_approval(
@@ -180,7 +180,7 @@ def test_mcp_project_servers_need_trust(
     refused = plain_status()
     assert refused["status"] == "failed" and "--trust-project" in refused["error"]
     assert SERVER in refused["error"], "the exact command is shown"
-    assert "nobody has agreed" in agent("mcp", "login", "plain").err
+    assert "not trusted yet" in agent("mcp", "login", "plain").err
     assert plain_status("--trust-project")["status"] == "ready"
     assert plain_status()["status"] == "ready", "as long as it stays the same"
     write_servers(tmp_path / "work" / ".mcp.json", {"plain": {**ENTRY, "env": {"A": "1"}}})

@@ -75,7 +75,7 @@ def test_run_project_instructions_read_unless_turned_off(
         return response["usage"]["input_tokens"], ran.err
 
     tokens, errors = run()
-    assert "work/AGENTS.md is left out: it is no UTF-8 text." in errors
+    assert "work/AGENTS.md is left out: it is not UTF-8 text." in errors
     without, errors = run("--no-project-instructions")
     assert tokens > without + 200 and not errors
     (home / "config").mkdir(exist_ok=True)
@@ -326,8 +326,11 @@ def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path
         (("go", "--system", "@nowhere.txt"), "nowhere.txt"),
         (("go", "--output-schema", "nowhere.json"), "nowhere.json"),
         (("go", "--temperature", "hot"), "'--temperature'"),
-        (("go", "--temperature", "inf"), "temperature is a number from 0 to 1,000,000, not inf"),
-        (("go", "--hammer"), "--hammer; see agent run --help"),
+        (
+            ("go", "--temperature", "inf"),
+            "temperature must be a number from 0 to 1,000,000, not inf",
+        ),
+        (("go", "--hammer"), "--hammer. See agent run --help"),
         (("go", "--seed"), "--seed"),
         (("go", "now"), "unexpected extra argument"),
         (("go", "-o", "nowhere/answer.md"), "nowhere"),

@@ -120,7 +120,7 @@ def test_run_disk_fills_up_answers_with_warning(tmp_path: Path, script: Script) 
         {AGENT_COMMAND} sessions list --json | tr -d '\\n'""",
     )[-3:]
     assert answer.strip() == "and more."
-    assert warning == "agent: this conversation is not kept: database or disk is full."
+    assert warning == "agent: this conversation is not stored: database or disk is full."
     assert {session["title"] for session in json.loads(sessions)} == {"first", "second"}
 
 
@@ -177,7 +177,9 @@ def test_home_read_only_run_answers_serve_refuses(tmp_path: Path, script: Script
         {AGENT_COMMAND} run go --engine {engine} 2>&1
         {AGENT_COMMAND} serve --port 0 --engine {engine} || echo exit $?""",
     )
-    assert "Read-only file system" in warning and warning.endswith("This conversation is not kept.")
+    assert "Read-only file system" in warning and warning.endswith(
+        "This conversation is not stored."
+    )
     assert "Read-only file system" in call and "Internal" not in call
     assert answer == "Done."
     assert "cannot be used" in refusal and code == "exit 2"

@@ -25,7 +25,7 @@ def film(pictures: Sequence[str], seconds: Sequence[float]) -> str:
             name: styles.setdefault(style, f"s{len(styles)}")
             for name, style in _RULE.findall(picture)
         }
-        screen = _SCREEN.search(_with_one_id(picture))
+        screen = _SCREEN.search(_unify_ids(picture))
         assert screen is not None, "this is no screenshot"
         text = re.sub(r"terminal-(r\d+)\b", lambda match, names=names: names[match[1]], screen[2])
         frames.append(f'<g class="frame frame{number}">{text}</g>')
@@ -39,11 +39,11 @@ def film(pictures: Sequence[str], seconds: Sequence[float]) -> str:
     moving = f"@media (prefers-reduced-motion: no-preference) {{ {' '.join(motion)} }}"
     rules = [f".{name} {{ {style} }}" for style, name in styles.items()]
     whole = _SCREEN.sub(
-        lambda match: match[1] + "".join(frames) + match[3], _with_one_id(pictures[0])
+        lambda match: match[1] + "".join(frames) + match[3], _unify_ids(pictures[0])
     )
     return whole.replace("</style>", "\n".join([*rules, last, moving, "</style>"]), 1)
 
 
-def _with_one_id(picture: str) -> str:
+def _unify_ids(picture: str) -> str:
     """Each screenshot has names of its own, made of its contents."""
     return re.sub(r"terminal-\d+-", "terminal-", _RULE.sub("", picture))

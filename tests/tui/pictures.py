@@ -173,7 +173,7 @@ async def servers(folder: Path, work: Path) -> None:
         folder, work, (110, 20), mcp_config=(work / "mcp.json",)
     ) as photographer:
         await photographer.pilot.press("f7", *"weather")
-        await photographer.expect_text("its last words")
+        await photographer.expect_text("last on its stderr")
         photographer.app.screen.query_one(Input).value = ""
         photographer.app.screen.query_one(Input).cursor_blink = False
         await photographer.expect_text("distance", "✗ weather")

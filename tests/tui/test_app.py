@@ -414,7 +414,7 @@ async def test_palette_entry_runs_command() -> None:
         await driver.pilot.press(*"how long the model")
         await driver.expect_text("/effort")
         await driver.pilot.press("enter")
-        await driver.expect_text("answers soon")
+        await driver.expect_text("answers sooner")
 
 
 async def test_chosen_view_is_saved_and_taken() -> None:

@@ -161,7 +161,7 @@ async def test_unwritable_store_for_one_turn_next_turn_stores_both(open_session:
 async def test_project_instructions_stay_within_conversation(
     open_session: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read stays a prefix of the next prompt; a conversation that is opened has those of now."""
+    """They stay a prefix of the next prompt; a conversation that is opened has those of now."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "AGENTS.md"
     file.write_text("first version")

@@ -89,7 +89,7 @@ class _EntryReader:
         targets = [key for key in ("command", "url", "httpUrl") if entry.get(key)]
         if len(targets) > 1:
             # Which of them counts would be a guess, also for the person who is asked about it.
-            raise ConfigError(f"has a {' and a '.join(targets)}; one of them must go")
+            raise ConfigError(f"has a {' and a '.join(targets)}; remove one of them")
         command, url = self._text("command"), self._text("url") or self._text("httpUrl")
         kind = entry.get("type", "stdio" if command else "")
         if kind and kind not in _TRANSPORTS:
@@ -129,7 +129,7 @@ class _EntryReader:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise ConfigError(f"{key} must be a text")
+            raise ConfigError(f"{key} must be a string")
         return self._expand(value)
 
     def _texts(self, key: str) -> tuple[str, ...] | None:
@@ -137,13 +137,13 @@ class _EntryReader:
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{key} must be a list of texts")
+            raise ConfigError(f"{key} must be a list of strings")
         return tuple(self._expand(item) for item in value)
 
     def _table(self, key: str) -> dict[str, str]:
         value = self._entry.get(key) or {}
         if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-            raise ConfigError(f"{key} must map names to texts")
+            raise ConfigError(f"{key} must map names to strings")
         return {k: self._expand(v) for k, v in value.items()}
 
     def _flag(self, key: str) -> bool | None:
@@ -166,7 +166,7 @@ class _EntryReader:
             return value
 
         if unknown := _INPUT.search(text):
-            raise ConfigError(f"nobody asks for {unknown[0]} here; write ${{VARIABLE}} instead")
+            raise ConfigError(f"{unknown[0]} is not supported; write ${{VARIABLE}} instead")
         return _VARIABLE.sub(substitute, text)
 
     # --- times, tools, rules ---

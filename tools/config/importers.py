@@ -134,7 +134,7 @@ def plan_import(home: Path, path: Path) -> ImportPlan:
     for source in find_client_servers(home):
         for name, entry in source.entries.items():
             if name in known or name in plan.entries:
-                about = f"left out, for you have one of that name ({source.client})"
+                about = f"skipped: you have a server of that name ({source.client})"
             else:
                 plan.entries[name] = entry
                 about = f"{clean_text(edit.describe_entry(entry))}  ({source.client})"

@@ -17,7 +17,7 @@ from tools.config.servers import ConfigError, ServerConfig
 from tools.policy.approval_store import ApprovalStore
 from tools.sanitize import strip_hidden
 
-UNTRUSTED = "is not started, for nobody has agreed to this folder's servers (--trust-project does)"
+UNTRUSTED = "is not started: this folder's servers are not trusted yet (--trust-project)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def parse_server(option: str) -> ServerConfig:
     except ValueError as error:
         raise ConfigError(f"--mcp {option!r}: {str(error).lower()}") from None
     if not equals or not name.strip() or not words:
-        raise ConfigError(f"--mcp wants NAME=command args, not {option!r}")
+        raise ConfigError(f"--mcp must be NAME=COMMAND ARGS, not {option!r}")
     server = ServerConfig(name.strip(), trusted=True, command_line=line.strip())
     if words[0].startswith(("http://", "https://")):
         return replace(server, url=words[0])

@@ -203,7 +203,7 @@ class Connection:
         except MCPError as error:
             return await self._error_result(name, error)
         except ValidationError:
-            return self._failure("gave a result that is not valid MCP", T.INTERNAL_ERROR)
+            return self._failure("sent a result that is not valid MCP", T.INTERNAL_ERROR)
         except RuntimeError as error:
             return self._failure(f"gave a wrong result: {str(error)[:2000]}", T.INTERNAL_ERROR)
         except SessionLostError:

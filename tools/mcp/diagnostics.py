@@ -26,7 +26,7 @@ def describe_exit(reason: str, process: StdioTransport) -> str:
     stderr = process.stderr()
     if "ImportError" in stderr and "mcp" in stderr:
         reason += " (an older server; try: uvx --with 'mcp<2' ...)"
-    return f"{reason}; its last words: {stderr[-STDERR_EXCERPT_CHARS:]}" if stderr else reason
+    return f"{reason}; last on its stderr: {stderr[-STDERR_EXCERPT_CHARS:]}" if stderr else reason
 
 
 def describe_error(error: BaseException, config: ServerConfig, http_status: int | None) -> str:
@@ -37,8 +37,8 @@ def describe_error(error: BaseException, config: ServerConfig, http_status: int 
     error = innermost(error)
     if http_status in (401, 403) or isinstance(error, OAuthFlowError):
         if any(name.lower() == "authorization" for name in config.headers):
-            return f"does not take the Authorization that its settings give it (HTTP {http_status})"
-        return f"wants a login (HTTP {http_status or 401}): agent mcp login {config.name}"
+            return f"rejects the Authorization of its settings (HTTP {http_status})"
+        return f"requires a login (HTTP {http_status or 401}): agent mcp login {config.name}"
     match error:
         case FileNotFoundError() if config.cwd and error.filename == config.cwd:
             return f"cannot be started: no such folder: {config.cwd}"
@@ -57,7 +57,7 @@ def describe_error(error: BaseException, config: ServerConfig, http_status: int 
         case MCPError():
             return f"answered its start with an error: {error.message}"
         case ValidationError():
-            return "gave a list of tools that is not valid MCP"
+            return "sent a list of tools that is not valid MCP"
         case _:
             return f"failed: {error or type(error).__name__}"
 

@@ -171,7 +171,7 @@ def format_resources(resources: Iterable[Resource]) -> str:
     for resource in resources:
         about = ", ".join(filter(None, (resource.name, resource.mime, resource.description)))
         lines.append(f"{resource.uri}  ({about})" if about else resource.uri)
-    return "\n".join(lines) or "There are none."
+    return "\n".join(lines) or "No resources."
 
 
 async def _pages(fetch: Callable[[str | None], Awaitable[PageT]]) -> AsyncIterator[PageT]:

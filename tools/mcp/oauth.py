@@ -88,9 +88,9 @@ async def log_in(
         except (OAuthFlowError, httpx2.HTTPError, OSError, ValueError) as error:
             raise LoginError(f"the login to {config.name} failed: {error}") from error
         except TimeoutError:
-            raise LoginError("nobody logged in in time; try again") from None
+            raise LoginError("the login took too long; try again") from None
     if not storage.stored:
-        outcome = f"answers with HTTP {status}" if status >= 400 else "wants no login"
+        outcome = f"answers with HTTP {status}" if status >= 400 else "requires no login"
         raise LoginError(f"the server {config.name} {outcome}")
 
 

@@ -69,7 +69,7 @@ async def _send_prompt(
         host = app.session.runtime.host
         messages = await host.get_prompt(server, prompt.name, _arguments(prompt, argument))
     except ValueError as error:
-        raise UserError(f"The prompt cannot be had: {error}.") from error
+        raise UserError(f"Cannot get the prompt: {error}.") from error
     text = "\n\n".join(text for _, text in messages)
     words = f"/{command} {argument}".rstrip()
     await chat.ask_or_replace(words + format_attachment(command, text, "prompt"))
@@ -99,5 +99,5 @@ def _arguments(prompt: Prompt, text: str) -> dict[str, str]:
         words = [] if len(unset) == 1 else words[1:]
     missing = [name for name, required in prompt.arguments if required and name not in values]
     if missing:
-        raise UserError(f"It needs {', '.join(missing)} behind its name.")
+        raise UserError(f"It needs {', '.join(missing)} after its name.")
     return values

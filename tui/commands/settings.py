@@ -12,7 +12,7 @@ from tui.commands.registry import Command, CompletionItem
 if TYPE_CHECKING:
     from tui.commands.context import CommandContext
 
-EFFORTS = {"low": "answers soon", "medium": "the default", "high": "thinks long"}
+EFFORTS = {"low": "answers sooner", "medium": "the default", "high": "thinks longer"}
 """The levels of reasoning effort and what each means."""
 SAMPLING_VALUES = {
     "temperature": "0: always the likeliest token",
@@ -99,7 +99,7 @@ def sampling_values(app: CommandContext, written: str) -> Iterable[CompletionIte
     before = written.rpartition(" ")[0]
     for name, meaning in SAMPLING_VALUES.items():
         yield CompletionItem(f"{before} {name}=".strip(), meaning)
-    yield CompletionItem("reset", "as the model and the command line say")
+    yield CompletionItem("reset", "back to the defaults")
 
 
 async def system(app: CommandContext, text: str) -> None:
@@ -133,8 +133,8 @@ async def tools(app: CommandContext, names: str) -> None:
 def tool_names(app: CommandContext, written: str) -> Iterable[CompletionItem]:
     """Complete the last name of the list that is being typed."""
     before = written.rpartition(",")[0]
-    yield CompletionItem("all", "everything there is")
-    yield CompletionItem("none", "the model answers by itself")
+    yield CompletionItem("all", "all tools")
+    yield CompletionItem("none", "no tools")
     for server in dict.fromkeys(tool.server for tool in app.session.runtime.host.tools()):
         yield CompletionItem(f"{before},{server}" if before else server)
 

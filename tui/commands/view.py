@@ -20,7 +20,7 @@ async def theme(app: CommandContext, name: str) -> None:
     if not name:
         choose(app, "Theme", themes(app, ""), app.theme, partial(theme, app))
     elif name not in app.available_themes:
-        raise UserError(f"There is no theme {name}; /theme and a blank lists them.")
+        raise UserError(f"There is no theme {name}; /theme lists them.")
     else:
         app.choose_theme(name)
 
@@ -31,7 +31,7 @@ def themes(app: CommandContext, _: str) -> Iterable[CompletionItem]:
 
     own = [theme.name for theme in THEMES]
     for name in [*own, *sorted(app.available_themes.keys() - own)]:
-        yield CompletionItem(name, "the one that is shown" if name == app.theme else "")
+        yield CompletionItem(name, "the current tab" if name == app.theme else "")
 
 
 async def view(app: CommandContext, _: str) -> None:
@@ -58,7 +58,7 @@ async def served(app: CommandContext, number: str) -> None:
     elif number in map(str, range(len(app.served_tabs.tabs) + 1)):
         await app.served_tabs.show_number(int(number))
     else:
-        raise UserError(f"There is no tab {number}; /served and a blank lists them.")
+        raise UserError(f"There is no tab {number}; /served lists them.")
 
 
 def tabs(app: CommandContext, _: str) -> Iterable[CompletionItem]:
@@ -78,7 +78,7 @@ async def stop(app: CommandContext, _: str) -> None:
     tab = app.served_tabs.visible
     turn = app.turn if tab is None else tab.turn
     if turn is None:
-        app.notify("Nothing runs here.")
+        app.notify("No turn is running here.")
     elif tab is None:
         app.chat.stop()
     else:

@@ -90,7 +90,7 @@ class ChatController:
 
     async def _submit_edit(self, text: str) -> None:
         if self.turn is not None:
-            self._reject(text, "A turn runs: stop it, or wait for it, and send this then.")
+            self._reject(text, "A turn is running: stop it or wait, then send this.")
             return
         await self.ask_or_replace(text)
 
@@ -172,7 +172,7 @@ class ChatController:
         if not (command := text.removeprefix(SHELL_MARK).strip()):
             self._reject(text, "Write a shell command behind the !, as in !git status.")
         elif self.shell.running:
-            self._reject(text, "A command runs already: Esc stops it.")
+            self._reject(text, "A command is running: Esc stops it.")
         else:
             self.shell.start(command)
 
@@ -216,7 +216,7 @@ class ChatController:
             app.transcript.add_notice(app.session.store_error, error=True)
             app.session.store_error = None
         app.update_clock_timer()
-        notify_unfocused(app, view.end_message or view.answer or "It has answered.")
+        notify_unfocused(app, view.end_message or view.answer or "The answer is complete.")
         app.update_status()
         await self.send_queued()
 

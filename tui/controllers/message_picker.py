@@ -69,7 +69,7 @@ class MessagePicker:
         if turn.branch_position is None or turn.start is None:
             return
         if not self._chat.idle:
-            app.notify("A turn runs: the other branches are there when it has ended.")
+            app.notify("A turn is running: switch branches when it has ended.")
             return
         position, branches = app.session.branches_at(turn.start)
         app.session.open(branches[(position - 1 + by) % len(branches)])

@@ -180,7 +180,7 @@ class Navigator:
         notice = await self._startup.with_progress(
             lambda progress: app.session.switch_model(name, progress)
         )
-        app.transcript.add_notice(f"{app.session.runtime.model.name} answers from now on.")
+        app.transcript.add_notice(f"{app.session.runtime.model.name} answers now.")
         if notice:
             app.transcript.add_notice(notice)
 
@@ -243,8 +243,8 @@ class Navigator:
         self._show_downloads()
         match download.state:
             case "done":
-                app.transcript.add_notice(f"{name} is here: /model {name} lets it answer.")
-                app.notify(f"{name} is here.", markup=False)
+                app.transcript.add_notice(f"Downloaded {name}; /model {name} switches to it.")
+                app.notify(f"Downloaded {name}.", markup=False)
             case "failed":
                 app.transcript.add_notice(download.error, error=True)
 

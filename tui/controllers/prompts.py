@@ -70,9 +70,9 @@ class PromptCards:
         await app.default_screen.mount(card, before=app.queue_bar)
         self._cards.append(card)
         timer = app.set_interval(FOCUS_CHECK_SECONDS, self.enter_when_idle)
-        notify_unfocused(app, "A question waits for your answer.")
+        notify_unfocused(app, "A question is waiting for your answer.")
         if app.screen is not app.default_screen:
-            app.notify("A question waits for your answer; Esc goes back to it.")
+            app.notify("A question is waiting for your answer; Esc goes back to it.")
         try:
             yield
         finally:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tui.controllers.chat import ChatController
     from tui.controllers.context import AppContext
 
-REPLAY_OVER = "The replay is over; what you send goes on with the conversation."
+REPLAY_OVER = "The replay has ended; send a prompt to continue the conversation."
 """The notice after the last turn."""
 
 

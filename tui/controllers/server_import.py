@@ -52,4 +52,4 @@ def add_servers(app: AppContext, entries: dict[str, Any]) -> None:
         app.notify(f"{error}.", severity="error", markup=False)
         return
     key = app.key_bindings.label("mcp")
-    app.transcript.add_notice(f"Added to {path}: {', '.join(entries)}. {key} shows how they are.")
+    app.transcript.add_notice(f"Added to {path}: {', '.join(entries)}. {key} shows their state.")

@@ -99,7 +99,7 @@ class Startup:
         if app.session.model_notice:
             lines.append(app.session.model_notice)
         if not app.session.is_stored:
-            lines.append("The store cannot be written: this conversation is not kept.")
+            lines.append("The store cannot be written: this conversation is not stored.")
         app.query_one(WelcomeBanner).show_lines(*lines)
         if app.session.serving is not None:
             app.status.address = app.session.serving.address

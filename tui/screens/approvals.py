@@ -21,8 +21,8 @@ class ApprovalsScreen(ListScreen[None]):
     """Lists approvals of this session and the stored ones; a revoked one asks at the next call."""
 
     HEADING = "Approvals"
-    KEY_HINT = "Ctrl-D revokes · Esc goes back"
-    EMPTY_TEXT = "Nothing is allowed for longer than once. A call that asks offers it (a, A)."
+    KEY_HINT = "Ctrl-D revoke · Esc back"
+    EMPTY_TEXT = "No approvals are stored. When a call asks, a (session) and A (always) store one."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+d", "revoke", show=False, priority=True),
     ]
@@ -48,7 +48,7 @@ class ApprovalsScreen(ListScreen[None]):
     def row_details(self, row_id: str, search: str) -> Content:
         """Explain an approval."""
         approval = self._approvals[row_id]
-        parts = (approval.title, approval.explanation, f"Counts in: {approval.folder}")
+        parts = (approval.title, approval.explanation, f"Folder: {approval.folder}")
         return Content("\n\n".join(map(display_text, parts)))
 
     def choose_row(self, row_id: str) -> None:

@@ -49,7 +49,7 @@ class ChoiceDialog(ModalScreen[str]):
         width = max((len(choice.text) for choice in self._choices), default=0)
         with Vertical() as box:
             box.border_title = Content(self._title)
-            box.border_subtitle = "↑ ↓ Enter · Esc cancels"
+            box.border_subtitle = "↑ ↓ Enter · Esc cancel"
             yield OptionList(
                 *(
                     Option(

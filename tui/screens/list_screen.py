@@ -39,7 +39,7 @@ class ListScreen(Screen[Result]):
     """The line at the bottom, which names the keys."""
     SEARCH_HINT: ClassVar[str] = "Type to search"
     """Shown in the empty search input."""
-    EMPTY_TEXT: ClassVar[str] = "Nothing is here."
+    EMPTY_TEXT: ClassVar[str] = "Nothing here yet."
     """Shown as details while the list is empty."""
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [

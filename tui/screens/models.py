@@ -132,18 +132,18 @@ class ModelsScreen(ListScreen[ModelAction]):
         """Say what Enter would do, or why it does nothing."""
         download = self._downloads.get(row.name)
         if self._running_download(row.name):
-            return "It is being downloaded; you can go on meanwhile. Ctrl-X stops it."
+            return "Downloading in the background; Ctrl-X stops it."
         if row.name == self._running_model:
             return "This model is in use."
         if row.runnable:
-            return "Enter uses it from now on."
+            return "Enter switches to it."
         if row.source != "hub":
             return ""
         match download.state if download else "":
             case "cancelled":
-                return "The download was stopped. What has come is kept; Enter goes on with it."
+                return "The download was stopped; Enter resumes it."
             case "failed" if download:
-                return f"{display_text(download.error)} Enter begins it again."
+                return f"{display_text(download.error)} Enter tries again."
             case _:
                 return "Enter downloads it from Hugging Face, in the background."
 

@@ -40,9 +40,9 @@ def calls_report(items: Iterable[Item]) -> dict[str, list[str]]:
         counts[name] += 1
         latest.append(f"{name}{failed}  {' '.join(text.split())[:MAX_CALL_CHARACTERS]}")
     if not counts:
-        return {"Has done so far": ["called no tool"]}
+        return {"Done so far": ["called no tool"]}
     done = [f"{name}: {count} call{'' if count == 1 else 's'}" for name, count in counts.items()]
-    return {"Has done so far": done, "Latest calls": latest[-LATEST_CALLS:]}
+    return {"Done so far": done, "Latest calls": latest[-LATEST_CALLS:]}
 
 
 class SafetyScreen(PageScreen):
@@ -58,5 +58,5 @@ class SafetyScreen(PageScreen):
         for heading, lines in report.items():
             parts.append(Static(Content.styled(heading, "bold $accent")))
             parts += [Static(display_text(line), markup=False, classes="line") for line in lines]
-        hint = f"Esc goes back · {mcp_key} switches tools on and off"
+        hint = f"Esc back · {mcp_key} switches tools on and off"
         super().__init__("What the model can do", hint, *parts)

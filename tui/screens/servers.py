@@ -39,7 +39,7 @@ class ServersScreen(ListScreen[None]):
     """Lists servers and tools; a tool that is switched on or off is so from the next turn on."""
 
     HEADING = "MCP servers and tools"
-    KEY_HINT = "Enter on or off · Ctrl-R reconnects · Ctrl-L logs in · Esc goes back"
+    KEY_HINT = "Enter on or off · Ctrl-R reconnect · Ctrl-L log in · Esc back"
     EMPTY_TEXT = "No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "reconnect", show=False, priority=True),
@@ -151,7 +151,7 @@ class ServersScreen(ListScreen[None]):
         if not name:
             return self._server_details(self._states[server])
         tool = next((t for t in self._tools if (t.server, t.name) == (server, name)), None)
-        return self._tool_details(tool) if tool else Content("It is gone.")
+        return self._tool_details(tool) if tool else Content("The server no longer has it.")
 
     def _server_details(self, state: ServerState) -> Content:
         config = self._host.server_config(state.name)
@@ -174,7 +174,7 @@ class ServersScreen(ListScreen[None]):
 
     def _tool_details(self, tool: Tool) -> Content:
         off = self._host.is_tool_disabled(tool.server, tool.name)
-        state = "off: from the next turn on the model does not have it" if off else "on"
+        state = "off from the next turn on" if off else "on"
         cost = self._tool_tokens.get((tool.server, tool.name))
         words = [state, f"{cost:,} tokens of every prompt" if cost else ""]
         verdict = self._verdict(tool)
@@ -187,7 +187,9 @@ class ServersScreen(ListScreen[None]):
         if rules := self._rules(tool):
             lines = "\n".join(display_text(rule) for rule in rules)
             parts.append(
-                Content.assemble(("Unasked (/approvals revokes it):\n", "$text-muted"), lines)
+                Content.assemble(
+                    ("Allowed by rules (/approvals revokes them):\n", "$text-muted"), lines
+                )
             )
         if verdict is not None and verdict.diff:
             parts.append(Content(display_text(verdict.reason)).stylize("$text-warning"))
@@ -222,7 +224,7 @@ class ServersScreen(ListScreen[None]):
         name = (self.highlighted_id or "").partition(ID_SEPARATOR)[0]
         config = self._host.server_config(name)
         if config is None or config.url is None or config.problem:
-            self.notify("Only a server over HTTP wants a login.", severity="warning")
+            self.notify("Only HTTP servers need a login.", severity="warning")
         else:
             self._show_login_text(name, "Asking the server for a login …")
             self.app.run_worker(self._log_in(name))
@@ -236,7 +238,7 @@ class ServersScreen(ListScreen[None]):
 
         try:
             await self._host.log_in(name, show)
-            self._show_login_text(name, "You are logged in.")
+            self._show_login_text(name, "Logged in.")
         except (LoginError, OSError) as error:
             self._show_login_text(name, display_text(str(error)))
 

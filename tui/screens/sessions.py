@@ -28,9 +28,9 @@ class SessionsScreen(ListScreen[str]):
     """Lists the conversations; its result is the id of the one to open."""
 
     HEADING = "Conversations"
-    KEY_HINT = "Enter opens · Ctrl-R renames · Ctrl-F forks · Ctrl-D deletes · Esc goes back"
-    SEARCH_HINT = "Type to search in titles and in what was said"
-    EMPTY_TEXT = "No conversation is kept yet."
+    KEY_HINT = "Enter open · Ctrl-R rename · Ctrl-F fork · Ctrl-D delete · Esc back"
+    SEARCH_HINT = "Type to search titles and messages"
+    EMPTY_TEXT = "No conversations yet."
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r", "rename", show=False, priority=True),
         Binding("ctrl+f", "fork", show=False, priority=True),
@@ -88,7 +88,7 @@ class SessionsScreen(ListScreen[str]):
         parts: list[Content] = []
         if len(turns) > PREVIEW_TURNS:
             parts.append(
-                Content(f"… {len(turns) - PREVIEW_TURNS} turns before").stylize("$text-muted")
+                Content(f"… {len(turns) - PREVIEW_TURNS} earlier turns").stylize("$text-muted")
             )
         for turn in turns[-PREVIEW_TURNS:]:
             parts.append(Content(f"❯ {_excerpt(turn.prompt, search)}").stylize("bold"))
@@ -129,7 +129,7 @@ class SessionsScreen(ListScreen[str]):
         if (summary := self._summaries.get(self.highlighted_id or "")) is None:
             return
         if summary.id == self._current and self._is_answering:
-            self.notify("It is being answered right now: stop that first.", severity="warning")
+            self.notify("A turn is running in it: stop that first.", severity="warning")
             return
 
         def delete(confirmed: bool | None) -> None:

@@ -32,7 +32,7 @@ class TextDialog(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         field = Input(self._value, select_on_focus=False)
-        field.border_title, field.border_subtitle = self._title, "Enter keeps it · Esc goes back"
+        field.border_title, field.border_subtitle = self._title, "Enter saves · Esc back"
         yield field
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

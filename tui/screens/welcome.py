@@ -59,7 +59,7 @@ def welcome_offers(
     ``model``: the one that is loaded, ``examples``: prompts for it, ``rows``: all models,
     ``importable``: other programs' MCP servers, ``disk``: free bytes where downloads go.
     """
-    offers = [WelcomeOffer("", f"Go on with {model}")]
+    offers = [WelcomeOffer("", f"Continue with {model}")]
     offers += [WelcomeOffer(f"ask {example}", f"Try: {example}") for example in examples]
     offers += [
         WelcomeOffer(

@@ -133,16 +133,16 @@ def finish_item(view: ItemView, item: ev.Item) -> None:
             view.result = display_text(error.text if error else output or "")
         case ev.FunctionCallItem(arguments=arguments):
             view.final_text = display_text(arguments)
-            view.state, view.result = "done", "handed to the client"
+            view.state, view.result = "done", "sent to the client"
         case ev.McpListToolsItem(tools=tools):
             view.final_text = "{}"
             view.state, view.result = "done", display_text(", ".join(tool.name for tool in tools))
         case ev.McpApprovalRequestItem(arguments=arguments):
             view.final_text = display_text(arguments)
-            view.state, view.result = "done", "waits for the client's approval"
+            view.state, view.result = "done", "waiting for the client's approval"
         case ev.CustomToolCallItem(input=text):
             view.final_text = display_text(text)
-            view.state, view.result = "done", "handed to the client"
+            view.state, view.result = "done", "sent to the client"
         case ev.CodeInterpreterCallItem(code=code, outputs=outputs, status=status):
             view.final_text = display_text(code)
             view.state = "done" if status == "completed" else "failed"

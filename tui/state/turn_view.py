@@ -195,9 +195,8 @@ class TurnView:
             case "cancelled":
                 self.end_message = "Interrupted; the partial answer is kept."
             case "incomplete":
-                self.end_message = (
-                    "Cut off: the limit of output tokens, or the context, is used up."
-                )
+                # While it runs, a notice says which limit it was.
+                self.end_message = "" if self.notices else "Cut off; the partial answer is kept."
 
     @classmethod
     def from_stored(cls, turn: StoredTurn, *, clock: Clock = time.monotonic) -> TurnView:

@@ -29,7 +29,7 @@ async def edit_text(app: App[int], text: str) -> str:
 
     command = _editor_command()
     if not command:
-        raise UserError("No editor was found: set EDITOR to the one that you use.")
+        raise UserError("No editor found: set EDITOR.")
     descriptor, name = tempfile.mkstemp(".md", "prompt-", process_folder())  # mode 0600
     os.close(descriptor)
     file = Path(name)

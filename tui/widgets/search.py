@@ -61,8 +61,8 @@ class SearchBar(Horizontal):
     """Takes the query, shows the number of hits and moves the transcript from hit to hit."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,enter,shift+tab", "step(-1)", "The one before", priority=True),
-        Binding("down,tab", "step(1)", "The next", priority=True),
+        Binding("up,enter,shift+tab", "step(-1)", "Previous match", priority=True),
+        Binding("down,tab", "step(1)", "Next match", priority=True),
         Binding("escape", "close", "Back", priority=True),
         bind("search", "close", priority=True),
     ]
@@ -80,11 +80,11 @@ class SearchBar(Horizontal):
         self._hits: list[SearchHit] = []
         self._current = 0
         self.border_title = "Search"
-        self.border_subtitle = "↑ before · ↓ next · Esc back"
+        self.border_subtitle = "↑ previous · ↓ next · Esc back"
         self._count = Static("", markup=False)
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="What was said", compact=True)
+        yield Input(placeholder="Search the conversation", compact=True)
         yield self._count
 
     def on_mount(self) -> None:

@@ -58,7 +58,7 @@ def _on_abort(message: bytes) -> None:
     """End the process with one sentence when ggml aborts, as it does if a small allocation fails;
     ggml itself would call a debugger and print a backtrace."""
     detail = message.decode("utf-8", "replace").rpartition("/")[2]
-    sentence = f"llama.cpp gave up, most likely for want of memory ({detail})."
+    sentence = f"llama.cpp failed, most likely out of memory ({detail})."
     log.critical("%s", sentence)
     os.write(2, f"agent: {sentence}\n".encode())
     os._exit(1)

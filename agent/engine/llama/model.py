@@ -258,7 +258,7 @@ def _load_failure(path: Path) -> EngineError:
             f"{path} cannot be loaded{logged_reason()}: this llama.cpp does not know it."
         )
     if any(word in reasons for word in ("not within the file bounds", "failed to read")):
-        return EngineError(f"{path} is incomplete: fetch it again.")
+        return EngineError(f"{path} is incomplete: download it again.")
     if any(word in reasons for word in _MEMORY_ERRORS):
         return OutOfMemoryError(f"There is not enough memory for {path}: choose a smaller model.")
     return EngineError(f"{path} cannot be loaded{logged_reason()}.")

@@ -54,7 +54,7 @@ async def recover_from_crash(
 
     After two crashes in a row with repacked weights these are not repacked again, whatever the
     probe finds. Costs nothing where there was no crash. ``arguments``: as for `cpu_probe.probe`.
-    Raises EngineError when llama.cpp dies on this processor whatever is done.
+    Raises EngineError when llama.cpp crashes on this processor whatever is done.
     """
     for marker in cache_folder.glob("loading-*.json"):
         if _is_running(marker):
@@ -70,8 +70,8 @@ async def recover_from_crash(
             return
         if result.plain is None:
             raise EngineError(
-                f"llama.cpp dies on this processor ({result.cause_of_death}): it was built for another"
-                f" one; install it again with: {REBUILD_COMMAND}"
+                f"llama.cpp crashes on this processor ({result.cause_of_death}): it was built for"
+                f" another one; install it again with: {REBUILD_COMMAND}"
             )
         last_crash = cache_folder / _LAST_CRASH
         if repacked and last_crash.exists():

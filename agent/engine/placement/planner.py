@@ -275,7 +275,7 @@ def _context_candidates(budget: _Budget, start: Placement, request: PlacementReq
 
 def _refusal(name: str, budget: _Budget, start: Placement, request: PlacementRequest) -> str:
     """Say what does not fit, and what would."""
-    memory = f"{format_bytes(budget.memory)} of memory are free"
+    memory = f"{format_bytes(budget.memory)} of memory is free"
     if budget.gpus:
         free = ", ".join(f"{format_bytes(gpu.free)} on {gpu.name}" for gpu in budget.gpus)
         memory += f" ({free})"

@@ -86,7 +86,7 @@ class RemoteClient:
             deadline = time.monotonic() + wait
             while (await self._request(http, "GET", "/health")) is None:
                 if time.monotonic() > deadline:
-                    raise EngineError(f"{self.endpoint} does not get ready: see its log.")
+                    raise EngineError(f"{self.endpoint} does not become ready: see its log.")
                 if progress:
                     progress(0.0)  # shows that the load goes on
                 await asyncio.sleep(self.timing.load_poll)
@@ -100,7 +100,9 @@ class RemoteClient:
         """Make an HTTP client. Raises EngineError for a key that cannot be sent."""
         key = self._api_key
         if key and not (key.isascii() and key.isprintable()):
-            raise EngineError(f"The key in {self.endpoint.key_env} has characters that no key has.")
+            raise EngineError(
+                f"The key in {self.endpoint.key_env} has characters that no key can have."
+            )
         return httpx2.AsyncClient(
             base_url=self.endpoint.url,
             headers={"Authorization": f"Bearer {key}"} if key else {},
@@ -126,7 +128,9 @@ class RemoteClient:
         self.served_model = metadata.model
         self.context_length = min(filter(None, (self._max_context, metadata.context)), default=0)
         if not self.context_length:
-            raise EngineError(f"{self.endpoint} tells no context length: set context.")
+            raise EngineError(
+                f"{self.endpoint} does not report a context length: set context in models.toml."
+            )
         await self._check_vocabulary(http)
 
     async def _check_vocabulary(self, http: httpx2.AsyncClient) -> None:
@@ -178,16 +182,14 @@ class RemoteClient:
         """Return the error that an answer other than 200 means. ``text``: its body."""
         if status in (401, 403):
             if (variable := self.endpoint.key_env) and not self._api_key:
-                return EngineError(f"{self.endpoint} wants a key, and {variable} is not set.")
+                return EngineError(f"{self.endpoint} requires a key, and {variable} is not set.")
             refused = f"the key in {variable}" if variable else "no key"
             return EngineError(
                 f"{self.endpoint} does not accept {refused} (HTTP {status}): set key_env in"
                 " models.toml to the variable that holds its key."
             )
         if status == 429:
-            return EngineBusyError(
-                f"{self.endpoint} serves as many requests as it can: try again later."
-            )
+            return EngineBusyError(f"{self.endpoint} is at its limit of requests: try again later.")
         return EngineError(f"{self.endpoint} answered HTTP {status}: {error_message(text)}")
 
     async def check_health(self) -> HealthProblem | None:

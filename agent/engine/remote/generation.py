@@ -106,7 +106,9 @@ class RemoteGeneration:
             reason = await self._complete(max_tokens if allowed is None else 1, allowed)
             if reason is None:
                 if allowed is not None or self.request.constraint is None:
-                    raise EngineError(f"{self._client.endpoint} says what it may not say.")
+                    raise EngineError(
+                        f"{self._client.endpoint} sent a token that the answer's form does not allow."
+                    )
                 allowed = self.request.constraint.allowed().tolist()
             elif allowed is not None and reason == "length":
                 allowed = None
@@ -137,7 +139,7 @@ class RemoteGeneration:
                 if count:
                     raise EngineError(
                         f"The server at {url} went away after {count:,} tokens ({reason});"
-                        " what was said is kept."
+                        " what was written is kept."
                     ) from None
                 if pause is None:
                     raise EngineError(f"The server at {url} fails ({reason}).") from None

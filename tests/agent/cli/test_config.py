@@ -93,7 +93,7 @@ def test_config_set_leaves_the_rest(agent: RunAgent, config: Path) -> None:
         ("top_k", "-1", "top_k must be a whole number of at least 0, not '-1'."),
         ("animations", "yes", "animations must be true or false, not 'yes'."),
         ("model", "nosuch", "There is no model nosuch"),
-        ("browser.allow_private", "3", "browser.allow_private is a list of networks."),
+        ("browser.allow_private", "3", "browser.allow_private must be a list of networks."),
         ("keys.view", "ctrl+c", "keys.view: Ctrl-C always stops and quits."),
         ("keys.view", "F4", "keys.view: F4 cannot be both view and theme; give one"),
         ("keys.veiw", "f9", "There is no setting keys.veiw; agent config show lists them."),
@@ -116,7 +116,7 @@ def test_config_keys_are_set_and_listed(agent: RunAgent, config: Path) -> None:
     assert settings["keys.raw"] == (None, "default")
     config.write_text('[keys]\nview = "tab"\n')
     shown = agent("config", "show")
-    assert shown.code == 0 and f"{config}, line 2: keys.view: 'tab' is no key" in shown.err
+    assert shown.code == 0 and f"{config}, line 2: keys.view: 'tab' is not a key" in shown.err
     assert ["keys.view", "f2", "default"] in [line.split() for line in shown.out.splitlines()]
 
 
@@ -129,7 +129,7 @@ def test_config_edit_checks_afterwards(agent: RunAgent, home: Path, tmp_path: Pa
     right = agent("config", "edit", env={"VISUAL": f"{editor} 'effort = \"low\"'"})
     assert right.code == 0 and read_settings(agent)["effort"] == ("low", "config.toml")
     wrong = agent("config", "edit", env={"VISUAL": "", "EDITOR": f"{editor} effort=1"})
-    assert wrong.code == 2 and 'effort is "low", "medium" or "high", not 1.' in wrong.err
+    assert wrong.code == 2 and 'effort must be "low", "medium" or "high", not 1.' in wrong.err
     missing = agent("config", "edit", env={"VISUAL": "/nowhere/editor"})
     assert missing.code == 2 and "Cannot run the editor /nowhere/editor" in missing.err
 

@@ -121,9 +121,7 @@ def test_parse_invalid_utf8_prints_error() -> None:
 
 def test_parse_unknown_format_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse("[]", format="klingon") == (2, [])
-    message = (
-        "The format 'klingon' is not known; there is harmony, qwen3, qwen3-coder, llama3, plain.\n"
-    )
+    message = "There is no format 'klingon'; known: harmony, qwen3, qwen3-coder, llama3, plain.\n"
     assert capsys.readouterr().err == message
 
 

@@ -46,10 +46,10 @@ def test_parse_key_accepts_usual_spellings(text: str, key: str) -> None:
         ("enter", "Enter is for writing: add ctrl or alt"),
         ("x", "X is for writing"),
         ("shift+a", "Shift-A is for writing"),
-        ("f25", "'f25' is no key"),
-        ("hyper+a", "'hyper\\+a' is no key"),
-        ("ctrl+", "'ctrl\\+' is no key"),
-        ("", "'' is no key"),
+        ("f25", "'f25' is not a key"),
+        ("hyper+a", "'hyper\\+a' is not a key"),
+        ("ctrl+", "'ctrl\\+' is not a key"),
+        ("", "'' is not a key"),
     ],
 )
 def test_parse_key_refuses_in_one_sentence(text: str, message: str) -> None:
@@ -83,7 +83,7 @@ def test_default_keys_are_keys_of_textual_and_differ() -> None:
             {},
             {"theme": "Ctrl-G cannot be both theme and editor", "raw": "F4 cannot be both theme"},
         ),
-        (["f9"], {}, {"keys": "keys is a table"}),
+        (["f9"], {}, {"keys": "keys must be a table"}),
         ({"view": 9}, {}, {"view": "expected a key in quotes"}),
     ],
 )

@@ -267,7 +267,7 @@ async def test_compaction_job_without_summary_fails(
     recorder = await new_recorder(reply)
     conversation = recorder.conversation(5)
     _, final = await run(Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob()))
-    assert "stays as it was" in final["error"]["message"]
+    assert "Nothing was compacted" in final["error"]["message"]
     assert conversation.compacted is None and len(conversation.entries) == 10
 
 
@@ -294,7 +294,7 @@ async def test_stop_during_summary_changes_nothing(new_recorder: NewRecorder) ->
             turn.stop()
     events = await read_events(turn)
     assert check(events)["status"] == "cancelled"
-    assert "Stopped while it was compacted" in notices(events)
+    assert "Compacting was interrupted" in notices(events)
     assert conversation.compacted is None
     assert all(entry.shortened_ids is None for entry in conversation.entries)
 
@@ -310,7 +310,7 @@ async def test_engine_failure_during_summary_changes_nothing(new_recorder: NewRe
 
     recorder.runtime.generate = fail
     events, final = await recorder.run_turn(conversation)
-    assert "stays as it was: The engine has no room." in notices(events)
+    assert "Nothing was compacted: The engine has no room." in notices(events)
     assert final["status"] == "completed" and conversation.compacted is None
 
 

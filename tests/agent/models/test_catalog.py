@@ -28,31 +28,34 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
     ("entry", "why"),
     [
         ("[bad]\ncontxt = 5", "there is no setting contxt"),
-        ("[bad]\nmodel = 5", "model is a text in quotes"),
-        ("[bad]\npath = 5", "path is a text in quotes"),
+        ("[bad]\nmodel = 5", "model must be a text in quotes"),
+        ("[bad]\npath = 5", "path must be a text in quotes"),
         ('[bad]\npath = "~nobody-of-that-name/x.gguf"', "home directory"),
-        ('[bad]\naliases = "b"', "aliases is a list of names"),
-        ("[bad]\naliases = [1]", "aliases is a list of names"),
-        ('[bad]\nkeep_alive = "long"', "keep_alive is a number of seconds"),
-        ("[bad]\nloop_guard = 3", "loop_guard is true, false, or a table"),
+        ('[bad]\naliases = "b"', "aliases must be a list of names"),
+        ("[bad]\naliases = [1]", "aliases must be a list of names"),
+        ('[bad]\nkeep_alive = "long"', "keep_alive must be a number of seconds"),
+        ("[bad]\nloop_guard = 3", "loop_guard must be true, false, or a table"),
         ("[bad]\nloop_guard = { tokens = 3 }", "loop_guard has no setting tokens"),
-        ("[bad]\nloop_guard = { min_tokens = 0 }", "min_tokens of loop_guard is a number"),
-        ("[bad]\nkeep_alive = nan", "keep_alive is a number of seconds"),
-        ("[bad]\ncontext = -1", "context is a number"),
-        ("[bad]\nsampling = 1", "sampling is a table"),
+        ("[bad]\nloop_guard = { min_tokens = 0 }", "min_tokens of loop_guard must be a number"),
+        ("[bad]\nkeep_alive = nan", "keep_alive must be a number of seconds"),
+        ("[bad]\ncontext = -1", "context must be a number"),
+        ("[bad]\nsampling = 1", "sampling must be a table"),
         ("[bad]\nsampling = { temprature = 1 }", "sampling has no setting temprature"),
-        ('[bad]\nsampling = { temperature = "hot" }', "temperature is a number"),
-        ("[bad]\nsampling = { top_k = 0.5 }", "top_k is a whole number"),
-        ("[bad]\nsampling = { temperature = nan }", "temperature is a number"),
-        ("[bad]\nsampling = { repeat_penalty = 0 }", "repeat_penalty is a number from 0.1 to 10"),
-        ("[bad]\nsampling = { logit_bias = [1] }", "logit_bias is a list of"),
-        ('[bad]\nengine = "other"', "engine is one of"),
-        ('[bad]\nengine = "vllm"', "url is where its server is"),
-        (f"[bad]\n{SERVER}wait = -1", "wait is a number of seconds"),
+        ('[bad]\nsampling = { temperature = "hot" }', "temperature must be a number"),
+        ("[bad]\nsampling = { top_k = 0.5 }", "top_k must be a whole number"),
+        ("[bad]\nsampling = { temperature = nan }", "temperature must be a number"),
+        (
+            "[bad]\nsampling = { repeat_penalty = 0 }",
+            "repeat_penalty must be a number from 0.1 to 10",
+        ),
+        ("[bad]\nsampling = { logit_bias = [1] }", "logit_bias must be a list of"),
+        ('[bad]\nengine = "other"', "engine must be one of"),
+        ('[bad]\nengine = "vllm"', "url must be the server"),
+        (f"[bad]\n{SERVER}wait = -1", "wait must be a number of seconds"),
         ("[bad]\nwait = 60", "wait needs engine = "),
         ('[bad]\nkey_env = "KEY"', "key_env needs engine = "),
-        ('["bad/name"]\nkeep_alive = 1', "its name has other characters"),
-        ("bad = 1", "it is no table: begin it with [bad]"),
+        ('["bad/name"]\nkeep_alive = 1', "its name may have only"),
+        ("bad = 1", "it must be a table: begin it with [bad]"),
     ],
 )
 def test_wrong_entry_has_problem_and_others_work(paths: Paths, entry: str, why: str) -> None:
@@ -78,7 +81,7 @@ def test_wrong_entry_is_reported_by_alias(paths: Paths) -> None:
 def test_wrong_field_of_shipped_entry_breaks_only_it(paths: Paths) -> None:
     write(paths, "[gpt-oss-20b]\ncontext = true\n")
     known = catalog.load_catalog(paths)
-    assert "context is a number" in (known["gpt-oss-20b"].problem or "")
+    assert "context must be a number" in (known["gpt-oss-20b"].problem or "")
     assert not known["gpt-oss-120b"].problem
 
 

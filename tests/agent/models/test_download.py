@@ -83,7 +83,7 @@ def test_pull_file_in_folder_is_installed(model_hub: ModelHub, home: Path) -> No
 def test_pull_file_outside_repository_refused(model_hub: ModelHub, home: Path, file: str) -> None:
     (home / "config" / "models.toml").write_text(f'[m]\nrepo = "org/repo"\nfile = "{file}"\n')
     done = pull(model_hub, home)
-    assert done.returncode == 2 and "file is a path in its repository" in done.stderr
+    assert done.returncode == 2 and "file must be a path in its repository" in done.stderr
     assert not model_hub.ranges
 
 

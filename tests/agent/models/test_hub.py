@@ -111,7 +111,7 @@ def test_pull_repository_takes_best_and_registers_it(repository: ModelHub, tmp_p
     config.write_text('# mine\n[other]\npath = "/x.gguf"\n')
     done = models(repository, tmp_path, "pull", "org/repo")
     assert done.returncode == 0, done.stderr
-    assert "* Q4_K_M " in done.stderr and "Q4_K_M it is: the best that fits" in done.stderr
+    assert "* Q4_K_M " in done.stderr and "Taking Q4_K_M, the best that fits" in done.stderr
     assert "Run it with --model Qwen3-4B-Q4_K_M" in done.stderr
     model = installed(tmp_path, "Qwen3-4B-Q4_K_M")
     assert done.stdout == f"{model.path}\n"

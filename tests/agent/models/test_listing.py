@@ -36,7 +36,7 @@ def test_list_models_has_source_and_state(paths: Paths) -> None:
     assert sources["gone"] == ("missing", "missing", False)
     assert sources["bad"] == ("wrong", "wrong entry", False)
     assert sources["far"] == ("server", "on a server", True)
-    assert sources["gpt-oss-20b"] == ("hub", "can be pulled", False)
+    assert sources["gpt-oss-20b"] == ("hub", "not downloaded", False)
     assert [name for name, row in rows.items() if row.default] == ["mine"]
     assert (rows["mine"].size, rows["gone"].size) == (4, None)
 

@@ -229,7 +229,7 @@ async def test_approval_unanswered_call_is_not_run(
     second = check(await served.stream(tools=[tool], **body))
     call_and_result = (
         '{"text": "hi"}<|call|><|start|>functions.far__echo to=assistant<|channel|>commentary'
-        "<|message|>Error: the call was not run: nobody said that it may<|end|>"
+        "<|message|>Error: the call was not run: it was not approved<|end|>"
         "<|start|>user<|message|>never mind<|end|>"
     )
     assert call_and_result in engine_markup(served)
@@ -242,7 +242,8 @@ async def test_approval_unanswered_call_is_not_run(
     assert refused.status_code == 400 and "approval request" in refused.text
     check(await served.stream(input="bye", tools=[tool], previous_response_id=second["id"]))
     assert (
-        call_and_result in engine_markup(served) and engine_markup(served).count("nobody said") == 1
+        call_and_result in engine_markup(served)
+        and engine_markup(served).count("it was not approved") == 1
     )
 
 

@@ -84,7 +84,7 @@ async def test_compact_history_longer_than_context(serve: Serve) -> None:
 async def test_compact_no_summary_is_an_error(serve: Serve) -> None:
     served = await serve(final(""))
     async with lenient_client(served) as openai:
-        with pytest.raises(UnprocessableEntityError, match="the model wrote no summary"):
+        with pytest.raises(UnprocessableEntityError, match="the model's summary was empty"):
             await openai.responses.compact(model="default", input=HISTORY)  # type: ignore[arg-type]
         with pytest.raises(BadRequestError, match="input"):
             await openai.responses.compact(model="default")

@@ -299,7 +299,7 @@ async def test_open_ignores_environment_proxies(site: str, monkeypatch: pytest.M
 
 async def test_search_failures_give_reason(site: str) -> None:
     for path, says in (
-        ("/nojson", "need json in search.formats"),
+        ("/nojson", "add json to search.formats"),
         ("/none", "404"),
         ("/odd", "gave no list of results"),
     ):
@@ -454,7 +454,7 @@ def test_browser_offered_only_if_named_or_configured(
         call("open", f'{{"id":"{site}/fox"}}'), "<|channel|>final<|message|>x<|return|>"
     )
     wrong = agent("run", "go", env={"AGENT_SEARXNG": "localhost:8888"})
-    assert wrong.code == 2 and "browser.searxng is an http address" in wrong.err
+    assert wrong.code == 2 and "browser.searxng must be an http address" in wrong.err
     ran = agent("run", "go", "--engine", engine, "--json-events")
     assert "not among those that --tools" in check(ran.events)["output"][0]["error"]["message"]
     ran = agent("run", "go", "--engine", engine, "--json-events", "--tools", "browser")
@@ -467,12 +467,12 @@ def test_browser_settings_parse_and_errors() -> None:
     assert read({}, {}) == BrowserSettings()
     assert read({"searxng": "http://a"}, {"AGENT_SEARXNG": "http://b"}).searxng == "http://b"
     for wrong, says in (
-        ([], "is a table"),
+        ([], "must be a table"),
         ({"searx": "x"}, "no setting named searx"),
-        ({"searxng": "localhost"}, "is an http address"),
+        ({"searxng": "localhost"}, "must be an http address"),
         ({"search": "finder"}, r"is server\.tool"),
-        ({"allow_private": "10.0.0.0/8"}, "is a list"),
-        ({"allow_private": ["10.0.0.1/8"]}, "is no network"),
+        ({"allow_private": "10.0.0.0/8"}, "must be a list"),
+        ({"allow_private": ["10.0.0.1/8"]}, "is not a network"),
     ):
         with pytest.raises(ValueError, match=says):
             read(wrong, {})

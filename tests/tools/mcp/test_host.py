@@ -136,7 +136,9 @@ async def test_failed_server_states_reason(make_host: MakeHost, tmp_path: Path) 
     await host.wait_settled()
     errors = {one.name: one.error or "" for one in host.server_states()}
     assert host.server_states()[0].stderr == "cannot find the database"
-    assert errors["hostile"] == ("ended with exit code 3; its last words: cannot find the database")
+    assert errors["hostile"] == (
+        "ended with exit code 3; last on its stderr: cannot find the database"
+    )
     assert errors["absent"] == "cannot be started: no such command: no-such-command-anywhere"
     assert "no such folder" in errors["folder"]
     assert "uvx --with 'mcp<2'" in errors["old"]

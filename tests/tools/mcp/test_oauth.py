@@ -33,7 +33,7 @@ async def test_login_stored_and_renewed(
     locked = make_host(oauth_server, credentials_file=file)
     await locked.start()
     await locked.wait_settled()
-    assert locked.server_states()[0].error == "wants a login (HTTP 401): agent mcp login guarded"
+    assert locked.server_states()[0].error == "requires a login (HTTP 401): agent mcp login guarded"
 
     login = asyncio.create_task(log_in(oauth_server, CredentialStore(file), browser=False))
     seen = ""
@@ -64,7 +64,7 @@ async def test_login_stored_and_renewed(
     again = make_host(oauth_server, credentials_file=file)
     await again.start()
     await again.wait_settled()
-    assert "wants a login" in (again.server_states()[0].error or "")
+    assert "requires a login" in (again.server_states()[0].error or "")
 
 
 @pytest.mark.parametrize("oauth_server", [3600], indirect=True)

@@ -99,7 +99,7 @@ async def test_server_prompt_runs_as_command() -> None:
         await driver.pilot.press(*"/git:re")
         await driver.expect_text("Look at a change.")
         await driver.pilot.press("enter", "enter")
-        await driver.expect_text("It needs file behind its name.")
+        await driver.expect_text("It needs file after its name.")
         await driver.pilot.press(*"/git:review 'a b.py' very closely", "enter")
         await driver.wait_for(lambda: driver.session.turns)
         command = "/git:review 'a b.py' very closely"
@@ -198,7 +198,7 @@ async def test_effort_and_theme_without_value_offer_them() -> None:
     async with drive_app() as driver:
         driver.session.options = FakeOptions()
         await driver.pilot.press(*"/effort", "enter")
-        await driver.expect_text("answers soon", "thinks long")
+        await driver.expect_text("answers sooner", "thinks longer")
         await driver.pilot.press("down", "enter")
         await driver.wait_for(lambda: driver.session.options.effort == "high")
         await driver.pilot.press(*"/theme", "enter")
@@ -216,7 +216,7 @@ async def test_sampling_changes_later_turns() -> None:
         sampling = driver.session.options.sampling
         assert (sampling.temperature, sampling.top_k) == (0.5, 40)
         await driver.pilot.press(*"/sampling top_p=9", "enter")
-        await driver.expect_text("top_p is a number from 0 to 1")
+        await driver.expect_text("top_p must be a number from 0 to 1")
         await driver.pilot.press(*"/sampling heat=1", "enter")
         await driver.expect_text("has no value heat")
         assert driver.session.options.sampling == sampling

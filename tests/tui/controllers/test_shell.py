@@ -96,7 +96,7 @@ async def test_shell_mark_alone_and_second_command_refused() -> None:
         await driver.type_text("!sleep 98767", "enter")
         await driver.expect_text("running · Esc stops it")
         await driver.type_text("!echo two", "enter")
-        await driver.expect_text("A command runs already")
+        await driver.expect_text("A command is running")
         assert driver.app.prompt.text == "!echo two"
 
 

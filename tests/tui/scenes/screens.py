@@ -143,7 +143,7 @@ async def replayed(driver: AppDriver) -> None:
     open_store(driver)
     driver.session.replay_speed = 1e9
     await driver.app.show_conversation()
-    await driver.expect_text("The replay is over")
+    await driver.expect_text("The replay has ended")
 
 
 # --- models ---
@@ -159,13 +159,13 @@ async def models(driver: AppDriver) -> None:
     await driver.app.push_screen(screen)
     await driver.pilot.press("down")
     screen.query_one(Input).cursor_blink = False
-    await driver.expect_text("It is being downloaded")
+    await driver.expect_text("Downloading in the background")
 
 
 async def model_details(driver: AppDriver) -> None:
     await models(driver)
     await driver.pilot.press("down", "down")
-    await driver.expect_text("36 layers", "Enter uses it")
+    await driver.expect_text("36 layers", "Enter switches to it")
 
 
 async def first(driver: AppDriver) -> None:
@@ -244,12 +244,12 @@ class AllStatesHost(FakeHost):
     }  # fmt: skip
 
     def __init__(self) -> None:
-        ends = "ended with exit code 1; its last words: KeyError: 'WEATHER_KEY'"
+        ends = "ended with exit code 1; last on its stderr: KeyError: 'WEATHER_KEY'"
         stderr = (
             'weather 0.3.1\nTraceback (most recent call last):\n  File "weather.py", line 8,'
             " in <module>\n    key = os.environ[\"WEATHER_KEY\"]\nKeyError: 'WEATHER_KEY'\n"
         )
-        login = "wants a login (HTTP 401): agent mcp login notes"
+        login = "requires a login (HTTP 401): agent mcp login notes"
         super().__init__([
             ServerState("files", "ready", ["read", "search"], transport="built in"),
             ServerState("git", "ready", ["log", "push"], protocol="2025-11-25", transport="stdio"),

@@ -170,7 +170,7 @@ async def test_models_screen_pull_runs_in_background(
     async with open_app() as driver:
         downloads = driver.app.navigator.downloads
         await driver.pilot.press("f6")
-        await driver.expect_text("tiny", "runs now · default · embedded", "can be pulled")
+        await driver.expect_text("tiny", "runs now · default · embedded", "not downloaded")
         while driver.app.screen.highlighted_id != "m":
             await driver.pilot.press("down")
         await driver.pilot.press("enter")
@@ -188,11 +188,11 @@ async def test_models_screen_pull_runs_in_background(
         while driver.app.screen.highlighted_id != "m":
             await driver.pilot.press("down")
         await driver.pilot.press("ctrl+x")
-        await driver.expect_text("The download was stopped.")
+        await driver.expect_text("The download was stopped;")
         await driver.pilot.press("enter")
         await driver.expect_text("Size     48 MB, 38 MB to go")
         await driver.pilot.press("y", "escape")
-        await driver.expect_text("m is here: /model m lets it answer.")
+        await driver.expect_text("Downloaded m; /model m switches to it.")
         assert downloads["m"].done == 48_000_000
     resumed = [r for r in model_hub.ranges if r and not r.startswith("bytes=0-")]
     assert resumed, "it went on"
@@ -208,7 +208,7 @@ async def test_models_screen_other_model_continues_conversation(
         await driver.pilot.press(*"/model nothing", "enter")
         await driver.expect_text("There is no model nothing")
         await driver.pilot.press(*"/model other", "enter")
-        await driver.expect_text("other answers from now on.", "in the tokens of")
+        await driver.expect_text("other answers now.", "reads other tokens")
         await driver.pilot.press(*"and you?", "enter")
         await driver.wait_for(lambda: sum(summary.turns for summary in store.summaries()) == 3)
         await driver.wait_for(lambda: driver.app.turn is None)
@@ -235,7 +235,9 @@ async def test_welcome_screen_imports_servers_and_shows_once(
     cursor_json.write_text(json.dumps({"mcpServers": {"plain": plain}}))
     embedded = {"engine": None}
     async with open_app(launch=embedded, size=(100, 30)) as driver:
-        await driver.expect_text("tiny answers here", "Go on with tiny", "Try: What is 123 * 456?")
+        await driver.expect_text(
+            "tiny answers here", "Continue with tiny", "Try: What is 123 * 456?"
+        )
         await driver.expect_text("Download ", "of disk free", "Import MCP servers from Cursor (1)")
         await driver.pilot.press("up")
         while "Add these" not in screen_text(driver.app):
@@ -309,7 +311,7 @@ async def test_pull_repository_asks_and_registers(
         await driver.pilot.press(*"/pull org/repo:q8_0", "enter")
         await driver.expect_text("Download some-Q8_0 from org/repo?")
         await driver.pilot.press("y")
-        await driver.expect_text("some-Q8_0 is here: /model some-Q8_0")
+        await driver.expect_text("Downloaded some-Q8_0; /model some-Q8_0")
     assert "[some-Q8_0]" in models_toml.read_text()
 
 

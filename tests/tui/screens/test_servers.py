@@ -50,7 +50,7 @@ async def test_servers_screen_tools_are_switched(
         await driver.expect_text("● late", "17 tools", "☑ echo", "tokens of every prompt.")
         (total,) = {line for line in screen_text(driver.app).split("\n") if "of every" in line}
         await driver.pilot.press("down", "enter")
-        await driver.expect_text("16 of 17 tools", "☐ echo", "off: from the next turn on")
+        await driver.expect_text("16 of 17 tools", "☐ echo", "off from the next turn on")
         assert "late.echo" not in [f"{tool.server}.{tool.name}" for tool in host.tools()]
         await driver.pilot.press("up")
         await driver.expect_text("tokens of every prompt.")
@@ -76,9 +76,9 @@ async def test_servers_screen_log_in_opens_browser(
     monkeypatch.setattr("webbrowser.open", lambda page: asyncio.run(open_page(page)))
     async with open_app(launch=configured(home, guarded={"url": oauth_server.url})) as driver:
         await driver.pilot.press("f7", *"guarded")
-        await driver.expect_text("✗ guarded", "wants a login")
+        await driver.expect_text("✗ guarded", "requires a login")
         await driver.pilot.press("ctrl+l")
-        await driver.expect_text("You are logged in.", "● guarded", "☑ secret")
+        await driver.expect_text("Logged in.", "● guarded", "☑ secret")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ class SearXNG:
                 answer = await client.get(self._endpoint, params={"q": query, "format": "json"})
             if answer.status_code == 403:
                 raise ToolError(
-                    "Error: the SearXNG answers in no JSON; its settings need json in search.formats"
+                    "Error: SearXNG does not answer in JSON; add json to search.formats in its settings"
                 )
             answer.raise_for_status()
             results = answer.json()["results"] if len(answer.content) < MAX_ANSWER_BYTES else []

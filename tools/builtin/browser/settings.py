@@ -26,7 +26,7 @@ class BrowserSettings:
         Raises ValueError with a sentence.
         """
         if not isinstance(table, dict):
-            raise ValueError("browser is a table of settings")
+            raise ValueError("browser must be a table of settings")
         rest: dict[str, Any] = dict(table)
         searxng = env.get("AGENT_SEARXNG") or rest.pop("searxng", None)
         search, networks = rest.pop("search", None), rest.pop("allow_private", [])
@@ -34,14 +34,14 @@ class BrowserSettings:
         if rest:
             raise ValueError(f"browser has no setting named {next(iter(rest))}")
         if searxng is not None and not str(searxng).startswith(("http://", "https://")):
-            raise ValueError(f"browser.searxng is an http address, not {searxng!r}")
+            raise ValueError(f"browser.searxng must be an http address, not {searxng!r}")
         if search is not None and not (isinstance(search, str) and "." in search):
-            raise ValueError(f"browser.search is server.tool, not {search!r}")
+            raise ValueError(f"browser.search must be server.tool, not {search!r}")
         if not isinstance(networks, list):
-            raise ValueError("browser.allow_private is a list of networks")
+            raise ValueError("browser.allow_private must be a list of networks")
         for network in networks:
             try:
                 ipaddress.ip_network(network)
             except (ValueError, TypeError):
-                raise ValueError(f"browser.allow_private: {network!r} is no network") from None
+                raise ValueError(f"browser.allow_private: {network!r} is not a network") from None
         return cls(searxng, search, tuple(map(str, networks)))

@@ -140,7 +140,7 @@ def test_sample_extreme_temperatures(more: dict[str, Any], spread: float) -> Non
 
 @pytest.mark.parametrize("no", [math.nan, math.inf, -1.0, "hot", True, 1e7])
 def test_sampling_invalid_temperature_raises(no: Any) -> None:
-    with pytest.raises(ValueError, match="temperature is a number from 0 to 1,000,000, not "):
+    with pytest.raises(ValueError, match="temperature must be a number from 0 to 1,000,000, not "):
         Sampling(no)
 
 

@@ -117,7 +117,9 @@ def leave_marker(cache_folder: Path, *, repacked: bool = False) -> Path:
 async def test_recover_build_for_another_processor_raises(cache_folder: Path) -> None:
     marker = leave_marker(cache_folder)
     dies = child(DIE.format("SIGILL"))
-    with pytest.raises(EngineError, match=r"dies on this processor \(Illegal instruction\).*pip"):
+    with pytest.raises(
+        EngineError, match=r"crashes on this processor \(Illegal instruction\).*pip"
+    ):
         await crash_marker.recover_from_crash(cache_folder, arguments=dies)
     assert marker.exists(), "the next start says it again"
     works = child(print_stage("plain", 100, 10) + print_stage("repacked", 150, 15))

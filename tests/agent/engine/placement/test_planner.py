@@ -259,7 +259,7 @@ def test_plan_too_large_model_says_what_would_fit(
         plan(small_sizes, 13, required_context=int(match[1]) + 1024, kv_type="q8_0")
 
     with pytest.raises(
-        ModelTooLargeError, match=r"needs 6\d\.\d GB and 23\.0 GB of memory are free"
+        ModelTooLargeError, match=r"needs 6\d\.\d GB and 23\.0 GB of memory is free"
     ):
         plan(large_sizes, 23)
 

@@ -120,7 +120,7 @@ async def test_load_checks_key_and_model(
     with pytest.raises(EngineError, match="the key in BIG_KEY"):
         keyed = RemoteEndpoint(address.engine, address.url, "BIG_KEY")
         await RemoteEngine(keyed, form, api_key="wrong").load()
-    with pytest.raises(EngineError, match="wants a key, and BIG_KEY is not set"):
+    with pytest.raises(EngineError, match="requires a key, and BIG_KEY is not set"):
         await RemoteEngine(keyed, form).load()
     with pytest.raises(EngineError, match="BIG_KEY has characters"):
         await RemoteEngine(keyed, form, api_key="schlüssel").load()

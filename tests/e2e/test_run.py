@@ -321,7 +321,7 @@ def test_run_stdout_closed_cancels_silently(home: Path, script: Script, tmp_path
         (("go", "--model", "gpt-oss-20b"), "agent models pull"),
         (("go", "--tools", "hammer"), "hammer"),
         (("go", "--root", "nowhere"), "nowhere"),
-        (("go", "--mcp", "broken"), "NAME=command"),
+        (("go", "--mcp", "broken"), "NAME=COMMAND"),
         (("go", "--mcp-config", "nowhere.json"), "nowhere.json"),
         (("go", "--system", "@nowhere.txt"), "nowhere.txt"),
         (("go", "--output-schema", "nowhere.json"), "nowhere.json"),

@@ -19,6 +19,7 @@ from tools.mcp.limits import (
     Throttle,
     check_json,
     check_size,
+    parse_message,
 )
 
 MAX_FIELD_BYTES = 1024
@@ -43,7 +44,7 @@ class LargeMessages:
     def replace(self, data: bytearray) -> bytearray:
         """Return the message that stands for this one; for an invalid one, a short invalid one."""
         try:
-            message = T.jsonrpc_message_adapter.validate_json(data, by_name=False)
+            message = parse_message(data)
         except ValueError:
             return bytearray(_INVALID)
         token = secrets.token_hex()

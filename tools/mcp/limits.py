@@ -14,6 +14,7 @@ from typing import Any
 
 import mcp.types as T
 from mcp.shared.message import SessionMessage
+from pydantic_core import from_json
 
 from agent.errors import AgentError
 from agent.util.json_text import StringSkipper
@@ -54,6 +55,14 @@ def check_size(size: int) -> None:
     """Raise MessageLimitError if a message of ``size`` bytes is too long."""
     if size > MAX_MESSAGE_BYTES:
         raise MessageLimitError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
+
+
+def parse_message(data: bytes | bytearray) -> T.JSONRPCMessage:
+    """Return a message that was measured; raises ValueError.
+
+    Parsed before it is validated: pydantic's ``validate_json`` takes four times the text's size.
+    """
+    return T.jsonrpc_message_adapter.validate_python(from_json(data), by_name=False)
 
 
 async def check_json(data: bytes | bytearray) -> None:

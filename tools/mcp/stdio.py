@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
-import mcp.types as T
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
@@ -30,6 +29,7 @@ from tools.mcp.limits import (
     bound_message,
     check_json,
     check_size,
+    parse_message,
 )
 
 log = logging.getLogger(__name__)
@@ -206,9 +206,7 @@ async def _parse_message(line: bytearray, server: str) -> SessionMessage | None:
         if not line.lstrip().startswith(b"{"):
             raise ValueError
         await check_json(line)
-        return bound_message(
-            SessionMessage(T.jsonrpc_message_adapter.validate_json(line, by_name=False))
-        )
+        return bound_message(SessionMessage(parse_message(line)))
     except ValueError:
         log.warning("%s: not a message on its stdout: %.200r", server, bytes(line[:200]))
         return None

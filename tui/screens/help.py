@@ -21,7 +21,7 @@ PAGE_COLUMNS = 73
 PAGE_TEXT = """\
 Prompt
   Enter            send; while an answer runs it is queued
-  @steer           send to the running turn now (empty: the oldest queued)
+  @steer           send to the running turn now (empty: oldest queued)
   @newline         new line
   ↑ ↓              prompt history; takes a queued prompt back first
   Esc              stop the answer; the partial answer is kept
@@ -34,7 +34,7 @@ Conversation
   @select          select a message; ↑ ↓ move
     e r b c        edit it, retry it, branch before it, copy its answer
     ← →            switch between versions
-  @search          search: Enter, ↑ before; ↓ next; Esc back
+  @search          search: Enter, ↑ previous; ↓ next; Esc back
 
 View
   @view            switch between live panes and conversation

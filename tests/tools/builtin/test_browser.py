@@ -470,7 +470,7 @@ def test_browser_settings_parse_and_errors() -> None:
         ([], "must be a table"),
         ({"searx": "x"}, "no setting named searx"),
         ({"searxng": "localhost"}, "must be an http address"),
-        ({"search": "finder"}, r"is server\.tool"),
+        ({"search": "finder"}, r"must be server\.tool"),
         ({"allow_private": "10.0.0.0/8"}, "must be a list"),
         ({"allow_private": ["10.0.0.1/8"]}, "is not a network"),
     ):

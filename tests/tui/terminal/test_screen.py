@@ -451,7 +451,7 @@ def test_app_inside_tmux_runs_turn(home: Path, tmp_path: Path, script: Script) -
         wait_for("Ask something")
         tmux("send-keys", "-l", "What is 123*456?")
         tmux("send-keys", "C-m")
-        wait_for("I should compute this.", "said the tool")
+        wait_for("Thought", "said the tool")
         tmux("send-keys", "C-q")
         text = wait_for("left 0")
         assert "Ask something" not in text, "the screen from before is there again"

@@ -21,8 +21,10 @@ def sent(driver: AppDriver) -> str:
 async def test_prompt_input_command_is_completed_and_run() -> None:
     async with drive_app() as driver:
         await driver.pilot.press("/")
+        await driver.expect_text("list and revoke what you allowed")
+        await driver.pilot.press(*"ef")
         await driver.expect_text("how long the model thinks")
-        await driver.pilot.press(*"ef", "tab")
+        await driver.pilot.press("tab")
         await driver.wait_for(lambda: driver.app.prompt.text == "/effort ")
         await driver.expect_text("thinks longer")
         await driver.pilot.press("down", "escape")

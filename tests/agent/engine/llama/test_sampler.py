@@ -146,7 +146,7 @@ def test_sampling_invalid_temperature_raises(no: Any) -> None:
 
 @pytest.mark.parametrize("no", [{"top_k": 2.5}, {"top_p": 3}, {"repeat_penalty": 0}, {"seed": "a"}])
 def test_sampling_invalid_setting_raises(no: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(no))} is a"):
+    with pytest.raises(ValueError, match=f"{next(iter(no))} must be a"):
         Sampling(**no)
 
 

@@ -107,4 +107,4 @@ async def test_doctor_does_not_wait_for_loading_server(
     (home / "config" / "models.toml").write_text(f'[far]\nengine = "vllm"\nurl = "{fake.url}"\n')
     done = await asyncio.to_thread(agent, "doctor", "--model", "far")
     assert done.code == 1
-    assert f"WRONG      chosen model   vllm at {fake.url} is loading its model: ask" in done.out
+    assert f"WRONG      chosen model   vllm at {fake.url} is loading its model: try" in done.out

@@ -91,7 +91,7 @@ def page(name: str) -> str:
             continue
         found = list(dict.fromkeys(texts(path.read_text())))
         if found:
-            lines += ["", f"# {file}", *(text.replace("\n", "\\n") for text in found)]
+            lines += ["", f"# {file}", *(repr(text)[1:-1] for text in found)]
     return "\n".join(lines).strip()
 
 

@@ -85,13 +85,14 @@ class Photographer(ScreenDriver):
         super().__init__(app, pilot)
         self._folder, self._work = folder, work
 
-    def take(self, name: str) -> None:
+    async def take(self, name: str) -> None:
         """Save the screen as ``name``.svg."""
+        self.app.clear_notifications()
+        await self.pilot.pause()
         (self._folder / f"{name}.svg").write_text(self.picture())
 
     def picture(self) -> str:
         """The screen as SVG."""
-        self.app.clear_notifications()
         picture = self.app.export_screenshot().replace(str(self._work), PICTURE_FOLDER)
         assert tempfile.gettempdir() not in picture, "it shows a folder of this machine"
         return picture
@@ -136,7 +137,7 @@ async def panes_and_tokens(folder: Path, work: Path) -> None:
         )
         await photographer.pilot.press("f8")
         await photographer.expect_text("<|return|>")
-        photographer.take("raw")
+        await photographer.take("raw")
 
 
 async def approval(folder: Path, work: Path) -> None:
@@ -157,7 +158,7 @@ async def approval(folder: Path, work: Path) -> None:
         await photographer.wait_for(
             lambda: photographer.app.query_one(ApprovalCard).has_focus_within
         )
-        photographer.take("approval")
+        await photographer.take("approval")
         await photographer.pilot.press("n")
 
 
@@ -177,7 +178,7 @@ async def servers(folder: Path, work: Path) -> None:
         photographer.app.screen.query_one(Input).value = ""
         photographer.app.screen.query_one(Input).cursor_blink = False
         await photographer.expect_text("distance", "✗ weather")
-        photographer.take("servers")
+        await photographer.take("servers")
 
 
 async def take(folder: Path) -> None:

@@ -59,7 +59,8 @@ def main(model: str | None = None, *, bench: bool = False, verbose: bool = False
     def models(paths: Paths) -> Iterator[Check]:
         yield from checks.run()
 
-    for group in (_python, _vocabulary, models, _builtin_tools, _files):
+    usable = () if _settings_problem(paths) else (models, _builtin_tools)
+    for group in (_python, _vocabulary, *usable, _files):
         for name, state, text in _guarded(group, paths):
             wrong += state == "WRONG"
             echo(f"{state:{STATE_WIDTH}}  {name:14} {text}")
@@ -75,6 +76,15 @@ def _guarded(group: Callable[[Paths], Iterator[Check]], paths: Paths) -> Iterato
         yield from group(paths)
     except Exception as error:  # a check that breaks is a finding, not a traceback
         yield group.__name__.strip("_"), "WRONG", f"{type(error).__name__}: {error}"
+
+
+def _settings_problem(paths: Paths) -> str:
+    """What is wrong with config.toml, which the checks of models and tools read; empty: nothing."""
+    try:
+        load_settings(paths)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def _state(ok: bool) -> State:
@@ -130,6 +140,9 @@ def _files(paths: Paths) -> Iterator[Check]:
         paths.log_file,
     ):
         about = f" ({FILE_CONTENTS[path.name]})" if path.name in FILE_CONTENTS else ""
+        if path.name == "config.toml" and (problem := _settings_problem(paths)):
+            yield path.name, "WRONG", problem
+            continue
         yield path.name, "ok" if path.exists() else "none", f"{path}{about}"
 
 

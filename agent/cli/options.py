@@ -192,7 +192,7 @@ TraceOption = Annotated[
 TrustOption = Annotated[
     bool,
     typer.Option(
-        "--trust-project", help="Start the servers of the folder's .mcp.json without asking."
+        "--trust-project", help="Trust the servers of the folder's .mcp.json, now and later."
     ),
 ]
 

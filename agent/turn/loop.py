@@ -66,6 +66,7 @@ CUT_OFF = {
     " with --no-loop-guard.",
 }
 """Why an answer is incomplete, by how its last generation ended."""
+TIMED_OUT = "The time of --timeout is over."
 NO_RESULT = "Error: the call was not run: there is no result"
 """The result of a call that an earlier turn left to a client which did not answer it."""
 
@@ -287,7 +288,10 @@ class Turn:
             self.exit_code = EXIT_INCOMPLETE if incomplete else EXIT_DONE
             self._end("incomplete" if incomplete else "completed")
         except TurnCancelledError:
-            self.exit_code = EXIT_INCOMPLETE if self.stop_reason == "timeout" else EXIT_CANCELLED
+            self.exit_code = EXIT_CANCELLED
+            if self.stop_reason == "timeout":
+                self.exit_code = EXIT_INCOMPLETE
+                self.emit(ev.AgentNotice(level="warning", message=TIMED_OUT))
             self._end("cancelled")
         except (TurnFailedError, EngineBusyError) as error:
             if isinstance(error, EngineBusyError):

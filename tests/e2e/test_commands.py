@@ -144,6 +144,13 @@ def test_doctor_says_ok_only_of_what_works(agent: RunAgent, tmp_path: Path) -> N
     assert wrong.code == 1 and "WRONG      chosen model" in wrong.out
 
 
+def test_doctor_broken_settings_one_sentence(agent: RunAgent, home: Path) -> None:
+    (home / "config").mkdir()
+    (home / "config" / "config.toml").write_text('effort = "lowest"\n')
+    wrong = [line for line in agent("doctor").out.splitlines() if line.startswith("WRONG")]
+    assert len(wrong) == 1 and "config.toml: effort must be" in wrong[0]
+
+
 @pytest.mark.parametrize("name", ["nosuch", "/nowhere/x.gguf"])
 @pytest.mark.parametrize(
     "command",

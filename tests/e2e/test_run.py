@@ -218,6 +218,19 @@ def test_run_max_output_tokens_incomplete(agent: RunAgent, script: Script) -> No
     assert final["output"][-1]["status"] == "incomplete"
 
 
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_run_cut_off_says_which_limit(
+    agent: RunAgent, script: Script, quiet: tuple[str, ...]
+) -> None:
+    engine = script("<|channel|>final<|message|>" + "word " * 1000 + "<|return|>")
+    for limit, why in (
+        (("--max-output-tokens", "20"), "--max-output-tokens is used up"),
+        (("--context", "512"), "the context is full"),
+    ):
+        ran = agent("run", "go", "--tools", "none", "--engine", engine, *limit, *quiet)
+        assert (ran.code, ran.err) == (4, f"agent: The answer was cut off: {why}.\n")
+
+
 def test_run_call_cut_off_fails_item(agent: RunAgent, script: Script) -> None:
     ran = agent(
         "run", "go", "--json-events", "--max-output-tokens", "25",
@@ -245,6 +258,8 @@ def test_run_timeout_cancels(agent: RunAgent, script: Script) -> None:
     final = check(ran.events)
     assert (ran.code, final["status"], final["incomplete_details"]) == (4, "cancelled", None)
     assert final["output"][-1]["status"] == "failed"
+    notices = [event["message"] for event in ran.events if event["type"] == "agent.notice"]
+    assert "The time of --timeout is over." in notices
 
 
 def test_run_sigint_cancels_and_keeps_text(home: Path, script: Script, tmp_path: Path) -> None:

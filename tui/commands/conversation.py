@@ -12,6 +12,7 @@ from tools import private_files
 from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
+    from agent.store.records import ConversationSummary
     from tui.commands.context import CommandContext
     from tui.state.turn_view import TurnView
 
@@ -114,7 +115,8 @@ async def copy(app: CommandContext, selection: str) -> None:
         case _:
             text, name = _message(app, selection).answer, "The answer"
     if not text.strip():
-        raise UserError("There is nothing to copy yet.")
+        what = "code block" if selection == "code" else "answer"
+        raise UserError(f"There is no {what} to copy.")
     app.copy_to_clipboard(text)
     app.notify(f"{name} is copied.")
 
@@ -170,26 +172,30 @@ async def export(app: CommandContext, argument: str) -> None:
 
 
 def _unused_file_name(app: CommandContext, file_format: str) -> str:
-    """A file name from the first prompt that does not exist in the app's folder yet."""
-    title = (
-        re.sub(r"\W+", "-", app.transcript.own_turns[0].prompt[:40]).strip("-").lower() or "talk"
-    )
+    """A file name from the title that does not exist in the app's folder yet."""
+    title = re.sub(r"\W+", "-", _summary(app).title[:40]).strip("-").lower() or "talk"
     names = (f"{title}{f'-{n}' if n > 1 else ''}.{file_format}" for n in range(1, 1000))
     return next(name for name in names if not (app.session.launch.root / name).exists())
 
 
 def _exported(app: CommandContext, file_format: str) -> str:
     """The stored conversation in an export format. Raises UserError where nothing is stored."""
-    from agent.errors import UserError
     from agent.store.export import FORMATS as WRITERS
     from agent.store.export import ExportRecord
 
-    store, conversation_id = app.session.store, app.session.conversation.id
-    summary = next((s for s in store.summaries() if s.id == conversation_id), None)
-    if summary is None:
-        raise UserError("There are no messages yet.")
-    turns = store.turns(conversation_id)
+    summary = _summary(app)
+    turns = app.session.store.turns(summary.id)
     return WRITERS[file_format](ExportRecord(summary, app.session.conversation, turns))
+
+
+def _summary(app: CommandContext) -> ConversationSummary:
+    """The conversation in the store. Raises UserError if it has no messages."""
+    from agent.errors import UserError
+
+    for summary in app.session.store.summaries():
+        if summary.id == app.session.conversation.id:
+            return summary
+    raise UserError("There are no messages yet.")
 
 
 def export_formats(app: CommandContext, written: str) -> Iterable[CompletionItem]:

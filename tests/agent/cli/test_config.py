@@ -93,7 +93,7 @@ def test_config_set_leaves_the_rest(agent: RunAgent, config: Path) -> None:
         ("top_k", "-1", "top_k must be a whole number of at least 0, not '-1'."),
         ("animations", "yes", "animations must be true or false, not 'yes'."),
         ("model", "nosuch", "There is no model nosuch"),
-        ("browser.allow_private", "3", "browser.allow_private must be a list of networks."),
+        ("browser.allow_private", "3", "browser.allow_private must be a list of networks, as in ["),
         ("keys.view", "ctrl+c", "keys.view: Ctrl-C always stops and quits."),
         ("keys.view", "F4", "keys.view: F4 cannot be both view and theme; give one"),
         ("keys.veiw", "f9", "There is no setting keys.veiw; agent config show lists them."),

@@ -73,6 +73,8 @@ async def test_edit_and_retry_keep_all_branches(
         await send(*"/export talk.md", answer="talk.md")
         assert "first again" in (tmp_path / "talk.md").read_text()
         assert stat.S_IMODE((tmp_path / "talk.md").stat().st_mode) == 0o600
+        await send(*"/rename A talk", answer="A talk")
+        await send(*"/export html", answer="a-talk.html")
         await send(*"/new", answer="ready")
         assert not app.transcript.own_turns
     await session.close()

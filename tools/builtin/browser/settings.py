@@ -38,7 +38,9 @@ class BrowserSettings:
         if search is not None and not (isinstance(search, str) and "." in search):
             raise ValueError(f"browser.search must be server.tool, not {search!r}")
         if not isinstance(networks, list):
-            raise ValueError("browser.allow_private must be a list of networks")
+            raise ValueError(
+                'browser.allow_private must be a list of networks, as in ["10.0.0.0/8"]'
+            )
         for network in networks:
             try:
                 ipaddress.ip_network(network)

@@ -100,9 +100,7 @@ async def compact(
     """Summarise all turns but the last, as a person asked for. Raises NotCompactedError."""
     compaction = _Compaction(generator, conversation, emit, on_generation)
     if not compaction.starts:
-        raise NotCompactedError(
-            "There is nothing to compact: only the latest turn is in the prompt."
-        )
+        raise NotCompactedError("There is no earlier turn to compact.")
     end = compaction.starts[-1]
     try:
         text = await compaction.summary(end, sampling)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, cast
 
 from tui.commands.registry import Command, CompletionItem
@@ -61,7 +62,7 @@ def efforts(app: CommandContext, written: str) -> Iterable[CompletionItem]:
 
 
 async def sampling(app: CommandContext, values: str) -> None:
-    """Change how tokens are sampled, ``NAME=VALUE …`` or ``reset``; show it afterwards."""
+    """Change how tokens are sampled, ``NAME VALUE …`` or ``reset``; show it afterwards."""
     from agent import bootstrap
     from agent.errors import UserError
 
@@ -70,8 +71,8 @@ async def sampling(app: CommandContext, values: str) -> None:
         model = session.runtime.model
         sampling = bootstrap.turn_options(session.launch, model).sampling
     else:
-        for word in values.split():
-            name, _, number = word.partition("=")
+        words = values.replace("=", " ").split()
+        for name, number in zip_longest(words[::2], words[1::2], fillvalue=""):
             if name not in SAMPLING_VALUES:
                 names = ", ".join(SAMPLING_VALUES)
                 raise UserError(f"/sampling has no value {name}; use one of {names}, or reset.")
@@ -91,7 +92,8 @@ def _parse_number(name: str, text: str) -> float:
     try:
         return int(text) if name in ("top_k", "seed") else float(text)
     except ValueError:
-        raise UserError(f"/sampling: {name} must be a number, not {text!r}.") from None
+        problem = f"must be a number, not {text!r}" if text else "needs a number"
+        raise UserError(f"/sampling: {name} {problem}.") from None
 
 
 def sampling_values(app: CommandContext, written: str) -> Iterable[CompletionItem]:

@@ -16,7 +16,7 @@ class PasteFolder:
 
     def fold(self, text: str, times: int = 1) -> str:
         """Return the text, or a placeholder if it exceeds ``times`` the limits of a paste."""
-        lines = text.count("\n") + 1
+        lines = text.removesuffix("\n").count("\n") + 1
         if lines <= times * MAX_PASTE_LINES and len(text) <= times * MAX_PASTE_CHARACTERS:
             return text
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"

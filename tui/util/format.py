@@ -35,6 +35,11 @@ def format_count(value: int) -> str:
     return f"{value / 1000:.1f}k" if value < 9950 else f"{value / 1000:.0f}k"
 
 
+def format_tokens(count: int) -> str:
+    """Format a number of tokens with the word."""
+    return f"{format_count(count)} token{'' if count == 1 else 's'}"
+
+
 def wrap_line(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:
     """Wrap one line into rows of ``width`` cells, at blanks where there are some.
 

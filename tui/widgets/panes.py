@@ -13,7 +13,7 @@ from textual.reactive import Reactive
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView, duration
 from tui.state.turn_view import TurnView
-from tui.util.format import format_count, format_seconds
+from tui.util.format import format_seconds, format_tokens
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.pane import Pane
 from tui.widgets.steering_message import SteeringMessage
@@ -249,7 +249,7 @@ class TurnPanes(Vertical):
         tokens = sum(item.tokens or 0 for item in turn.items)
         words = [
             format_seconds(spent) if spent >= 0.05 else "",
-            f"{format_count(tokens)} tokens" if tokens else "",
+            format_tokens(tokens) if tokens else "",
         ]
         self._set_title(
             "reasoning",

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tui.state.item_view import ItemView, duration
-from tui.util.format import format_count, format_seconds
+from tui.util.format import format_seconds, format_tokens
 from tui.widgets.text_stream import TextStream
 
 
@@ -102,7 +102,7 @@ class ReasoningBlock(Vertical):
             spent, tokens = duration(self.item), self.item.tokens
             words = [
                 f"Thought for {spent}" if spent else "Thought",
-                f"{format_count(tokens)} tokens" if tokens else "",
+                format_tokens(tokens) if tokens else "",
                 "cut off" if self.item.incomplete else "",
             ]
             line = f"{arrow} {' · '.join(filter(None, words))}"

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.util.format import format_count
+from tui.util.format import format_count, format_tokens
 
 if TYPE_CHECKING:
     from tools.types import ServerState
@@ -99,9 +99,7 @@ class StatusLine(Static):
         status = self.status
         left = f"{'●' if status.is_busy else '○'} {status.activity}"
         if status.tokens_per_second:
-            left += (
-                f" · {format_count(status.tokens)} tokens · {status.tokens_per_second:.0f} tok/s"
-            )
+            left += f" · {format_tokens(status.tokens)} · {status.tokens_per_second:.0f} tok/s"
         width = max(0, self.size.width - 2)
         texts = status.texts()
         for least in ("address", "servers", "model", "served"):

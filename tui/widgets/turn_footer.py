@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from tui.state.item_view import reasoning_seconds
 from tui.state.turn_view import TurnView
-from tui.util.format import format_count, format_seconds
+from tui.util.format import format_seconds, format_tokens
 
 STATUS_COLOURS = {
     "failed": "$text-error",
@@ -54,7 +54,7 @@ def _usage_text(turn: TurnView) -> str:
     spent = reasoning_seconds(turn.items)
     words = [
         f"thought for {format_seconds(spent)}" if spent >= 0.05 else "",
-        f"{format_count(turn.tokens)} tokens" if turn.tokens else "",
+        format_tokens(turn.tokens) if turn.tokens else "",
         f"{turn.speed:.0f} tok/s" if turn.speed else "",
     ]
     return " · ".join(filter(None, words))

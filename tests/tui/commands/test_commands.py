@@ -215,6 +215,10 @@ async def test_sampling_changes_later_turns() -> None:
         await driver.expect_text("Sampling: temperature 0.5")
         sampling = driver.session.options.sampling
         assert (sampling.temperature, sampling.top_k) == (0.5, 40)
+        await driver.pilot.press(*"/sampling temperature", "enter")
+        await driver.expect_text("temperature needs a number")
+        await driver.pilot.press(*"/sampling temperature 0.5 top_k= 40", "enter")
+        assert driver.session.options.sampling == sampling
         await driver.pilot.press(*"/sampling top_p=9", "enter")
         await driver.expect_text("top_p must be a number from 0 to 1")
         await driver.pilot.press(*"/sampling heat=1", "enter")

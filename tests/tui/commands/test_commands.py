@@ -215,7 +215,7 @@ async def test_sampling_changes_later_turns() -> None:
         await driver.expect_text("Sampling: temperature 0.5")
         sampling = driver.session.options.sampling
         assert (sampling.temperature, sampling.top_k) == (0.5, 40)
-        await driver.pilot.press(*"/sampling temperature", "enter")
+        await driver.pilot.press(*"/sampling temperature=", "escape", "enter")
         await driver.expect_text("temperature needs a number")
         await driver.pilot.press(*"/sampling temperature 0.5 top_k= 40", "enter")
         assert driver.session.options.sampling == sampling

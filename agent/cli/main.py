@@ -333,6 +333,8 @@ def _invoke(arguments: list[str]) -> None:
             print(message, file=sys.stderr)
             sys.exit(EXIT_USAGE)
         command = getattr(getattr(error, "ctx", None), "command_path", "agent")
+        if command == "agent" and message.startswith("No such command") and " " in arguments[0]:
+            raise UserError(f"{message} To answer a prompt: agent run '…'.") from error
         ending = "" if message.endswith((".", "?")) else "."
         raise UserError(f"{message}{ending} See {command} --help.") from error
 

@@ -144,6 +144,12 @@ def test_doctor_says_ok_only_of_what_works(agent: RunAgent, tmp_path: Path) -> N
     assert wrong.code == 1 and "WRONG      chosen model" in wrong.out
 
 
+def test_prompt_in_place_of_command_names_run(agent: RunAgent) -> None:
+    ran = agent("fix this")
+    assert ran.code == 2
+    assert ran.err == "agent: No such command 'fix this'. To answer a prompt: agent run '…'.\n"
+
+
 def test_doctor_broken_settings_one_sentence(agent: RunAgent, home: Path) -> None:
     (home / "config").mkdir()
     (home / "config" / "config.toml").write_text('effort = "lowest"\n')

@@ -96,6 +96,9 @@ class AgentApp(CommandContext):
         bind("search", "search", priority=True),
         bind("palette", "command_palette", priority=True),
         bind("fold", "fold"),
+        # The prompt has them too, before the keys of a text area.
+        bind("scroll_top", "move('home')"),
+        bind("scroll_bottom", "move('end')"),
     ]
 
     def __init__(
@@ -312,8 +315,11 @@ class AgentApp(CommandContext):
             self.prompt.insert(event.character)
 
     def action_focus_next(self) -> None:
-        """Move the focus on; from the prompt, to the question that waits for an answer."""
-        if not (self.prompt.has_focus and self.chat.cards.enter()):
+        """Move the focus on; from the prompt, to the question that waits for an answer, or to the
+        newest turn."""
+        if not self.prompt.has_focus or not (
+            self.chat.cards.enter() or self.visible_transcript.focus_newest()
+        ):
             super().action_focus_next()
 
     def action_link(self, address: str) -> None:
@@ -339,7 +345,7 @@ class AgentApp(CommandContext):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable what another screen may have the key for, and the search in one-line inputs."""
-        if action not in ("search", "open_screen"):
+        if action not in ("search", "open_screen", "move"):
             return True
         from textual.widgets import Input
 
@@ -493,12 +499,14 @@ class AgentApp(CommandContext):
         match target:
             case "page_up":
                 transcript.scroll_page_up(animate=False)
+            case "page_down" if transcript.is_vertical_scroll_end:
+                transcript.scroll_end(animate=False)  # goes on following it
             case "page_down":
                 transcript.scroll_page_down(animate=False)
             case "home":
                 transcript.scroll_home(animate=False)
             case "end":
-                transcript.scroll_end(animate=False)
+                transcript.scroll_to_live_end()
 
     # --- ending ---
 

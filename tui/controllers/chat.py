@@ -60,7 +60,14 @@ class ChatController:
         return self._app.session_ready and self.turn is None
 
     async def submit(self, text: str) -> None:
-        """Run, ask or queue what the person sent; an unknown command goes back to the prompt."""
+        """Run, ask or queue what the person sent, and scroll to the turn that it starts; an unknown
+        command goes back to the prompt."""
+        latest = self.latest_turn
+        await self._submit(text)
+        if self.latest_turn is not latest:
+            self._app.transcript.scroll_to_live_end()
+
+    async def _submit(self, text: str) -> None:
         waits, parsed = True, None
         if text.startswith(SHELL_MARK):
             waits = False

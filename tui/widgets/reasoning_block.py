@@ -41,6 +41,7 @@ class ReasoningBlock(Vertical):
     DEFAULT_CSS = """
     ReasoningBlock {
         height: auto;
+        &:focus-within FoldToggle { color: $accent; }
         TextStream { color: $text-muted; margin-left: 2; max-height: 8; }
         &.-open TextStream { max-height: 100%; }
     }

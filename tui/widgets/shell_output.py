@@ -32,6 +32,7 @@ class ShellOutput(Vertical):
     ShellOutput {
         height: auto; padding: 0 1; margin: 0 1 1 1; max-width: 120;
         background: $surface; border-left: outer $rule;
+        &:focus-within { border-left: outer $accent; }
         & > Static { height: auto; }
         & > .outcome { color: $text-muted; }
         & > TextStream { margin-left: 2; color: $text-muted; }

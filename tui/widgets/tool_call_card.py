@@ -25,6 +25,7 @@ class ToolCallCard(Vertical):
     DEFAULT_CSS = """
     ToolCallCard {
         height: auto; padding: 0 1; background: $surface; border-left: outer $rule;
+        &:focus-within { border-left: outer $accent; }
         & > .head { height: 1; color: $text-muted; }
         & > TextStream { margin-left: 2; }
         & > .result { color: $text-muted; border-top: solid $rule; }

@@ -43,7 +43,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from textual.containers import VerticalScroll
+from textual.containers import ScrollableContainer, VerticalScroll
 from textual.geometry import Region, Size
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
@@ -141,12 +141,15 @@ class Transcript(VerticalScroll, can_focus=False):
         return entries, len(entries) if virtual is None else virtual
 
     async def add_turn(self, turn: TurnView) -> None:
-        """Show a new turn and follow it; the one before is no longer shown as panes."""
+        """Show a new turn; the one before is no longer shown as panes.
+
+        Who has scrolled away stays there: a turn may also come from the queue, or from another program.
+        """
         # Not at the top: Markdown and the events are not needed for the empty screen.
         from tui.widgets.exchange import ExchangeEntries
 
         async with self._mount_lock:
-            self.anchor()
+            self._ensure_anchored()
             with self.app.batch_update():
                 before = self.newest_exchange
                 exchange = ExchangeEntries(turn, self.size.width, shows_panes=self.shows_panes)
@@ -180,7 +183,18 @@ class Transcript(VerticalScroll, can_focus=False):
     def add_section(self, section: NoticeEntries) -> None:
         """Add what belongs to no turn below the last one."""
         self._sections.append(section)
+        self._ensure_anchored()
         self._schedule_fill()
+
+    def release_anchor(self) -> None:
+        """Follow the end no longer; where all fits, a key or the wheel scrolls away from nothing."""
+        if self.max_scroll_y:
+            super().release_anchor()
+
+    def _ensure_anchored(self) -> None:
+        """Follow the end from the first section on; before it, a high banner is read from its top."""
+        if not self.is_anchored:
+            self.anchor()
 
     async def remove_from(self, turn: TurnView) -> None:
         """Remove a turn and everything below it."""
@@ -198,6 +212,7 @@ class Transcript(VerticalScroll, can_focus=False):
         async with self._mount_lock:
             self._sections.clear()
             self._top_anchor = None
+            self.anchor(False)
             await self.remove_children()
             self._spacer_above, self._spacer_below = Spacer(), Spacer()
             await self.mount(self._spacer_above, self._spacer_below)
@@ -249,6 +264,26 @@ class Transcript(VerticalScroll, can_focus=False):
         y = widget.content_region.y - self.content_region.y + self.scroll_y + row
         self.release_anchor()
         self.scroll_to(y=max(0, y - self.size.height // 3), animate=False)
+
+    def scroll_to_live_end(self) -> None:
+        """Scroll to the end, and each pane to its own; follow them again."""
+        self.scroll_end(animate=False)
+        for pane in self.query(ScrollableContainer):
+            if pane.is_anchored:
+                pane.scroll_end(animate=False)
+
+    def focus_newest(self) -> bool:
+        """Move the focus to the first pane or item of the newest turn that has any; return whether
+        there is one."""
+        chain = self.screen.focus_chain
+        for section in reversed(self._sections):
+            if section.turn is not None:
+                widgets = {entry.widget for entry in section.entries}
+                for candidate in chain:
+                    if not widgets.isdisjoint(candidate.ancestors):
+                        self.screen.set_focus(candidate)
+                        return True
+        return False
 
     async def toggle_view(self) -> None:
         """Show running turns item by item instead of as panes, or as panes again."""

@@ -18,7 +18,7 @@ from tests.support.fake_app import (
     screen_text,
 )
 from tui.util.virtual_list import visible_range
-from tui.widgets.panes import TurnPanes, share_rows
+from tui.widgets.panes import AnswerPane, TurnPanes, share_rows
 from tui.widgets.text_stream import TextStream
 from tui.widgets.tool_call_card import ToolCallCard
 from tui.widgets.user_message import UserMessage
@@ -186,6 +186,116 @@ async def test_transcript_new_prompt_scrolls_to_end() -> None:
         await driver.expect_text("the newest answer", f"line 8 of answer {TURNS - 1}")
         turn.end()
         await driver.expect_text("the newest answer", gone="─Answer")
+
+
+async def test_transcript_queued_turn_keeps_scrolled_transcript_in_place() -> None:
+    async with drive_app(many_turns_session(), size=(80, 24)) as driver:
+        app = driver.app
+        turn = await driver.ask("and now?")
+        writer = emit_message(turn, "A long answer.\n\n" * 40)
+        await driver.expect_text("A long answer.")
+        await driver.type_text("the queued question", "enter")
+        await driver.pilot.press("pageup", "pageup")
+        await driver.wait_for(lambda: not app.transcript._mount_lock.locked())
+        read = visible_rows(driver)
+        assert "of answer" in read
+        writer.close(True)
+        turn.end()
+        await driver.wait_for(lambda: len(app.transcript.own_turns) == TURNS + 2)
+        queued = driver.session.turns[-1]
+        emit_message(queued, "the newest answer").close(True)
+        queued.end()
+        await driver.wait_for(lambda: app.chat.idle and not app.query(TurnPanes))
+        assert visible_rows(driver).startswith(read)  # a row more: the queue is empty
+        await driver.ask("sent now")
+        await driver.expect_text("the queued question", "❯ sent now")
+
+
+async def test_transcript_without_turns_follows_notices() -> None:
+    async with drive_app(size=(80, 24)) as driver:
+        for number in range(8):
+            text = f"notice {number}\n" + "more\n" * 5 + f"end {number}"
+            driver.app.transcript.add_notice(text)
+            await driver.expect_text(f"end {number}")
+
+
+@pytest.mark.parametrize("key", ["pageup", "pagedown"])
+async def test_transcript_key_without_effect_leaves_end_followed(key: str) -> None:
+    async with drive_app(size=(80, 24)) as driver:
+        driver.app.transcript.add_notice("the first")
+        await driver.expect_text("the first")
+        await driver.pilot.press(key)
+        for number in range(30):
+            driver.app.transcript.add_notice(f"notice {number}")
+        await driver.expect_text("notice 29")
+        await driver.pilot.press("pagedown")
+        driver.app.transcript.add_notice("the last")
+        await driver.expect_text("the last")
+
+
+async def test_new_conversation_follows_notices_after_scrolling() -> None:
+    async with drive_app(many_turns_session(), size=(80, 24)) as driver:
+        await driver.pilot.press("ctrl+home")
+        await driver.expect_text("question 0")
+        await driver.app.transcript.clear()
+        for number in range(30):
+            driver.app.transcript.add_notice(f"notice {number}")
+        await driver.expect_text("notice 29")
+
+
+# --- the focus ---
+
+
+async def test_tab_focuses_live_panes_before_older_items() -> None:
+    session = single_turn_session()
+    async with drive_app(session, size=(80, 24)) as driver:
+        await driver.expect_text("the answer")
+        turn = await driver.ask("and now?")
+        emit_reasoning(turn, "a short thought")
+        emit_message(turn, "the newest answer")
+        await driver.expect_text("a short thought", "the newest answer")
+        focused = []
+        for keys in (["tab"], ["tab"], ["tab"], ["tab", "shift+tab", "shift+tab"]):
+            await driver.pilot.press(*keys)
+            assert driver.app.focused is not None
+            focused.append(driver.app.focused)
+        reasoning, answer, prompt, older = focused
+        assert reasoning is driver.app.query_one("#reasoning TextStream")
+        assert answer is driver.app.query_one(AnswerPane)
+        assert prompt is driver.app.prompt
+        card = next(node for node in older.ancestors if isinstance(node, ToolCallCard))
+        assert (
+            card.styles.border_left[1]
+            != driver.app.query(ToolCallCard).first().styles.border_left[1]
+        )
+        turn.end()
+
+
+async def test_ctrl_end_returns_focused_pane_to_live_end() -> None:
+    async with drive_app(many_turns_session(), size=(80, 24)) as driver:
+        turn = await driver.ask("and now?")
+        writer = emit_message(turn, "".join(f"line {n}\n\n" for n in range(40)))
+        await driver.expect_text("line 39")
+        await driver.pilot.press("tab", *["up"] * 6)
+        await driver.wait_for(lambda: "line 39" not in screen_text(driver.app))
+        driver.app.transcript.scroll_home(animate=False)
+        await driver.expect_text("question 0")
+        await driver.pilot.press("ctrl+end")
+        await driver.expect_text("line 39")
+        writer.delta("".join(f"\n\nline {n}" for n in range(40, 60)))
+        await driver.expect_text("line 59")
+        turn.end()
+
+
+async def test_ctrl_end_leads_to_end_from_focused_item() -> None:
+    async with drive_app(single_turn_session(), size=(80, 24)) as driver:
+        last = f"print('code {CALLS - 1}')"
+        await driver.expect_text(last)
+        await driver.pilot.press("ctrl+home", "tab")
+        await driver.expect_text("❯ the question", gone=last)
+        assert not driver.app.prompt.has_focus
+        await driver.pilot.press("ctrl+end")
+        await driver.expect_text(last)
 
 
 # --- one turn of many calls ---

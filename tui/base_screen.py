@@ -31,6 +31,12 @@ class BaseScreen(Screen[None]):
         *(f"message--{kind}" for kind in MARKDOWN_STYLES),
     }  # fmt: skip
 
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
+        (0, "-short"),
+        (12, "-low"),
+        (24, "-high"),
+    ]
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._styles_by_class: dict[str, Style] = {}

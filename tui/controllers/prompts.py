@@ -65,10 +65,13 @@ class PromptCards:
 
     @contextlib.asynccontextmanager
     async def _mounted(self, card: Card) -> AsyncIterator[None]:
-        """Keep the card above the prompt for the duration of the block."""
+        """Keep the card above the prompt during the block; of several, the oldest shows."""
         app = self._app
-        await app.default_screen.mount(card, before=app.queue_bar)
+        card.display = not self._cards
         self._cards.append(card)
+        app.prompt.add_class("-asked")
+        # In the body: there it takes no rows from the prompt and the status line.
+        await app.body.mount(card)
         timer = app.set_interval(FOCUS_CHECK_SECONDS, self.enter_when_idle)
         notify_unfocused(app, "A question is waiting for your answer.")
         if app.screen is not app.default_screen:
@@ -78,6 +81,9 @@ class PromptCards:
         finally:
             self._cards.remove(card)
             timer.stop()
+            app.prompt.set_class(bool(self._cards), "-asked")
+            if self._cards:
+                self._cards[0].display = True
             for prompt in app.query(PromptInput):  # none once the app is closing
                 prompt.focus()
             await card.remove()

@@ -12,7 +12,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
 
 from tui.keymap import bind
 from tui.util.format import display_text
@@ -120,9 +121,10 @@ class WelcomeScreen(ModalScreen[str]):
             border: round $accent; background: $background;
             border-title-color: $accent; border-subtitle-color: $text-muted;
         }
-        & Static { height: auto; margin-bottom: 1; }
         & OptionList {
-            height: auto; padding: 0; border: none; background: $background;
+            height: auto; max-height: 100%; padding: 0; scrollbar-size-vertical: 1;
+            border: none; background: $background;
+            & > .option-list--option-disabled { color: $foreground; }
             &:focus { border: none; background-tint: $background 0%; }
             &:focus > .option-list--option-highlighted {
                 background: $panel; color: $accent; text-style: bold;
@@ -142,12 +144,18 @@ class WelcomeScreen(ModalScreen[str]):
         with Vertical() as box:
             box.border_title = "Welcome"
             box.border_subtitle = "↑ ↓ Enter · Esc, or start typing"
-            yield Static(Content.assemble((self._model, "bold $accent"), f" {INTRODUCTION}"))
-            yield OptionList(*map(_option_text, self._offers), markup=False)
+            introduction = Content.assemble((self._model, "bold $accent"), f" {INTRODUCTION}\n")
+            # In the list, with which it scrolls where rows are short.
+            yield OptionList(
+                Option(introduction, disabled=True), *map(_option_text, self._offers), markup=False
+            )
 
     def on_mount(self) -> None:
         self._opened_at = self.app.clock()
-        self.query_one(OptionList).highlighted = 0
+        self.query_one(OptionList).highlighted = 1
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.query_one(OptionList).scroll_to_highlight)
 
     def on_key(self, event: events.Key) -> None:
         if event.is_printable and event.character:
@@ -159,7 +167,7 @@ class WelcomeScreen(ModalScreen[str]):
         if self._is_closed:
             self.app.prompt.action_send()
         elif self.app.clock() - self._opened_at > ENTER_DELAY_SECONDS:
-            self._close_with(self._offers[event.option_index].id)
+            self._close_with(self._offers[event.option_index - 1].id)
 
     def _close_with(self, offer_id: str) -> None:
         if not self._is_closed:

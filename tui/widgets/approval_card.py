@@ -12,11 +12,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Size
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tui.markdown.highlight import format_arguments, format_diff
 from tui.util.format import display_text
+from tui.widgets.card_layout import CardLayout
 from tui.widgets.text_stream import TextStream
 
 if TYPE_CHECKING:
@@ -66,6 +68,14 @@ def question_note(request: AgentApprovalRequested) -> str:
     return "\n".join(filter(None, ("" if usual else request.reason, allows)))
 
 
+class _Call(Vertical):
+    """The call and the note about it, which scroll together."""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        # Where the container has no height, Textual ignores a max-height that is no number of rows.
+        return self.arrange(Size(width, viewport.height)).total_region.height
+
+
 class ApprovalCard(Vertical):
     """Asks whether a call may run; mounted while ``answer`` waits.
 
@@ -80,18 +90,19 @@ class ApprovalCard(Vertical):
     ]
     DEFAULT_CSS = """
     ApprovalCard {
-        height: auto; max-height: 70vh; padding: 0 1; border: round $warning;
-        overflow-y: auto; scrollbar-size-vertical: 0;
+        dock: bottom; height: auto; max-height: 100%; padding: 0 1; border: round $warning;
         border-title-color: $text-warning; border-subtitle-color: $text-muted;
-        & > TextStream { max-height: 30vh; }
+        & > .call {
+            height: auto; overflow-y: auto; scrollbar-size-vertical: 0;
+            & > TextStream { max-height: 30vh; }
+            & > .note { height: auto; color: $text-warning; }
+        }
         & > .hint { height: auto; color: $text-muted; }
-        & > .note { height: auto; color: $text-warning; }
-        /* Beside a height in cells, Textual would not clip the stream's height to what is left. */
         & > Input { height: auto; padding: 0; border: none; background: $panel; }
         & > Input:focus { border: none; }
         & > OptionList {
             height: auto; padding: 0; border: none; background: $background; color: $text-muted;
-            text-wrap: nowrap; text-overflow: ellipsis;
+            text-wrap: nowrap; text-overflow: ellipsis; scrollbar-size-vertical: 1;
             & > .option-list--option-highlighted { background: $background; color: $text-muted; }
             &:focus { border: none; background-tint: $background 0%; color: $foreground; }
             &:focus > .option-list--option-highlighted {
@@ -120,12 +131,13 @@ class ApprovalCard(Vertical):
         super().__init__()
         title = display_text(f"{server}.{tool}")
         self.border_title = Content(f"Allow {title}?")
-        if change:
-            self._runs = format_diff(change)
-        else:
-            self._runs = format_arguments(display_text(arguments), title)
+        runs = format_diff(change) if change else format_arguments(display_text(arguments), title)
         self._stream = TextStream(grows=True, follows=False)
-        self._note = display_text(note)
+        self._stream.write_runs(runs)
+        self._note = Static(display_text(note), classes="note", markup=False)
+        self._note.display = bool(note)
+        self._call = _Call(self._stream, self._note, classes="call")
+        self._card_layout = CardLayout()
         self._type_into_prompt = type_into_prompt
         self._labels = {
             key: label
@@ -142,20 +154,23 @@ class ApprovalCard(Vertical):
         """A letter that was pressed just now, and the timer after which it decides."""
         self._decided: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
+    @property
+    def layout(self) -> CardLayout:
+        """The call keeps rows beside the answers, however few there are."""
+        return self._card_layout
+
     def compose(self) -> ComposeResult:
-        yield self._stream
-        if self._note:
-            yield Static(self._note, classes="note", markup=False)
+        yield self._call
         yield self._choices
 
     def on_mount(self) -> None:
-        self._stream.write_runs(self._runs)
         self._stream.can_focus = False
         self._choices.highlighted = 0
-        self._update_hint()
+        self.screen.screen_layout_refresh_signal.subscribe(self, self._on_layout)
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._update_hint)
+    def _on_layout(self, screen: object) -> None:
+        self._update_hint()
+        self._choices.scroll_to_highlight()
 
     def on_descendant_focus(self) -> None:
         self._update_hint()
@@ -164,14 +179,15 @@ class ApprovalCard(Vertical):
         self._update_hint()
 
     def _update_hint(self) -> None:
-        more = self._stream.max_scroll_y + self.max_scroll_y
+        more = self._stream.max_scroll_y + self._call.max_scroll_y
         scroll = f"{more} more lines: PgUp PgDn" if more else ""
         enter = "" if self.has_focus_within else "Tab to answer"
-        self.border_subtitle = " · ".join(filter(None, (enter, scroll)))
+        hint = " · ".join(filter(None, (enter, scroll)))
+        if hint != self.border_subtitle:  # a layout may follow, and calls this again
+            self.border_subtitle = hint
 
     def enter(self) -> None:
         """Move the focus to the answers."""
-        self.scroll_end(animate=False)
         target = self.query("Input").first() if self.query("Input") else self._choices
         target.focus()
 
@@ -239,10 +255,10 @@ class ApprovalCard(Vertical):
         self._choices.focus()
 
     def action_scroll_arguments(self, direction: Literal["page_up", "page_down"]) -> None:
-        """Scroll the arguments; where they are at their end, the card, which may be cut off too."""
+        """Scroll the arguments; at their end, what is around them: it may be cut, too."""
         stream = self._stream
         at_end = stream.scroll_y <= 0 if direction == "page_up" else stream.is_vertical_scroll_end
-        getattr(self if at_end else stream, f"scroll_{direction}")(animate=False)
+        getattr(self._call if at_end else stream, f"scroll_{direction}")(animate=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

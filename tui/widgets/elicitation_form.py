@@ -25,7 +25,7 @@ class ElicitationForm(VerticalScroll):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "decline", "Decline", priority=True)]
     DEFAULT_CSS = """
     ElicitationForm {
-        height: auto; max-height: 18; padding: 0 1; border: round $warning;
+        dock: bottom; height: auto; max-height: 100%; padding: 0 1; border: round $warning;
         border-title-color: $text-warning;
         & Label { color: $text-muted; }
         & .problem { color: $text-error; display: none; }

@@ -142,6 +142,9 @@ class TextStream(ScrollView, can_focus=True):
         """Bring rows, height and scroll position up to date from line ``changed`` on."""
         width = self.scrollable_content_region.width if self.is_attached else 0
         if width <= 0:
+            if self._wrap_width:  # measured, but not laid out yet: what was measured is outdated
+                self._wrap_width = 0
+                self.refresh(layout=True)
             return
         before = len(self._rows)
         start = self._wrap_from(changed, width)

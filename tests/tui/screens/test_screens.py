@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.widgets import OptionList
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
@@ -285,6 +286,21 @@ async def test_welcome_screen_example_goes_into_prompt(open_app: Any, models_tom
         while "Welcome" in screen_text(driver.app):
             await driver.pilot.press("enter")
         await driver.expect_text("│ What is 123 * 456?")
+
+
+@pytest.mark.parametrize("size", [(30, 8), (40, 10)])
+async def test_welcome_screen_selection_stays_in_sight(
+    open_app: Any, models_toml: Path, size: tuple[int, int]
+) -> None:
+    async with open_app(launch={"engine": None}, size=(80, 24)) as driver:
+        await driver.expect_text("Continue with tiny")
+        await driver.resize(*size)
+        for shown in ("What is", "Download", "See all models"):
+            while shown not in screen_text(driver.app):
+                await driver.pilot.press("down")
+            offers = driver.app.screen.query_one(OptionList)
+            row = offers._index_to_line[offers.highlighted] - offers.scroll_offset.y
+            assert 0 <= row < offers.size.height
 
 
 async def test_examples_go_once_a_turn_begins_and_return(open_app: Any) -> None:

@@ -92,6 +92,10 @@ def read_record(blob: bytes | None) -> TurnRecord:
                 index = index_of.get(json.loads(text)["item_id"], -1)
                 if index in times:
                     times[index].tool_started = seconds
+            case ["agent.reasoning"]:
+                counted = json.loads(text)
+                if (index := index_of.get(counted["item_id"], -1)) in times:
+                    times[index].tokens = counted["tokens"]
             case ["agent.steered"]:
                 steered.append((len(times), str(json.loads(text)["text"])))
             case ["agent.file_changes"]:

@@ -36,6 +36,8 @@ class ItemTimes:
     ended: float | None = None
     tool_started: float | None = None
     """When its tool began to run; None: it has none, or it did not run."""
+    tokens: int | None = None
+    """Of complete reasoning."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,9 @@ class Photographer(ScreenDriver):
             await self.type_text(f"{word} ")
             pictures.append(self.picture())
             seconds.append(WORD_SECONDS)
-        await self.pilot.press("enter")
-        while self.app.turn is not None or not self.app.session.next_entry:
+        # Pressing a key waits until nothing moves any more.
+        pressing = asyncio.create_task(self.pilot.press("enter"))
+        while not pressing.done() or self.app.turn is not None or not self.app.session.next_entry:
             await asyncio.sleep(0.02)
             if (picture := self.picture()) != pictures[-1]:
                 pictures.append(picture)

@@ -123,7 +123,7 @@ async def test_compact_empty_conversation_fails(open_session: Open) -> None:
     session = open_session()
     await session.begin()
     response, _ = await ended(session, session.compact())
-    assert response.error and "nothing to compact" in response.error.message
+    assert response.error and "no earlier turn to compact" in response.error.message
     await session.close()
 
 

@@ -218,7 +218,7 @@ class TurnView:
         if len(views) == len(turn.record.times):
             for item_view, times in zip(views, turn.record.times, strict=True):
                 item_view.began, item_view.ended = times.began, times.ended or times.began
-                item_view.tool_started = times.tool_started
+                item_view.tool_started, item_view.tokens = times.tool_started, times.tokens
         return view
 
 

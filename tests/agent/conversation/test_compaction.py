@@ -282,7 +282,7 @@ async def test_compaction_job_summarises_all_but_latest_turn(new_recorder: NewRe
     prompt = recorder.text(conversation.ids())
     assert "question 3" not in prompt and "question 4" in prompt and SUMMARY_TEXT in prompt
     _, final = await run(Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob()))
-    assert "nothing to compact" in final["error"]["message"]
+    assert "no earlier turn to compact" in final["error"]["message"]
 
 
 async def test_stop_during_summary_changes_nothing(new_recorder: NewRecorder) -> None:

@@ -27,6 +27,7 @@ def test_stored_turn_has_its_times_and_speed() -> None:
     lines = [
         encode_line(1.0, ev.OutputItemAdded(sequence_number=1, output_index=0, item=reasoning)),
         encode_line(3.5, ev.OutputItemDone(sequence_number=2, output_index=0, item=reasoning)),
+        encode_line(3.5, ev.AgentReasoning(item_id=reasoning.id, tokens=31)),
         encode_line(4.0, ev.OutputItemAdded(sequence_number=3, output_index=1, item=call)),
         encode_line(
             5.0,
@@ -54,6 +55,7 @@ def test_stored_turn_has_its_times_and_speed() -> None:
     )
     view = TurnView.from_stored(StoredTurn("go", response, 0, read_record(pack(lines))))
     assert [duration(item) for item in view.items] == ["2.5 s", "0.2 s"]
+    assert [item.tokens for item in view.items] == [31, None]
     assert (view.tokens, view.speed) == (40, 20.0)
     assert [item.changes for item in view.items] == ["", "changed: a.txt (new)"]
 

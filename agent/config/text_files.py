@@ -48,7 +48,9 @@ def read_clean_text(path: Path, max_bytes: int, *, inside: Path | None = None) -
         raise
     except (OSError, RuntimeError) as error:
         reason = (
-            error.strerror if isinstance(error, OSError) and error.strerror else "a link's loop"
+            error.strerror
+            if isinstance(error, OSError) and error.strerror
+            else "its links form a loop"
         )
         raise UnusableFileError(f"cannot be read: {reason}") from error
     cut = len(data) > max_bytes

@@ -6,10 +6,13 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent.formats.markup.chat_template import ChatTemplate
+from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.dialects import DIALECTS
+from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.parser import MarkupParser, TokenClasses
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
-from agent.formats.protocol import Delta, Opened, ParseEvent, Repair, SegmentKind, Stop
+from agent.formats.protocol import Delta, Format, Opened, ParseEvent, Repair, SegmentKind, Stop
 from agent.formats.recipients import Recipients
 from tests.support.harmony_streams import check_order
 
@@ -53,6 +56,14 @@ FRAGMENTS = [
     *("<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|endoftext|>"),
 ]
 """Complete and partial markup, of which streams are made."""
+
+
+def format_of(name: str, harmony: Format) -> Format:
+    """A format by its name: ``harmony``, or a dialect with its default template."""
+    if name == "harmony":
+        return harmony
+    dialect = DIALECTS[name]
+    return MarkupFormat(dialect, ByteVocabulary(dialect.specials), ChatTemplate(TEMPLATES[name]))
 
 
 class DialectHarness:

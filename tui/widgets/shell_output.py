@@ -10,6 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from agent.conversation.attachments import split_attachments
+from tui.keymap import KeymapApp
 from tui.state.shell_run import ShellRun
 from tui.util.format import display_text
 from tui.util.virtual_list import VirtualEntry
@@ -28,6 +29,7 @@ _DELIVERIES = {
 class ShellOutput(Vertical):
     """Shows one command while it runs and afterwards."""
 
+    app: KeymapApp
     DEFAULT_CSS = """
     ShellOutput {
         height: auto; padding: 0 1; margin: 0 1 1 1; max-width: 120;
@@ -78,7 +80,8 @@ class ShellOutput(Vertical):
         if visible != [""]:
             self._output.write("\n".join(visible))
         if hidden and not run.running:
-            self._output.write_line(f"… {hidden} more lines (Ctrl-O opens)", "faint")
+            key = self.app.key_bindings.label("fold")
+            self._output.write_line(f"… {hidden} more lines ({key} opens)", "faint")
         state = (
             f"{run.outcome} · {_DELIVERIES[run.delivery]}"
             if run.outcome

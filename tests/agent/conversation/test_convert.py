@@ -9,13 +9,9 @@ import pytest
 
 from agent import events as ev
 from agent.conversation.convert import convert_vocabulary
-from agent.formats.markup.chat_template import ChatTemplate
-from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.dialects import DIALECTS
-from agent.formats.markup.format import MarkupFormat
-from agent.formats.markup.vocabulary import ByteVocabulary
-from agent.formats.protocol import Format
 from agent.turn.exposure import conversation_exposure
+from tests.support.markup import format_of
 from tests.support.runtimes import MakeRuntime
 
 
@@ -48,13 +44,8 @@ async def test_convert_calls_and_results_stay_and_count_as_read(
 ) -> None:
     """A secret that was read before the change of model must not leave unasked after it."""
     runtime = await make_runtime()
-    form: Format | None = runtime.format
-    if name != "harmony":
-        dialect = DIALECTS[name]
-        form = MarkupFormat(
-            dialect, ByteVocabulary(dialect.specials), ChatTemplate(TEMPLATES[name])
-        )
-    assert form is not None
+    assert runtime.format is not None
+    form = format_of(name, runtime.format)
     turns = [
         turn(
             "Read it.",

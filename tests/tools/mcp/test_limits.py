@@ -101,3 +101,14 @@ def test_large_messages_restored_and_never_many() -> None:
         large.restore(message)
     restored = [m.result for m in messages if isinstance(m, T.JSONRPCResponse)]
     assert restored[1:] == [{"text": text}] * MAX_LARGE_MESSAGES and restored[0] != restored[1]
+
+
+@pytest.mark.parametrize(
+    "message", [b'"' + b"\\ud83d" * 9000 + b'"', b'{"jsonrpc":"1"}' + b" " * 40_000]
+)
+def test_large_messages_invalid_one_becomes_short_invalid_one(message: bytes) -> None:
+    """The SDK copies what it cannot read, and prints it."""
+    short = LargeMessages().replace(bytearray(message))
+    assert len(short) < 100
+    with pytest.raises(ValueError):
+        T.jsonrpc_message_adapter.validate_json(short)

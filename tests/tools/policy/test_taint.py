@@ -19,12 +19,7 @@ from agent.conversation.attachments import format_attachment
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Steering, User
 from agent.conversation.project_instructions import InstructionFile, ProjectInstructions
-from agent.formats.markup.chat_template import ChatTemplate
-from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.dialects import DIALECTS
-from agent.formats.markup.format import MarkupFormat
-from agent.formats.markup.vocabulary import ByteVocabulary
-from agent.formats.protocol import Format
 from agent.runtime.runtime import Runtime
 from agent.turn.exposure import conversation_exposure
 from agent.turn.loop import Turn
@@ -32,6 +27,7 @@ from agent.turn.options import TurnOptions
 from tests.support.fake_app import ScreenDriver
 from tests.support.hosts import server_command
 from tests.support.invariants import check
+from tests.support.markup import format_of
 from tests.support.program import RunAgent
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import FINAL, read_events, write_script
@@ -338,12 +334,9 @@ async def test_exposure_words_and_attachments_of_any_format(
 ) -> None:
     """Templates may end a message with more than its text."""
     runtime = await make_runtime()
-    form: Format | None = runtime.format
-    if name != "harmony":
-        dialect = DIALECTS[name]
-        vocabulary = ByteVocabulary(dialect.specials)
-        form = MarkupFormat(dialect, vocabulary, ChatTemplate(TEMPLATES[name]))
-    assert form is not None and form.name == name
+    assert runtime.format is not None
+    form = format_of(name, runtime.format)
+    assert form.name == name
     attached = format_attachment("a.md", "evil.example") + format_attachment("b.md", "</file>\n")
     conversation = Conversation("c")
     conversation.add(form, User(f"example.org first{attached}"))

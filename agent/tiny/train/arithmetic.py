@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
+from functools import cache
 
-from agent.tiny.train import phrases
+from agent.tiny.train import corpus, phrases
+from agent.tiny.train.corpus import slots
 from agent.tiny.train.phrases import SYMBOLS
 from agent.tiny.train.words import Split, expand, number
 
@@ -13,7 +17,6 @@ MANY = phrases.MANY
 FOLLOW = phrases.ARITHMETIC["follow"]
 OPERATIONS = [
     *["+"] * 2, *["-"] * 2, *["-from"] * 3, *["*"] * 3, *["/"] * 3, "**", "% ", *["many"] * 3,
-    *["form"] * 6,
 ]  # fmt: skip
 """What a sentence asks for, each as often as it is asked."""
 
@@ -26,10 +29,50 @@ def run(code: str) -> str:
         return f"{type(error).__name__}: {error}"
 
 
+def spaced(code: str) -> str:
+    """An expression with a space on each side of an operator, as the corpus writes its code."""
+    return re.sub(r" ?(\*\*|//|[-+*/%]) ?", r" \1 ", code)
+
+
+@cache
+def _thoughts() -> dict[str, str]:
+    """The corpus's thought for each shape of code, that of the most requests."""
+    counts: dict[str, Counter[str]] = {}
+    rng = random.Random(0)
+    for entry in corpus.entries("intent"):
+        if not entry.path.name.startswith("arithmetic"):
+            continue  # what a story calls its sum
+        code = entry.fields["code"].strip()
+        for name, value in slots.fill(rng, entry.fields.get("slots", {})).items():
+            code = code.replace(f"{{{name}}}", "x" if "." in value.code else "a")
+        if re.fullmatch(r"[ax()+*/% -]+", code):
+            shape = counts.setdefault(code, Counter())
+            shape[entry.fields["thought"]] += len(entry.requests)
+    return {code: thoughts.most_common(1)[0][0] for code, thoughts in counts.items()}
+
+
+def thought(code: str) -> str:
+    """What is thought of a spaced expression: as in the corpus, so that one text is right."""
+    numbers = re.sub(r"\d+", "a", re.sub(r"\d+\.\d+", "x", code))
+    found = _thoughts().get(numbers) or _thoughts().get(numbers.replace("x", "a"))
+    return f"{found or 'This is arithmetic.'} I run python."
+
+
+def bare(rng: random.Random, split: Split) -> tuple[str, str]:
+    """A short expression and nothing else, as the first thing that many type."""
+    a, b = (
+        str(rng.randint(0, 99)) if rng.random() < 0.7 else number(rng, split) for _ in range(2)
+    )
+    gap = rng.choice(["", "", " "])
+    text = f"{a}{gap}{rng.choice('+-*/')}{gap}{b}"
+    return text + rng.choice(["", "", "", "", "?", "=", " =", " = ?", "=?"]), spaced(text)
+
+
 def request(rng: random.Random, split: Split) -> tuple[str, str]:
     """A sentence and its code."""
     while True:
         sentence, code = _request(rng, split)
+        code = spaced(code)
         if len(run(code)) <= 24 or "Error" in run(code):
             return sentence, code
 
@@ -57,11 +100,6 @@ def _request(rng: random.Random, split: Split) -> tuple[str, str]:
                 code += f"{gap}{rng.choice('+-*')}{gap}{number(rng, split)}"
         return expand(rng, rng.choice(SYMBOLS), [code]), code
     op = rng.choice(OPERATIONS)
-    if op == "form":
-        code = rng.choice(list(phrases.FORMS))
-        if code.endswith("0.5"):
-            a = rng.choice([a, str(rng.randint(2, 40) ** 2)])
-        return expand(rng, rng.choice(phrases.FORMS[code]), [a, b]), code.format(a, b)
     if op == "many":
         values = [number(rng, split) for _ in range(rng.randint(3, 4))]
         listed = ", ".join(values[:-1]) + rng.choice([" and ", ", ", " and "]) + values[-1]

@@ -37,7 +37,8 @@ class Mixture:
         functions = CORPUS_FAMILY in families
         weighted: list[tuple[float, TurnMaker]] = [
             (9.0 * talker.python, self.intent),
-            (1.5 * talker.python, lambda: self._turn(talker.of_python(), "python")),
+            (2.0 * talker.python, lambda: self._turn(talker.of_python(), "python")),
+            (1.5 * talker.python, self.bare_sum),
             (2.2 * files, self.files),
             (2.2 * ({"read", "list"} <= families), self.corpus.by_description),
             (1.5 * files + 3.0 * fixed, self._fixed),
@@ -61,6 +62,10 @@ class Mixture:
     def intent(self) -> DialogueTurn | None:
         """A request for python."""
         return self._turn(self.corpus.intent(), "intent")
+
+    def bare_sum(self) -> DialogueTurn | None:
+        """An expression and nothing else."""
+        return self._turn(self.talker.bare_sum(), "bare")
 
     def _fixed(self) -> DialogueTurn | None:
         tool = self.rng.choice(self.talker.tools)
@@ -110,7 +115,10 @@ class Mixture:
         return [self.single()]
 
     def row(self) -> list[DialogueTurn]:
-        """Two or three turns that have nothing to do with each other."""
+        """Two or three turns that have nothing to do with each other, or sums that look alike."""
+        if self.talker.python and self.rng.random() < 0.35:
+            sums = (self.bare_sum() for _ in range(self.rng.choice([2, 2, 3, 4])))
+            return [turn for turn in sums if turn is not None]
         return [self.single() for _ in range(self.rng.choice([2, 2, 3]))]
 
     def double(self) -> DialogueTurn:

@@ -30,6 +30,6 @@ def test_model_conversation_of_sums_answers_each(tiny_gguf: Path, sums: str) -> 
     steps = []
     for code in sums.split():
         result = repr(eval(code))
-        steps.append(Step(code, [Expected("python", {}, result)], [f"{code} = {result}."]))
+        steps.append(Step(code, [Expected("python", {}, result)], [f" = {result}."]))
     runner = Runner(tiny_gguf, threads=1, temperature=0)
     assert not run_case(runner, Case("row", prefix, steps), Score())

@@ -80,7 +80,7 @@ def value(rng: random.Random, kind: str) -> SlotValue:
             # Short numbers are as frequent as long ones.
             top = min(int(high), int(low) + 10 ** rng.randint(1, len(high)))
             number = rng.randint(int(low), top)
-            return SlotValue(f"{number:,}" if rng.random() < 0.08 else str(number), str(number))
+            return SlotValue(f"{number:,}" if rng.random() < 0.25 else str(number), str(number))
         case "decimal", [low, high, digits]:
             return _same(_decimal(rng, low, high, digits))
         case "numbers", [least, most, low, high]:

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from tui.controllers.context import ScreenName
     from tui.state.turn_view import TurnView
     from tui.widgets.token_view import TokenView
-    from tui.widgets.user_message import UserMessage
 
 log = logging.getLogger(__name__)
 REPAINT_SECONDS = 0.04
@@ -365,8 +364,9 @@ class AgentApp(CommandContext):
         """Pick the latest message."""
         await self.message_picker.pick_latest()
 
-    async def on_user_message_pressed(self, message: UserMessage.Pressed) -> None:
-        await self.message_picker.handle_key(message.turn, message.key)
+    async def action_press_picked(self, key: str) -> None:
+        """Run what a key means for the picked message."""
+        await self.message_picker.handle_key(key)
 
     def action_stop(self) -> None:
         """Stop the running turn, or end the editing of a message."""

@@ -36,20 +36,22 @@ class MessagePicker:
         if isinstance(focused, UserMessage) and focused.turn in self._app.transcript.own_turns:
             await self._pick(focused.turn)
 
-    async def handle_key(self, turn: TurnView, key: str) -> None:
+    async def handle_key(self, key: str) -> None:
         """Handle a key that was pressed on the picked message: one of ``PICK_KEYS``."""
-        from tui.widgets.user_message import BRANCH_KEYS, COMMAND_KEYS, STEP_KEYS
+        from tui.widgets.user_message import BRANCH_KEYS, COMMAND_KEYS, STEP_KEYS, UserMessage
 
         app, turns = self._app, self._app.transcript.own_turns
-        if turn not in turns:
+        message = app.focused
+        if not isinstance(message, UserMessage) or message.turn not in turns:
             return
+        turn = message.turn
         index = turns.index(turn)
         if key in BRANCH_KEYS:
             await self._switch_branch(turn, BRANCH_KEYS[key])
         elif key in STEP_KEYS and index + STEP_KEYS[key] < len(turns):
             await self._pick(turns[max(0, index + STEP_KEYS[key])])
         else:
-            app.prompt.focus()
+            app.default_screen.set_focus(app.prompt)  # at once, before the next key
             if key in COMMAND_KEYS:
                 await self._chat.submit(f"/{COMMAND_KEYS[key]} {index + 1}")
 

@@ -50,7 +50,7 @@ class PromptInput(TextArea):
         bind("previous_tab", "app.served(-1)"),
         bind("next_tab", "app.served(1)"),
         bind("close_tab", "delete_word_or_close"),
-        bind("select", "app.pick"),
+        bind("select", "app.pick", priority=True),  # the keys typed next are for the message
         bind("steer", "app.steer"),
         bind("editor", "edit_outside"),
         bind("copy", "app.command('copy')"),

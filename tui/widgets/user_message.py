@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
-from textual import events
+from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 
+from tui.keymap import bind
 from tui.state.turn_view import TurnView
 from tui.util.attachments import attached_files, without_attachments
 
@@ -16,19 +16,25 @@ MAX_PROMPT_LINES = 6
 """Lines of a prompt that the transcript repeats."""
 COMMAND_KEYS = {"e": "edit", "r": "retry", "b": "branch", "c": "copy"}
 """Keys on a picked message, and the slash commands that they run with the message's number."""
-STEP_KEYS = {
-    "up": -1, "ctrl+up": -1, "alt+up": -1, "down": 1, "ctrl+down": 1, "alt+down": 1,
-}  # fmt: skip
+STEP_KEYS = {"up": -1, "down": 1, "ctrl+down": 1, "alt+down": 1}
 """Keys that pick the previous (-1) or the next (1) message."""
 BRANCH_KEYS = {"left": -1, "right": 1}
 """Keys that switch to the previous (-1) or the next (1) branch."""
-PICK_KEYS = {*COMMAND_KEYS, *STEP_KEYS, *BRANCH_KEYS, "escape", "enter"}
+PICK_KEYS = (*COMMAND_KEYS, *STEP_KEYS, *BRANCH_KEYS, "escape", "enter")
 """All keys that a picked message takes; any other goes to the app."""
 
 
 class UserMessage(Static):
     """Shows the prompt of a turn, its attached files and the number of its branch."""
 
+    # With priority: a key typed next is meant for the message that this one picks.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(key, f"app.press_picked('{key}')", show=False, priority=True)
+            for key in PICK_KEYS
+        ),
+        bind("select", "app.press_picked('up')", priority=True),
+    ]
     DEFAULT_CSS = """
     UserMessage {
         height: auto; padding: 0 1; margin-bottom: 1; color: $text; text-style: bold;
@@ -36,13 +42,6 @@ class UserMessage(Static):
         &.-picked { background: $panel; border-left: outer $accent; padding-left: 0; }
     }
     """
-
-    @dataclass
-    class Pressed(Message):
-        """Posted when one of ``PICK_KEYS`` is pressed while the message is picked."""
-
-        turn: TurnView
-        key: str
 
     def __init__(self, turn: TurnView, *, above_panes: bool) -> None:
         """``above_panes``: the turn is shown as panes, without a margin above them."""
@@ -60,11 +59,6 @@ class UserMessage(Static):
     def on_blur(self) -> None:
         self.can_focus = False
         self.remove_class("-picked")
-
-    def on_key(self, event: events.Key) -> None:
-        if self.has_focus and event.key in PICK_KEYS:
-            self.post_message(self.Pressed(self.turn, event.key))
-            event.stop()
 
 
 def _prompt_content(turn: TurnView) -> Content:

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from textual import events
 
 from agent.config.launch import LaunchOptions
 from tests.support.fake_app import drive_app, emit_message, screen_text, wait_until
@@ -95,3 +96,24 @@ async def test_picked_message_stays_picked_in_other_view() -> None:
             await driver.expect_text(f"message {number}")
             assert isinstance(driver.app.focused, UserMessage)
             await driver.pilot.press("up")
+
+
+async def test_picked_message_keys_of_one_burst_all_count() -> None:
+    """A slow terminal or a key that is held down delivers several keys in one read."""
+    async with drive_app() as driver:
+        for question in ("first", "second", "third", "fourth"):
+            turn = await driver.ask(question)
+            emit_message(turn, f"answer to the {question}").close(True)
+            turn.end()
+            await driver.wait_for(lambda: driver.app.turn is None)
+
+        def burst(*keys: str) -> None:
+            for key in keys:
+                driver.app.post_message(events.Key(key, key if len(key) == 1 else None))
+
+        burst("ctrl+up", "up", "ctrl+up", "up")
+        await driver.expect_text("message 1 of 4")
+        burst("down", "down", "up", "e", *"rebec")
+        await driver.expect_text("editing")
+        await driver.wait_for(lambda: driver.app.prompt.text == "secondrebec")
+        assert driver.app.prompt.has_focus

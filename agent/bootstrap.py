@@ -84,12 +84,18 @@ def create_runtime(
         script=script,
         context=launch.context,
         keep_alive=next((seconds for seconds in keep_alive_choices if seconds is not None), None),
+        prefix_cache_bytes=prefix_cache_bytes(settings),
         wrap_generation=None if trace is None else trace.wrap_generation,
     )
     if trace is not None:
         runtime.hub.subscribe(trace.follow)
         runtime.on_close(trace.close)
     return runtime
+
+
+def prefix_cache_bytes(settings: Settings) -> int | None:
+    """Bytes that config.toml allows the prefix cache on disk; None: it does not say."""
+    return None if settings.prefix_cache is None else int(settings.prefix_cache * 1e9)
 
 
 def _warn_wrong_entries(paths: Paths) -> None:

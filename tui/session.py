@@ -242,7 +242,9 @@ class Session:
         conversation = self._prompt_conversation(loaded.format, before)
         if draft:
             conversation.add(loaded.format, User(draft))
-        runtime.prefetch(conversation.ids())
+        # What was never sent is not written to disk.
+        head_tokens = len(conversation.header_ids)
+        runtime.prefetch(conversation.ids(), head_tokens=head_tokens, private=bool(draft))
 
     def _prompt_conversation(self, model_format: Format, before: int | None = None) -> Conversation:
         """A copy of the conversation up to entry ``before`` with the current tools and instructions:

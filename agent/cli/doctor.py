@@ -122,6 +122,20 @@ def _builtin_tools(paths: Paths) -> Iterator[Check]:
     yield "browser tool", "off", f"turn it on with --tools all,browser; {search}"
 
 
+def _prefix_cache(paths: Paths) -> Check:
+    """The prompts on disk, as models have read them."""
+    from agent.bootstrap import prefix_cache_bytes
+    from agent.engine.llama import disk_cache
+
+    limit = prefix_cache_bytes(load_settings(paths))
+    if limit == 0:
+        return "prefix cache", "off", "prefix_cache in config.toml is 0"
+    used = sum(stat.st_size for _, stat in disk_cache.cache_files(paths.prefix_cache))
+    limit = disk_cache.byte_limit(disk_cache.DiskCacheOptions(paths.prefix_cache, limit))
+    detail = f"{used / 1e9:.1f} of at most {limit / 1e9:.1f} GB; empty it with agent models cache"
+    return "prefix cache", "ok", f"{detail} --clear"
+
+
 def _files(paths: Paths) -> Iterator[Check]:
     for name, folder in (("cache", paths.cache), ("state", paths.state)):
         try:
@@ -131,6 +145,7 @@ def _files(paths: Paths) -> Iterator[Check]:
             yield name, "ok", str(folder)
         except OSError as error:
             yield name, "WRONG", f"{folder} cannot be written ({error.strerror}); set AGENT_HOME"
+    yield _prefix_cache(paths)
     for path in (
         paths.mcp_json,
         paths.approvals,

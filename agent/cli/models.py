@@ -271,6 +271,27 @@ def remove(name: Name, yes: Yes = False) -> None:
     echo(f"Removed {model.name}; {_format_size(size)} are free again.")
 
 
+@app.command("cache", epilog="Example: agent models cache --clear")
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Delete all of it.")] = False,
+) -> None:
+    """Show or empty the prefix cache: prompts as models have read them, kept on disk."""
+    from agent.config.paths import user_paths
+    from agent.engine.llama import disk_cache
+
+    folder = user_paths().prefix_cache
+    if not clear:
+        files = disk_cache.cache_files(folder)
+        size = sum(stat.st_size for _, stat in files)
+        echo(f"{folder}: {_format_size(size)} in {len(files)} files")
+        return
+    try:
+        size = disk_cache.clear(folder)
+    except OSError as error:
+        raise UserError(f"Cannot delete {folder}: {error.strerror}.") from error
+    echo(f"Emptied the prefix cache; {_format_size(size)} are free again.")
+
+
 @app.command("default", epilog="Example: agent models default gpt-oss-20b")
 def default(
     name: Annotated[

@@ -46,6 +46,11 @@ SETTING_TEXTS = {
         "how long the model stays loaded without a turn",
         "`agent serve --keep-alive`, `models.toml`",
     ),
+    "prefix_cache": SettingText(
+        "at most 8",
+        "gigabytes of prompts on disk as models have read them; unset: 10 % of what is free",
+        "`agent models cache`",
+    ),
     "compact": SettingText(
         "auto in the app",
         "shorten and summarise a full context, or never",

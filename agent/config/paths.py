@@ -34,6 +34,11 @@ class Paths:
         return self.state / "store.sqlite"
 
     @property
+    def prefix_cache(self) -> Path:
+        """What models have read, so that it is not read again (`agent.engine.llama.disk_cache`)."""
+        return self.cache / "prefixes"
+
+    @property
     def mcp_json(self) -> Path:
         """The person's own MCP servers."""
         return self.config / "mcp.json"

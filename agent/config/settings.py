@@ -35,6 +35,7 @@ SETTINGS = {
     "view": FieldSpec('"panes" or "conversation"', lambda value: value in VIEWS),
     "model": FieldSpec("a name or a path in quotes", is_text),
     "keep_alive": FieldSpec("a number of seconds", lambda v: is_number(v) and not v < 0),
+    "prefix_cache": FieldSpec("a number of gigabytes", lambda v: is_number(v) and not v < 0),
     "project_instructions": FieldSpec("true or false", is_flag),
     "unsandboxed_python": FieldSpec("true or false", is_flag),
     "theme": FieldSpec("a name in quotes", is_text),
@@ -66,6 +67,8 @@ class Settings:
     """How the app shows a turn that runs; unset: panes."""
     keep_alive: float | None = None
     """Seconds without a turn after which the model is unloaded; unset: never."""
+    prefix_cache: float | None = None
+    """Gigabytes of what models have read, kept on disk; unset: a tenth of the free ones, at most 8."""
     project_instructions: bool = True
     """Whether the model reads AGENTS.md files (`agent/conversation/project_instructions.py`)."""
     unsandboxed_python: bool = False

@@ -191,6 +191,11 @@ class Request:
     """The request continues a turn that was admitted before: it is never refused as too many."""
     background: bool = False
     """Prefetching: the request gives way to every other one and does not count in the queue."""
+    head_tokens: int = 0
+    """How many tokens at the beginning of the prompt other conversations have too (tools,
+    instructions)."""
+    private: bool = False
+    """Only these go to the prefix cache on disk."""
 
 
 class Generation(Protocol):

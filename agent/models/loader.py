@@ -43,6 +43,8 @@ class ModelLoader:
     """Scripted replies come from this file instead of a model."""
     context: int | None = None
     """Tokens of context that --context demands."""
+    prefix_cache_bytes: int | None = None
+    """Bytes of the prefix cache on disk; 0: none; None: as many as are reasonable."""
 
     @property
     def engine_name(self) -> str:
@@ -157,6 +159,7 @@ class ModelLoader:
         self, placement: Placement, on_progress: LoadProgress
     ) -> tuple[Engine, Format]:
         """Create the engine, not loaded yet, and the output format. Raises EngineError."""
+        from agent.engine.llama.disk_cache import DiskCacheOptions
         from agent.engine.llama.engine import LlamaEngine
         from agent.engine.scripted import ScriptEngine
         from agent.formats import detect
@@ -177,7 +180,8 @@ class ModelLoader:
             return engine, other or self._harmony_format(None)
         path = self.gguf_path(on_progress)
         form = other or self._harmony_format(None if self.model.embedded else path)
-        return LlamaEngine(path, placement=placement), form
+        disk_cache = DiskCacheOptions(self.paths.prefix_cache, self.prefix_cache_bytes)
+        return LlamaEngine(path, placement=placement, disk_cache=disk_cache), form
 
     def _create_remote_engine(self, endpoint: RemoteEndpoint) -> tuple[Engine, Format]:
         """Connect to the model's server; the format is Harmony, or that of the entry's GGUF."""

@@ -20,14 +20,14 @@ class Prefetcher:
         self._generation: Generation | None = None
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, ids: list[int]) -> None:
-        """Prefill ``ids`` in the background, in place of what was prefilled before.
+    def start(self, request: Request) -> None:
+        """Prefill a background request's prompt, in place of what was prefilled before.
 
         The engine gives every other request precedence.
         """
         self.cancel()
         try:
-            self._generation = self._generate(Request(ids, max_tokens=0, background=True))
+            self._generation = self._generate(request)
         except EngineError:
             return  # too long to go on with; the next turn will say so
         self._task = asyncio.create_task(_read_to_end(self._generation))

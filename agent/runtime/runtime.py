@@ -60,6 +60,7 @@ class Runtime:
         script: Path | None = None,
         context: int | None = None,
         keep_alive: float | None = None,
+        prefix_cache_bytes: int | None = None,
         wrap_generation: WrapGeneration | None = None,
         server_wait_seconds: float = SERVER_WAIT_SECONDS,
         warm_up_seconds: float = WARM_UP_IDLE_SECONDS,
@@ -69,10 +70,11 @@ class Runtime:
 
         ``context``: the wanted context length in tokens; None: as much as is reasonable.
         ``keep_alive``: seconds without a turn after which the model is unloaded; None: never.
+        ``prefix_cache_bytes``: of the prefix cache on disk; 0: none; None: as many as are reasonable.
         ``warm_up_seconds``, ``probe_seconds``: idle times, see `agent.runtime.idle_timers`.
         """
         self.host, self.policy, self.paths = host, policy, paths
-        self.loader = ModelLoader(model, paths, script, context)
+        self.loader = ModelLoader(model, paths, script, context, prefix_cache_bytes)
         self.hub = Hub()
         self.summaries = SummaryCache()
         self.context_length = context or model.context
@@ -171,13 +173,17 @@ class Runtime:
             return generation
         return self._wrap_generation(generation, request, loaded.format)
 
-    def prefetch(self, ids: list[int]) -> None:
+    def prefetch(self, ids: list[int], *, head_tokens: int = 0, private: bool = False) -> None:
         """Put the beginning of the next prompt into the engine's memory, in the background.
 
         It takes the place of what was prefetched before; nothing happens while no model is loaded.
+        ``head_tokens``, ``private``: as in `agent.engine.protocol.Request`.
         """
         if self.loaded is not None and ids:
-            self.prefetcher.start(ids)
+            request = Request(
+                ids, max_tokens=0, background=True, head_tokens=head_tokens, private=private
+            )
+            self.prefetcher.start(request)
 
     # --- turns ---
 

@@ -87,7 +87,9 @@ def main(launch: LaunchOptions, options: ServerOptions, *, keep_alive: float | N
     ``keep_alive``: seconds after which the idle model is unloaded; None as the configuration says.
     """
     runtime = bootstrap.create_runtime(launch, tools="none", keep_alive=keep_alive)
-    turn_defaults = bootstrap.turn_options(launch, runtime.model)
+    turn_defaults = replace(
+        bootstrap.turn_options(launch, runtime.model), private=not options.store
+    )
     listener = listen(options.host, options.port, options.api_key)
     options = replace(options, expose_tools=True)
     return asyncio.run(_main(runtime, turn_defaults, listener, options))

@@ -61,6 +61,7 @@ def turn_options(
         hosted_tools=tools.hosted,
         include_messages=request.enable_response_messages is True,
         approved_calls=tuple(history.approved),
+        private=defaults.private or request.store is False,
         compact=request.truncation == "auto" or by_default,
     )
 

@@ -1,4 +1,4 @@
-"""Deletes a conversation together with the files that tools keep for it."""
+"""Deletes a conversation together with what tools and models keep of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ if TYPE_CHECKING:
 
 
 def delete_conversation(store: Store, conversation_id: str) -> None:
-    """Delete a conversation from the store, and its tools' working folders from the cache."""
+    """Delete a conversation from the store, and its tools' working folders from the cache.
+
+    The prefix cache on disk is emptied: no file tells of which conversations it is a part.
+    """
     from agent.config.paths import user_paths
+    from agent.engine.llama import disk_cache
     from tools.builtin import conversation_folders
 
+    disk_cache.clear(user_paths().prefix_cache)
     # The record goes last: if this is interrupted, it can be deleted again.
     conversation_folders.delete_conversation(user_paths().cache, conversation_id)
     store.delete(conversation_id)

@@ -319,7 +319,12 @@ class Turn:
         """Read ahead what the conversation's next turn begins with."""
         answered = bool(self.generations) and self.source != "run" and not self.awaits_client
         if answered or (self._job is not None and self._job.prefetches):
-            self.runtime.prefetch(self.conversation.ids())
+            conversation = self.conversation
+            self.runtime.prefetch(
+                conversation.ids(),
+                head_tokens=len(conversation.header_ids),
+                private=self.options.private,
+            )
 
     def _end(self, status: ev.Status, error: ev.ResponseError | None = None) -> None:
         if self._prepared is not None:
@@ -496,6 +501,8 @@ class Turn:
             logprobs=options.logprobs,
             constraint=constraint,
             continues_turn=not first,
+            head_tokens=len(self.conversation.header_ids),
+            private=options.private,
         )
         try:
             generation = self.runtime.generate(request)

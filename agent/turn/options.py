@@ -111,6 +111,8 @@ class TurnOptions:
     """Calls that the client has approved; they run first."""
     loop_limits: LoopLimits | None = None
     """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
+    private: bool = False
+    """Keep nothing of the conversation in the prefix cache on disk."""
     compact: bool = False
     """Summarise the oldest turns when the context is nearly full (`agent.conversation.compaction`)."""
     approver: Approver | None = None

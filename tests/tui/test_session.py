@@ -82,7 +82,7 @@ async def test_prefetch_ids_are_prefix_of_next_prompt(
     await session.begin()
     await session.load(lambda fraction: None)
     prefetched: list[list[int]] = []
-    monkeypatch.setattr(session.runtime, "prefetch", prefetched.append)
+    monkeypatch.setattr(session.runtime, "prefetch", lambda ids, **options: prefetched.append(ids))
     for text in ("first", "second"):
         session.prefetch(text)
         await ask(session, text)

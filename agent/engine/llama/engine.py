@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.engine.llama.disk_cache import DiskCacheOptions
 from agent.engine.llama.token_stream import TokenStream
 from agent.engine.llama.worker import EngineWorker
 from agent.engine.placement.placement import Placement
@@ -23,14 +24,21 @@ class LlamaEngine:
     name = "llama.cpp"
 
     def __init__(
-        self, path: Path, *, placement: Placement | None = None, threads: ThreadCounts | None = None
+        self,
+        path: Path,
+        *,
+        placement: Placement | None = None,
+        threads: ThreadCounts | None = None,
+        disk_cache: DiskCacheOptions | None = None,
     ) -> None:
-        """Loads nothing yet. `threads` are measured by the first load if None."""
+        """Loads nothing yet. `threads` are measured by the first load if None. ``disk_cache``: where
+        prefixes outlive the process; None: nowhere."""
         self.placement = placement or Placement()
         self.context_length = self.placement.context
         self.threads = threads
         """Measured by the last load; the next load uses them again."""
         self._path = Path(path)
+        self._disk_cache = disk_cache
         self._worker: EngineWorker | None = None
 
     @property
@@ -64,7 +72,7 @@ class LlamaEngine:
                 with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(progress, done)
 
-        worker = EngineWorker(self._path, self.placement, self.threads, report)
+        worker = EngineWorker(self._path, self.placement, self.threads, report, self._disk_cache)
         worker.start()
         return worker
 

@@ -27,6 +27,8 @@ Logits = npt.NDArray[np.float32]
 """The score of each token, (vocabulary_size,) float32."""
 WindowState = ctypes.Array[ctypes.c_uint8]
 """A copy of the sliding layers' windows, as llama_state_seq_get_data_ext writes it."""
+RangeState = ctypes.Array[ctypes.c_uint8]
+"""A copy of some positions of a sequence, of the sliding layers what they still have, likewise."""
 DecodeOutcome = Literal["done", "stopped", "full"]
 """All tokens were computed · the decode was aborted · the KV cache has too few free cells."""
 
@@ -110,14 +112,18 @@ class LlamaModel:
         params = lib.llama_context_default_params()
         params.n_ctx = self.context_length
         params.n_batch = params.n_ubatch = ubatch
-        params.n_seq_max = params.n_outputs_max = placement.sequences
+        params.n_seq_max = params.n_outputs_max = placement.kv_sequences
+        self._spare_sequence = placement.sequences
+        """Empty but while a part of another sequence is copied out or in."""
         params.kv_unified = True  # sequences share the cells, so each can have the full context
         params.flash_attn_type = _FLASH_ATTENTION[placement.flash_attention]
         params.type_k = params.type_v = _KV_TYPES[placement.kv_type]
         params.swa_full = False
-        if not (
+        self.can_save_ranges = not (
             lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
-        ):  # a recurrent state that was half updated cannot be restored
+        )
+        """Whether a part of a sequence can be copied: a recurrent state has no parts."""
+        if self.can_save_ranges:  # a recurrent state that was half updated cannot be restored
             params.abort_callback = _abort_callback()
             params.abort_callback_data = ctypes.cast(self._abort_flag, ctypes.c_void_p)
         self._context = lib.llama_init_from_model(self._model, params)
@@ -193,20 +199,41 @@ class LlamaModel:
 
     def save_window(self, seq_id: int) -> WindowState:
         """Copy the windows of a sequence's sliding layers."""
-        size = lib.llama_state_seq_get_size_ext(self._context, seq_id, STATE_SEQ_FLAGS_SWA_ONLY)
-        state: WindowState = (ctypes.c_uint8 * size)()
-        lib.llama_state_seq_get_data_ext(
-            self._context, state, size, seq_id, STATE_SEQ_FLAGS_SWA_ONLY
-        )
-        return state
+        return self._save_state(seq_id, STATE_SEQ_FLAGS_SWA_ONLY)
 
     def restore_window(self, seq_id: int, state: WindowState) -> bool:
         """Write windows, of this or another sequence, into cells of the sequence's own; False if
         there was no room. The layers with full attention must have these positions."""
+        return self._restore_state(seq_id, state, STATE_SEQ_FLAGS_SWA_ONLY)
+
+    def save_range(self, seq_id: int, start: int, end: int) -> RangeState:
+        """Copy the positions from `start` to `end`, exclusive, of a sequence."""
+        spare = self._spare_sequence
+        lib.llama_memory_seq_cp(self._memory, seq_id, spare, start, end)
+        try:
+            return self._save_state(spare, 0)
+        finally:
+            self.truncate(spare, 0)
+
+    def restore_range(self, seq_id: int, state: RangeState, start: int, end: int) -> bool:
+        """Append a copy of positions to a sequence, those from `start` to `end`; False if there was
+        no room, or it is no such copy."""
+        spare = self._spare_sequence
+        done = self._restore_state(spare, state, 0)
+        if done:
+            lib.llama_memory_seq_cp(self._memory, spare, seq_id, start, end)
+        self.truncate(spare, 0)
+        return done
+
+    def _save_state(self, seq_id: int, flags: int) -> ctypes.Array[ctypes.c_uint8]:
+        size = lib.llama_state_seq_get_size_ext(self._context, seq_id, flags)
+        state: ctypes.Array[ctypes.c_uint8] = (ctypes.c_uint8 * size)()
+        lib.llama_state_seq_get_data_ext(self._context, state, size, seq_id, flags)
+        return state
+
+    def _restore_state(self, seq_id: int, state: ctypes.Array[ctypes.c_uint8], flags: int) -> bool:
         size = len(state)
-        done = lib.llama_state_seq_set_data_ext(
-            self._context, state, size, seq_id, STATE_SEQ_FLAGS_SWA_ONLY
-        )
+        done = lib.llama_state_seq_set_data_ext(self._context, state, size, seq_id, flags)
         return bool(done == size)
 
     def close(self) -> None:

@@ -33,18 +33,28 @@ The policy is in `PrefixCache.acquire` and in a few constants, which decide more
   and each CHECKPOINT_INTERVAL_TOKENS. More than MAX_CHECKPOINTS are thinned out evenly; the first and
   last stay.
 
+What a sequence holds is also written to disk while the engine idles, and read back where a prompt
+begins like that (`agent.engine.llama.disk_cache`): `PrefixCache.save_step` and `RestoreJob` do one
+segment at a time, so that nobody waits for more.
+
 The C functions are llama_memory_* and llama_state_seq_* of
 https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h.
 """
 
 from __future__ import annotations
 
+import ctypes
+import logging
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.util.prefix import common_prefix_length
 
 if TYPE_CHECKING:
+    from agent.engine.llama.disk_cache import DiskCache, StoredPrefix
     from agent.engine.llama.model import LlamaModel, WindowState
+
+log = logging.getLogger(__name__)
 
 MAX_CHECKPOINTS = 32
 """Checkpoints of one sequence; sequences with the same prefix share those of the prefix."""
@@ -69,6 +79,10 @@ class KvSequence:
         """Whether a job has it."""
         self.prompt_length = 0
         """Tokens of the last prompt; what follows them was generated."""
+        self.savable_tokens: int | None = None
+        """How many of the ids may be written to disk; None: all."""
+        self.unsaved = False
+        """Whether there may be ids that are not on disk."""
         self.last_used = 0
         """When it was last acquired or released, counted by the cache."""
         self._checkpoints: dict[int, WindowState] = {}
@@ -143,6 +157,44 @@ class KvSequence:
                 closest = min(inner, key=lambda i: lengths[i + 1] - lengths[i - 1])
                 del self._checkpoints[lengths[closest]]
 
+    def checkpoint(self, length: int) -> WindowState:
+        """The checkpoint of a length that has one."""
+        return self._checkpoints[length]
+
+    def restore(self, stored: StoredPrefix) -> Generator[bool]:
+        """Append what is on disk, a segment for each step; yields whether there was room for it.
+
+        The ids before are a prefix of the stored ones. Unless the iterator is read to its end, and
+        where a file is damaged, the sequence is empty afterwards.
+        """
+        ids, windows = list(self.ids), dict(self._checkpoints)
+        done = False
+        try:
+            for segment in stored.segments:
+                if segment.end <= len(ids):
+                    continue
+                if (content := segment.read()) is None:
+                    return
+                body, saved_windows = content
+                state = (ctypes.c_uint8 * segment.state_bytes).from_buffer(body)
+                while not self.model.restore_range(self.seq_id, state, len(ids), segment.end):
+                    yield False
+                ids += segment.ids[len(ids) - segment.start :]
+                windows |= {
+                    length: (ctypes.c_uint8 * len(window)).from_buffer_copy(window)
+                    for length, window in saved_windows.items()
+                }
+                yield True
+            self.ids, self._checkpoints = ids, windows
+            intact = not self.model.sliding_window
+            done = self.model.truncate(self.seq_id, stored.length) and (
+                intact or self.model.restore_window(self.seq_id, windows[stored.length])
+            )
+            self._drop_after(stored.length)
+        finally:
+            if not done:
+                self.clear()
+
     def clear(self) -> None:
         """Empty the sequence."""
         self.model.truncate(self.seq_id, 0)
@@ -165,8 +217,11 @@ class AcquiredSequence(NamedTuple):
 class PrefixCache:
     """The sequences of a model's memory."""
 
-    def __init__(self, model: LlamaModel, sequences: int) -> None:
+    def __init__(self, model: LlamaModel, sequences: int, disk: DiskCache | None = None) -> None:
+        """``disk``: where prefixes are written to and read from; None: nowhere."""
         self._model = model
+        self._disk = disk
+        self._saving: Iterator[None] | None = None
         self.sequences = [KvSequence(model, seq_id) for seq_id in range(sequences)]
         self._clock = 0
 
@@ -205,7 +260,8 @@ class PrefixCache:
             target = min(self.free_sequences, key=lambda s: (bool(s.ids), s.last_used))
             is_source = target is source
             cached = target.truncate(count) if is_source else target.copy_prefix(source, count)
-        target.busy = True
+        self._saving = None
+        target.busy = target.unsaved = True
         target.prompt_length = len(prompt)
         self._touch(target)
         return AcquiredSequence(target, cached, max(shared.values()))
@@ -214,6 +270,52 @@ class PrefixCache:
         """Give a sequence back after its job has ended; what is in it can be reused."""
         sequence.busy = False
         self._touch(sequence)
+
+    def stored(self, prompt: list[int], cached: int) -> StoredPrefix | None:
+        """What of a prompt is on disk, where that is more than the ``cached`` tokens in memory."""
+        if self._disk is None or len(prompt) - cached <= MIN_REUSE_TOKENS:
+            return None
+        windows = bool(self._model.sliding_window)
+        return self._disk.find(prompt, windows=windows, longer_than=cached + MIN_REUSE_TOKENS - 1)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether anything in memory may have to be written to disk."""
+        return self._disk is not None and any(s.unsaved for s in self.free_sequences)
+
+    def save_step(self) -> None:
+        """Write a segment of an idle sequence to disk, if anything is missing there."""
+        if self._disk is None or self._disk.busy:
+            return
+        self._saving = self._saving or self._save(self._disk)
+        if next(self._saving, self) is self:
+            self._saving = None
+
+    def flush(self, seconds: float) -> None:
+        """Wait until all that was written is on disk, but not longer than this."""
+        if self._disk is not None:
+            self._disk.flush(seconds)
+
+    def _save(self, disk: DiskCache) -> Iterator[None]:
+        for sequence in sorted(self.free_sequences, key=lambda s: -s.last_used):
+            if not sequence.unsaved:
+                continue
+            ids = sequence.ids[: sequence.savable_tokens]
+            if len(ids) < MIN_REUSE_TOKENS:
+                ids = []
+            elif len(ids) == len(sequence.ids):
+                sequence.save_checkpoint()
+            for segment in disk.missing(ids):
+                end = segment.start + len(segment.ids)
+                state = self._model.save_range(sequence.seq_id, segment.start, end)
+                windows = {
+                    length: memoryview(sequence.checkpoint(length)).cast("B")
+                    for length in sequence.checkpoint_lengths
+                    if segment.start < length <= end
+                }
+                disk.write(segment, memoryview(state).cast("B"), windows)
+                yield
+            sequence.unsaved = False
 
     def evict(self) -> bool:
         """Empty the least recently used free sequence; return False when there is none."""

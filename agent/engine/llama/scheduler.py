@@ -8,6 +8,7 @@ it knows neither threads nor llama.cpp.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,6 +50,8 @@ class GenerationJob:
     """The last such position."""
     waits_for: tuple[GenerationJob, int] | None = None
     """(job, n): start only after ``job`` has prefilled ``n`` tokens, the prefix that both share."""
+    restoring: Generator[bool] | None = None
+    """Reads what is on disk of the prompt, a segment for each step."""
     start_order: int = 0
     """Rank among all jobs by their first start; 0: not started yet."""
     cached_tokens: int = 0
@@ -182,13 +185,35 @@ class Scheduler:
         acquired = self._cache.acquire(job.ids, job.request.background)
         job.sequence = acquired.sequence
         job.last_checkpoint = acquired.cached_tokens
-        job.checkpoints_at = {len(job.ids) - 1}
+        job.checkpoints_at = {len(job.ids) - 1, job.request.head_tokens}
+        job.sequence.savable_tokens = job.request.head_tokens if job.request.private else None
         if acquired.shared_prefix >= acquired.cached_tokens + MIN_REUSE_TOKENS:
             job.checkpoints_at.add(acquired.shared_prefix)
         if not job.start_order:
             self._started_count += 1
             job.start_order, job.cached_tokens = self._started_count, acquired.cached_tokens
-        self._checkpoint_if_due(job)
+        if stored := self._cache.stored(job.ids, acquired.cached_tokens):
+            job.restoring = job.sequence.restore(stored)
+        else:
+            self._checkpoint_if_due(job)
+
+    @property
+    def restoring(self) -> bool:
+        """Whether a running job reads from disk."""
+        return any(job.restoring for job in self.running)
+
+    def restore_step(self) -> None:
+        """Read a segment for one job; it goes on with what could be read."""
+        job = next(job for job in self.running if job.restoring)
+        assert job.restoring is not None and job.sequence is not None
+        has_room = next(job.restoring, None)
+        if has_room is None or not (has_room or self._cache.evict()):
+            job.restoring.close()
+            job.restoring = None
+            if not job.generated:
+                job.cached_tokens = max(job.cached_tokens, job.position)
+            job.last_checkpoint = job.position
+            self._checkpoint_if_due(job)
 
     def plan(self) -> list[StepShare]:
         """Plan the next step: one token of each job that decodes, then chunks of those that
@@ -199,7 +224,7 @@ class Scheduler:
         shares = [
             StepShare(job, 1)
             for job in self.running
-            if job.remaining == 1 and not job.awaiting_grammar
+            if job.remaining == 1 and not (job.awaiting_grammar or job.restoring)
         ]
         if len(shares) < len(self.running):
             budget = self._step_tokens - len(shares)
@@ -207,7 +232,7 @@ class Scheduler:
                 tokens_in_time = int(MAX_CHUNK_SECONDS / self._seconds_per_token)
                 budget = min(budget, max(MIN_CHUNK_TOKENS, tokens_in_time))
             for job in self.running:
-                if job.remaining > 1 and budget > 0:
+                if job.remaining > 1 and budget > 0 and not job.restoring:
                     count = min(budget, self._tokens_to_checkpoint(job))
                     shares.append(StepShare(job, count))
                     budget -= count
@@ -263,6 +288,9 @@ class Scheduler:
 
     def remove(self, job: GenerationJob) -> None:
         """Remove a job from wherever it is, and release its sequence."""
+        if job.restoring:
+            job.restoring.close()
+            job.restoring = None
         if job in self.running:
             self.running.remove(job)
             self._out_of_cells = False

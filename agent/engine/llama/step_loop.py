@@ -11,9 +11,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from agent.engine.llama.batch import BatchSpan
+from agent.engine.llama.disk_cache import DiskCache
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.prefix_cache import PrefixCache
 from agent.engine.llama.sampler import Sampler
@@ -27,16 +28,29 @@ Inbox = SimpleQueue[tuple[Request, TokenStream] | None]
 """New requests; None only wakes the loop, to see what was cancelled or compiled."""
 
 
+SAVE_IDLE_SECONDS = 0.5
+"""Seconds without a request after which prefixes are written to disk."""
+CLOSE_SECONDS = 2.0
+"""Seconds that the end may take for what is not on disk yet."""
+
+
 class StepLoop:
     """The work of the engine's thread with a loaded model."""
 
     def __init__(
-        self, model: LlamaModel, sequences: int, inbox: Inbox, on_ended: Callable[[Request], None]
+        self,
+        model: LlamaModel,
+        sequences: int,
+        inbox: Inbox,
+        on_ended: Callable[[Request], None],
+        disk: DiskCache | None = None,
     ) -> None:
         """`on_ended` is called once for each request of the inbox, when its generation has
-        ended."""
+        ended. ``disk``: where prefixes outlive the process; None: nowhere."""
         self._model = model
-        self._cache = PrefixCache(model, sequences)
+        self._cache = PrefixCache(model, sequences, disk)
+        self._saves = False
+        """Whether prefixes are being written to disk, until the next request."""
         self._scheduler = Scheduler(self._cache, model.ubatch)
         self._inbox = inbox
         self._on_ended = on_ended
@@ -47,14 +61,30 @@ class StepLoop:
 
     def run_step(self) -> None:
         """Run one step of all running jobs; blocks on the inbox while none is runnable."""
-        self._receive(wait=self._nothing_runnable)
         try:
+            if not (self._nothing_runnable and self._cache.unsaved):
+                self._receive(wait=self._nothing_runnable)
+            elif self._is_idle():
+                self._cache.save_step()
+                return
             self._advance()
         except Exception as error:
             for job in list(self._scheduler.running):  # the KV cache is in doubt
                 self._fail(job, error)
             self._cache.reset()
             self._nothing_runnable = False  # waiting jobs may start now
+
+    def _is_idle(self) -> bool:
+        """Wait a moment for a request; return whether none came."""
+        try:
+            new = self._inbox.get(timeout=0.001 if self._saves else SAVE_IDLE_SECONDS)
+        except Empty:
+            self._saves = True
+            return True
+        self._saves = False
+        self._take(new)
+        self._receive(wait=False)
+        return False
 
     def _advance(self) -> None:
         scheduler = self._scheduler
@@ -63,8 +93,10 @@ class StepLoop:
                 self._end(job, "cancelled")
         for job in (started := scheduler.start_ready()):
             self._begin(job)
+        if scheduler.restoring:
+            scheduler.restore_step()
         shares = scheduler.plan()
-        self._nothing_runnable = not (started or shares)
+        self._nothing_runnable = not (started or shares or scheduler.restoring)
         if not shares:
             return
         self.runs_background = shares[0].job.request.background
@@ -74,23 +106,31 @@ class StepLoop:
             self._decode_shares(shares)
 
     def close(self) -> None:
-        """Cancel all jobs."""
+        """Cancel all jobs, and write to disk what is not there yet."""
         self._receive(wait=False)
         for job in self._scheduler.jobs:
             self._end(job, "cancelled")
+        until = time.monotonic() + CLOSE_SECONDS
+        while self._cache.unsaved and time.monotonic() < until:
+            self._cache.save_step()
+            self._cache.flush(until - time.monotonic())
 
     # --- starting ---
 
     def _receive(self, wait: bool) -> None:
         while wait or not self._inbox.empty():
             wait = False
-            if new := self._inbox.get():
-                request, stream = new
-                room = self._model.context_length - len(request.prompt)
-                limit = room if request.max_tokens is None else min(room, request.max_tokens)
-                job = GenerationJob(request, stream, list(request.prompt), limit)
-                if dropped := self._scheduler.add(job):
-                    self._end(dropped, "cancelled")
+            self._take(self._inbox.get())
+
+    def _take(self, new: tuple[Request, TokenStream] | None) -> None:
+        if new is None:
+            return
+        request, stream = new
+        room = self._model.context_length - len(request.prompt)
+        limit = room if request.max_tokens is None else min(room, request.max_tokens)
+        job = GenerationJob(request, stream, list(request.prompt), limit)
+        if dropped := self._scheduler.add(job):
+            self._end(dropped, "cancelled")
 
     def _begin(self, job: GenerationJob) -> None:
         if not job.stream.begin():

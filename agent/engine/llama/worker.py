@@ -12,6 +12,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from agent.engine.llama import disk_cache
+from agent.engine.llama.disk_cache import DiskCache, DiskCacheOptions
 from agent.engine.llama.token_stream import TokenStream
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import EngineBusyError, EngineError, OutOfMemoryError, Request
@@ -44,6 +46,7 @@ class EngineWorker(threading.Thread):
         placement: Placement,
         threads: ThreadCounts | None,
         progress: Callable[[float], None],
+        disk_cache: DiskCacheOptions | None = None,
     ) -> None:
         super().__init__(name="llama.cpp", daemon=True)
         self.loaded: Future[LoadedWorker] = Future()
@@ -53,6 +56,7 @@ class EngineWorker(threading.Thread):
         self._placement = placement
         self.threads = threads
         self._progress = progress
+        self._disk_cache = disk_cache
         self._percent = -1
         self._inbox: SimpleQueue[tuple[Request, TokenStream] | None] = SimpleQueue()
         self._max_unfinished = placement.sequences + MAX_QUEUED_REQUESTS
@@ -137,7 +141,8 @@ class EngineWorker(threading.Thread):
                 f"llama.cpp cannot be loaded ({error}): install llama-cpp-python again."
             ) from error
         model = LlamaModel(self._path, self._placement, self._on_progress)
-        loop = StepLoop(model, self._placement.sequences, self._inbox, self._on_ended)
+        disk = self._open_disk_cache() if model.can_save_ranges else None
+        loop = StepLoop(model, self._placement.sequences, self._inbox, self._on_ended, disk)
         try:
             self.threads = self.threads or measure_threads(model)
         except BaseException:
@@ -146,6 +151,20 @@ class EngineWorker(threading.Thread):
         model.set_threads(self.threads.decode, self.threads.prefill)
         log.info("%s loaded, %s", self._path, self.threads)
         return LoadedWorker(model, loop)
+
+    def _open_disk_cache(self) -> DiskCache | None:
+        if self._disk_cache is None:
+            return None
+        import llama_cpp
+
+        limit = disk_cache.byte_limit(self._disk_cache)
+        if limit <= 0:
+            return None
+        try:
+            name = disk_cache.fingerprint(self._path, self._placement, llama_cpp.__version__)
+        except OSError:
+            return None  # the file is gone by now
+        return DiskCache(self._disk_cache.folder / name, limit)
 
     def _on_ended(self, request: Request) -> None:
         if not request.background:

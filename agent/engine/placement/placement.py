@@ -36,3 +36,8 @@ class Placement:
     extra_buffers: bool | None = None
     """Repack the weights for the CPU's matrix instructions (use_extra_bufts), half as fast again;
     None: only where that is known to work."""
+
+    @property
+    def kv_sequences(self) -> int:
+        """Sequences of the KV cache: one more, through which segments go to disk and back."""
+        return self.sequences + 1

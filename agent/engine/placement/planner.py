@@ -127,7 +127,7 @@ def memory_use(sizes: ModelSizes, placement: Placement, gpus: list[Device]) -> M
 def work_bytes(sizes: ModelSizes, placement: Placement) -> int:
     """Estimate llama.cpp's compute buffer: one chunk's activations and its mask, and the logits."""
     chunk = placement.ubatch * (sizes.activation_bytes + 2 * placement.context)
-    return chunk + 4 * sizes.vocabulary_size * placement.sequences
+    return chunk + 4 * sizes.vocabulary_size * placement.kv_sequences
 
 
 def kv_cache_bytes(sizes: ModelSizes, placement: Placement) -> int:
@@ -161,7 +161,7 @@ def _layer_loads(sizes: ModelSizes, placement: Placement) -> tuple[list[int], in
 def _kv_bytes(bytes_per_token: int, window: int, placement: Placement) -> int:
     cells = placement.context
     if window:
-        sliding = window * placement.sequences + placement.ubatch
+        sliding = window * placement.kv_sequences + placement.ubatch
         cells = min(cells, (sliding + KV_PAD_CELLS - 1) // KV_PAD_CELLS * KV_PAD_CELLS)
     return int(cells * bytes_per_token * _KV_SIZE_RATIO[placement.kv_type])
 

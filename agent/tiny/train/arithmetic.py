@@ -60,9 +60,7 @@ def thought(code: str) -> str:
 
 def bare(rng: random.Random, split: Split) -> tuple[str, str]:
     """A short expression and nothing else, as the first thing that many type."""
-    a, b = (
-        str(rng.randint(0, 99)) if rng.random() < 0.7 else number(rng, split) for _ in range(2)
-    )
+    a, b = (str(rng.randint(0, 99)) if rng.random() < 0.7 else number(rng, split) for _ in range(2))
     gap = rng.choice(["", "", " "])
     text = f"{a}{gap}{rng.choice('+-*/')}{gap}{b}"
     return text + rng.choice(["", "", "", "", "?", "=", " =", " = ?", "=?"]), spaced(text)

@@ -100,7 +100,9 @@ def test_estimate_matches_llama_cpps_buffers(
     params.no_alloc, params.load_mode, params.use_extra_bufts = True, 0, False
     model = lib.llama_model_load_from_file(os.fsencode(small), params)
     settings = lib.llama_context_default_params()
-    settings.n_ctx, settings.n_seq_max, settings.n_outputs_max = context, 4, 4
+    placement = Placement(context=context, kv_type=kv_type)
+    settings.n_ctx = context
+    settings.n_seq_max = settings.n_outputs_max = placement.kv_sequences
     settings.n_batch = settings.n_ubatch = 512
     settings.swa_full, settings.kv_unified = False, True
     settings.type_k = settings.type_v = {"f16": 1, "q8_0": 8}[kv_type]
@@ -112,7 +114,6 @@ def test_estimate_matches_llama_cpps_buffers(
     log = "\n".join(caplog.messages)
     cache = sum(float(size) for size in re.findall(r"llama_kv_cache: size = +([\d.]+) MiB", log))
     (work,) = (float(size) for size in re.findall(r"compute buffer size = +([\d.]+) MiB", log))
-    placement = Placement(context=context, kv_type=kv_type)
     assert planner.kv_cache_bytes(small_sizes, placement) / 2**20 == pytest.approx(cache, rel=0.01)
     assert work <= planner.work_bytes(small_sizes, placement) / 2**20 <= work * 1.5
 

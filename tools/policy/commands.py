@@ -68,6 +68,15 @@ _COUNT_FLAG = re.compile(r"-[nPL]\Z")
 _DURATION = re.compile(r"\d+(?:\.\d+)?[smh]?\Z")
 
 
+def display_line(words: Sequence[str]) -> str:
+    """Return a command as a person types it: the script of ``bash -lc SCRIPT`` without its quotes."""
+    match words:
+        case [("bash" | "sh"), ("-lc" | "-c"), script] if script.strip():
+            return script.strip("\n")
+        case _:
+            return shlex.join(words)
+
+
 def command_requirements(words: Sequence[str], folder: Path, root: Path) -> list[Requirement]:
     """Return what a command needs that runs in ``folder`` (a real path, like ``root``).
 

@@ -49,7 +49,7 @@ class PromptCards:
         card = ApprovalCard(
             tool.server, tool.name, arguments, self._type,
             change=change_text(request) if request else None,
-            note=question_note(request) if request else "",
+            note=question_note(request) if request else None,
             once_only=request is not None and request.rules == [],
         )  # fmt: skip
         async with self._mounted(card):

@@ -92,7 +92,19 @@ def format_arguments(text: str, tool: str = "") -> list[StyledRun]:
         return [(text, "")]
 
 
+def format_preview(text: str, tool: str = "") -> list[StyledRun]:
+    """Format a tool's preview of a call: ``FOLDER$ COMMAND`` of a shell, or a diff."""
+    folder, sign, command = text.partition("$ ")
+    if sign and "\n" not in folder and _tool_language(tool) == "bash":
+        return [(display_text(folder + sign), "faint"), *highlight(command, "bash")]
+    return format_diff(text)
+
+
 def _format_object(value: dict[str, Any], language: str) -> list[StyledRun]:
+    if language == "bash" and (command := _command_line(value.get("cmd"))):
+        others = {name: other for name, other in value.items() if name != "cmd"}
+        more = [("\n", ""), *_format_object(others, language)] if others else []
+        return [*highlight(command, "bash"), *more]
     inner = next(iter(value.values())) if len(value) == 1 else None
     if isinstance(inner, str) and ("\n" in inner or "code" in value):
         patch = inner.startswith("*** ")
@@ -101,6 +113,15 @@ def _format_object(value: dict[str, Any], language: str) -> list[StyledRun]:
     if len(line) <= SINGLE_LINE_COLUMNS and "\\n" not in line:
         return highlight(line, "json")
     return list(_json_tree(value, "\n", language))
+
+
+def _command_line(words: object) -> str:
+    """Return the command line of a call's words, or nothing if these are none."""
+    from tools.policy.commands import display_line  # not needed before the first paint
+
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        return ""
+    return display_line(words)
 
 
 def _json_tree(value: Any, indent: str, language: str) -> Iterator[StyledRun]:

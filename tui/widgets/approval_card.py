@@ -16,7 +16,7 @@ from textual.geometry import Size
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.markdown.highlight import format_arguments, format_diff
+from tui.markdown.highlight import format_arguments, format_preview
 from tui.util.format import display_text
 from tui.widgets.card_layout import CardLayout
 from tui.widgets.text_stream import TextStream
@@ -35,6 +35,7 @@ ANSWERS: dict[str, tuple[Choice, str]] = {
     "n": ("no", "Deny"),
 }
 """By shortcut: the choice, and how the list names it."""
+ANSWER_HINT = "↑ ↓ Enter or a letter · Esc stops the turn"
 REASON_KEY = "r"
 REASON_LABEL = "Deny and say why …"
 REASON_HINT = "Enter denies with this reason · Esc back"
@@ -54,18 +55,21 @@ def change_text(request: AgentApprovalRequested) -> str | None:
     return "\n\n".join(filter(None, (request.reason, request.diff, call)))
 
 
-def question_note(request: AgentApprovalRequested) -> str:
+def question_note(request: AgentApprovalRequested) -> Content:
     """Return why the call asks, where it is not only that its tool always does, and what an answer for
     longer than once would allow: the rules as they are stored."""
     from tools.policy.approvals import ASK_REASON
 
     usual = not request.reason or request.reason == ASK_REASON or request.diff
-    if request.rules is None:
-        covered = f"{request.server}.{request.tool} with any arguments"
-    else:
-        covered = "".join(f"\n      {rule}" for rule in request.rules)
-    allows = f"Longer than once, you allow: {covered}" if covered else ""
-    return "\n".join(filter(None, ("" if usual else request.reason, allows)))
+    rules = request.rules
+    if rules is None:
+        rules = [f"{request.server}.{request.tool} with any arguments"]
+    covered = rules[0] if len(rules) == 1 else "".join(f"\n  {rule}" for rule in rules)
+    lines = [
+        Content("" if usual else display_text(request.reason)).stylize("$text-warning"),
+        Content(f"a and A allow from now on: {display_text(covered)}" if covered else ""),
+    ]
+    return Content("\n").join(filter(None, lines))
 
 
 class _Call(Vertical):
@@ -95,7 +99,7 @@ class ApprovalCard(Vertical):
         & > .call {
             height: auto; overflow-y: auto; scrollbar-size-vertical: 0;
             & > TextStream { max-height: 30vh; }
-            & > .note { height: auto; color: $text-warning; }
+            & > .note { height: auto; color: $text-muted; }
         }
         & > .hint { height: auto; color: $text-muted; }
         & > Input { height: auto; padding: 0; border: none; background: $panel; }
@@ -121,7 +125,7 @@ class ApprovalCard(Vertical):
         type_into_prompt: Callable[[str], None],
         *,
         change: str | None = None,
-        note: str = "",
+        note: Content | None = None,
         once_only: bool = False,
     ) -> None:
         """``type_into_prompt`` is called with text that was no answer. ``change``: text shown in place
@@ -129,12 +133,15 @@ class ApprovalCard(Vertical):
         longer.
         """
         super().__init__()
-        title = display_text(f"{server}.{tool}")
-        self.border_title = Content(f"Allow {title}?")
-        runs = format_diff(change) if change else format_arguments(display_text(arguments), title)
+        self.border_title = Content(display_text(f"Allow {server}.{tool}?"))
+        name = f"{server} · {tool}"
+        if change:
+            runs = format_preview(change, name)
+        else:
+            runs = format_arguments(display_text(arguments), name)
         self._stream = TextStream(grows=True, follows=False)
         self._stream.write_runs(runs)
-        self._note = Static(display_text(note), classes="note", markup=False)
+        self._note = Static(note or "", classes="note")
         self._note.display = bool(note)
         self._call = _Call(self._stream, self._note, classes="call")
         self._card_layout = CardLayout()
@@ -181,8 +188,8 @@ class ApprovalCard(Vertical):
     def _update_hint(self) -> None:
         more = self._stream.max_scroll_y + self._call.max_scroll_y
         scroll = f"{more} more lines: PgUp PgDn" if more else ""
-        enter = "" if self.has_focus_within else "Tab to answer"
-        hint = " · ".join(filter(None, (enter, scroll)))
+        keys = ANSWER_HINT if self.has_focus_within else "Tab to answer"
+        hint = " · ".join(filter(None, (scroll, "" if self.query(Input) else keys)))
         if hint != self.border_subtitle:  # a layout may follow, and calls this again
             self.border_subtitle = hint
 

@@ -359,15 +359,22 @@ def test_run_unapproved_command_refused(agent: RunAgent, script: Callable[..., s
     assert ran.code == 0
     assert "refused" in check_stream(ran.events)["output"][0]["error"]["message"]
     request = next(e for e in ran.events if e["type"] == "agent.approval.requested")
-    assert request["preview"].endswith("$ bash -lc 'echo hi > made; cat made'")
+    assert request["preview"].endswith("$ echo hi > made; cat made")
     ran = agent("run", "go", *engine)
     error = check_stream(ran.events)["output"][0]["error"]
     assert "not among those that --tools" in error["message"]
 
 
 def test_preview_shows_command(tmp_path: Path) -> None:
-    preview = ShellServer(tmp_path).preview("exec", {"cmd": ["bash", "-lc", "rm -r *"]})
-    assert preview == f"{tmp_path}$ bash -lc 'rm -r *'"
+    builtin = ShellServer(tmp_path)
+    for words, line in (
+        (["bash", "-lc", "printf 'a b' > c\nrm -r *\n"], "printf 'a b' > c\nrm -r *"),
+        (["rm", "-r", "*"], "rm -r '*'"),
+        (["bash", "-lc", "ls", "a b"], "bash -lc ls 'a b'"),
+        (["zsh", "-c", "ls *"], "zsh -c 'ls *'"),
+        (["bash", "-c", " "], "bash -c ' '"),
+    ):
+        assert builtin.preview("exec", {"cmd": words}) == f"{tmp_path}$ {line}"
 
 
 def test_check_arguments_shell_schema() -> None:

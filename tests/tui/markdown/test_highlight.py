@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tui.markdown.highlight import ArgumentStream, format_arguments
+from tui.markdown.highlight import ArgumentStream, format_arguments, format_preview
 from tui.util.format import INSET
 
 
@@ -50,3 +50,20 @@ def test_argument_stream_any_pieces_decode_code(step: int) -> None:
         written = ArgumentStream()
         pieces = [written.feed(text[at : at + step]) for at in range(0, len(text), step)]
         assert "".join(pieces) == expected
+
+
+def test_format_arguments_shell_command_is_a_command_line() -> None:
+    name = "shell · exec"
+    script = '{"cmd":["bash","-lc","echo \'a b\' |\\n  wc -c"]'
+    assert read(script + "}", name) == "echo 'a b' |\n  wc -c"
+    assert read(script + ',"timeout":5}', name) == "echo 'a b' |\n  wc -c\n{\"timeout\": 5}"
+    assert read('{"cmd":["ls","a b"]}', name) == "ls 'a b'"
+    assert read('{"cmd":["ls",1]}', name) == '{"cmd": ["ls", 1]}'
+    assert read('{"cmd":["bash","-lc","ls"]}', "mine · run") == '{"cmd": ["bash", "-lc", "ls"]}'
+    assert "\x1b" not in read('{"cmd":["bash","-lc","ls \\u001b[2J"]}', name)
+
+
+def test_format_preview_command_is_highlighted_and_diff_is_styled() -> None:
+    runs = format_preview("/home/ada$ for f in *; do cat $f; done", "shell · exec")
+    assert runs[0] == ("/home/ada$ ", "faint") and ("for", "keyword") in runs
+    assert ("+cost 5$ a\n", "added") in format_preview("--- a\n+cost 5$ a\n", "shell · exec")

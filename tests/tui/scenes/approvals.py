@@ -96,7 +96,7 @@ async def command(driver: AppDriver) -> None:
     await driver.ask("What has changed?")
     line = '{"cmd":["bash","-lc","git status -s && wc -l *.py > /dev/null"]}'
     await request_approval(
-        driver, "exec", line, "/home/ada/fox$ bash -lc 'git status -s && wc -l *.py > /dev/null'",
+        driver, "exec", line, "/home/ada/fox$ git status -s && wc -l *.py > /dev/null",
         server="shell", rules=["run git status …", "run wc …"],
     )  # fmt: skip
 

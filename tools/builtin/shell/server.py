@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import re
-import shlex
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from tools.builtin.shell.guard import CommandGuard, RootGuard
 from tools.config.named_files import NamedFiles
 from tools.folder_limits import remove_tree
 from tools.policy.audit import AuditLog
-from tools.policy.commands import command_requirements
+from tools.policy.commands import command_requirements, display_line
 from tools.policy.rules import Requirement
 from tools.sandbox import isolation as sandbox
 from tools.sandbox.changes import SNAPSHOT_SECONDS
@@ -137,7 +136,7 @@ class ShellServer:
         """Return the command line with its folder, or the diff of a patch."""
         if self._files and (patch := _patch_in(arguments["cmd"])):
             return self._files.preview("apply_patch", self._patch_arguments(patch, arguments))
-        line = shlex.join(str(word) for word in arguments["cmd"])
+        line = display_line([str(word) for word in arguments["cmd"]])
         return f"{self._folder(arguments.get('workdir') or '.')}$ {line}"
 
     def requirements(self, name: str, arguments: dict[str, Any]) -> list[Requirement] | None:

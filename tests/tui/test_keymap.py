@@ -36,7 +36,7 @@ async def test_help_hints_and_banner_name_chosen_keys() -> None:
         await driver.expect_text(
             "Enter sends · Alt-N new line · Esc stops · F9 help",
             "F9      all keys",
-            "Alt-N    new line                Alt-V   panes or conversation",
+            "@   attach a file          Alt-V   panes or conversation",
         )
         await driver.pilot.press("f1")
         await driver.pilot.press("f9")

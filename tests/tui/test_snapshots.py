@@ -22,7 +22,10 @@ async def test_scene_matches_snapshot(
     if scene in views.PLAIN:
         monkeypatch.setenv("NO_COLOR", "1")
     pictures = snapshot.use_extension(SVGImageExtension)
-    async with drive_app(FakeSession(root=tmp_path), size=SIZES[0]) as driver:
+    root = tmp_path / "fox"
+    root.mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    async with drive_app(FakeSession(root=root), size=SIZES[0]) as driver:
         driver.app.prompt.cursor_blink = False
         await scene(driver)
         driver.app.clear_notifications()  # they expire by time

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from agent.util import gc_tuning
+from tui.util.format import format_folder
 from tui.widgets.welcome import PromptExamples, WelcomeBanner
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Startup:
             app.status.tokens_per_second = 0.0
             continues = app.session.next_entry > 0
             app.status.context_used = app.session.context_used() if continues else None
+        app.status.folder = format_folder(app.session.launch.root)
         app.status.model = runtime.model.name
         app.status.context_length = runtime.context_length
         app.update_status()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.cells import cell_len, chop_cells
 
 from agent.util.sanitize import sanitize
 
 StyledRun = tuple[str, str]
 """A text and its style: one of ``tui.base_screen.STYLES`` or none, and ``INSET`` behind it or not."""
+MAX_FOLDER_CELLS = 30
 INSET = " inset"
 """Suffix of a style, or a style alone: the lines of such text are quoted with a bar on their left."""
 
@@ -38,6 +41,14 @@ def format_count(value: int) -> str:
 def format_tokens(count: int) -> str:
     """Format a number of tokens with the word."""
     return f"{format_count(count)} token{'' if count == 1 else 's'}"
+
+
+def format_folder(path: Path) -> str:
+    """Format a folder: ``~/src/fox``; of one too long for a line of others only its end: ``…/fox``."""
+    folder, home = path.expanduser().resolve(), Path("~").expanduser().resolve()
+    in_home = folder.is_relative_to(home)
+    text = display_text(str("~" / folder.relative_to(home) if in_home else folder))
+    return text if cell_len(text) <= MAX_FOLDER_CELLS else f"…/{text.rpartition('/')[2]}"
 
 
 def wrap_line(text: str, width: int, start: int = 0) -> list[tuple[int, int]]:

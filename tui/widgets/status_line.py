@@ -10,11 +10,14 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.util.format import format_count, format_tokens
+from tui.util.format import format_count, format_seconds, format_tokens
 
 if TYPE_CHECKING:
     from tools.types import ServerState
     from tui.state.turn_view import TurnView
+
+MIN_SECONDS = 1.0
+"""Time that a turn runs before the line says for how long."""
 
 
 @dataclass(slots=True)
@@ -26,6 +29,10 @@ class StatusFields:
     tokens_per_second: float = 0.0
     tokens: int = 0
     """Tokens that the turn has generated."""
+    seconds: float = 0.0
+    """Since the running turn began; 0 while none runs."""
+    folder: str = ""
+    """The folder that tools work in."""
     model: str = ""
     context_used: int | None = None
     context_length: int | None = None
@@ -50,6 +57,7 @@ class StatusFields:
         used, length = self.context_used or 0, self.context_length
         ready, enabled = self.ready_servers, self.enabled_servers
         texts = {
+            "folder": self.folder,
             "model": self.model,
             "context": f"{format_count(used)}/{format_count(length)}" if length else "",
             "servers": f"MCP {ready}/{enabled}" if enabled else "",
@@ -85,7 +93,9 @@ class StatusLine(Static):
         status = self.status
         if running and turn is not None:
             status.activity, status.is_busy = turn.activity or "ending", True
+            status.seconds = turn.clock() - turn.began
         else:
+            status.seconds = 0.0
             status.activity, status.is_busy = loading or "ready", bool(loading)
         if turn is not None:
             status.tokens = turn.tokens
@@ -98,11 +108,13 @@ class StatusLine(Static):
         """Show ``status`` as it is now; where room is short, the least important text is left out."""
         status = self.status
         left = f"{'●' if status.is_busy else '○'} {status.activity}"
+        if status.seconds >= MIN_SECONDS:
+            left += f" · {format_seconds(status.seconds)}"
         if status.tokens_per_second:
             left += f" · {format_tokens(status.tokens)} · {status.tokens_per_second:.0f} tok/s"
         width = max(0, self.size.width - 2)
         texts = status.texts()
-        for least in ("address", "servers", "model", "served"):
+        for least in ("address", "folder", "servers", "model", "served"):
             if cell_len(left) + cell_len(" · ".join(texts.values())) + 2 > width:
                 texts.pop(least, None)
         right = " · ".join(texts.values())

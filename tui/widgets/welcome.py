@@ -18,9 +18,9 @@ from tui.util.format import display_text
 def _key_help(bindings: KeyBindings) -> str:
     key = bindings.label
     return (
-        f"Enter    send                    {key('help'):6}  all keys\n"
-        f"{key('newline'):7}  new line                {key('view'):6}  panes or conversation\n"
-        f"Esc      stop the answer         Ctrl-Q  quit"
+        f"/   commands               {key('help'):6}  all keys\n"
+        f"@   attach a file          {key('view'):6}  panes or conversation\n"
+        f"!   run a shell command    Ctrl-Q  quit"
     )
 
 

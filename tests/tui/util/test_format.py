@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
-from tui.util.format import display_text, format_count, format_seconds, wrap_line
+from tui.util.format import (
+    display_text,
+    format_count,
+    format_folder,
+    format_seconds,
+    wrap_line,
+)
 
 SIGNS = (*"ab  中é🙂-ש한", "e\u0301", "❤️", "👍🏽", "👨‍👩‍👧", "🏳️‍🌈", "क्षि", "1️⃣")
 
@@ -49,3 +56,17 @@ def test_display_text_control_characters_are_removed() -> None:
 def test_format_numbers_are_short() -> None:
     assert [format_seconds(s) for s in (0.44, 12.3, 185)] == ["0.4 s", "12 s", "3 min 05 s"]
     assert [format_count(n) for n in (950, 1234, 32768)] == ["950", "1.2k", "33k"]
+
+
+def test_format_folder_home_and_long_paths_are_short(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert format_folder(Path()) == format_folder(Path("~")) == "~"
+    assert format_folder(Path("a/../src")) == "~/src"
+    assert format_folder(Path(f"{tmp_path}-b/src")) == "…/src"
+    assert format_folder(Path("/srv/fox")) == "/srv/fox"
+    assert "\x1b" not in format_folder(Path("/srv/\x1b[2J"))
+    monkeypatch.setenv("HOME", "/")
+    assert format_folder(Path("/srv")) == "~/srv"

@@ -21,6 +21,7 @@ GROUPS = (
     "constrain",
     "path",
     "followup",
+    "prefixes",
     "streams",
     "serve",
     "startup",

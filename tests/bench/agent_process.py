@@ -70,7 +70,9 @@ class FixedThreadsRuntime(Runtime):
         paths = Paths(CACHE, CACHE, CACHE)
         model = resolve.resolve_model(str(path), paths)
         super().__init__(model, Host([]), Policy(), paths, context=context)
-        self.loader = FixedThreadsLoader(model, paths, context=context, threads=threads)
+        self.loader = FixedThreadsLoader(
+            model, paths, context=context, prefix_cache_bytes=0, threads=threads
+        )
 
 
 class AnswerConstraints(TurnConstraints):

@@ -131,6 +131,27 @@ def test_doctor_healthy_machine_all_ok(agent: RunAgent, home: Path) -> None:
     assert str(home) in ran.out
 
 
+def test_prefix_cache_is_used_shown_and_cleared(agent: RunAgent, home: Path) -> None:
+    def cached_tokens() -> int:
+        events = agent("run", "2+2", "--json-events").events
+        prefills = [event for event in events if event["type"] == "agent.prefill"]
+        return next(int(event["cached"]) for event in prefills if event["done"] == event["total"])
+
+    assert cached_tokens() == 0
+    assert cached_tokens() > 200, "the whole prompt but its last token, in another process"
+    assert re.search(r"prefixes: [1-9].* in \d+ files", agent("models", "cache").out)
+    assert re.search(r"ok +prefix cache +0\.0 of at most \d", agent("doctor").out)
+    assert "are free again" in agent("models", "cache", "--clear").out
+    assert not (home / "cache" / "prefixes").exists()
+    assert cached_tokens() == 0
+    latest = json.loads(agent("sessions", "list", "--json").out)[0]["id"]
+    assert agent("sessions", "delete", latest, "--yes").code == 0
+    assert not (home / "cache" / "prefixes").exists(), "what was said there is gone"
+    assert agent("config", "set", "prefix_cache", "0").code == 0
+    assert cached_tokens() == 0 and cached_tokens() == 0
+    assert re.search("off +prefix cache", agent("doctor").out)
+
+
 def test_doctor_says_ok_only_of_what_works(agent: RunAgent, tmp_path: Path) -> None:
     lines = agent("doctor").out.splitlines()
     states = {tuple(line.split()[1:3]): line.split()[0] for line in lines}

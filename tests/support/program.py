@@ -31,6 +31,7 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that holds the embedded model, expanded once for the whole run."""
     cache = tmp_path_factory.mktemp("cache")
     expand.ensure(cache)
+    (cache / "vocabulary").mkdir()  # the first program writes it
     return cache
 
 
@@ -42,10 +43,11 @@ def tiny_gguf(model_cache: Path) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, model_cache: Path) -> Path:
-    """A fresh AGENT_HOME whose cache already holds the embedded model."""
+    """A fresh AGENT_HOME whose cache already holds the embedded model, and no prompts."""
     home = tmp_path / "home"
-    home.mkdir()
-    (home / "cache").symlink_to(model_cache)
+    (home / "cache").mkdir(parents=True)
+    for each in model_cache.iterdir():
+        (home / "cache" / each.name).symlink_to(each)
     return home
 
 

@@ -1,0 +1,151 @@
+"""Group ``prefixes``: prompts that an earlier process has read, from disk or anew.
+
+A process is an engine that is loaded and closed. The peer for the first rows is our own engine without
+the cache on disk; for the last llama-server, whose slot was saved and is restored by ``/slots``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from agent.engine.llama.disk_cache import DiskCacheOptions
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.llama.step_loop import SAVE_IDLE_SECONDS
+from agent.engine.placement.placement import Placement
+from agent.engine.protocol import Request, Sampling, Tokens
+from tests.bench import BenchmarkRow, compare
+from tests.bench.llama_server import GREEDY, LlamaServer, thread_counts
+from tests.bench.models import embedded_model, large_model
+
+HEAD_TOKENS, QUESTION_TOKENS = 1_500, 30
+CONVERSATION_TOKENS = 16_000
+CONTEXT_TOKENS = 20_480
+
+
+def rows() -> list[BenchmarkRow]:
+    """First tokens of a second process, and what writing costs the one that writes."""
+    found = []
+    for path, name, runs in ((embedded_model(), "embedded", 7), (large_model(), "1.4 GB", 3)):
+        with tempfile.TemporaryDirectory() as folder:
+            disk = DiskCacheOptions(Path(folder), 10**10)
+            _process(path, disk, _prompt(0, HEAD_TOKENS), 1)
+            found.append(
+                compare(
+                    f"second process, head of {HEAD_TOKENS} tokens, load to first token, {name}",
+                    "s",
+                    lambda path=path, disk=disk: _process(path, disk, _prompt(1, HEAD_TOKENS), 1),
+                    "without the cache",
+                    lambda path=path: _process(path, None, _prompt(1, HEAD_TOKENS), 1),
+                    n=runs,
+                    goal="≤ 0.25",
+                )
+            )
+    path = large_model()
+    with tempfile.TemporaryDirectory() as folder:
+        disk = DiskCacheOptions(Path(folder), 10**10)
+        began = time.perf_counter()
+        _process(path, disk, _prompt(0, CONVERSATION_TOKENS), 1)
+        anew = time.perf_counter() - began
+        prompt = _prompt(0, CONVERSATION_TOKENS) + _prompt(1, 0)
+        again = [_process(path, disk, prompt, 1) for _ in range(4)][1:]
+        name = f"{CONVERSATION_TOKENS} tokens after a restart, load to first token, 1.4 GB"
+        found.append(BenchmarkRow(name, "s", "reading them", again, [anew] * 3, "≤ 0.15"))
+        theirs = _restored_by_llama_server(path, Path(folder), prompt)
+        name = f"{CONVERSATION_TOKENS} tokens from disk to first token, 1.4 GB"
+        ours = [_process(path, disk, prompt, 1, load=False) for _ in range(3)]
+        found.append(BenchmarkRow(name, "s", "llama-server's slot", ours, theirs))
+    found.append(_delay_by_saving(path))
+    return found
+
+
+def _prompt(question: int, head: int) -> list[int]:
+    """A head, the same for all, and a question."""
+    words = random.Random(0)
+    ids = [words.randrange(1000, 190_000) for _ in range(head)]
+    words = random.Random(question + 1)
+    return ids + [words.randrange(1000, 190_000) for _ in range(QUESTION_TOKENS)]
+
+
+def _engine(path: Path, disk: DiskCacheOptions | None) -> LlamaEngine:
+    placement = Placement(CONTEXT_TOKENS)
+    return LlamaEngine(path, placement=placement, threads=thread_counts(path), disk_cache=disk)
+
+
+def _process(
+    path: Path, disk: DiskCacheOptions | None, prompt: list[int], count: int, load: bool = True
+) -> float:
+    """Seconds from the load, or from the request alone, to the first token."""
+
+    async def run() -> float:
+        engine = _engine(path, disk)
+        began = time.perf_counter()
+        await engine.load()
+        if not load:
+            began = time.perf_counter()
+        seconds = await _first_token(engine, prompt, count, began)
+        await engine.close()
+        return seconds
+
+    return asyncio.run(run())
+
+
+async def _first_token(engine: LlamaEngine, prompt: list[int], count: int, began: float) -> float:
+    head = min(HEAD_TOKENS, len(prompt) - QUESTION_TOKENS)
+    request = Request(prompt, count, sampling=Sampling(temperature=0), head_tokens=head)
+    first = 0.0
+    async for event in engine.generate(request):
+        if isinstance(event, Tokens):
+            first = first or time.perf_counter() - began
+    return first
+
+
+def _restored_by_llama_server(path: Path, folder: Path, prompt: list[int]) -> list[float]:
+    """Seconds from restoring a saved slot to the first token, in three servers."""
+    options = ("--slot-save-path", str(folder))
+
+    def slot(server: LlamaServer, action: str) -> None:
+        address = f"http://127.0.0.1:{server.port}/slots/0?action={action}"
+        body = json.dumps({"filename": "slot.bin"}).encode()
+        request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
+        urllib.request.urlopen(request, timeout=600).close()
+
+    def first_token(server: LlamaServer) -> float:
+        return asyncio.run(server.complete(prompt, 1, **GREEDY)).seconds_to_first_text
+
+    with LlamaServer(path, context=CONTEXT_TOKENS, options=options) as server:
+        first_token(server)
+        slot(server, "save")
+    times = []
+    for _ in range(3):
+        with LlamaServer(path, context=CONTEXT_TOKENS, options=options) as server:
+            began = time.perf_counter()
+            slot(server, "restore")
+            times.append(time.perf_counter() - began + first_token(server))
+    return times
+
+
+def _delay_by_saving(path: Path) -> BenchmarkRow:
+    """The wait of a short request just after a long prompt begins to be written, beside no writing."""
+
+    async def run(disk: DiskCacheOptions | None) -> float:
+        engine = _engine(path, disk)
+        await engine.load()
+        prefill = Request(_prompt(0, CONVERSATION_TOKENS), max_tokens=0, background=True)
+        async for _ in engine.generate(prefill):
+            pass
+        await asyncio.sleep(SAVE_IDLE_SECONDS + 0.05)
+        milliseconds = 1000 * await _first_token(engine, _prompt(1, 0), 1, time.perf_counter())
+        await engine.close()
+        return milliseconds
+
+    with tempfile.TemporaryDirectory() as folder:
+        saving = asyncio.run(run(DiskCacheOptions(Path(folder), 10**10)))
+    delay = max(0.0, saving - asyncio.run(run(None)))
+    name = "delay of a request while 16,000 tokens are written, 1.4 GB"
+    return BenchmarkRow(name, "ms", "", [delay], goal="≤ 50")

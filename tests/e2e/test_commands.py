@@ -131,7 +131,7 @@ def test_doctor_healthy_machine_all_ok(agent: RunAgent, home: Path) -> None:
     assert str(home) in ran.out
 
 
-def test_prefix_cache_is_used_shown_and_cleared(agent: RunAgent, home: Path) -> None:
+def test_prefix_cache_is_used_and_cleared(agent: RunAgent, home: Path) -> None:
     def cached_tokens() -> int:
         events = agent("run", "2+2", "--json-events").events
         prefills = [event for event in events if event["type"] == "agent.prefill"]

@@ -97,6 +97,11 @@ class ServerState:
     transport: str = ""
     """stdio, http, sse, built in"""
 
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it is a part of this program, which nobody configured."""
+        return self.transport == "built in"
+
 
 OnProgress = Callable[[float, float | None, str | None], None]
 """Receives progress, total and message."""

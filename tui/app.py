@@ -272,6 +272,9 @@ class AgentApp(CommandContext):
                 conversation = turn.conversation if turn else self.session.conversation
             self.token_view.follow(turn, conversation, self.session.format)
 
+    def on_transcript_following_changed(self) -> None:
+        self.prompt.set_scrolled_away(self.visible_transcript.is_scrolled_away)
+
     # --- the status line ---
 
     @property

@@ -199,8 +199,8 @@ class FakeSession(Session):
         serving = Serving("127.0.0.1:8080", self._serve)
         super().__init__(LaunchOptions(root=root), serving=serving)
         ready = [
-            ServerState("code_interpreter", "ready", ["python"]),
-            ServerState("files", "ready", ["read", "write"]),
+            ServerState("code_interpreter", "ready", ["python"], transport="built in"),
+            ServerState("files", "ready", ["read", "write"], transport="built in"),
         ]
         self.server_states = ready if servers is None else servers
         self.turns: list[FakeTurn] = []

@@ -24,6 +24,7 @@ from tools.types import ServerState
 from tui.controllers import prompts
 from tui.widgets.approval_card import ApprovalCard
 from tui.widgets.pane import Pane
+from tui.widgets.panes import AnswerPane
 from tui.widgets.tabs import TabBar
 from tui.widgets.text_stream import TextStream
 
@@ -67,6 +68,57 @@ async def test_panes_stream_reasoning_call_result_and_answer() -> None:
         await driver.wait_for(lambda: app.turn is None)
         await driver.expect_text("It is 56088.")
         await driver.expect_text("608/33k")
+
+
+@pytest.mark.parametrize(("size", "rows_left"), [((60, 15), 2), ((80, 24), 4), ((200, 50), 15)])
+async def test_panes_reasoning_gives_room_to_answer(size: tuple[int, int], rows_left: int) -> None:
+    async with drive_app(size=size) as driver:
+        turn = await driver.ask("Why?")
+        reasoning = emit_reasoning(turn, "\n".join(f"thought {n}" for n in range(60)))
+        await driver.expect_text("thought 59")
+        panes = {name: driver.app.query_one(f"#{name}", Pane) for name in ("reasoning", "answer")}
+        before = panes["reasoning"].size.height
+        assert before > 3
+        reasoning.close(True)
+        answer = emit_message(turn, "Because")
+        await driver.expect_text("Because")
+        assert panes["reasoning"].size.height == before
+        for n in range(20):
+            answer.delta(f"\n\nof {n}")
+        await driver.expect_text("of 19")
+        await driver.wait_for(lambda: panes["reasoning"].size.height <= rows_left)
+        assert panes["answer"].size.height > before
+        panes["reasoning"].query_one(TextStream).focus()
+        answer.delta("\n\nof 20")
+        await driver.wait_for(lambda: panes["reasoning"].size.height == before)
+        turn.end()
+
+
+async def test_scrolled_away_hint_names_key_back_to_end() -> None:
+    hint = "scrolled up · Ctrl-End returns to the end"
+    async with drive_app() as driver:
+        first = await driver.ask("first question")
+        emit_message(first, "\n\n".join(f"row {n}" for n in range(40))).close(True)
+        first.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        turn = await driver.ask("second question")
+        answer = emit_message(turn, "\n\n".join(f"line {n}" for n in range(40)))
+        await driver.expect_text("line 39", "Enter queues")
+        await driver.pilot.press("pageup")
+        await driver.expect_text(hint, gone="line 39")
+        await driver.pilot.press("ctrl+end")
+        await driver.expect_text("line 39", "Enter queues")
+        driver.app.query_one(AnswerPane).focus()
+        await driver.pilot.press("pageup")
+        await driver.expect_text(hint, gone="line 39")
+        answer.delta("\n\nline 40")
+        await driver.pilot.press("end")
+        await driver.expect_text("line 40", "Enter queues")
+        await driver.pilot.press("pageup")
+        await driver.expect_text(hint)
+        await driver.pilot.press("ctrl+end")
+        await driver.expect_text("line 40", "Enter queues")
+        turn.end()
 
 
 async def test_earlier_turn_folds_to_prompt_and_answer() -> None:
@@ -295,7 +347,8 @@ async def test_approval_card_once_only_ignores_longer_answers() -> None:
 
 async def test_failed_mcp_server_adds_notice() -> None:
     broken = ServerState("search", "failed", [], error="no such command: serch")
-    async with drive_app(FakeSession(servers=[broken])) as driver:
+    builtin = ServerState("files", "ready", ["read"], transport="built in")
+    async with drive_app(FakeSession(servers=[broken, builtin])) as driver:
         await driver.expect_text("The MCP server search is not available: no such command: serch")
         await driver.expect_text("MCP 0/1")
 

@@ -44,4 +44,4 @@ async def test_small_screen_shows_all_of_approval_card() -> None:
         await approvals.waiting(driver)
         text = screen_text(driver.app)
         assert "Allow files.write?" in text and "sum.txt" in text
-        assert "Allow once" in text and "Deny and say why" in text and "MCP" in text
+        assert "Allow once" in text and "Deny and say why" in text and "tiny" in text

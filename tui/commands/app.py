@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from agent.turn.options import TurnOptions
     from tui.commands.context import CommandContext
 
+MAX_INSTRUCTION_CHARACTERS = 200
+"""Characters of the system instructions that `/status` shows."""
+
 
 async def show_help(app: CommandContext, _: str) -> None:
     """Open the page of keys and commands."""
@@ -25,28 +28,41 @@ async def leave(app: CommandContext, _: str) -> None:
 async def show_status(app: CommandContext, _: str) -> None:
     """Show model, context, options, tools and servers in a few lines."""
     from agent.store.lookup import short_id
+    from tui.widgets.notice import TableEntries
 
     session = app.session
     runtime, options = session.runtime, session.options
     tools = [tool for tool in runtime.host.tools() if session.tool_selection.includes(tool)]
-    servers = runtime.host.server_states()
-    ready = sum(state.status == "ready" for state in servers)
+    servers = [
+        state.name if state.status == "ready" else f"{state.name} ({state.status})"
+        for state in runtime.host.server_states()
+        if not state.is_builtin or state.status == "failed"
+    ]
     used = session.context_used()
     sampling = options.sampling
-    lines = {
+    fields = {
         "Model": f"{runtime.model.name}" + ("" if runtime.loaded else " (not loaded)"),
         "Context": f"{used or 0:,} of {runtime.context_length or 0:,} tokens",
         "Effort": options.effort,
         "Sampling": f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}",
-        "Instructions": options.instructions or "none",
+        "Instructions": _shorten(options.instructions or "none"),
         "Project": options.project.names or "no AGENTS.md",
-        "Tools": f"{len(tools)} on; {ready} of {len(servers)} servers ready",
+        "Tools": f"{len(tools)} on",
+        "MCP servers": ", ".join(servers) or "none configured",
         "Folder": str(session.launch.root.absolute()),
         "Conversation": short_id(session.conversation.id)
         + ("" if session.is_stored else " (not stored)"),
         "Serving": session.serving.address if session.serving else "off (start with agent --serve)",
     }
-    app.transcript.add_notice("\n".join(f"{name + ':':14}{text}" for name, text in lines.items()))
+    app.transcript.add_section(TableEntries("Status", fields))
+
+
+def _shorten(instructions: str) -> str:
+    """Cut instructions that would fill the screen."""
+    line = " ".join(instructions.split())
+    if len(line) <= MAX_INSTRUCTION_CHARACTERS:
+        return line
+    return f"{line[:MAX_INSTRUCTION_CHARACTERS]} … (/system shows all)"
 
 
 async def show_context(app: CommandContext, _: str) -> None:
@@ -55,6 +71,7 @@ async def show_context(app: CommandContext, _: str) -> None:
 
     from agent.conversation.project_instructions import ProjectInstructions
     from agent.errors import UserError
+    from tui.widgets.notice import TableEntries
 
     session = app.session
     model_format, options = session.format, session.options
@@ -76,13 +93,12 @@ async def show_context(app: CommandContext, _: str) -> None:
     }
     parts["Conversation"] = used - sum(parts.values())
     parts |= {"Together": used, "Free": max(0, limit - used)}
-    details = {"Project": [
-        f"  {file.name}: {len(model_format.encode_text(file.text)):,}" for file in options.project.files
-    ]}  # fmt: skip
-    lines = [f"Tokens of the next prompt, of {limit:,}:"]
-    for name, count in parts.items():
-        lines += [f"{name + ':':14}{count:>9,}", *details.get(name, ())]
-    app.transcript.add_notice("\n".join(lines))
+    fields = {name: f"{count:>9,}  {count / limit:6.1%}" for name, count in parts.items()}
+    if files := options.project.files:
+        fields["Project"] += "  " + ", ".join(
+            f"{file.name} {len(model_format.encode_text(file.text)):,}" for file in files
+        )
+    app.transcript.add_section(TableEntries(f"Tokens of the next prompt, of {limit:,}", fields))
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:

@@ -12,6 +12,7 @@ from tui.commands.registry import CompletionItem, parse_command
 from tui.controllers.shell import ShellCommands
 from tui.terminal.notifications import notify_unfocused
 from tui.util.attachments import command_outputs
+from tui.util.format import display_text
 from tui.widgets.welcome import PromptExamples
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 SHELL_MARK = "!"
 """Begins a line that is a shell command of the person's."""
+MAX_MISSING_NAMES = 3
+"""Mentions without a file that a notification names."""
 
 
 class ChatController:
@@ -121,13 +124,19 @@ class ChatController:
     async def with_attachments(self, text: str) -> str | None:
         """The text with the files that it mentions; None if it went back to the prompt."""
         from agent.errors import UserError
-        from tui.util.attachments import attach_files
+        from tui.util.attachments import attach_files, missing_files
 
+        root = self._app.session.launch.root
         try:
-            return await asyncio.to_thread(attach_files, text, self._app.session.launch.root)
+            prompt = await asyncio.to_thread(attach_files, text, root)
         except UserError as error:
             self._reject(text, str(error))
             return None
+        if missing := await asyncio.to_thread(missing_files, text, root):
+            more = ", …" if len(missing) > MAX_MISSING_NAMES else ""
+            names = display_text(", ".join(missing[:MAX_MISSING_NAMES])) + more
+            self._app.notify(f"No file {names}: sent as text.", severity="warning", markup=False)
+        return prompt
 
     def _reject(self, text: str, reason: str) -> None:
         """Put the text back into the prompt and notify the person of the reason."""
@@ -199,6 +208,7 @@ class ChatController:
 
         app = self._app
         self.turn = self.latest_turn = turn
+        app.prompt.set_turn_running(True)
         view = app.with_branch_position(TurnView(prompt, clock=app.clock, start=start))
         self.turn_view = view
         app.transcript.query(PromptExamples).remove()
@@ -216,6 +226,7 @@ class ChatController:
         await turn.done()
         view.context_used = app.session.context_used() or view.context_used
         self.turn = None
+        app.prompt.set_turn_running(False)
         # Steering messages that the turn has not read are sent as prompts.
         app.queue_bar.prompts[:0] = turn.queued_steering()
         app.update_queue()

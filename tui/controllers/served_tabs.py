@@ -123,6 +123,7 @@ class ServedTabs:
             app.prompt.set_default_hint(f"read only · what you send goes to Chat · {key} closes")
         else:
             app.prompt.set_default_hint()
+        app.prompt.set_scrolled_away(app.visible_transcript.is_scrolled_away)
         app.update_token_view()
         self.update_bar()
         if tab is not None:

@@ -21,6 +21,8 @@ from agent.util.images import CANNOT_SEE, is_image_file
 
 MAX_FILE_BYTES = 256 * 1024
 """Size of the largest file that can be attached."""
+_PUNCTUATION = ".,;:!?)]}'\""
+"""May follow a path."""
 _MENTION = re.compile(r'(?<!\S)@(?:"(?P<quoted>[^"\n]+)"|(?P<path>\S+))')
 
 
@@ -32,6 +34,19 @@ def attach_files(text: str, root: Path) -> str:
     """
     files = dict(_mentioned_files(text, root)).items()
     return text + "".join(format_attachment(path, _read_text(path, file)) for path, file in files)
+
+
+def missing_files(text: str, root: Path) -> list[str]:
+    """Return the mentions that read like paths (quoted, or with a dot or slash), where nothing is."""
+    missing = []
+    for match in _MENTION.finditer(text):
+        path = match["quoted"] or match["path"].rstrip(_PUNCTUATION)
+        # A bracket: it is a decorator, in code.
+        like_path = match["quoted"] or (re.search(r"[./]", path) and "(" not in path)
+        candidates = (path,) if match["quoted"] else _path_candidates(match["path"])
+        if like_path and not any(_find_path(root, each) for each in candidates):
+            missing.append(path)
+    return list(dict.fromkeys(missing))
 
 
 def without_attachments(text: str) -> str:
@@ -66,15 +81,23 @@ def _mentioned_files(text: str, root: Path) -> Iterator[tuple[str, Path]]:
     for match in _MENTION.finditer(text):
         # Punctuation may follow a path.
         for path in (match["quoted"],) if match["quoted"] else _path_candidates(match["path"]):
-            file = root / Path(path).expanduser()
-            if file.is_file():
+            if (file := _find_path(root, path)) is not None and file.is_file():
                 yield path, file
                 break
 
 
+def _find_path(root: Path, path: str) -> Path | None:
+    """Return what a mention names; None where nothing is, or no path can be so."""
+    try:
+        file = root / Path(path).expanduser()
+        return file if file.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long; ~ of nobody
+        return None
+
+
 def _path_candidates(path: str) -> Iterator[str]:
     yield path
-    while path and path[-1] in ".,;:!?)]}'\"":
+    while path and path[-1] in _PUNCTUATION:
         path = path[:-1]
         yield path
 

@@ -50,6 +50,12 @@ class ExchangeEntries:
         is_read = isinstance(panes, TurnPanes) and panes.is_read
         return self.shows_panes and not self.turn.running and not is_read
 
+    @property
+    def is_scrolled_away(self) -> bool:
+        """Whether one of its panes is scrolled away from its end."""
+        panes = self._panes.widget
+        return isinstance(panes, TurnPanes) and panes.is_scrolled_away
+
     def set_view(self, *, panes: bool) -> None:
         """Show the turn as panes, or item by item; the widgets of the other view are to be removed."""
         self.shows_panes = panes

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual.content import Content
+from textual.geometry import Size
+from textual.widget import Widget
 from textual.widgets import Static
 
+from tui.util.format import display_text, wrap_line
 from tui.util.virtual_list import VirtualEntry
 
 
@@ -17,3 +22,41 @@ class NoticeEntries:
     def __init__(self, text: str, *, error: bool) -> None:
         classes = "line -error" if error else "line"
         self.entries = [VirtualEntry(lambda: Static(Content(text), classes=classes))]
+
+
+class FieldsTable(Widget):
+    """A heading, and names with their texts in two columns; each text is wrapped within its own."""
+
+    DEFAULT_CSS = """
+    FieldsTable { height: auto; padding: 0 1; margin-bottom: 1; max-width: 120; }
+    """
+
+    def __init__(self, heading: str, fields: Mapping[str, str]) -> None:
+        super().__init__()
+        self._heading = heading
+        self._fields = {name: display_text(text) for name, text in fields.items()}
+
+    def _rows(self, width: int) -> list[tuple[str, str]]:
+        indent = max(map(len, self._fields)) + 2
+        rows = []
+        for name, text in self._fields.items():
+            for line in text.split("\n"):
+                for start, end in wrap_line(line, max(1, width - indent)):
+                    rows.append((name.ljust(indent), line[start:end]))
+                    name = ""
+        return rows
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return 1 + len(self._rows(width))
+
+    def render(self) -> Content:
+        rows = self._rows(self.content_size.width)
+        lines = [Content.assemble((name, "$text-muted"), text) for name, text in rows]
+        return Content("\n").join([Content.styled(self._heading, "bold $accent"), *lines])
+
+
+class TableEntries(NoticeEntries):
+    """The single entry of a table."""
+
+    def __init__(self, heading: str, fields: Mapping[str, str]) -> None:
+        self.entries = [VirtualEntry(lambda: FieldsTable(heading, fields), 2 + len(fields))]

@@ -1,4 +1,7 @@
-"""The four live panes of one turn: reasoning, arguments, results, answer."""
+"""The four live panes of one turn: reasoning, arguments, results, answer.
+
+Reads ``_anchored`` and ``_anchor_released``, as ``tui/widgets/transcript.py`` does.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import Reactive
+from textual.widget import Widget
 
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView, duration
@@ -25,6 +29,9 @@ MIN_COLUMNS_SIDE_BY_SIDE = 60
 """Columns below which reasoning is above arguments and results, not beside them."""
 MIN_ROOM_ROWS, MIN_PANE_ROWS = 5, 3
 """Rows of all panes, and of those above the answer or of the answer, however small the screen is."""
+
+FOLDED_SHARE = 5
+"""One row in so many stays for the panes above an answer that needs the others."""
 
 
 class AnswerPane(VerticalScroll):
@@ -63,7 +70,7 @@ class TurnPanes(Vertical):
     """
 
     class Read(Message):
-        """Posted when the person leaves or scrolls a pane of a turn that has ended."""
+        """Posted when the person scrolls a pane, or leaves one of a turn that has ended."""
 
     def __init__(self, turn: TurnView) -> None:
         super().__init__()
@@ -107,8 +114,11 @@ class TurnPanes(Vertical):
     def on_mount(self) -> None:
         self._children_mounted = True
         for pane in (self._reasoning, self._arguments, self._results, self._answer):
-            self.watch(pane, "scroll_y", self.on_descendant_blur, init=False)
+            self.watch(pane, "scroll_y", self._on_pane_scroll, init=False)
         self.follow()
+
+    def _on_pane_scroll(self) -> None:
+        self.post_message(self.Read())
 
     def on_descendant_blur(self) -> None:
         if not self.turn.running:
@@ -136,8 +146,13 @@ class TurnPanes(Vertical):
     @property
     def is_read(self) -> bool:
         """Whether the person reads in a pane: it has the focus, or is scrolled away from its end."""
+        return self.has_focus_within or self.is_scrolled_away
+
+    @property
+    def is_scrolled_away(self) -> bool:
+        """Whether a pane is scrolled away from its end."""
         panes = (self._reasoning, self._arguments, self._results, self._answer)
-        return self.has_focus_within or any(p._anchored and p._anchor_released for p in panes)
+        return any(map(_is_scrolled_away, panes))
 
     @property
     def messages(self) -> dict[ItemView, AssistantMessage]:
@@ -154,10 +169,19 @@ class TurnPanes(Vertical):
         self._fit()
 
     def _fit(self) -> None:
-        """Above the answer stays at most half of the room: what came before the turn is seen, too."""
+        """Above the answer stays at most half of the room: what came before the turn is seen, too.
+
+        An answer that needs more gets it while it streams; its reasoning is read by then.
+        """
         streams = (self._reasoning, self._arguments, self._results)
         needs = [1 + max(1, stream.row_count) if stream.has_text else 0 for stream in streams]
+        messages = sum(max(1, widget.row_count) + 1 for widget in self._messages.values())
         top_room = max(MIN_PANE_ROWS, self._room // 2)
+        is_read = any(stream.has_focus or _is_scrolled_away(stream) for stream in streams)
+        if self._is_answering and not is_read:
+            titles = max(1, sum(map(bool, needs[0 if self.has_class("-stacked") else 1 :])))
+            folded = max(titles, self._room // FOLDED_SHARE)
+            top_room = min(top_room, max(folded, self._room - messages))
         if self.has_class("-stacked"):
             rows = share_rows(top_room, needs)
             top = sum(rows)
@@ -168,9 +192,12 @@ class TurnPanes(Vertical):
             self._panes[name].display = height > 0
             self._panes[name].styles.height = height
         self._calls.display = sum(rows[1:]) > 0
-        messages = sum(max(1, widget.row_count) + 1 for widget in self._messages.values())
         self._panes["answer"].display = messages > 0
         self._panes["answer"].styles.height = min(messages, max(MIN_PANE_ROWS, self._room - top))
+
+    @property
+    def _is_answering(self) -> bool:
+        return bool(self.turn.items) and self.turn.items[-1].kind == "answer"
 
     def _follow_reasoning(self, item: ItemView) -> None:
         if item not in self._chunks_read and self._reasoning.text:
@@ -274,6 +301,12 @@ class TurnPanes(Vertical):
 
     def _set_title(self, pane: str, state: str, active: bool) -> None:
         self._panes[pane].set_title(state, active=active)
+
+
+def _is_scrolled_away(pane: Widget) -> bool:
+    # Where all fits, the wheel releases the anchor, too.
+    released = pane._anchored and pane._anchor_released
+    return released and pane.scroll_y < pane.max_scroll_y
 
 
 def share_rows(room: int, needs: Sequence[int]) -> list[int]:

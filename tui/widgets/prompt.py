@@ -106,10 +106,14 @@ class PromptInput(TextArea):
         self.last_input_at = 0.0
         """Monotonic time of the last key or paste."""
         self._has_queued = has_queued
-        self._key_hint = (
-            f"Enter sends · {key_bindings.label('newline')} new line · Esc stops"
-            f" · {key_bindings.label('help')} help"
+        label = key_bindings.label
+        self._idle_hint = (
+            f"Enter sends · {label('newline')} new line · Esc stops · {label('help')} help"
         )
+        self._busy_hint = f"Enter queues · {label('steer')} sends now · Esc stops"
+        self._scrolled_hint = f"scrolled up · {label('scroll_bottom')} returns to the end"
+        self._hint = self._tab_hint = ""
+        self._turn_running = self._scrolled_away = False
         self._apply_keymap(key_bindings.chosen)
         self.set_default_hint()
 
@@ -154,13 +158,29 @@ class PromptInput(TextArea):
         return text
 
     def show_hint(self, text: str = "") -> None:
-        """Show a hint on the prompt's border; without text, the default hint."""
-        self.border_subtitle = Content(text or self._default_hint)
+        """Show a hint on the prompt's border until the next one; without text, the default hint."""
+        self._hint = text
+        self._update_hint()
 
     def set_default_hint(self, text: str = "") -> None:
         """Show this hint whenever there is no other; without text, the prompt's keys."""
-        self._default_hint = text or self._key_hint
+        self._tab_hint = text
         self.show_hint()
+
+    def set_turn_running(self, running: bool) -> None:
+        """Show by default what the keys mean while a turn runs, or while none does."""
+        self._turn_running = running
+        self._update_hint()
+
+    def set_scrolled_away(self, scrolled_away: bool) -> None:
+        """Show by default how to get back to the end, while the conversation does not follow it."""
+        self._scrolled_away = scrolled_away
+        self._update_hint()
+
+    def _update_hint(self) -> None:
+        keys = self._busy_hint if self._turn_running else self._idle_hint
+        default = self._scrolled_hint if self._scrolled_away else self._tab_hint or keys
+        self.border_subtitle = Content(self._hint or default)
 
     def action_delete_word_or_close(self) -> None:
         """Delete the word before the cursor; in an empty prompt close the tab, as in browsers."""

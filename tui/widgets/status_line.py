@@ -47,8 +47,8 @@ class StatusFields:
     """The key that shows their tabs."""
 
     def count_servers(self, states: Sequence[ServerState]) -> None:
-        """Count the MCP servers that are enabled, and those of them that are ready."""
-        states = [state for state in states if state.status != "disabled"]
+        """Count the configured MCP servers that are enabled, and those of them that are ready."""
+        states = [s for s in states if s.status != "disabled" and not s.is_builtin]
         self.enabled_servers = len(states)
         self.ready_servers = sum(state.status == "ready" for state in states)
 

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING
 
 from textual.containers import ScrollableContainer, VerticalScroll
 from textual.geometry import Region, Size
+from textual.message import Message
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
@@ -91,9 +92,13 @@ class Transcript(VerticalScroll, can_focus=False):
     }
     """
 
+    class FollowingChanged(Message):
+        """Posted when ``is_scrolled_away`` has changed."""
+
     def __init__(self, *, id: str | None = None, shows_panes: bool = True) -> None:
         super().__init__(id=id)
         self.shows_panes = shows_panes
+        self._was_scrolled_away = False
         self._sections: list[ExchangeEntries | NoticeEntries] = []
         self._spacer_above, self._spacer_below = Spacer(), Spacer()
         self._regions: dict[Widget, Region] = {}
@@ -265,6 +270,14 @@ class Transcript(VerticalScroll, can_focus=False):
         self.release_anchor()
         self.scroll_to(y=max(0, y - self.size.height // 3), animate=False)
 
+    @property
+    def is_scrolled_away(self) -> bool:
+        """Whether the transcript, or a pane of its newest turn, is scrolled away from its end."""
+        newest = self.newest_exchange
+        return (self._anchored and self._anchor_released) or (
+            newest is not None and newest.is_scrolled_away
+        )
+
     def scroll_to_live_end(self) -> None:
         """Scroll to the end, and each pane to its own; follow them again."""
         self.scroll_end(animate=False)
@@ -340,6 +353,9 @@ class Transcript(VerticalScroll, can_focus=False):
         async with self._mount_lock:
             self._fill_scheduled = False
             await self._fill()
+        if self.is_scrolled_away != self._was_scrolled_away:
+            self._was_scrolled_away = self.is_scrolled_away
+            self.post_message(self.FollowingChanged())
 
     async def _fill(self, top: float | None = None) -> None:
         """Mount the entries near the viewport, a few at a time, and unmount those that are far.

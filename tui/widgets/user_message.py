@@ -69,5 +69,6 @@ def _prompt_content(turn: TurnView) -> Content:
     mark = "❯" if turn.source == "app" else f"{turn.source} ❯"
     if turn.branch_position:
         lines[-1] += f"  ‹{turn.branch_position[0]}/{turn.branch_position[1]}›"
-    lines += [f"⎘ {path} · {size:,} lines" for path, size in attached_files(turn.prompt)]
+    for path, size in attached_files(turn.prompt):
+        lines.append(f"⎘ {path} · {size:,} line{'' if size == 1 else 's'}")
     return Content.assemble((f"{mark} ", "$accent"), "\n  ".join(lines))

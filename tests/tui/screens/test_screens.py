@@ -362,4 +362,18 @@ async def test_rename_and_status_show_conversation(open_app: Any, store: Store) 
             lambda: [s.title for s in store.summaries()][:1] == ["Greetings again"]
         )
         await driver.pilot.press(*"/status", "enter")
-        await driver.expect_text("Model:", "Context:", "Sampling:", "Folder:")
+        await driver.expect_text("Model  ", "Context  ", "Sampling  ", "Folder  ")
+
+
+async def test_status_and_context_texts_wrap_in_their_column(open_app: Any) -> None:
+    system = "You answer in short sentences. " * 20
+    async with open_app(size=(60, 40), launch={"system": system}) as driver:
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
+        await driver.pilot.press(*"/status", "enter")
+        await driver.expect_text("Status", "(/system", "MCP servers   none configured")
+        rows = screen_text(driver.app).splitlines()
+        start = next(n for n, row in enumerate(rows) if "Instructions" in row)
+        assert rows[start].index("You") == len(rows[start + 1]) - len(rows[start + 1].lstrip())
+        assert "MCP" not in rows[-1]
+        await driver.pilot.press(*"/context", "enter")
+        await driver.expect_text("Tokens of the next prompt, of", "Together", "Free")

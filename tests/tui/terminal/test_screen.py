@@ -38,7 +38,7 @@ def test_app_embedded_model_reasons_calls_and_answers(home: Path, tmp_path: Path
     with start_program(home=home, cwd=tmp_path) as terminal:
         terminal.wait_for("Ask something")
         terminal.press("Multiply 123*456 using the mcp.code_interpreter tool.\r")
-        done = ("56088", "tok/s", "MCP 2/2")
+        done = ("56088", "tok/s", "tiny")
         terminal.wait_for(
             lambda text: ready(text) and all(part in text.partition("python ·")[2] for part in done)
         )

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 from textual import events
 
+from agent.config.keys import read_bindings
 from agent.errors import UserError
 from tests.support.fake_app import AppDriver, FakeSession, drive_app, screen_text
-from tui.util.attachments import MAX_FILE_BYTES, attach_files, attached_files, without_attachments
+from tui.util.attachments import (
+    MAX_FILE_BYTES,
+    attach_files,
+    attached_files,
+    missing_files,
+    without_attachments,
+)
 from tui.util.file_index import FileIndex
 
 
@@ -67,6 +74,52 @@ async def test_prompt_input_unreadable_file_is_not_sent(tmp_path: Path) -> None:
         await driver.pilot.press("enter")
         await driver.expect_text("@x.png cannot be attached")
         assert driver.app.prompt.text == "what is @x.png?" and not driver.session.turns
+
+
+async def test_prompt_input_mention_without_file_is_sent_with_notice(tmp_path: Path) -> None:
+    (tmp_path / "a.py").touch()
+    async with drive_app(FakeSession(root=tmp_path)) as driver:
+        text = "ask @anna. See @a.py (not @missing.txt)."
+        await driver.type_text(text, "enter")
+        await driver.expect_text("No file missing.txt: sent as text.")
+        assert without_attachments(sent(driver)) == text
+        driver.session.turns[-1].end()
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("@anna and @a.py? @src/ me@x.py @app.get('/')", []),
+        ('@b.py, @lib/x @b.py @"my notes"', ["b.py", "lib/x", "my notes"]),
+        ("@~nobody-there/x", ["~nobody-there/x"]),
+        (f"@{'x' * 300}.py", [f"{'x' * 300}.py"]),
+    ],
+)
+def test_missing_files_only_what_reads_like_paths(
+    tmp_path: Path, text: str, missing: list[str]
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "a.py").touch()
+    assert missing_files(text, tmp_path) == missing
+    assert without_attachments(attach_files(text, tmp_path)) == text
+
+
+async def test_prompt_hint_says_what_keys_do_while_turn_runs() -> None:
+    bindings = read_bindings({"steer": "ctrl+t"})
+    async with drive_app(key_bindings=bindings) as driver:
+        first = await driver.ask("first")
+        await driver.expect_text("Enter queues · Ctrl-T sends now", gone="Enter sends")
+        first.end()
+        await driver.expect_text("Enter sends", gone="Enter queues")
+        second = await driver.ask("second")
+        await driver.expect_text("Enter queues")
+        await driver.pilot.press("ctrl+up")
+        await driver.expect_text("message 2 of 2")
+        second.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        await driver.expect_text("message 2 of 2")
+        await driver.pilot.press("escape")
+        await driver.expect_text("Enter sends")
 
 
 def test_attach_files_only_existing_files(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ class PlainRenderer:
         self._final_items: set[str] = set()
         self._changes: dict[str, str] = {}
         """Lines about the files that commands have changed, by item."""
+        self._refused: set[str] = set()
+        """Items of refused calls: the answer may rest on what was not done, so they always show."""
         self._warning = ""
         """The latest one; before the end of an incomplete answer it says why."""
 
@@ -47,10 +49,13 @@ class PlainRenderer:
                     self._print_activity(f"agent: {self._warning or CUT_OFF}", always=True)
             case ev.OutputItemDone(item=ev.McpCallItem() as call):
                 self._print_activity(
-                    f"{call.server_label}.{call.name} {call.arguments} → {summarize_call(call)}"
+                    f"{call.server_label}.{call.name} {call.arguments} → {summarize_call(call)}",
+                    always=call.id in self._refused,
                 )
                 if line := self._changes.pop(call.id, ""):
                     self._print_activity(f"  {line}")
+            case ev.AgentApprovalResolved(item_id=item_id, decision="refused"):
+                self._refused.add(item_id)
             case ev.AgentFileChanges(item_id=item_id):
                 self._changes[item_id] = event.summary
             case ev.AgentNotice(level=level, message=message):

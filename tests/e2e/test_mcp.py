@@ -142,6 +142,8 @@ def test_mcp_user_servers_join_runs_with_approval(
     refused = agent("run", "go", "--json-events", "--engine", engine)
     (call,) = mcp_calls(check(refused.events))
     assert "(--approve plain.echo allows it)" in call["error"]["message"]
+    quiet = agent("run", "go", "-q", "--engine", engine)
+    assert quiet.err.count("\n") == 1 and "(--approve plain.echo allows it)" in quiet.err
     unselected = agent("run", "go", "--json-events", "--engine", engine, "--tools", "python")
     (call,) = mcp_calls(check(unselected.events))
     assert "not among those that --tools chooses" in call["error"]["message"]
@@ -159,7 +161,8 @@ def test_mcp_user_servers_join_runs_with_approval(
     none = agent("run", "go", "--json-events", "--engine", engine, "--tools", "none")
     assert none.events[0]["mcp_servers"] == []
     log = [json.loads(line) for line in (home / "state" / "calls.jsonl").read_text().splitlines()]
-    assert [entry["decision"] for entry in log] == ["refused", "allowed", "allowed", "refused"]
+    decisions = [entry["decision"] for entry in log]
+    assert decisions == ["refused", "refused", "allowed", "allowed", "refused"]
     assert "calls.jsonl" in agent("doctor").out
 
 

@@ -114,7 +114,10 @@ def run(
         Path | None, typer.Option("--output", "-o", help="Write the final answer to this file too.")
     ] = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only the final answer, and calls that were refused.")
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Print only the final answer, and calls that were refused."
+        ),
     ] = False,
     continue_latest: Annotated[
         bool, typer.Option("--continue", "-c", help="Continue the latest conversation.")

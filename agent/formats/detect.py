@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agent.engine.placement import gguf_header
 from agent.engine.protocol import EngineError
-from agent.formats.markup.chat_template import ChatTemplate, start_renderer
-from agent.formats.markup.default_templates import TEMPLATES
 from agent.formats.markup.dialects import DIALECTS
-from agent.formats.markup.format import MarkupFormat
-from agent.formats.markup.gguf_vocabulary import GgufVocabulary
-from agent.formats.markup.template_process import UnusableTemplateError
-from agent.formats.markup.vocabulary import ByteVocabulary
+
+# The rest of the other families' formats is imported where a model is of one: GPT-OSS loads sooner.
+if TYPE_CHECKING:
+    from agent.formats.markup.format import MarkupFormat
+    from agent.formats.markup.gguf_vocabulary import GgufVocabulary
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,12 @@ def load_format(path: Path, name: str) -> MarkupFormat | None:
     name = detect_format(values) if name == AUTO else name
     if name == HARMONY:
         return None
+    from agent.formats.markup.chat_template import ChatTemplate, start_renderer
+    from agent.formats.markup.default_templates import TEMPLATES
+    from agent.formats.markup.format import MarkupFormat
+    from agent.formats.markup.gguf_vocabulary import GgufVocabulary
+    from agent.formats.markup.template_process import UnusableTemplateError
+
     source = values.get("tokenizer.chat_template")
     # Its process starts while the vocabulary is read.
     renderer = start_renderer(source) if isinstance(source, str) else None
@@ -82,6 +88,11 @@ def byte_format(name: str) -> MarkupFormat | None:
     """Make a format without a model's file: an id for each byte, our template; None for Harmony."""
     if name not in DIALECTS:
         return None
+    from agent.formats.markup.chat_template import ChatTemplate
+    from agent.formats.markup.default_templates import TEMPLATES
+    from agent.formats.markup.format import MarkupFormat
+    from agent.formats.markup.vocabulary import ByteVocabulary
+
     dialect = DIALECTS[name]
     return MarkupFormat(dialect, ByteVocabulary(dialect.specials), ChatTemplate(TEMPLATES[name]))
 

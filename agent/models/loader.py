@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.config.paths import Paths
+from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Engine, EngineError
 from agent.engine.remote.endpoint import LOCAL_ENGINE, RemoteEndpoint
@@ -29,6 +30,9 @@ LoadProgress = Callable[[float], None]
 """Called with the share that is done, 0 to 1."""
 EMBEDDED_TENSOR_TYPES = frozenset({0, 1, 2, 8})
 """ggml types of the embedded model's matrices: F32, F16, Q4_0, Q8_0."""
+EMBEDDED_THREADS = ThreadCounts(1, 1)
+"""One thread decodes hundreds of its tokens a second, and measuring more would take longer than a
+reply."""
 RETRY_MEMORY_SHARE = 0.8
 """Factor on the GPUs' free memory for each load that ran out of memory."""
 
@@ -157,31 +161,46 @@ class ModelLoader:
 
     def create_engine(
         self, placement: Placement, on_progress: LoadProgress
-    ) -> tuple[Engine, Format]:
-        """Create the engine, not loaded yet, and the output format. Raises EngineError."""
+    ) -> tuple[Engine, Callable[[], Format]]:
+        """Create the engine, not loaded yet, and a function that creates the output format, which may
+        run while the engine loads. Both raise EngineError."""
         from agent.engine.llama.disk_cache import DiskCacheOptions
         from agent.engine.llama.engine import LlamaEngine
-        from agent.engine.scripted import ScriptEngine
         from agent.formats import detect
 
         if self.script is None and self.model.endpoint is not None:
-            return self._create_remote_engine(self.model.endpoint)
-        is_harmony = self.model.embedded or self.model.format == detect.HARMONY
-        has_file = self.script is None or self.model.installed
-        if is_harmony:
+            remote, form = self._create_remote_engine(self.model.endpoint)
+            return remote, lambda: form
+        if self.script is not None:
+            return self._create_script_engine(self.script, on_progress)
+        path = self.gguf_path(on_progress)
+        disk_cache = DiskCacheOptions(self.paths.prefix_cache, self.prefix_cache_bytes)
+        threads = EMBEDDED_THREADS if self.model.embedded else None
+        engine = LlamaEngine(path, placement=placement, threads=threads, disk_cache=disk_cache)
+
+        def create_format() -> Format:
+            embedded = self.model.embedded
+            other = None if embedded else detect.load_format(path, self.model.format)
+            return other or self._harmony_format(None if embedded else path)
+
+        return engine, create_format
+
+    def _create_script_engine(
+        self, script: Path, on_progress: LoadProgress
+    ) -> tuple[Engine, Callable[[], Format]]:
+        """The scripted engine speaks the model's format, as far as that is known."""
+        from agent.engine.scripted import ScriptEngine
+        from agent.formats import detect
+
+        if self.model.embedded or self.model.format == detect.HARMONY:
             other = None
-        elif has_file:
+        elif self.model.installed:
             other = detect.load_format(self.gguf_path(on_progress), self.model.format)
         else:
             other = detect.byte_format(self.model.format)
-        if self.script is not None:
-            scripted = other.encoder.encode_markup if other else self._harmony_encoding(None)
-            engine = ScriptEngine(self.script, scripted, context=self.context)
-            return engine, other or self._harmony_format(None)
-        path = self.gguf_path(on_progress)
-        form = other or self._harmony_format(None if self.model.embedded else path)
-        disk_cache = DiskCacheOptions(self.paths.prefix_cache, self.prefix_cache_bytes)
-        return LlamaEngine(path, placement=placement, disk_cache=disk_cache), form
+        encode = other.encoder.encode_markup if other else self._harmony_encoding(None)
+        form = other or self._harmony_format(None)
+        return ScriptEngine(script, encode, context=self.context), lambda: form
 
     def _create_remote_engine(self, endpoint: RemoteEndpoint) -> tuple[Engine, Format]:
         """Connect to the model's server; the format is Harmony, or that of the entry's GGUF."""

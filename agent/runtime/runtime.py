@@ -317,14 +317,19 @@ class Runtime:
             plan = self.placement_plan
             placement = self.loader.placement(plan)
             create = self.loader.create_engine
-            engine, form = await asyncio.to_thread(create, placement, report.from_thread)
-            self.format = form
-            if warm_up and not self.model.embedded:  # which is loaded before that would be done
-                self._warm_up()  # while llama.cpp reads the file
+            engine, create_format = await asyncio.to_thread(create, placement, report.from_thread)
             try:
                 with self.loader.crash_marker(plan):
-                    await engine.load(report.from_loop)
-                return engine, form
+                    loading = asyncio.create_task(engine.load(report.from_loop))
+                    try:  # while llama.cpp reads the file
+                        self.format = await asyncio.to_thread(create_format)
+                        if warm_up and not self.model.embedded:  # which would be loaded before
+                            self._warm_up()
+                        await loading
+                    finally:
+                        loading.cancel()
+                        await asyncio.wait([loading])
+                return engine, self.format
             except OutOfMemoryError as error:
                 if plan is None or attempt == MAX_LOAD_ATTEMPTS:
                     raise

@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from agent.config.paths import Paths
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_tuning import ThreadCounts
+from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Engine, Sampling
 from agent.formats.harmony.token_ids import CHANNEL_ID, FINAL_ID, MESSAGE_ID
@@ -56,11 +56,11 @@ class FixedThreadsLoader(ModelLoader):
 
     def create_engine(
         self, placement: Placement, on_progress: LoadProgress
-    ) -> tuple[Engine, Format]:
-        engine, form = ModelLoader.create_engine(self, placement, on_progress)
+    ) -> tuple[Engine, Callable[[], Format]]:
+        engine, create_format = ModelLoader.create_engine(self, placement, on_progress)
         assert isinstance(engine, LlamaEngine)
         engine.threads = self.threads
-        return engine, form
+        return engine, create_format
 
 
 class FixedThreadsRuntime(Runtime):

@@ -10,7 +10,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 
 from agent.engine.llama.model import uses_repacked_weights
-from agent.engine.llama.thread_tuning import ThreadCounts
+from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 
 CONTEXT_TOKENS = 4096

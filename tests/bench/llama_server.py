@@ -17,7 +17,7 @@ from typing import Any
 
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import uses_repacked_weights
-from agent.engine.llama.thread_tuning import ThreadCounts
+from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from tests.bench import CACHE, BenchmarkSkippedError, progress
 from tests.bench.build_llama import llama_program

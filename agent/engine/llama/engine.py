@@ -15,7 +15,7 @@ from agent.engine.placement.placement import Placement
 from agent.engine.protocol import ContextOverflowError, EngineError, Request
 
 if TYPE_CHECKING:
-    from agent.engine.llama.thread_tuning import ThreadCounts
+    from agent.engine.llama.thread_counts import ThreadCounts
 
 
 class LlamaEngine:

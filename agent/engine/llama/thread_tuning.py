@@ -6,11 +6,11 @@ import math
 import os
 import statistics
 import time
-from dataclasses import dataclass
 from threading import Timer
 
 from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.thread_counts import ThreadCounts
 
 MAX_TIMED_RUNS = 6
 """Timed runs of one candidate, of which the first warms up; three are enough when they take
@@ -26,14 +26,6 @@ PREFILL_TOKENS = 32
 """Tokens of the batch that stands for a prompt."""
 SLOW_TOKEN_SECONDS = 0.02
 """Seconds for one token from which batches are not measured: all cores prefill."""
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadCounts:
-    """Numbers of threads for single tokens and for prompts (n_threads, n_threads_batch)."""
-
-    decode: int
-    prefill: int
 
 
 def measure_threads(model: LlamaModel) -> ThreadCounts:

@@ -21,7 +21,7 @@ from agent.engine.protocol import EngineBusyError, EngineError, OutOfMemoryError
 if TYPE_CHECKING:
     from agent.engine.llama.model import LlamaModel
     from agent.engine.llama.step_loop import StepLoop
-    from agent.engine.llama.thread_tuning import ThreadCounts
+    from agent.engine.llama.thread_counts import ThreadCounts
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from agent.engine.llama.disk_cache import (
     MissingSegment,
 )
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_tuning import ThreadCounts
+from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Finished, Prefill, Request, Sampling, Tokens
 from tests.support import random_gguf

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_tuning import ThreadCounts
+from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import (
     ContextOverflowError,

@@ -36,12 +36,17 @@ log = logging.getLogger(__name__)
 
 
 def create_runtime(
-    launch: LaunchOptions, *, tools: str = "all", keep_alive: float | None = None
+    launch: LaunchOptions,
+    *,
+    tools: str = "all",
+    keep_alive: float | None = None,
+    serves_engine: bool = True,
 ) -> Runtime:
     """Build the runtime, and check all that can be checked before it loads. Raises UserError.
 
     ``tools``: the selection where ``--tools`` is absent. ``keep_alive``: seconds without a turn until
-    the model is unloaded; None: models.toml's or config.toml's.
+    the model is unloaded; None: models.toml's or config.toml's. ``serves_engine``: other programs of
+    this person may use the loaded model; not of a program that soon ends.
     """
     paths = user_paths()
     log_to_file(paths, launch.log_level)
@@ -84,6 +89,8 @@ def create_runtime(
         script=script,
         context=launch.context,
         keep_alive=next((seconds for seconds in keep_alive_choices if seconds is not None), None),
+        serves_engine=serves_engine,
+        own_engine=launch.own_engine,
         prefix_cache_bytes=prefix_cache_bytes(settings),
         wrap_generation=None if trace is None else trace.wrap_generation,
     )

@@ -77,6 +77,12 @@ CompactOption = Annotated[
         help="Summarise the oldest turns when the context is full; default: in the app only.",
     ),
 ]
+OwnEngineOption = Annotated[
+    bool,
+    typer.Option(
+        "--own-engine", help="Load the model also where another program of yours has loaded it."
+    ),
+]
 LoopGuardOption = Annotated[
     bool,
     typer.Option(
@@ -211,6 +217,7 @@ def make_launch_options(
     max_tool_calls: MaxCallsOption = None,
     context: ContextOption = None,
     compact: CompactOption = None,
+    own_engine: OwnEngineOption = False,
     loop_guard: LoopGuardOption = True,
     tools: ToolsOption = None,
     mcp_config: McpConfigOption = None,
@@ -238,6 +245,7 @@ def make_launch_options(
         max_tool_calls=max_tool_calls,
         context=context,
         compact=compact,
+        own_engine=own_engine,
         loop_guard=loop_guard,
         tools=tools,
         mcp_config=tuple(mcp_config or ()),

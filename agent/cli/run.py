@@ -99,7 +99,7 @@ class JsonLinesRenderer:
 def main(request: RunRequest, launch: LaunchOptions) -> int:
     """Run the turn and return the exit code. Raises UserError."""
     prompt = _read_prompt(request.prompt)
-    runtime = bootstrap.create_runtime(launch)
+    runtime = bootstrap.create_runtime(launch, serves_engine=False)
     options = _with_schema(bootstrap.turn_options(launch, runtime.model), request.output_schema)
     options = replace(options, project=_project_instructions(launch))
     _check_writable("--output", request.output)

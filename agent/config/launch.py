@@ -29,6 +29,8 @@ class LaunchOptions:
     max_tool_calls: int | None = None
     context: int | None = None
     compact: bool | None = None
+    own_engine: bool = False
+    """Load the model also where another program has it in memory."""
     loop_guard: bool = True
     """Stop a reply that repeats itself."""
     tools: str | None = None

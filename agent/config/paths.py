@@ -34,6 +34,14 @@ class Paths:
         return self.state / "store.sqlite"
 
     @property
+    def sockets(self) -> Path:
+        """Where loaded engines listen for the other programs of this person."""
+        base = os.environ.get("XDG_RUNTIME_DIR")
+        if base and not os.environ.get("AGENT_HOME"):
+            return Path(base) / "agent-local"
+        return self.state / "engines"
+
+    @property
     def prefix_cache(self) -> Path:
         """What models have read, so that it is not read again (`agent.engine.llama.disk_cache`)."""
         return self.cache / "prefixes"

@@ -8,7 +8,7 @@ Making an engine is cheap; it loads on demand. ``generate`` returns at once; the
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -187,6 +187,8 @@ class Request:
     none."""
     constraint: Constraint | None = None
     """An instance for this generation alone, as it has state."""
+    recipe: Callable[[], Mapping[str, Any] | None] | None = None
+    """Returns, as JSON, what another process makes the constraint of."""
     continues_turn: bool = False
     """The request continues a turn that was admitted before: it is never refused as too many."""
     background: bool = False

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from agent.engine.grammars import CompiledGrammar, Grammar, GrammarCompiler
 from agent.engine.protocol import Constraint
@@ -29,6 +29,38 @@ class GenerationConstraints:
     answer_grammar: Future[CompiledGrammar] | None = None
     declared_tools_only: bool = False
     """Only well-formed messages, as in the model's training, and only calls of declared tools."""
+    answer_source: Grammar | None = None
+    """What ``answer_grammar`` is compiled of."""
+
+    def recipe(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
+        """What `constraint_of` makes the same constraint of in another process, as JSON.
+
+        ``prefix``: ids that were accepted already.
+        """
+        return {
+            "calls": self.calls,
+            "arguments": {name: asdict(one) for name, one in self.argument_grammars.items()},
+            "answer": self.answer_source and asdict(self.answer_source),
+            "declared_tools_only": self.declared_tools_only,
+            "recipients": recipients.as_json(),
+            "prefix": list(prefix),
+        }
+
+
+def constraint_of(form: ConstrainableFormat, recipe: Mapping[str, Any]) -> Constraint:
+    """The constraint of a recipe; may wait for a grammar. Raises KeyError, TypeError for no recipe."""
+    answer = recipe["answer"] and Grammar(**recipe["answer"])
+    constraints = GenerationConstraints(
+        recipe["calls"],
+        {name: Grammar(**one) for name, one in recipe["arguments"].items()},
+        form.grammars.submit(answer) if answer else None,
+        recipe["declared_tools_only"],
+        answer,
+    )
+    constraint = form.new_constraint(constraints, Recipients(**recipe["recipients"]))
+    for token in recipe["prefix"]:
+        constraint.accept(token)
+    return constraint
 
 
 @runtime_checkable

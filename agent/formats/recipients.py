@@ -67,6 +67,10 @@ class Recipients:
             if name in self._declared_set
         }
 
+    def as_json(self) -> dict[str, Any]:
+        """The arguments that make the same recipients."""
+        return {"declared": self.declared, "aliases": self._aliases, "schemas": self._schemas}
+
     def resolve(self, raw: str) -> str | None:
         """Return the declared name that ``raw`` means, or None.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Engine, EngineError
 from agent.engine.remote.endpoint import LOCAL_ENGINE, RemoteEndpoint
+from agent.engine.shared import wire
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 
@@ -61,6 +63,21 @@ class ModelLoader:
     def is_local(self) -> bool:
         """Whether the model is loaded into this process."""
         return self.engine_name == LOCAL_ENGINE
+
+    @property
+    def shared_socket(self) -> Path | None:
+        """Where a program that has this model loaded listens; None for a model that nobody shares:
+        the embedded one is loaded sooner than another program is asked."""
+        if not self.is_local or self.model.embedded or self.model.path is None:
+            return None
+        if not hasattr(socket, "AF_UNIX"):
+            return None
+        try:
+            stat = self.model.path.stat()
+        except OSError:
+            return None  # the load will say so
+        facts = (str(self.model.path.resolve()), stat.st_size, stat.st_mtime_ns, self.model.format)
+        return wire.socket_path(self.paths.sockets, repr(facts))
 
     def gguf_path(self, on_progress: LoadProgress) -> Path:
         """The model's GGUF; the embedded model is expanded first. Raises EngineError."""

@@ -10,17 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.config.paths import Paths
 from agent.conversation.summary import SummaryCache
 from agent.engine.grammars import ANY_OBJECT
-from agent.engine.protocol import Engine, EngineError, Generation, OutOfMemoryError, Request
-from agent.formats.constraints import ConstrainableFormat
+from agent.engine.placement.placement import Placement
+from agent.engine.protocol import (
+    Constraint,
+    Engine,
+    EngineError,
+    Generation,
+    OutOfMemoryError,
+    Request,
+)
+from agent.formats.constraints import ConstrainableFormat, constraint_of
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loaded import LoadedModel
@@ -35,6 +43,8 @@ from tools.policy.approvals import Policy
 
 if TYPE_CHECKING:
     from agent.engine.placement.planner import PlacementPlan
+    from agent.engine.shared.engine import SharedEngine
+    from agent.engine.shared.server import EngineServer
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +71,8 @@ class Runtime:
         context: int | None = None,
         keep_alive: float | None = None,
         prefix_cache_bytes: int | None = None,
+        serves_engine: bool = False,
+        own_engine: bool = False,
         wrap_generation: WrapGeneration | None = None,
         server_wait_seconds: float = SERVER_WAIT_SECONDS,
         warm_up_seconds: float = WARM_UP_IDLE_SECONDS,
@@ -70,6 +82,8 @@ class Runtime:
 
         ``context``: the wanted context length in tokens; None: as much as is reasonable.
         ``keep_alive``: seconds without a turn after which the model is unloaded; None: never.
+        ``serves_engine``: other programs of this person may use the loaded model. ``own_engine``: load
+        the model also where another program has done so.
         ``prefix_cache_bytes``: of the prefix cache on disk; 0: none; None: as many as are reasonable.
         ``warm_up_seconds``, ``probe_seconds``: idle times, see `agent.runtime.idle_timers`.
         """
@@ -93,6 +107,8 @@ class Runtime:
         """The format of the model that was loaded last, or is being loaded; None before the first."""
         self.running_turns = 0
         """Turns that have not ended, and other uses of the model (`in_use`)."""
+        self._serves_engine, self._own_engine = serves_engine, own_engine
+        self._engine_server: EngineServer | None = None
         self._wrap_generation = wrap_generation
         self._close_callbacks: list[Callable[[], Awaitable[None]]] = []
         self.prefetcher = Prefetcher(self._generate)
@@ -155,7 +171,13 @@ class Runtime:
             await callback()
         if (loaded := self.loaded) is not None:
             self.loaded = None
-            await loaded.engine.close()
+            await self._close_engine(loaded)
+
+    async def _close_engine(self, loaded: LoadedModel) -> None:
+        if self._engine_server is not None:
+            await self._engine_server.close()
+            self._engine_server = None
+        await loaded.engine.close()
 
     # --- generations ---
 
@@ -226,11 +248,14 @@ class Runtime:
     async def plan_placement(self) -> None:
         """Decide where the model goes, so that the context length is known.
 
-        Never fails: `load` says what does not fit. A remote model is loaded, for only its server knows.
+        Never fails: `load` says what does not fit. A model of a server or of another program is loaded,
+        for only those know.
         """
         if self._placed or self.loaded is not None or self._lock.locked():
             return
-        if self.loader.model.endpoint and not self.script:
+        socket = self.loader.shared_socket
+        is_shared = not self._own_engine and socket is not None and socket.exists()
+        if is_shared or (self.loader.model.endpoint and not self.script):
             with suppress(EngineError, TimeoutError):
                 async with asyncio.timeout(self.server_wait_seconds):
                     await self.load()
@@ -262,9 +287,12 @@ class Runtime:
             loaded = self.loaded
             if self.running_turns or loaded is None:
                 return
+            if loaded.engine.unfinished:  # another program's
+                self.restart_idle_timers()
+                return
             self.loaded, self.asleep = None, loaded
             self.prefetcher.cancel()
-            await loaded.engine.close()
+            await self._close_engine(loaded)
             log.info("%s was unloaded", self.model.name)
 
     async def switch(self, model: Model, *, context: int | None = None) -> None:
@@ -292,10 +320,11 @@ class Runtime:
                 return self.loaded
             report = _ProgressReport(progress, asyncio.get_running_loop())
             try:
-                await self.loader.recover_from_crash()
-                if not self._placed:
-                    await self._plan_placement()
-                engine, form = await self._load_with_retries(report, warm_up)
+                engine: Engine | None = await self._find_shared_engine()
+                if engine is None:
+                    engine = await self._load_own_engine(report, warm_up)
+                form = self.format
+                assert form is not None
             except BaseException:
                 report.abandoned = True
                 self._placed = False
@@ -305,13 +334,52 @@ class Runtime:
             vocabulary = "o200k_harmony" if form.name == "harmony" else self.model.name
             self.loaded = loaded = LoadedModel(engine, form, vocabulary)
             self.asleep, self._placed = None, False
+            if self._serves_engine:
+                await self._serve_engine(engine, form)
         gc_tuning.resume(gc_tuning.HEADLESS_THRESHOLDS)  # does nothing in the app, which did before
         self.restart_idle_timers()
         return loaded
 
-    async def _load_with_retries(
-        self, report: _ProgressReport, warm_up: bool
-    ) -> tuple[Engine, Format]:
+    async def _find_shared_engine(self) -> SharedEngine | None:
+        """The engine of another program of this person that has loaded the model."""
+        if self._own_engine or (socket := self.loader.shared_socket) is None or not socket.exists():
+            return None
+        # Most programs load a model themselves.
+        from agent.engine.shared.engine import find_shared_engine
+
+        async def load_own() -> Engine:
+            return await self._load_own_engine(_ProgressReport(None, asyncio.get_running_loop()))
+
+        engine = await find_shared_engine(socket, self.loader.context, load_own)
+        if engine is not None:
+            create = self.loader.create_engine
+            _, create_format = await asyncio.to_thread(create, Placement(), lambda done: None)
+            self.format = await asyncio.to_thread(create_format)
+        return engine
+
+    async def _serve_engine(self, engine: Engine, form: Format) -> None:
+        """Let other programs of this person use the engine, where nobody else does."""
+        from agent.engine.shared.engine import SharedEngine
+        from agent.engine.shared.server import EngineServer
+
+        if (socket := self.loader.shared_socket) is None or isinstance(engine, SharedEngine):
+            return
+
+        def make_constraint(recipe: Mapping[str, Any]) -> Constraint:
+            assert isinstance(form, ConstrainableFormat)
+            return constraint_of(form, recipe)
+
+        server = EngineServer(engine, make_constraint)
+        if await server.start(socket):
+            self._engine_server = server
+
+    async def _load_own_engine(self, report: _ProgressReport, warm_up: bool = False) -> Engine:
+        await self.loader.recover_from_crash()
+        if not self._placed:
+            await self._plan_placement()
+        return await self._load_with_retries(report, warm_up)
+
+    async def _load_with_retries(self, report: _ProgressReport, warm_up: bool) -> Engine:
         """Load the engine; where the memory does not suffice after all, with less on the GPUs."""
         for attempt in range(1, MAX_LOAD_ATTEMPTS + 1):
             plan = self.placement_plan
@@ -329,7 +397,7 @@ class Runtime:
                     finally:
                         loading.cancel()
                         await asyncio.wait([loading])
-                return engine, self.format
+                return engine
             except OutOfMemoryError as error:
                 if plan is None or attempt == MAX_LOAD_ATTEMPTS:
                     raise

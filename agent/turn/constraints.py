@@ -74,6 +74,7 @@ class TurnConstraints:
                 self._schemas[name] = tool.parameters
                 self._grammars[name] = _arguments_grammar(tool.parameters)
         self._answer_grammar: Future[CompiledGrammar] | None = None
+        self._answer_source: Grammar | None = None
         self._answer_gap: str | None = None
         """Why the answer's form is not enforced in full."""
         self._warned_subjects: set[str] = set()
@@ -93,6 +94,7 @@ class TurnConstraints:
                 make_grammar = partial(Grammar.from_schema, answer.schema)
                 compiled, gap = await self._compile(ANSWER_SUBJECT, make_grammar)
                 self._answer_grammar, self._answer_gap = compiled, gap
+                self._answer_source = make_grammar() if compiled else None
                 if gap is not None and answer.strict:
                     raise UnenforceableSchemaError(ANSWER_SUBJECT, gap)
         for name, function in self._declared.client_functions.items():
@@ -141,6 +143,23 @@ class TurnConstraints:
 
         ``first``: it is the turn's first generation.
         """
+        constraints = self._next_constraints(first=first)
+        if constraints is None:
+            return None
+        assert self._constrainable is not None
+        constraint = self._constrainable.new_constraint(constraints, self._declared.recipients)
+        for token in self.forced_prefix(first=first):
+            constraint.accept(token)
+        return constraint
+
+    def recipe(self, *, first: bool) -> dict[str, Any] | None:
+        """What another process makes `next_constraint` of, as JSON."""
+        constraints = self._next_constraints(first=first)
+        if constraints is None:
+            return None
+        return constraints.recipe(self._declared.recipients, self.forced_prefix(first=first))
+
+    def _next_constraints(self, *, first: bool) -> GenerationConstraints | None:
         options, choice = self._options, self._options.tool_choice
         choice = "may" if choice == "must" and not first else choice
         declared_only = options.declared_tools_only or any(f.strict for f in options.functions)
@@ -148,13 +167,9 @@ class TurnConstraints:
             declared_only or choice != "may" or self._grammars or self._answer_grammar is not None
         ):
             return None
-        constraints = GenerationConstraints(
-            choice, self._grammars, self._answer_grammar, declared_only
+        return GenerationConstraints(
+            choice, self._grammars, self._answer_grammar, declared_only, self._answer_source
         )
-        constraint = self._constrainable.new_constraint(constraints, self._declared.recipients)
-        for token in self.forced_prefix(first=first):
-            constraint.accept(token)
-        return constraint
 
     # --- afterwards ---
 

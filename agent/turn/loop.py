@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Protocol, Self, TypeVar
 
@@ -500,6 +501,7 @@ class Turn:
             options.sampling,
             logprobs=options.logprobs,
             constraint=constraint,
+            recipe=None if constraint is None else partial(constraints.recipe, first=first),
             continues_turn=not first,
             head_tokens=len(self.conversation.header_ids),
             private=options.private,

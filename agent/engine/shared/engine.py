@@ -1,0 +1,188 @@
+"""The engine of another program of the same person, used as if it were this one's."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from agent.engine.protocol import (
+    ContextOverflowError,
+    Engine,
+    EngineError,
+    Finished,
+    Prefill,
+    Request,
+    Tokens,
+    Waiting,
+)
+from agent.engine.shared import wire
+
+log = logging.getLogger(__name__)
+
+LoadEngine = Callable[[], Awaitable[Engine]]
+"""Creates an engine and loads it. Raises EngineError."""
+INFO_SECONDS = 2.0
+"""How long another program may take to say what it has loaded."""
+
+
+async def find_shared_engine(
+    path: Path, context: int | None, load_own: LoadEngine
+) -> SharedEngine | None:
+    """The engine that listens at a path; None where there is none, or its context is too short.
+
+    ``context``: tokens that are needed; None: any. ``load_own``: loads the engine that takes over when
+    the other program ends.
+    """
+    try:
+        async with asyncio.timeout(INFO_SECONDS):
+            reader, writer = await _connect(path)
+            wire.send(writer, {"op": "info"})
+            info = await wire.receive(reader)
+            writer.close()
+        engine = SharedEngine(path, int(info["context_length"]), int(info["pid"]), load_own)
+    except (OSError, TimeoutError, KeyError, TypeError, ValueError):
+        return None
+    if context is not None and context > engine.context_length:
+        return None
+    log.info("the engine of process %d is used", engine.owner)
+    return engine
+
+
+async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the engine of a process of ours. Raises OSError."""
+    reader, writer = await asyncio.open_unix_connection(path, limit=wire.LINE_BYTES)
+    if not wire.is_same_user(writer.get_extra_info("socket")):
+        writer.close()
+        raise PermissionError("another user's")
+    return reader, writer
+
+
+class SharedEngine:
+    """An Engine in another process; when that ends, this one loads the model itself."""
+
+    name = "llama.cpp"
+
+    def __init__(self, path: Path, context_length: int, owner: int, load_own: LoadEngine) -> None:
+        self._path, self._context_length, self._load_own = path, context_length, load_own
+        self.owner = owner
+        """Process id of the program that has the model."""
+        self.own: Engine | None = None
+        """This process's engine, once the other program has ended."""
+        self._lock = asyncio.Lock()
+        self._running: set[SharedGeneration] = set()
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that prompt and output may have together."""
+        return self.own.context_length if self.own else self._context_length
+
+    @property
+    def unfinished(self) -> int:
+        """Number of generations of this process that run or wait, without background ones."""
+        return sum(not generation.request.background for generation in self._running)
+
+    async def load(self, progress: Callable[[float], None] | None = None) -> None:
+        """Do nothing: the other program has loaded the model."""
+        if progress:
+            progress(1.0)
+
+    async def load_own(self) -> Engine:
+        """Load the model in this process. Raises EngineError."""
+        async with self._lock:
+            if self.own is None:
+                self.own = await self._load_own()
+            return self.own
+
+    def generate(self, request: Request) -> SharedGeneration:
+        """Start generating. Raises EngineError, ContextOverflowError."""
+        if not request.prompt:
+            raise EngineError("The prompt is empty.")
+        if len(request.prompt) >= self.context_length:
+            raise ContextOverflowError(len(request.prompt), self.context_length)
+        generation = SharedGeneration(self, self._path, request)
+        self._running.add(generation)
+        generation.task.add_done_callback(lambda task: self._running.discard(generation))
+        return generation
+
+    async def close(self) -> None:
+        """Cancel the generations of this process, and free what it has loaded itself."""
+        for generation in self._running:
+            generation.cancel()
+        if self._running:
+            await asyncio.wait({generation.task for generation in self._running})
+        if self.own is not None:
+            await self.own.close()
+
+
+class SharedGeneration:
+    """A Generation that another program runs; cancelling it closes the connection."""
+
+    def __init__(self, engine: SharedEngine, path: Path, request: Request) -> None:
+        self._engine, self._path, self.request = engine, path, request
+        self._items: asyncio.Queue[Prefill | Waiting | Tokens | Finished | EngineError] = (
+            asyncio.Queue()
+        )
+        self._loop = asyncio.get_running_loop()
+        self._generated = 0
+        self.task = asyncio.create_task(self._run())
+        """Talks to the other program; done when nothing follows."""
+
+    def cancel(self) -> None:
+        """End it; safe from any thread, at any time, more than once."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.task.cancel)
+
+    async def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
+        try:
+            while True:
+                item = await self._items.get()
+                if isinstance(item, EngineError):
+                    raise item
+                yield item
+                if isinstance(item, Finished):
+                    return
+        finally:
+            self.task.cancel()
+
+    async def _run(self) -> None:
+        put = self._items.put_nowait
+        try:
+            if self._engine.own is None:
+                try:
+                    await self._pass_on()
+                    return
+                except OSError:
+                    if self._generated:
+                        raise EngineError(
+                            "The program that ran the model ended in the middle of the answer: try"
+                            " again."
+                        ) from None
+                    put(Waiting("The program that ran the model has ended: loading it here."))
+            own = await self._engine.load_own()
+            async for event in own.generate(self.request):
+                put(event)
+        except EngineError as error:
+            put(error)
+        except asyncio.CancelledError:
+            put(Finished("cancelled", len(self.request.prompt), 0, self._generated))
+        except Exception as error:
+            log.exception("the engine of another program could not be used")
+            put(EngineError(f"The program that runs the model sent nonsense: {error!r}."))
+
+    async def _pass_on(self) -> None:
+        """Have the other program generate. Raises OSError when it has gone."""
+        reader, writer = await _connect(self._path)
+        try:
+            wire.send(writer, wire.request_message(self.request))
+            await writer.drain()
+            while True:
+                event = wire.event_of(await wire.receive(reader))
+                if isinstance(event, Tokens):
+                    self._generated += len(event.ids)
+                self._items.put_nowait(event)
+                if isinstance(event, Finished):
+                    return
+        finally:
+            writer.close()

@@ -1,0 +1,177 @@
+"""What the programs of a person say to each other about an engine: lines of JSON over a Unix socket.
+
+A connection is one question of a client::
+
+    client  {"op": "info"}                        -> {"pid": 4711, "context_length": 32768, …}
+    client  {"op": "generate", "prompt": [ … ]}   -> ["prefill", 0, 313, 0]
+                                                     ["tokens", [200005, 35644], null]
+                                                     ["finished", "stop", 313, 0, 39, 0.1, 0.2]
+
+A client that closes the connection cancels its generation. Both ends check that the other is a process
+of the same user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import socket
+import struct
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from agent.engine.protocol import (
+    Constraint,
+    ContextOverflowError,
+    EngineBusyError,
+    EngineError,
+    Finished,
+    Logprob,
+    Prefill,
+    Request,
+    Sampling,
+    Tokens,
+    Waiting,
+)
+from tools import private_files
+
+LINE_BYTES = 64 << 20
+"""Bytes of a line: a prompt of a million tokens is 7 MB."""
+MAX_SOCKET_PATH = 100
+"""Bytes of a Unix socket's path, of the 104 to 108 that systems allow."""
+_CREDENTIALS = struct.Struct("3i")
+"""The pid, uid and gid of SO_PEERCRED (Linux)."""
+
+
+def socket_path(folder: Path, model: str) -> Path:
+    """Where the engine of a model listens: in ``folder``, or in a short one where that is too long."""
+    name = hashlib.blake2b(model.encode(), digest_size=8).hexdigest() + ".sock"
+    if len(os.fsencode(folder / name)) > MAX_SOCKET_PATH:
+        place = hashlib.blake2b(os.fsencode(folder), digest_size=6).hexdigest()
+        folder = Path(tempfile.gettempdir(), f"agent-{os.getuid()}-{place}")
+    return folder / name
+
+
+def private_folder(folder: Path) -> bool:
+    """Make the socket's folder; whether it is ours alone. Raises OSError."""
+    private_files.make_folder(folder)
+    stat = folder.lstat()
+    return stat.st_uid == os.getuid() and not stat.st_mode & 0o077
+
+
+def is_same_user(peer: socket.socket) -> bool:
+    """Whether the process at the other end is ours; where the system does not tell, its folder is."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return True
+    raw = peer.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
+
+
+def send(writer: asyncio.StreamWriter, message: object) -> None:
+    """Write a line."""
+    writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+
+async def receive(reader: asyncio.StreamReader) -> Any:
+    """Read a line. Raises ConnectionError at the end of the stream, and for what is no JSON."""
+    try:
+        line = await reader.readuntil(b"\n")
+        return json.loads(line)
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+        raise ConnectionError("the other end has gone") from error
+
+
+def request_message(request: Request) -> dict[str, Any]:
+    """A request as JSON; its constraint as what another process makes it of."""
+    return {
+        "op": "generate",
+        "prompt": list(request.prompt),
+        "max_tokens": request.max_tokens,
+        "stop_ids": sorted(request.stop_ids),
+        "sampling": asdict(request.sampling),
+        "logprobs": request.logprobs,
+        "recipe": request.recipe() if request.recipe is not None else None,
+        "continues_turn": request.continues_turn,
+        "background": request.background,
+        "head_tokens": request.head_tokens,
+        "private": request.private,
+    }
+
+
+def request_of(message: dict[str, Any], constraint: Constraint | None) -> Request:
+    """The request of a message. Raises KeyError, TypeError, ValueError for what is none."""
+    sampling = dict(message["sampling"])
+    sampling["logit_bias"] = tuple((token, value) for token, value in sampling["logit_bias"])
+    return Request(
+        message["prompt"],
+        message["max_tokens"],
+        frozenset(message["stop_ids"]),
+        Sampling(**sampling),
+        logprobs=message["logprobs"],
+        constraint=constraint,
+        continues_turn=message["continues_turn"],
+        background=message["background"],
+        head_tokens=message["head_tokens"],
+        private=message["private"],
+    )
+
+
+def event_message(event: Prefill | Waiting | Tokens | Finished) -> list[object]:
+    """An event of a generation as JSON."""
+    match event:
+        case Prefill(done, total, cached):
+            return ["prefill", done, total, cached]
+        case Waiting(message):
+            return ["waiting", message]
+        case Tokens(ids, logprobs):
+            rows = None if logprobs is None else [_logprob_row(one) for one in logprobs]
+            return ["tokens", ids, rows]
+        case Finished():
+            return ["finished", *asdict(event).values()]
+
+
+def _logprob_row(logprob: Logprob) -> list[object]:
+    return [logprob.token, logprob.logprob, list(logprob.top)]
+
+
+def event_of(message: list[Any]) -> Prefill | Waiting | Tokens | Finished:
+    """The event of a message. Raises the EngineError that it reports, ConnectionError for nonsense."""
+    match message:
+        case ["prefill", done, total, cached]:
+            return Prefill(done, total, cached)
+        case ["waiting", text]:
+            return Waiting(text)
+        case ["tokens", ids, rows]:
+            if rows is None:
+                return Tokens(ids)
+            return Tokens(
+                ids,
+                [
+                    Logprob(token, value, tuple((other, its) for other, its in top))
+                    for token, value, top in rows
+                ],
+            )
+        case ["finished", *values]:
+            return Finished(*values)
+        case ["error", "busy", text]:
+            raise EngineBusyError(text)
+        case ["error", "context", prompt, context]:
+            raise ContextOverflowError(prompt, context)
+        case ["error", _, text]:
+            raise EngineError(text)
+        case _:
+            raise ConnectionError("an unknown message")
+
+
+def error_message(error: Exception) -> list[object]:
+    """An error as JSON."""
+    match error:
+        case EngineBusyError():
+            return ["error", "busy", str(error)]
+        case _:
+            return ["error", "engine", str(error)]

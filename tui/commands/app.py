@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tui.commands.registry import Command
 
 if TYPE_CHECKING:
+    from agent.models.loaded import LoadedModel
     from agent.turn.options import TurnOptions
     from tui.commands.context import CommandContext
 
@@ -41,7 +42,7 @@ async def show_status(app: CommandContext, _: str) -> None:
     used = session.context_used()
     sampling = options.sampling
     fields = {
-        "Model": f"{runtime.model.name}" + ("" if runtime.loaded else " (not loaded)"),
+        "Model": runtime.model.name + _place(runtime.loaded),
         "Context": f"{used or 0:,} of {runtime.context_length or 0:,} tokens",
         "Effort": options.effort,
         "Sampling": f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}",
@@ -55,6 +56,18 @@ async def show_status(app: CommandContext, _: str) -> None:
         "Serving": session.serving.address if session.serving else "off (start with agent --serve)",
     }
     app.transcript.add_section(TableEntries("Status", fields))
+
+
+def _place(loaded: LoadedModel | None) -> str:
+    """Where the model is, if that is not this process."""
+    from agent.engine.shared.engine import SharedEngine
+
+    if loaded is None:
+        return " (not loaded)"
+    engine = loaded.engine
+    if isinstance(engine, SharedEngine) and engine.own is None:
+        return f" (loaded by process {engine.owner})"
+    return ""
 
 
 def _shorten(instructions: str) -> str:

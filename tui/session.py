@@ -288,7 +288,7 @@ class Session:
         except EngineError as error:
             log.info("no title was written: %s", error)
             return
-        runtime.prefetch(prompt)
+        runtime.prefetch(prompt, head_tokens=len(self.conversation.header_ids))
         if title:
             self._write_store(lambda store: store.replace_title(conversation.id, before, title))
 

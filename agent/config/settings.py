@@ -35,7 +35,7 @@ SETTINGS = {
     "view": FieldSpec('"panes" or "conversation"', lambda value: value in VIEWS),
     "model": FieldSpec("a name or a path in quotes", is_text),
     "keep_alive": FieldSpec("a number of seconds", lambda v: is_number(v) and not v < 0),
-    "prefix_cache": FieldSpec("a number of gigabytes", lambda v: is_number(v) and not v < 0),
+    "prefix_cache": FieldSpec("a number of gigabytes", lambda v: is_number(v) and 0 <= v < 1e9),
     "project_instructions": FieldSpec("true or false", is_flag),
     "unsandboxed_python": FieldSpec("true or false", is_flag),
     "theme": FieldSpec("a name in quotes", is_text),

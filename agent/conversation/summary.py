@@ -127,7 +127,12 @@ async def summarise(
                 fits = len(entry.ids) <= limit or _size(unit) <= room
                 chunk += entry.ids if fits else shorten_entry(form, entry, limit)
         request = Request(
-            [*before, *chunk, *question], length, form.stop_ids, without_penalties(sampling)
+            [*before, *chunk, *question],
+            length,
+            form.stop_ids,
+            without_penalties(sampling),
+            head_tokens=len(head),
+            private=True,  # it does not come again
         )
         text = await _generate_summary(generator, request, emit, on_generation)
     return text

@@ -394,9 +394,11 @@ class Runtime:
                         if warm_up and not self.model.embedded:  # which would be loaded before
                             self._warm_up()
                         await loading
-                    finally:
+                    except BaseException:
                         loading.cancel()
                         await asyncio.wait([loading])
+                        await engine.close()
+                        raise
                 return engine
             except OutOfMemoryError as error:
                 if plan is None or attempt == MAX_LOAD_ATTEMPTS:

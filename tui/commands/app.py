@@ -42,7 +42,7 @@ async def show_status(app: CommandContext, _: str) -> None:
     used = session.context_used()
     sampling = options.sampling
     fields = {
-        "Model": runtime.model.name + _place(runtime.loaded),
+        "Model": runtime.model.name + _model_note(runtime.loaded),
         "Context": f"{used or 0:,} of {runtime.context_length or 0:,} tokens",
         "Effort": options.effort,
         "Sampling": f"temperature {sampling.temperature:g}, top_p {sampling.top_p:g}",
@@ -58,7 +58,7 @@ async def show_status(app: CommandContext, _: str) -> None:
     app.transcript.add_section(TableEntries("Status", fields))
 
 
-def _place(loaded: LoadedModel | None) -> str:
+def _model_note(loaded: LoadedModel | None) -> str:
     """Where the model is, if that is not this process."""
     from agent.engine.shared.engine import SharedEngine
 

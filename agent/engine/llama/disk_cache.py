@@ -24,6 +24,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from agent.engine.placement import gguf_header
 from agent.engine.placement.placement import Placement
+from agent.engine.protocol import EngineError
 from agent.util.prefix import common_prefix_length
 from tools import private_files
 
@@ -50,6 +53,9 @@ HEADER_BYTES = 1 << 20
 """Bytes at a model file's beginning that tell it from others."""
 MAX_CANDIDATES = 64
 """Files that are looked into for the end of a chain, the latest ones."""
+_ARCHITECTURE = "general.architecture"
+_CLEARED = ".cleared"
+"""The file whose time says when all was deleted last."""
 _MAGIC = b"agent-kv 1"
 _ROOT = "0" * 24
 """The digest of no ids."""
@@ -79,9 +85,13 @@ def cache_files(folder: Path) -> list[tuple[Path, os.stat_result]]:
 
 def clear(folder: Path) -> int:
     """Delete all cached prefixes; return how many bytes they had. Raises OSError."""
-    size = sum(stat.st_size for _, stat in cache_files(folder))
+    size = 0
+    for path, stat in cache_files(folder):
+        path.unlink(missing_ok=True)
+        size += stat.st_size
     if folder.exists():
-        shutil.rmtree(folder)
+        (folder / _CLEARED).touch()
+        os.utime(folder / _CLEARED)
     return size
 
 
@@ -105,12 +115,18 @@ def existing_parent(path: Path) -> Path:
 def fingerprint(path: Path, placement: Placement, version: str) -> str:
     """Name the folder of a model's prefixes: another file, llama.cpp or memory layout, another name.
 
-    The context's length and the number of sequences change no state. Raises OSError.
+    The number of sequences changes no state, nor does the context's length for GPT-OSS; models with
+    longrope have other factors for longer contexts. Raises OSError.
     """
     stat = path.stat()
     with path.open("rb") as file:
         header = hashlib.blake2b(file.read(HEADER_BYTES), digest_size=12).hexdigest()
-    layout = replace(placement, context=0, sequences=0, ubatch=0)
+    layout = replace(placement, sequences=0, ubatch=0)
+    try:
+        if gguf_header.read_metadata(path, last=_ARCHITECTURE).get(_ARCHITECTURE) == "gpt-oss":
+            layout = replace(layout, context=0)
+    except EngineError:
+        pass  # llama.cpp could read it
     facts = repr((stat.st_size, stat.st_mtime_ns, header, layout, version, SEGMENT_TOKENS))
     digest = hashlib.blake2b(facts.encode(), digest_size=6).hexdigest()
     return f"{path.stem[:40]}-{digest}"
@@ -151,7 +167,8 @@ class StoredSegment:
         except OSError:
             return None
         if not whole or zlib.crc32(body) != self.checksum:
-            _ignore(self.path)
+            if _read_header(self.path, self.start) == self:  # else another was written meanwhile
+                _ignore(self.path)
             return None
         view, at, windows = memoryview(body), self.state_bytes, {}
         for length, size in self.window_bytes.items():
@@ -212,9 +229,8 @@ class DiskCache:
             candidates = [whole] if whole else self._candidates(following, start)
             for segment in candidates:
                 common = start + common_prefix_length(segment.ids, ids[start:])
-                lengths = (
-                    [at for at in segment.window_bytes if at <= common] if windows else [common]
-                )
+                lengths = [at for at in segment.window_bytes if at <= common]
+                lengths = lengths if windows else [min(common, limit)]
                 length = max((at for at in lengths if at <= limit), default=0)
                 if length > best.length:
                     best = StoredPrefix(length, [*chain, segment])
@@ -223,8 +239,7 @@ class DiskCache:
             chain.append(whole)
             digest = after
         for segment in best.segments:
-            with suppress(OSError):
-                os.utime(segment.path)
+            _touch(segment.path, segment.start)
         return best if best.segments else None
 
     def _candidates(self, names: list[str], start: int) -> Iterator[StoredSegment]:
@@ -251,8 +266,12 @@ class DiskCache:
             part = list(ids[start : start + SEGMENT_TOKENS])
             before, digest = digest, _digest(digest, part)
             path = self.folder / f"{before}-{digest}{_SUFFIX}"
-            if path not in self._pending and not path.exists():
+            if path not in self._pending and not _touch(path, start):
                 yield MissingSegment(start, part, path)
+
+    def cleared_at(self) -> float:
+        """The clock's time when all was deleted last; 0: never."""
+        return _modified(self.folder.parent / _CLEARED)
 
     def write(
         self,
@@ -262,8 +281,9 @@ class DiskCache:
     ) -> None:
         """Write a segment in a thread of its own; a failure is logged."""
         self._writer = self._writer or ThreadPoolExecutor(1, thread_name_prefix="prefix cache")
-        work = self._writer.submit(self._write, segment, state, dict(windows))
-        self._pending[segment.path] = work
+        with suppress(RuntimeError):  # Python ends
+            work = self._writer.submit(self._write, segment, state, dict(windows))
+            self._pending[segment.path] = work
 
     def flush(self, seconds: float) -> None:
         """Wait until all is written, but not longer than this."""
@@ -291,23 +311,19 @@ class DiskCache:
                 file.write(b"%s %08x %d\n%s" % (_MAGIC, zlib.crc32(text), len(text), text))
                 file.writelines(parts)
             temporary.replace(segment.path)
-            self._remove_shorter(segment, windows)
+            self._remove_shorter(segment)
             self._trim()
         except OSError as error:
             log.warning("a prefix could not be written to %s: %s", self.folder, error)
             with suppress(OSError):
                 temporary.unlink()
 
-    def _remove_shorter(self, segment: MissingSegment, windows: dict[int, memoryview]) -> None:
+    def _remove_shorter(self, segment: MissingSegment) -> None:
         """Remove the files that this one makes useless: the conversation has gone on since."""
         before = segment.path.name[: len(_ROOT)]
         for path in list(self.folder.glob(f"{before}-*{_SUFFIX}")):
             other = None if path == segment.path else _read_header(path, segment.start)
-            if (
-                other is not None
-                and other.ids == segment.ids[: len(other.ids)]
-                and other.window_bytes.keys() <= windows.keys()
-            ):
+            if other is not None and other.ids == segment.ids[: len(other.ids)]:
                 path.unlink(missing_ok=True)
 
     def _trim(self) -> None:
@@ -319,6 +335,18 @@ class DiskCache:
                 break
             path.unlink(missing_ok=True)
             excess -= stat.st_size
+
+
+def _touch(path: Path, start: int) -> bool:
+    """Make a file the most recently used one, but for those before it in its chain; False if there is
+    none. What a chain begins with goes last: the rest is no use without it."""
+    try:
+        os.utime(path, times=(time.time() - start * 1e-6,) * 2)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _modified(path: Path) -> float:
@@ -334,6 +362,8 @@ def _read_header(path: Path, start: int) -> StoredSegment | None:
         with path.open("rb") as file:
             line = file.readline(64)
             magic, checksum, size = line.rsplit(maxsplit=2)
+            if int(size) > HEADER_BYTES:
+                raise ValueError("size")
             text = file.read(int(size))
             if magic != _MAGIC or zlib.crc32(text) != int(checksum, 16):
                 raise ValueError("checksum")

@@ -45,6 +45,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import time
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,6 +84,8 @@ class KvSequence:
         """How many of the ids may be written to disk; None: all."""
         self.unsaved = False
         """Whether there may be ids that are not on disk."""
+        self.used_at = 0.0
+        """The clock's time when it was last acquired."""
         self.last_used = 0
         """When it was last acquired or released, counted by the cache."""
         self._checkpoints: dict[int, WindowState] = {}
@@ -151,11 +154,15 @@ class KvSequence:
             and length not in self._checkpoints
         ):
             self._checkpoints[length] = self.model.save_window(self.seq_id)
-            if len(self._checkpoints) > MAX_CHECKPOINTS:
-                lengths = self.checkpoint_lengths
-                inner = range(1, len(lengths) - 1)
-                closest = min(inner, key=lambda i: lengths[i + 1] - lengths[i - 1])
-                del self._checkpoints[lengths[closest]]
+            self._thin()
+
+    def _thin(self) -> None:
+        """Drop the least useful checkpoints of too many; the first and the last stay."""
+        while len(self._checkpoints) > MAX_CHECKPOINTS:
+            lengths = self.checkpoint_lengths
+            inner = range(1, len(lengths) - 1)
+            closest = min(inner, key=lambda i: lengths[i + 1] - lengths[i - 1])
+            del self._checkpoints[lengths[closest]]
 
     def checkpoint(self, length: int) -> WindowState:
         """The checkpoint of a length that has one."""
@@ -167,7 +174,9 @@ class KvSequence:
         The ids before are a prefix of the stored ones. Unless the iterator is read to its end, and
         where a file is damaged, the sequence is empty afterwards.
         """
-        ids, windows = list(self.ids), dict(self._checkpoints)
+        # Until it is done nobody may use what is there: the sliding layers' cells are overwritten.
+        ids, windows = self.ids, self._checkpoints
+        self.ids, self._checkpoints = [], {}
         done = False
         try:
             for segment in stored.segments:
@@ -191,6 +200,7 @@ class KvSequence:
                 intact or self.model.restore_window(self.seq_id, windows[stored.length])
             )
             self._drop_after(stored.length)
+            self._thin()
         finally:
             if not done:
                 self.clear()
@@ -262,6 +272,7 @@ class PrefixCache:
             cached = target.truncate(count) if is_source else target.copy_prefix(source, count)
         self._saving = None
         target.busy = target.unsaved = True
+        target.used_at = time.time()
         target.prompt_length = len(prompt)
         self._touch(target)
         return AcquiredSequence(target, cached, max(shared.values()))
@@ -276,7 +287,13 @@ class PrefixCache:
         if self._disk is None or len(prompt) - cached <= MIN_REUSE_TOKENS:
             return None
         windows = bool(self._model.sliding_window)
-        return self._disk.find(prompt, windows=windows, longer_than=cached + MIN_REUSE_TOKENS - 1)
+        try:
+            return self._disk.find(
+                prompt, windows=windows, longer_than=cached + MIN_REUSE_TOKENS - 1
+            )
+        except OSError as error:
+            self._give_up(error)
+            return None
 
     @property
     def unsaved(self) -> bool:
@@ -288,8 +305,16 @@ class PrefixCache:
         if self._disk is None or self._disk.busy:
             return
         self._saving = self._saving or self._save(self._disk)
-        if next(self._saving, self) is self:
-            self._saving = None
+        try:
+            if next(self._saving, self) is self:
+                self._saving = None
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """Go on without the disk."""
+        log.warning("the prefix cache on disk is not used: %s", error)
+        self._disk = None
 
     def flush(self, seconds: float) -> None:
         """Wait until all that was written is on disk, but not longer than this."""
@@ -299,6 +324,9 @@ class PrefixCache:
     def _save(self, disk: DiskCache) -> Iterator[None]:
         for sequence in sorted(self.free_sequences, key=lambda s: -s.last_used):
             if not sequence.unsaved:
+                continue
+            if sequence.used_at <= disk.cleared_at():
+                sequence.unsaved = False  # it may be of a conversation that was deleted
                 continue
             ids = sequence.ids[: sequence.savable_tokens]
             if len(ids) < MIN_REUSE_TOKENS:

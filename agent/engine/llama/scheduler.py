@@ -211,7 +211,7 @@ class Scheduler:
             job.restoring.close()
             job.restoring = None
             if not job.generated:
-                job.cached_tokens = max(job.cached_tokens, job.position)
+                job.cached_tokens = job.position
             job.last_checkpoint = job.position
             self._checkpoint_if_due(job)
 

@@ -127,8 +127,10 @@ class EngineWorker(threading.Thread):
                 while not self._shutting_down:
                     loaded.loop.run_step()
             finally:
-                loaded.loop.close()
-                loaded.model.close()
+                try:
+                    loaded.loop.close()
+                finally:
+                    loaded.model.close()
         atexit.unregister(self._at_exit)
 
     def _load(self) -> LoadedWorker:
@@ -157,14 +159,13 @@ class EngineWorker(threading.Thread):
             return None
         import llama_cpp
 
-        limit = disk_cache.byte_limit(self._disk_cache)
-        if limit <= 0:
-            return None
         try:
+            limit = disk_cache.byte_limit(self._disk_cache)
             name = disk_cache.fingerprint(self._path, self._placement, llama_cpp.__version__)
-        except OSError:
-            return None  # the file is gone by now
-        return DiskCache(self._disk_cache.folder / name, limit)
+        except OSError as error:
+            log.warning("the prefix cache on disk is not used: %s", error)
+            return None
+        return DiskCache(self._disk_cache.folder / name, limit) if limit > 0 else None
 
     def _on_ended(self, request: Request) -> None:
         if not request.background:

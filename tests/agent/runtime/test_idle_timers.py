@@ -242,6 +242,27 @@ async def test_missing_model_file_is_reported_by_load(
         await runtime.ready()
 
 
+async def test_format_that_fails_leaves_no_engine(
+    new_runtime: NewRuntime, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made while the model loads, and may fail before or after."""
+
+    def fail(*_: object) -> None:
+        raise EngineError("no such vocabulary")
+
+    monkeypatch.setattr("agent.models.loader.ModelLoader._harmony_format", fail)
+    runtime = await new_runtime(model_at(tiny_gguf))
+    before = engine_threads()
+    for _ in range(2):
+        with pytest.raises(EngineError, match="no such vocabulary"):
+            await runtime.ready()
+    assert engine_threads() == before
+
+
+def engine_threads() -> int:
+    return sum(thread.name == "llama.cpp" for thread in threading.enumerate())
+
+
 def test_embedded_model_has_embedded_tensor_types(tiny_gguf: Path) -> None:
     assert memory_estimate.read_model_sizes(tiny_gguf).weight_types == EMBEDDED_TENSOR_TYPES
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.engine.llama import disk_cache
+from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.disk_cache import (
     SEGMENT_TOKENS,
     DiskCache,
@@ -17,6 +18,8 @@ from agent.engine.llama.disk_cache import (
     MissingSegment,
 )
 from agent.engine.llama.engine import LlamaEngine
+from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.prefix_cache import MAX_CHECKPOINTS, PrefixCache
 from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Finished, Prefill, Request, Sampling, Tokens
@@ -114,13 +117,13 @@ def test_restored_prefix_gives_the_same_tokens(
     assert restored.prefills[-1] == Prefill(len(prompt), len(prompt), cached)
 
 
-@pytest.mark.parametrize("common", [1499, 1400, 513, 512, 511, 65, 63])
+@pytest.mark.parametrize("common", [1500, 1400, 513, 512, 511, 65, 63])
 def test_full_attention_restores_any_length(plain: Path, tmp_path: Path, common: int) -> None:
     process(plain, tmp_path, IDS[:1500], max_tokens=0)
-    prompt = IDS[:common] + OTHER[common : common + 200]
+    prompt = IDS[:common] + OTHER[common : min(common + 200, 1500)]
     (anew,), (restored,) = process(plain, None, prompt), process(plain, tmp_path, prompt)
     assert same(restored, anew)
-    assert restored.cached == (common if common >= 64 else 0)
+    assert restored.cached == (min(common, 1499) if common >= 64 else 0)
 
 
 @pytest.mark.slow
@@ -302,3 +305,105 @@ def test_failed_write_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert [type(one) for one in cache.missing(IDS[:100])] == [MissingSegment]
     write(cache, IDS[:100])
     assert len(segments(tmp_path)) == 1
+
+
+def test_unfinished_restore_is_nobodys_prefix(gguf: Path, tmp_path: Path) -> None:
+    """Its window is overwritten by what others compute meanwhile."""
+    process(gguf, tmp_path, IDS[:2900], max_tokens=0)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    model = LlamaModel(gguf, Placement(4096), lambda done: True)
+    model.set_threads(1, 1)
+    cache = PrefixCache(model, 4, DiskCache(folder, 10**9))
+    first = cache.acquire(IDS[:600]).sequence
+    assert model.decode([BatchSpan(first.seq_id, IDS[:500], 0)]) == "done"
+    first.ids += IDS[:500]
+    stored = cache.stored(IDS[:2900], 500)
+    assert stored is not None and stored.length == 2899
+    restoring = first.restore(stored)
+    assert next(restoring)
+    assert cache.reusable(IDS[:900]) == 0 and first.checkpoint_lengths == []
+    assert all(restoring) and len(first.ids) == 2899
+    assert cache.reusable(IDS[:2900]) == 2899
+    model.close()
+
+
+def test_other_families_have_a_folder_for_each_context(plain: Path) -> None:
+    """Models with longrope have other factors for longer contexts."""
+    names = {disk_cache.fingerprint(plain, Placement(context), "1") for context in (2048, 4096)}
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("method", ["find", "missing"])
+def test_folder_that_cannot_be_read_ends_no_generation(
+    gguf: Path,
+    tmp_path: Path,
+    method: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(DiskCache, method, fail)
+    first, second = process(gguf, tmp_path, IDS[:1500], IDS[:1500] + OTHER[:100])
+    assert len(first.ids) == len(second.ids) == 24 and second.cached == 1500
+    assert "the prefix cache on disk is not used" in caplog.text
+
+
+def test_cleared_cache_stays_empty(gguf: Path, tmp_path: Path) -> None:
+    """What was read before it was cleared may be of a conversation that was deleted."""
+
+    async def run() -> None:
+        disk = DiskCacheOptions(tmp_path, 10**9)
+        engine = LlamaEngine(gguf, placement=Placement(4096), disk_cache=disk)
+        await engine.load()
+        await generate(engine, IDS[:1500])
+        disk_cache.clear(tmp_path)
+        await engine.close()
+
+    process(gguf, tmp_path, OTHER[:700])
+    asyncio.run(run())
+    assert segments(tmp_path) == []
+    process(gguf, tmp_path, OTHER[:700])
+    assert segments(tmp_path)
+
+
+def test_clear_follows_a_link_to_another_disk(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "prefixes").symlink_to(tmp_path / "disk")
+    write(DiskCache(tmp_path / "prefixes" / "model", 10**6), IDS[:100])
+    assert disk_cache.clear(tmp_path / "prefixes") > 1000
+    assert segments(tmp_path / "disk") == [] and (tmp_path / "prefixes").is_symlink()
+
+
+def test_checkpoints_of_a_restored_prefix_are_limited(gguf: Path, tmp_path: Path) -> None:
+    prompts = [IDS[:length] for length in range(100, 2900, 60)]
+    process(gguf, tmp_path, *prompts, max_tokens=0)
+    (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    model = LlamaModel(gguf, Placement(4096), lambda done: True)
+    cache = PrefixCache(model, 4, DiskCache(folder, 10**9))
+    sequence = cache.acquire(IDS[:2900]).sequence
+    stored = cache.stored(IDS[:2900], 0)
+    assert stored is not None and all(sequence.restore(stored))
+    assert len(sequence.checkpoint_lengths) <= MAX_CHECKPOINTS
+    assert len(segments(tmp_path)) == -(-len(sequence.ids) // SEGMENT_TOKENS)
+    model.close()
+
+
+def test_what_a_chain_begins_with_goes_last(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "model", 10**6)
+    write(cache, IDS[:1500])
+    size = segments(tmp_path)[0].stat().st_size
+    assert cache.find(IDS[:1501], windows=False, longer_than=63)
+    cache.max_bytes = size * 3
+    write(cache, OTHER[:100])
+    found = cache.find(IDS[:1501], windows=False, longer_than=63)
+    assert found is not None and found.length == 2 * SEGMENT_TOKENS
+
+
+def test_file_whose_size_is_nonsense_is_ignored(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "model", 10**6)
+    write(cache, IDS[:100])
+    (path,) = segments(tmp_path)
+    path.write_bytes(b"agent-kv 1 00000000 " + b"9" * 30 + b"\n")
+    assert cache.find(IDS[:101], windows=False, longer_than=63) is None and not path.exists()

@@ -29,7 +29,7 @@ from agent.models.loader import EMBEDDED_TENSOR_TYPES
 from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
-from tests.support.hosts import Children
+from tests.support.hosts import Children, wait_until
 from tools.factory import build_toolbox
 
 NewRuntime = Callable[..., Awaitable[Runtime]]
@@ -256,7 +256,7 @@ async def test_format_that_fails_leaves_no_engine(
     for _ in range(2):
         with pytest.raises(EngineError, match="no such vocabulary"):
             await runtime.ready()
-    assert engine_threads() == before
+    await wait_until(lambda: engine_threads() == before)
 
 
 def engine_threads() -> int:

@@ -245,17 +245,24 @@ async def test_missing_model_file_is_reported_by_load(
 async def test_format_that_fails_leaves_no_engine(
     new_runtime: NewRuntime, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is made while the model loads, and may fail before or after."""
+    """It is made while the model loads; here it fails after that."""
+    loaded = threading.Event()
+
+    class NotingEngine(LlamaEngine):
+        async def load(self, *args: Any) -> None:
+            await super().load(*args)
+            loaded.set()
 
     def fail(*_: object) -> None:
+        assert loaded.wait(60)
         raise EngineError("no such vocabulary")
 
+    monkeypatch.setattr("agent.engine.llama.engine.LlamaEngine", NotingEngine)
     monkeypatch.setattr("agent.models.loader.ModelLoader._harmony_format", fail)
     runtime = await new_runtime(model_at(tiny_gguf))
     before = engine_threads()
-    for _ in range(2):
-        with pytest.raises(EngineError, match="no such vocabulary"):
-            await runtime.ready()
+    with pytest.raises(EngineError, match="no such vocabulary"):
+        await runtime.ready()
     await wait_until(lambda: engine_threads() == before)
 
 

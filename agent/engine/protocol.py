@@ -36,6 +36,7 @@ class ContextOverflowError(EngineError):
     """The prompt leaves no room in the context for one token."""
 
     def __init__(self, prompt_tokens: int, context_length: int) -> None:
+        self.prompt_tokens, self.context_length = prompt_tokens, context_length
         super().__init__(
             f"The prompt has {prompt_tokens:,} tokens and the context holds {context_length:,}:"
             " shorten it or ask for a longer context."

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -50,6 +53,8 @@ log = logging.getLogger(__name__)
 
 MAX_LOAD_ATTEMPTS = 4
 """Loads with ever less on the GPUs and ever shorter contexts, where the memory does not suffice."""
+ASK_AGAIN_SECONDS = 10.0
+"""After nobody had the model loaded, how long that is taken to be so."""
 SERVER_WAIT_SECONDS = 5.0
 """How long an optional MCP server may delay a turn that somebody waits for."""
 
@@ -109,6 +114,10 @@ class Runtime:
         """Turns that have not ended, and other uses of the model (`in_use`)."""
         self._serves_engine, self._own_engine = serves_engine, own_engine
         self._engine_server: EngineServer | None = None
+        self._served = 0
+        """Generations that run for other programs."""
+        self._asked_at = -math.inf
+        """When no other program had the model, by the monotonic clock."""
         self._wrap_generation = wrap_generation
         self._close_callbacks: list[Callable[[], Awaitable[None]]] = []
         self.prefetcher = Prefetcher(self._generate)
@@ -174,10 +183,12 @@ class Runtime:
             await self._close_engine(loaded)
 
     async def _close_engine(self, loaded: LoadedModel) -> None:
-        if self._engine_server is not None:
-            await self._engine_server.close()
-            self._engine_server = None
+        server, self._engine_server = self._engine_server, None
+        if server is not None:
+            server.stop()
         await loaded.engine.close()
+        if server is not None:
+            await server.close()
 
     # --- generations ---
 
@@ -225,7 +236,7 @@ class Runtime:
 
     def restart_idle_timers(self) -> None:
         """Begin to wait for idle time, where a model is loaded and no turn runs."""
-        if self.running_turns or self.loaded is None:
+        if self.running_turns or self._served or self.loaded is None:
             return
         self.idle_timers.restart(
             keep_alive=self.keep_alive,
@@ -253,16 +264,17 @@ class Runtime:
         """
         if self._placed or self.loaded is not None or self._lock.locked():
             return
-        socket = self.loader.shared_socket
-        is_shared = not self._own_engine and socket is not None and socket.exists()
-        if is_shared or (self.loader.model.endpoint and not self.script):
+        if self.loader.model.endpoint and not self.script:
             with suppress(EngineError, TimeoutError):
                 async with asyncio.timeout(self.server_wait_seconds):
                     await self.load()
             return
         async with self._lock:
             with suppress(EngineError):
-                await self._plan_placement()
+                if (shared := await self._find_shared_engine()) is not None:
+                    self._adopt(shared)
+                else:
+                    await self._plan_placement()
 
     async def health_problem(self) -> str | None:
         """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known.
@@ -285,10 +297,7 @@ class Runtime:
         """Free the model's memory until the next turn; does nothing while a turn runs."""
         async with self._lock:
             loaded = self.loaded
-            if self.running_turns or loaded is None:
-                return
-            if loaded.engine.unfinished:  # another program's
-                self.restart_idle_timers()
+            if self.running_turns or self._served or loaded is None:
                 return
             self.loaded, self.asleep = None, loaded
             self.prefetcher.cancel()
@@ -304,6 +313,10 @@ class Runtime:
             await self.unload()  # a turn may begin while this waits for a load
         if self.running_turns:
             raise EngineError("A turn is running: stop it before you change the model.")
+        if self.loaded is not None:
+            raise EngineError(
+                "Another program of yours uses the model: change it when that has its answer."
+            )
         self.loader = replace(self.loader, model=model, context=context)
         self.context_length = context or model.context
         self.placement_plan, self._placed = None, False
@@ -323,53 +336,81 @@ class Runtime:
                 engine: Engine | None = await self._find_shared_engine()
                 if engine is None:
                     engine = await self._load_own_engine(report, warm_up)
-                form = self.format
-                assert form is not None
             except BaseException:
                 report.abandoned = True
                 self._placed = False
                 raise
-            self.context_length = engine.context_length
-            # All models of GPT-OSS have the same vocabulary.
-            vocabulary = "o200k_harmony" if form.name == "harmony" else self.model.name
-            self.loaded = loaded = LoadedModel(engine, form, vocabulary)
-            self.asleep, self._placed = None, False
-            if self._serves_engine:
-                await self._serve_engine(engine, form)
+            loaded = self._adopt(engine)
+            await self._serve_engine(engine)
         gc_tuning.resume(gc_tuning.HEADLESS_THRESHOLDS)  # does nothing in the app, which did before
         self.restart_idle_timers()
         return loaded
 
+    def _adopt(self, engine: Engine) -> LoadedModel:
+        """Take a loaded engine as this program's."""
+        form = self.format
+        assert form is not None
+        self.context_length = engine.context_length
+        # All models of GPT-OSS have the same vocabulary.
+        vocabulary = "o200k_harmony" if form.name == "harmony" else self.model.name
+        self.loaded = loaded = LoadedModel(engine, form, vocabulary)
+        self.asleep, self._placed = None, False
+        return loaded
+
     async def _find_shared_engine(self) -> SharedEngine | None:
         """The engine of another program of this person that has loaded the model."""
-        if self._own_engine or (socket := self.loader.shared_socket) is None or not socket.exists():
+        socket = self.loader.shared_socket
+        # Not `Path.exists`: the folder may be another user's, whose environment was kept by sudo.
+        if self._own_engine or socket is None or not os.path.exists(socket):  # noqa: PTH110
+            return None
+        if time.monotonic() < self._asked_at + ASK_AGAIN_SECONDS:
             return None
         # Most programs load a model themselves.
         from agent.engine.shared.engine import find_shared_engine
 
         async def load_own() -> Engine:
-            return await self._load_own_engine(_ProgressReport(None, asyncio.get_running_loop()))
+            if (other := await self._find_shared_engine()) is not None:
+                return other
+            try:
+                report = _ProgressReport(None, asyncio.get_running_loop())
+                own = await self._load_own_engine(report)
+            finally:
+                self._placed = False
+            await self._serve_engine(own)
+            return own
 
         engine = await find_shared_engine(socket, self.loader.context, load_own)
-        if engine is not None:
+        if engine is None:
+            self._asked_at = time.monotonic()
+        else:
             create = self.loader.create_engine
             _, create_format = await asyncio.to_thread(create, Placement(), lambda done: None)
             self.format = await asyncio.to_thread(create_format)
         return engine
 
-    async def _serve_engine(self, engine: Engine, form: Format) -> None:
-        """Let other programs of this person use the engine, where nobody else does."""
+    async def _serve_engine(self, engine: Engine) -> None:
+        """Let other programs of this person use the engine, where this program is to do so."""
+        socket, form = self.loader.shared_socket, self.format
+        if not self._serves_engine or socket is None:
+            return
         from agent.engine.shared.engine import SharedEngine
         from agent.engine.shared.server import EngineServer
 
-        if (socket := self.loader.shared_socket) is None or isinstance(engine, SharedEngine):
+        if isinstance(engine, SharedEngine):
             return
 
         def make_constraint(recipe: Mapping[str, Any]) -> Constraint:
             assert isinstance(form, ConstrainableFormat)
             return constraint_of(form, recipe)
 
-        server = EngineServer(engine, make_constraint)
+        def on_use(begins: bool) -> None:
+            self._served += 1 if begins else -1
+            if begins:
+                self.idle_timers.cancel()
+            else:
+                self.restart_idle_timers()
+
+        server = EngineServer(engine, make_constraint, on_use)
         if await server.start(socket):
             self._engine_server = server
 

@@ -114,7 +114,7 @@ class StatusLine(Static):
             left += f" · {format_tokens(status.tokens)} · {status.tokens_per_second:.0f} tok/s"
         width = max(0, self.size.width - 2)
         texts = status.texts()
-        for least in ("address", "folder", "servers", "model", "served"):
+        for least in ("folder", "address", "servers", "model", "served"):
             if cell_len(left) + cell_len(" · ".join(texts.values())) + 2 > width:
                 texts.pop(least, None)
         right = " · ".join(texts.values())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agent.engine.protocol import (
     ContextOverflowError,
@@ -21,10 +23,11 @@ from agent.engine.shared import wire
 
 log = logging.getLogger(__name__)
 
-LoadEngine = Callable[[], Awaitable[Engine]]
+LoadEngine = Callable[[], Coroutine[Any, Any, Engine]]
 """Creates an engine and loads it. Raises EngineError."""
-INFO_SECONDS = 2.0
-"""How long another program may take to say what it has loaded."""
+ANSWER_SECONDS = 2.0
+"""How long another program may take to say that it is there."""
+OWNER_ENDED = "The program that ran the model ended in the middle of the answer: try again."
 
 
 async def find_shared_engine(
@@ -36,13 +39,15 @@ async def find_shared_engine(
     the other program ends.
     """
     try:
-        async with asyncio.timeout(INFO_SECONDS):
+        async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await _connect(path)
-            wire.send(writer, {"op": "info"})
-            info = await wire.receive(reader)
-            writer.close()
+            try:
+                await wire.send(writer, {"op": "info"})
+                info = await wire.receive(reader)
+            finally:
+                writer.close()
         engine = SharedEngine(path, int(info["context_length"]), int(info["pid"]), load_own)
-    except (OSError, TimeoutError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError):
         return None
     if context is not None and context > engine.context_length:
         return None
@@ -52,6 +57,8 @@ async def find_shared_engine(
 
 async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to the engine of a process of ours. Raises OSError."""
+    if not wire.is_private(path.parent):
+        raise PermissionError("others can enter the folder")
     reader, writer = await asyncio.open_unix_connection(path, limit=wire.LINE_BYTES)
     if not wire.is_same_user(writer.get_extra_info("socket")):
         writer.close()
@@ -70,7 +77,7 @@ class SharedEngine:
         """Process id of the program that has the model."""
         self.own: Engine | None = None
         """This process's engine, once the other program has ended."""
-        self._lock = asyncio.Lock()
+        self._loading: asyncio.Task[Engine] | None = None
         self._running: set[SharedGeneration] = set()
 
     @property
@@ -90,10 +97,15 @@ class SharedEngine:
 
     async def load_own(self) -> Engine:
         """Load the model in this process. Raises EngineError."""
-        async with self._lock:
-            if self.own is None:
-                self.own = await self._load_own()
-            return self.own
+        if self.own is None:
+            # Who waits for it may be cancelled; others still wait.
+            self._loading = self._loading or asyncio.create_task(self._load_own())
+            try:
+                self.own = await asyncio.shield(self._loading)
+            finally:
+                if self._loading is not None and self._loading.done():
+                    self._loading = None
+        return self.own
 
     def generate(self, request: Request) -> SharedGeneration:
         """Start generating. Raises EngineError, ContextOverflowError."""
@@ -112,12 +124,15 @@ class SharedEngine:
             generation.cancel()
         if self._running:
             await asyncio.wait({generation.task for generation in self._running})
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
         if self.own is not None:
             await self.own.close()
 
 
 class SharedGeneration:
-    """A Generation that another program runs; cancelling it closes the connection."""
+    """A Generation that another program runs."""
 
     def __init__(self, engine: SharedEngine, path: Path, request: Request) -> None:
         self._engine, self._path, self.request = engine, path, request
@@ -125,6 +140,7 @@ class SharedGeneration:
             asyncio.Queue()
         )
         self._loop = asyncio.get_running_loop()
+        self._cancelled = False
         self._generated = 0
         self.task = asyncio.create_task(self._run())
         """Talks to the other program; done when nothing follows."""
@@ -132,7 +148,12 @@ class SharedGeneration:
     def cancel(self) -> None:
         """End it; safe from any thread, at any time, more than once."""
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.task.cancel)
+            self._loop.call_soon_threadsafe(self._cancel_once)
+
+    def _cancel_once(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self.task.cancel()
 
     async def __aiter__(self) -> AsyncIterator[Prefill | Waiting | Tokens | Finished]:
         try:
@@ -144,29 +165,32 @@ class SharedGeneration:
                 if isinstance(item, Finished):
                     return
         finally:
-            self.task.cancel()
+            self.cancel()
 
     async def _run(self) -> None:
         put = self._items.put_nowait
+        end = Finished("cancelled", len(self.request.prompt), 0, 0)
         try:
             if self._engine.own is None:
                 try:
                     await self._pass_on()
                     return
                 except OSError:
+                    if self._cancelled:
+                        raise asyncio.CancelledError from None
                     if self._generated:
-                        raise EngineError(
-                            "The program that ran the model ended in the middle of the answer: try"
-                            " again."
-                        ) from None
-                    put(Waiting("The program that ran the model has ended: loading it here."))
+                        raise EngineError(OWNER_ENDED) from None
+                if self.request.background:
+                    put(end)  # nobody waits for it: it is not worth a load
+                    return
+                put(Waiting("The program that ran the model has ended: loading it here."))
             own = await self._engine.load_own()
             async for event in own.generate(self.request):
                 put(event)
         except EngineError as error:
             put(error)
         except asyncio.CancelledError:
-            put(Finished("cancelled", len(self.request.prompt), 0, self._generated))
+            put(replace(end, output_tokens=self._generated))
         except Exception as error:
             log.exception("the engine of another program could not be used")
             put(EngineError(f"The program that runs the model sent nonsense: {error!r}."))
@@ -175,14 +199,24 @@ class SharedGeneration:
         """Have the other program generate. Raises OSError when it has gone."""
         reader, writer = await _connect(self._path)
         try:
-            wire.send(writer, wire.request_message(self.request))
-            await writer.drain()
-            while True:
-                event = wire.event_of(await wire.receive(reader))
-                if isinstance(event, Tokens):
-                    self._generated += len(event.ids)
-                self._items.put_nowait(event)
-                if isinstance(event, Finished):
-                    return
+            await wire.send(writer, wire.request_message(self.request))
+            async with asyncio.timeout(ANSWER_SECONDS):  # TimeoutError is an OSError
+                if await wire.receive(reader) != wire.ACCEPTED:
+                    raise ConnectionError("an unknown message")
+            try:
+                await self._read_to_end(reader)
+            except asyncio.CancelledError:
+                writer.write_eof()  # it then says what it has done
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._read_to_end(reader)
         finally:
             writer.close()
+
+    async def _read_to_end(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            event = wire.event_of(await wire.receive(reader))
+            if isinstance(event, Tokens):
+                self._generated += len(event.ids)
+            self._items.put_nowait(event)
+            if isinstance(event, Finished):
+                return

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent.engine.protocol import Constraint, Engine, EngineError
 from agent.engine.shared import wire
+from tools import private_files
 
 log = logging.getLogger(__name__)
 
@@ -20,18 +21,34 @@ MakeConstraint = Callable[[dict[str, Any]], Constraint]
 
 
 class EngineServer:
-    """Serves one engine over a Unix socket, until it is closed."""
+    """Serves one engine over a Unix socket.
 
-    def __init__(self, engine: Engine, make_constraint: MakeConstraint) -> None:
-        self._engine, self._make_constraint = engine, make_constraint
+    Its end has two steps: `stop` ends what runs for others, who stay connected until `close`, once the
+    engine's memory is free. Only then do they load the model themselves.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        make_constraint: MakeConstraint,
+        on_use: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """``on_use`` is called when a generation for another program begins (True) and ends (False)."""
+        self._engine, self._make_constraint, self._on_use = engine, make_constraint, on_use
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
         self._path: Path | None = None
+        self._inode = 0
+        self._cancels: set[Callable[[], None]] = set()
+        """Cancel the generations that run."""
+        self._stopping = False
+        self._freed = asyncio.Event()
 
     async def start(self, path: Path) -> bool:
         """Listen at a path; False where another program does that already, or it cannot be."""
         try:
-            if not wire.private_folder(path.parent):
+            private_files.make_folder(path.parent)
+            if not wire.is_private(path.parent):
                 return False
             try:
                 _, writer = await asyncio.open_unix_connection(path)
@@ -42,24 +59,38 @@ class EngineServer:
             self._server = await asyncio.start_unix_server(
                 self._on_client, path, limit=wire.LINE_BYTES
             )
+            self._inode = path.stat().st_ino
         except OSError as error:
             log.info("the engine is not shared: %s", error)
             return False
         self._path = path
         return True
 
+    def stop(self) -> None:
+        """End what runs for others; who asks from now on waits for `close`."""
+        self._stopping = True
+        if self._path is not None and self._is_own_socket(self._path):
+            self._path.unlink(missing_ok=True)
+        for cancel in self._cancels:
+            cancel()
+
     async def close(self) -> None:
-        """Stop listening and cancel what runs for others."""
+        """Disconnect all, who then load the model themselves."""
+        self.stop()
+        self._freed.set()
         if self._server is None:
             return
+        for _ in range(3):  # asyncio of Python 3.11 loses who is accepted as it closes
+            await asyncio.sleep(0)
         self._server.close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-        for task in self._clients:
-            task.cancel()
         if self._clients:
             await asyncio.wait(self._clients)
         self._server = None
+
+    def _is_own_socket(self, path: Path) -> bool:
+        with suppress(OSError):
+            return path.stat().st_ino == self._inode
+        return False
 
     async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -68,46 +99,61 @@ class EngineServer:
         try:
             if wire.is_same_user(writer.get_extra_info("socket")):
                 await self._answer(await wire.receive(reader), reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass  # the client has gone, or this program ends
-        except Exception:
-            log.exception("a program that shares the engine was not understood")
+        except OSError:
+            pass  # the client has gone
+        except (KeyError, TypeError, ValueError) as error:
+            log.warning("a program that shares the engine was not understood: %r", error)
         finally:
+            if self._stopping:
+                await self._freed.wait()
             self._clients.discard(task)
             writer.close()
 
     async def _answer(
         self, message: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        if self._stopping:
+            return
         if message["op"] == "info":
             info = {"pid": os.getpid(), "context_length": self._engine.context_length}
-            wire.send(writer, info)
-            await writer.drain()
+            await wire.send(writer, info)
             return
+        self._on_use(True)
         try:
-            recipe = message["recipe"]
-            # Making a constraint may wait for grammars that are being compiled.
-            constraint = recipe and await asyncio.to_thread(self._make_constraint, recipe)
-            generation = self._engine.generate(wire.request_of(message, constraint))
+            await wire.send(writer, wire.ACCEPTED)
+            await self._generate(message, reader, writer)
         except EngineError as error:
-            wire.send(writer, wire.error_message(error))
-            await writer.drain()
+            if not self._stopping:
+                await wire.send(writer, wire.error_message(error))
+        finally:
+            self._on_use(False)
+
+    async def _generate(
+        self, message: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Run a generation for a client. Raises EngineError."""
+        recipe = message["recipe"]
+        # Making a constraint may wait for grammars that are being compiled.
+        constraint = recipe and await asyncio.to_thread(self._make_constraint, recipe)
+        request = wire.request_of(message, constraint)
+        if self._stopping:
             return
+        generation = self._engine.generate(request)
+        self._cancels.add(generation.cancel)
         watch = asyncio.create_task(_cancel_at_end(reader, generation.cancel))
         try:
             async for event in generation:
-                wire.send(writer, wire.event_message(event))
-                await writer.drain()
-        except EngineError as error:
-            wire.send(writer, wire.error_message(error))
-            await writer.drain()
+                if self._stopping:
+                    return
+                await wire.send(writer, wire.event_message(event))
         finally:
             watch.cancel()
+            self._cancels.discard(generation.cancel)
             generation.cancel()
 
 
 async def _cancel_at_end(reader: asyncio.StreamReader, cancel: Callable[[], None]) -> None:
-    """Cancel once the client closes its connection, or says anything."""
+    """Cancel once the client ends what it says, or its connection."""
     with suppress(OSError):
         await reader.read(1)
     cancel()

@@ -3,12 +3,13 @@
 A connection is one question of a client::
 
     client  {"op": "info"}                        -> {"pid": 4711, "context_length": 32768, …}
-    client  {"op": "generate", "prompt": [ … ]}   -> ["prefill", 0, 313, 0]
+    client  {"op": "generate", "prompt": [ … ]}   -> ["accepted"]
+                                                     ["prefill", 0, 313, 0]
                                                      ["tokens", [200005, 35644], null]
                                                      ["finished", "stop", 313, 0, 39, 0.1, 0.2]
 
-A client that closes the connection cancels its generation. Both ends check that the other is a process
-of the same user.
+A client that ends what it says, or its connection, cancels its generation. Both ends check that the
+other is a process of the same user.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import os
 import socket
 import struct
+import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -37,12 +39,15 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from tools import private_files
 
 LINE_BYTES = 64 << 20
 """Bytes of a line: a prompt of a million tokens is 7 MB."""
 MAX_SOCKET_PATH = 100
 """Bytes of a Unix socket's path, of the 104 to 108 that systems allow."""
+ACCEPTED = ["accepted"]
+"""The first answer to a request: the owner is there, and begins."""
+_LOCAL_PEERCRED, _XUCRED_BYTES = 1, 76
+"""The option of macOS and BSD, and its struct xucred, whose second field is the uid."""
 _CREDENTIALS = struct.Struct("3i")
 """The pid, uid and gid of SO_PEERCRED (Linux)."""
 
@@ -56,25 +61,25 @@ def socket_path(folder: Path, model: str) -> Path:
     return folder / name
 
 
-def private_folder(folder: Path) -> bool:
-    """Make the socket's folder; whether it is ours alone. Raises OSError."""
-    private_files.make_folder(folder)
+def is_private(folder: Path) -> bool:
+    """Whether a folder is ours alone. Raises OSError where there is none."""
     stat = folder.lstat()
     return stat.st_uid == os.getuid() and not stat.st_mode & 0o077
 
 
 def is_same_user(peer: socket.socket) -> bool:
-    """Whether the process at the other end is ours; where the system does not tell, its folder is."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return True
-    raw = peer.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
+    """Whether the process at the other end is ours."""
+    if (option := getattr(socket, "SO_PEERCRED", None)) is not None:
+        raw = peer.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
+        return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
+    raw = peer.getsockopt(0, _LOCAL_PEERCRED, _XUCRED_BYTES)
+    return int.from_bytes(raw[4:8], sys.byteorder) == os.getuid()
 
 
-def send(writer: asyncio.StreamWriter, message: object) -> None:
-    """Write a line."""
+async def send(writer: asyncio.StreamWriter, message: object) -> None:
+    """Write a line. Raises OSError."""
     writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+    await writer.drain()
 
 
 async def receive(reader: asyncio.StreamReader) -> Any:
@@ -104,13 +109,19 @@ def request_message(request: Request) -> dict[str, Any]:
 
 
 def request_of(message: dict[str, Any], constraint: Constraint | None) -> Request:
-    """The request of a message. Raises KeyError, TypeError, ValueError for what is none."""
+    """The request of a message. Raises KeyError, TypeError, ValueError for what is none: the engine's
+    thread, which works for others too, trusts its requests."""
     sampling = dict(message["sampling"])
-    sampling["logit_bias"] = tuple((token, value) for token, value in sampling["logit_bias"])
+    biases = [(_whole(token), float(value)) for token, value in sampling["logit_bias"]]
+    sampling["logit_bias"] = tuple(biases)
+    for name in ("max_tokens", "logprobs"):
+        if message[name] is not None:
+            _whole(message[name])
+    _whole(message["head_tokens"])
     return Request(
-        message["prompt"],
+        [_whole(token) for token in message["prompt"]],
         message["max_tokens"],
-        frozenset(message["stop_ids"]),
+        frozenset(_whole(token) for token in message["stop_ids"]),
         Sampling(**sampling),
         logprobs=message["logprobs"],
         constraint=constraint,
@@ -119,6 +130,12 @@ def request_of(message: dict[str, Any], constraint: Constraint | None) -> Reques
         head_tokens=message["head_tokens"],
         private=message["private"],
     )
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise ValueError(f"no count and no id: {value!r}")
+    return value
 
 
 def event_message(event: Prefill | Waiting | Tokens | Finished) -> list[object]:
@@ -173,5 +190,7 @@ def error_message(error: Exception) -> list[object]:
     match error:
         case EngineBusyError():
             return ["error", "busy", str(error)]
+        case ContextOverflowError(prompt_tokens=prompt, context_length=context):
+            return ["error", "context", prompt, context]
         case _:
             return ["error", "engine", str(error)]

@@ -29,7 +29,7 @@ from agent.models.loader import EMBEDDED_TENSOR_TYPES
 from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
-from tests.support.hosts import Children, wait_until
+from tests.support.hosts import Children
 from tools.factory import build_toolbox
 
 NewRuntime = Callable[..., Awaitable[Runtime]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,7 @@ async def test_models_screen_pull_runs_in_background(
     tmp_path: Path,
 ) -> None:
     models_toml.write_text('[m]\nrepo = "org/repo"\nfile = "m-00001-of-00002.gguf"\n')
-    (home / "cache").unlink()  # the downloads would be in it
+    shutil.rmtree(home / "cache")  # the downloads would be in it
     monkeypatch.setenv("HF_ENDPOINT", model_hub.address)
     model_hub.hold = 15_000_000  # bytes, more than the client reads at once
     async with open_app() as driver:
@@ -316,7 +317,7 @@ async def test_pull_repository_asks_and_registers(
     open_app: Any, model_hub: ModelHub, models_toml: Path, home: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", model_hub.address)
-    (home / "cache").unlink()  # the downloads would be in it
+    shutil.rmtree(home / "cache")  # the downloads would be in it
     model_hub.files = {"some-Q4_K_M.gguf": b"4" * 1000, "some-Q8_0.gguf": b"8" * 2000}
     async with open_app() as driver:
         await driver.pilot.press(*"/pull org/repo", "enter")

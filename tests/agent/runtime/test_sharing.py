@@ -1,0 +1,171 @@
+"""Runtimes of one person share a loaded engine, as two programs would."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.paths import Paths
+from agent.engine.llama.engine import LlamaEngine
+from agent.engine.placement.planner import PlacementRequest
+from agent.engine.protocol import EngineError, Finished, Request, Sampling, Tokens, Waiting
+from agent.engine.shared.engine import SharedEngine
+from agent.models.catalog import Model
+from agent.runtime.runtime import Runtime
+from tests.support.hosts import wait_until
+from tools.mcp.host import Host
+from tools.policy.approvals import Policy
+
+NewRuntime = Callable[..., Runtime]
+GREEDY = Sampling(temperature=0)
+
+
+@pytest.fixture
+def model(tiny_gguf: Path, tmp_path: Path) -> Model:
+    path = Path(shutil.copy(tiny_gguf, tmp_path / "own.gguf"))
+    return Model("own", path=path, placement_request=PlacementRequest(context=2048))
+
+
+@pytest.fixture
+async def new_runtime(model: Model, tmp_path: Path) -> AsyncIterator[NewRuntime]:
+    paths = Paths(tmp_path / "config", tmp_path / "cache", tmp_path / "state")
+    runtimes = []
+
+    def new(**options: Any) -> Runtime:
+        runtimes.append(Runtime(model, Host([]), Policy(), paths, **options))
+        return runtimes[-1]
+
+    yield new
+    for runtime in reversed(runtimes):
+        await runtime.close()
+
+
+async def generate(runtime: Runtime) -> list[Any]:
+    request = Request([1, 2, 3], max_tokens=50, sampling=GREEDY)
+    return [event async for event in runtime.generate(request)]
+
+
+async def both(new: NewRuntime, **owners: Any) -> tuple[Runtime, Runtime]:
+    """The runtime that has the model, and one that uses it."""
+    owner, client = new(serves_engine=True, **owners), new(serves_engine=True)
+    await owner.ready()
+    await client.plan_placement()
+    assert client.loaded is not None and isinstance(client.loaded.engine, SharedEngine)
+    assert client.context_length == 2048
+    return owner, client
+
+
+async def test_owner_keeps_the_model_while_another_program_generates(
+    new_runtime: NewRuntime, model: Model
+) -> None:
+    owner, client = await both(new_runtime, keep_alive=0.5)
+    assert owner.loaded is not None
+
+    generation = client.generate(Request([1, 2, 3], max_tokens=1900, sampling=GREEDY))
+    async for event in generation:
+        if isinstance(event, Tokens):
+            await owner.unload()
+            assert owner.loaded is not None and not owner.idle_timers.due_times
+            with pytest.raises(EngineError, match="Another program of yours uses the model"):
+                await owner.switch(model)
+            break
+    generation.cancel()
+    await wait_until(lambda: owner.loaded is None)
+
+
+async def test_client_takes_over_when_the_owner_unloads(new_runtime: NewRuntime) -> None:
+    owner, client = await both(new_runtime)
+    third = new_runtime()
+    await third.ready()
+    expected = await generate(client)
+    await owner.unload()
+    events = await generate(client)
+    assert any(isinstance(event, Waiting) for event in events)
+    first, wanted = (
+        next(event.ids[0] for event in each if isinstance(event, Tokens))
+        for each in (events, expected)
+    )
+    assert first == wanted
+    assert isinstance(client.loaded and client.loaded.engine, SharedEngine)
+    await generate(third)
+    assert third.loaded is not None and isinstance(third.loaded.engine, SharedEngine)
+    assert third.loaded.engine.own is None, "it uses the client's"
+
+
+async def test_socket_of_a_killed_program_costs_no_second_load(
+    new_runtime: NewRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = new_runtime(serves_engine=True)
+    path = runtime.loader.shared_socket
+    assert path is not None
+    path.parent.mkdir(parents=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(os.fspath(path))
+    loads = []
+    load = LlamaEngine.load
+
+    async def counted(self: LlamaEngine, *args: Any) -> None:
+        loads.append(self)
+        await load(self, *args)
+
+    monkeypatch.setattr(LlamaEngine, "load", counted)
+    await runtime.plan_placement()
+    assert not loads and runtime.loaded is None
+    await runtime.ready()
+    assert len(loads) == 1
+    client = new_runtime()
+    await client.ready()
+    assert len(loads) == 1, "the socket was replaced"
+
+
+async def test_prefetch_does_not_load_the_model(new_runtime: NewRuntime) -> None:
+    owner, client = await both(new_runtime)
+    await owner.close()
+    client.prefetch([1, 2, 3])
+    await client.prefetcher.wait()
+    assert client.loaded is not None and isinstance(client.loaded.engine, SharedEngine)
+    assert client.loaded.engine.own is None
+
+
+async def test_own_engine_is_loaded_on_demand(new_runtime: NewRuntime) -> None:
+    await both(new_runtime)
+    own = new_runtime(own_engine=True)
+    await own.ready()
+    assert own.loaded is not None and isinstance(own.loaded.engine, LlamaEngine)
+
+
+async def test_cancelled_generation_tells_what_it_has_done(new_runtime: NewRuntime) -> None:
+    _, client = await both(new_runtime)
+    prompt = list(range(1, 200))
+    async for _ in client.generate(Request(prompt, max_tokens=0)):
+        pass
+    generation = client.generate(Request(prompt, max_tokens=1500, sampling=GREEDY))
+    async for event in generation:
+        if isinstance(event, Tokens):
+            generation.cancel()
+            generation.cancel()
+    assert isinstance(event, Finished) and event.reason == "cancelled"
+    assert event.cached_tokens > 100 and event.decode_seconds > 0 and event.output_tokens
+
+
+async def test_folder_of_another_user_is_no_failure(
+    new_runtime: NewRuntime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(self: Path, **_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    runtime = new_runtime(serves_engine=True)
+    monkeypatch.setattr(Path, "lstat", refuse)
+    await runtime.plan_placement()
+    await runtime.ready()
+    assert runtime.loaded is not None
+    with suppress(asyncio.CancelledError):
+        await generate(runtime)

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 MAX_LOAD_ATTEMPTS = 4
 """Loads with ever less on the GPUs and ever shorter contexts, where the memory does not suffice."""
-ASK_AGAIN_SECONDS = 10.0
+SEARCH_AGAIN_SECONDS = 10.0
 """After nobody had the model loaded, how long that is taken to be so."""
 SERVER_WAIT_SECONDS = 5.0
 """How long an optional MCP server may delay a turn that somebody waits for."""
@@ -116,7 +116,7 @@ class Runtime:
         self._engine_server: EngineServer | None = None
         self._served = 0
         """Generations that run for other programs."""
-        self._asked_at = -math.inf
+        self._searched_at = -math.inf
         """When no other program had the model, by the monotonic clock."""
         self._wrap_generation = wrap_generation
         self._close_callbacks: list[Callable[[], Awaitable[None]]] = []
@@ -363,7 +363,7 @@ class Runtime:
         # Not `Path.exists`: the folder may be another user's, whose environment was kept by sudo.
         if self._own_engine or socket is None or not os.path.exists(socket):  # noqa: PTH110
             return None
-        if time.monotonic() < self._asked_at + ASK_AGAIN_SECONDS:
+        if time.monotonic() < self._searched_at + SEARCH_AGAIN_SECONDS:
             return None
         # Most programs load a model themselves.
         from agent.engine.shared.engine import find_shared_engine
@@ -381,7 +381,7 @@ class Runtime:
 
         engine = await find_shared_engine(socket, self.loader.context, load_own)
         if engine is None:
-            self._asked_at = time.monotonic()
+            self._searched_at = time.monotonic()
         else:
             create = self.loader.create_engine
             _, create_format = await asyncio.to_thread(create, Placement(), lambda done: None)

@@ -112,16 +112,16 @@ def request_of(message: dict[str, Any], constraint: Constraint | None) -> Reques
     """The request of a message. Raises KeyError, TypeError, ValueError for what is none: the engine's
     thread, which works for others too, trusts its requests."""
     sampling = dict(message["sampling"])
-    biases = [(_whole(token), float(value)) for token, value in sampling["logit_bias"]]
+    biases = [(_integer(token), float(value)) for token, value in sampling["logit_bias"]]
     sampling["logit_bias"] = tuple(biases)
     for name in ("max_tokens", "logprobs"):
         if message[name] is not None:
-            _whole(message[name])
-    _whole(message["head_tokens"])
+            _integer(message[name])
+    _integer(message["head_tokens"])
     return Request(
-        [_whole(token) for token in message["prompt"]],
+        [_integer(token) for token in message["prompt"]],
         message["max_tokens"],
-        frozenset(_whole(token) for token in message["stop_ids"]),
+        frozenset(_integer(token) for token in message["stop_ids"]),
         Sampling(**sampling),
         logprobs=message["logprobs"],
         constraint=constraint,
@@ -132,7 +132,7 @@ def request_of(message: dict[str, Any], constraint: Constraint | None) -> Reques
     )
 
 
-def _whole(value: object) -> int:
+def _integer(value: object) -> int:
     if type(value) is not int or not 0 <= value < 1 << 31:
         raise ValueError(f"no count and no id: {value!r}")
     return value

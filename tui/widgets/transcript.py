@@ -347,6 +347,8 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def _run_scheduled_fill(self) -> None:
         """Fill, after a turn that has ended has left its panes, unless text is selected there."""
+        if not self.is_attached:  # the app ends
+            return
         newest = self.newest_exchange
         if newest is not None and newest.folds and not self.screen.selections:
             await self._show_newest_as(panes=False)
@@ -363,7 +365,7 @@ class Transcript(VerticalScroll, can_focus=False):
         ``top``: the row among the entries at which the viewport is going to be, if a scroll is under
         way.
         """
-        while self.size.height:
+        while self.size.height and self.is_attached:
             entries, virtual = self._all_entries
             wanted = self._next_range(entries, virtual, top)
             mounted = {entry for entry in entries if entry.widget is not None}
@@ -416,6 +418,8 @@ class Transcript(VerticalScroll, can_focus=False):
         """Make the widgets that are missing; the last one is mounted before ``before``."""
         for entry in reversed(entries):
             if entry.widget is None:
+                if not self.is_attached:  # the app ends
+                    return
                 entry.widget = entry.create()
                 await self.mount(entry.widget, before=before)
                 if entry.expanded and (foldable := _as_foldable(entry.widget)) is not None:

@@ -398,3 +398,14 @@ async def test_turn_panes_leave_room_for_notices() -> None:
             driver.app.transcript.add_notice(f"line {number} of the app")
             await driver.expect_text(f"line {number} of the app")
             await driver.expect_text("❯ the question")
+
+
+async def test_fill_that_comes_after_the_end_does_nothing() -> None:
+    """It was scheduled before the app ended, by a turn that ended just then."""
+    async with drive_app(many_turns_session(), size=(100, 30)) as driver:
+        transcript = driver.app.transcript
+    for entry in transcript._all_entries[0]:
+        entry.widget = None
+    await transcript._run_scheduled_fill()
+    await transcript._mount_entries(transcript._all_entries[0], None)
+    assert all(entry.widget is None for entry in transcript._all_entries[0])

@@ -319,7 +319,7 @@ class Runtime:
             )
         self.loader = replace(self.loader, model=model, context=context)
         self.context_length = context or model.context
-        self.placement_plan, self._placed = None, False
+        self.placement_plan, self._placed, self._searched_at = None, False, -math.inf
 
     async def load(
         self, progress: Callable[[float], None] | None = None, *, warm_up: bool = False

@@ -14,6 +14,7 @@ from agent.engine.protocol import (
     Engine,
     EngineError,
     Finished,
+    Generation,
     Prefill,
     Request,
     Tokens,
@@ -77,7 +78,7 @@ class SharedEngine:
         """Process id of the program that has the model."""
         self.own: Engine | None = None
         """This process's engine, once the other program has ended."""
-        self._loading: asyncio.Task[Engine] | None = None
+        self._loading: asyncio.Task[None] | None = None
         self._running: set[SharedGeneration] = set()
 
     @property
@@ -88,7 +89,8 @@ class SharedEngine:
     @property
     def unfinished(self) -> int:
         """Number of generations of this process that run or wait, without background ones."""
-        return sum(not generation.request.background for generation in self._running)
+        own = self.own.unfinished if self.own else 0
+        return own + sum(not generation.request.background for generation in self._running)
 
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
         """Do nothing: the other program has loaded the model."""
@@ -99,16 +101,21 @@ class SharedEngine:
         """Load the model in this process. Raises EngineError."""
         if self.own is None:
             # Who waits for it may be cancelled; others still wait.
-            self._loading = self._loading or asyncio.create_task(self._load_own())
-            try:
-                self.own = await asyncio.shield(self._loading)
-            finally:
-                if self._loading is not None and self._loading.done():
-                    self._loading = None
+            self._loading = self._loading or asyncio.create_task(self._take_over())
+            await asyncio.shield(self._loading)
+        assert self.own is not None
         return self.own
 
-    def generate(self, request: Request) -> SharedGeneration:
+    async def _take_over(self) -> None:
+        try:
+            self.own = await self._load_own()
+        finally:
+            self._loading = None
+
+    def generate(self, request: Request) -> Generation:
         """Start generating. Raises EngineError, ContextOverflowError."""
+        if self.own is not None:
+            return self.own.generate(request)
         if not request.prompt:
             raise EngineError("The prompt is empty.")
         if len(request.prompt) >= self.context_length:
@@ -171,19 +178,18 @@ class SharedGeneration:
         put = self._items.put_nowait
         end = Finished("cancelled", len(self.request.prompt), 0, 0)
         try:
-            if self._engine.own is None:
-                try:
-                    await self._pass_on()
-                    return
-                except OSError:
-                    if self._cancelled:
-                        raise asyncio.CancelledError from None
-                    if self._generated:
-                        raise EngineError(OWNER_ENDED) from None
-                if self.request.background:
-                    put(end)  # nobody waits for it: it is not worth a load
-                    return
-                put(Waiting("The program that ran the model has ended: loading it here."))
+            try:
+                await self._pass_on()
+                return
+            except OSError:
+                if self._cancelled:
+                    raise asyncio.CancelledError from None
+                if self._generated:
+                    raise EngineError(OWNER_ENDED) from None
+            if self.request.background:
+                put(end)  # nobody waits for it: it is not worth a load
+                return
+            put(Waiting("The program that ran the model has ended: loading it here."))
             own = await self._engine.load_own()
             async for event in own.generate(self.request):
                 put(event)

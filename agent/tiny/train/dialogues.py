@@ -79,13 +79,13 @@ class Talker:
 
     def of_python(self) -> DialogueRequest:
         """A request that python answers."""
-        return self.sum(*arithmetic.request(self.rng, self.split))
+        return self.of_sum(*arithmetic.request(self.rng, self.split))
 
     def bare_sum(self) -> DialogueRequest:
         """An expression and nothing else."""
-        return self.sum(*arithmetic.bare(self.rng, self.split))
+        return self.of_sum(*arithmetic.bare(self.rng, self.split))
 
-    def sum(self, text: str, code: str) -> DialogueRequest:
+    def of_sum(self, text: str, code: str) -> DialogueRequest:
         """A call of python for an expression."""
         request = self.python_call(text, code)
         request.own_thought = arithmetic.thought(code)
@@ -250,7 +250,7 @@ class Talker:
                         + codes[1]
                     ],
                 )
-                requests = [self.sum(text, arithmetic.spaced(c)) for c in codes]
+                requests = [self.of_sum(text, arithmetic.spaced(c)) for c in codes]
             else:
                 pairs = [self.value(tool.family) for _ in range(2)]
                 shown = [self.quoted(v, s) for v, s in pairs]
@@ -346,7 +346,7 @@ class Talker:
             if tool is None and rng.random() < 0.4:
                 code = arithmetic.simple(rng, self.split)
                 text = expand(rng, rng.choice(phrases.SYMBOLS), [code])
-                asked = self.sum(text, arithmetic.spaced(code))
+                asked = self.of_sum(text, arithmetic.spaced(code))
             else:
                 asked = self.of_python() if tool is None else self.of_tool(tool)
             turns.append(DialogueTurn(asked.text, [asked.thought()], [asked.call], kind="row"))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from agent.tiny import vocabulary
-from agent.tiny.train import corpus, results
+from agent.tiny.train import corpus, phrases, results
 from agent.tiny.train.corpus import CorpusEntry, MarkedRequest, slots
 from agent.tiny.train.dialogues import Talker
 from agent.tiny.train.tools import DialogueTool, Param
-from agent.tiny.train.turns import DialogueCall, DialogueRequest, DialogueTurn
-from agent.tiny.train.words import Split, belongs, folder, path, query
+from agent.tiny.train.turns import AGAIN, DialogueCall, DialogueRequest, DialogueTurn
+from agent.tiny.train.words import Split, belongs, expand, folder, path, query
 
 OPENINGS = ("hi, ", "hey ", "hello, ", "please ", "ok ", "so ", "well, ", "now ", "quick one: ")
 ENDINGS = (" please", " thanks", " pls", ", thank you", " asap", "?", ".")
@@ -29,6 +30,15 @@ TOPIC_WORD = re.compile(r"[a-z]{4,}")
 
 CodeParts = list[tuple[tuple[int, ...], bool]]
 """Tokens of code, in parts, each with whether it is a copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilledIntent:
+    """An intent with its values, and the text in which they stand."""
+
+    entry: CorpusEntry
+    text: str
+    values: dict[str, slots.SlotValue]
 
 
 def in_split(text: str, split: Split) -> bool:
@@ -135,6 +145,9 @@ class CorpusTalker:
 
     # --- python ---
 
+    last_intent: FilledIntent | None = None
+    """The intent that :meth:`intent` filled last, so that a follow-up can change a value."""
+
     def intent(self, table: str = "intent", previous: str | None = None) -> DialogueRequest | None:
         """A request that python answers; ``previous``: what a follow-up refers to, as code."""
         rng = self.rng
@@ -149,7 +162,43 @@ class CorpusTalker:
         text = self.noise(rng.choice(lines))
         for name, value in values.items():
             text = text.replace(f"{{{name}}}", value.text)
-        parts = self._fill_code(entry.fields["code"].strip(), text, values, previous)
+        self.last_intent = FilledIntent(entry, text, values)
+        return self._run(self.last_intent, text, previous)
+
+    def again(self, before: FilledIntent) -> DialogueRequest | None:
+        """The same intent with one value changed; the others stay as the request before had them.
+
+        None if it has no slot that can be changed, or its code fails with the new value.
+        """
+        rng = self.rng
+        new = slots.fill(rng, before.entry.fields.get("slots", {}))
+        changed = [name for name, value in before.values.items() if value.text != new[name].text]
+        if not changed:
+            return None
+        name = rng.choice(changed)
+        values = {**before.values, name: new[name]}
+        forms = phrases.CHANGED if len(values) == 1 or rng.random() < 0.3 else phrases.REPLACED
+        if len(values) > 1 and forms is phrases.CHANGED and not self._stands_out(before, name):
+            forms = phrases.REPLACED
+        text = expand(rng, rng.choice(forms), [new[name].text, before.values[name].text])
+        # Values are copied from where they stand: the new one first, the others from before.
+        request = self._run(FilledIntent(before.entry, f"{text}\n{before.text}", values), text)
+        if request is not None:
+            request.own_thought = f"The same with another value. {request.own_thought}"
+        return request
+
+    @staticmethod
+    def _stands_out(before: FilledIntent, name: str) -> bool:
+        """Whether a slot is the only one of its sort, so that a new value tells which it is."""
+        sorts = [spec.split()[0] for spec in before.entry.fields["slots"].values()]
+        return sorts.count(before.entry.fields["slots"][name].split()[0]) == 1
+
+    def _run(
+        self, filled: FilledIntent, text: str, previous: str | None = None
+    ) -> DialogueRequest | None:
+        """The call of a filled intent with its result; None if the code fails or writes too much."""
+        entry = filled.entry
+        parts = self._fill_code(entry.fields["code"].strip(), filled.text, filled.values, previous)
         if parts is None:
             return None
         tokens = vocabulary.tokens()
@@ -277,7 +326,69 @@ class CorpusTalker:
         text = self.noise(rng.choice(lines))
         return DialogueTurn(text, thoughts, [listing, reading], kind="described", reported_calls=1)
 
+    def found_file(self, before: DialogueTurn) -> DialogueTurn | None:
+        """A file that the result before names is opened by a word such as "it" or "the last one"."""
+        rng = self.rng
+        call, tool = before.calls[-1], self.by_family.get("read")
+        if tool is None or results.is_error(call.result):
+            return None
+        lines = [line for line in call.result.splitlines() if line.strip()]
+        if call.family == "search":
+            paths = list(dict.fromkeys(line.split(":")[0] for line in lines if ":" in line))
+        else:
+            folder_name = call.values[0].strip("/") if call.values else ""
+            inside = f"{folder_name}/" if folder_name.strip(".") else ""
+            paths = [inside + line for line in lines if not line.endswith("/")]
+        if not paths or len(paths) > 8 or any(" " in path for path in paths):
+            return None
+        at = rng.choice([0, -1, rng.randrange(len(paths))])
+        wanted = paths[at]
+        ending = wanted.rsplit(".", 1)[-1]
+        forms = list(phrases.FILE_REFERENCES["one"]) if len(paths) == 1 else []
+        forms += phrases.FILE_REFERENCES["first"] if at == 0 else []
+        forms += phrases.FILE_REFERENCES["last"] if at == -1 and len(paths) > 1 else []
+        if len(paths) > 1 and [path.rsplit(".", 1)[-1] for path in paths].count(ending) == 1:
+            forms += phrases.FILE_REFERENCES["ending"]
+        if not forms:
+            return None
+        text = expand(rng, rng.choice(forms), [ending])
+        argument = (tool.params[0].name, "string", self.encode(wanted))
+        result = results.of(rng, self.split, tool, [wanted])
+        thought = f"The file fits: {wanted}. I call {tool.name}."
+        return DialogueTurn(
+            text, [thought], [DialogueCall(tool, [wanted], result, [argument])], kind="follow"
+        )
+
     # --- functions ---
+
+    def function_again(self, before: DialogueCall) -> DialogueTurn | None:
+        """The same function with one string changed."""
+        rng, tool = self.rng, before.tool
+        assert tool is not None and tool.entry is not None
+        properties = tool.schema()["properties"]
+        free = [
+            index
+            for index, (name, kind, _) in enumerate(before.arguments)
+            if kind == "string" and "enum" not in properties[name]
+        ]
+        if not free:
+            return None
+        at = rng.choice(free)
+        name = before.arguments[at][0]
+        pool = argument_values().get((name, "string"), ())
+        old = before.values[at]
+        others = [value for value in pool if value != old]
+        if not others:
+            return None
+        new = rng.choice(others)
+        alone = len(before.arguments) == 1 or rng.random() < 0.3
+        text = expand(rng, rng.choice(phrases.CHANGED if alone else phrases.REPLACED), [new, old])
+        arguments = list(before.arguments)
+        arguments[at] = (name, "string", self.talker.ids(text, new))
+        values = [*before.values[:at], new, *before.values[at + 1 :]]
+        result = rng.choice(corpus.split_lines(tool.entry.fields["results"]))
+        call = DialogueCall(tool, values, result, arguments)
+        return DialogueTurn(text, [AGAIN.format(tool.name)], [call], kind="follow")
 
     def function(self) -> DialogueRequest | None:
         """A request for one of the declared functions."""

@@ -98,14 +98,21 @@ class Mixture:
         """A turn and one that refers to it, or any turn where nothing can refer to it."""
         rng = self.rng
         for _ in range(8):
-            before = self.intent() if self.talker.python and rng.random() < 0.7 else self.single()
+            before = self.intent() if self.talker.python and rng.random() < 0.6 else self.single()
             if before is None or not before.calls or before.kind == "described":
                 continue
             call = before.calls[-1]
-            if call.tool is None:
+            again = self.corpus.last_intent if before.kind == "intent" else None
+            if again is not None and rng.random() < 0.4:
+                after = self._turn(self.corpus.again(again), "follow")
+            elif call.tool is None:
                 if results.is_error(call.result) or len(call.result) > MAX_FOLLOWED_CHARACTERS:
                     continue
                 after = self._turn(self.corpus.intent("follow", call.result), "follow")
+            elif call.family == CORPUS_FAMILY and len(before.calls) == 1:
+                after = self.corpus.function_again(call)
+            elif call.family in ("list", "search") and rng.random() < 0.8:
+                after = self.corpus.found_file(before)
             elif call.family in FILE_TOOLS:
                 after = self._turn(self.corpus.files(call.tool), "follow")
             else:
@@ -149,11 +156,11 @@ def conversation(
     own = [tool for tool in tools if tool.family != CORPUS_FAMILY]
     mixture = Mixture(Talker(rng, split, python, own, clean, encode), tools)
     kind = rng.random()
-    if kind < 0.75:
+    if kind < 0.70:
         turns = [mixture.single()]
-    elif kind < 0.82:
+    elif kind < 0.77:
         turns = [mixture.double()]
-    elif kind < 0.86:
+    elif kind < 0.80:
         turns = mixture.talker.follow() if own or python else mixture.follow()
     elif kind < 0.94:
         turns = mixture.follow()

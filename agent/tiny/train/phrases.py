@@ -41,6 +41,12 @@ ASK: str = _GRAMMAR["macros"]["ask"]
 END: str = _GRAMMAR["macros"]["end"]
 TEMPLATES: dict[str, list[str]] = _GRAMMAR["requests"]
 FOLLOW: list[str] = _GRAMMAR["follow"]
+CHANGED: list[str] = _GRAMMAR["changed"]
+"""The request before with another value, which is said alone: `{0}` is new, `{1}` the old one."""
+REPLACED: list[str] = _GRAMMAR["replaced"]
+"""The same, with the value that it replaces."""
+FILE_REFERENCES: dict[str, list[str]] = _GRAMMAR["file_references"]
+"""Files that a result names: the only `one`, the `first`, the `last`, by `ending` (`{0}`)."""
 CHAT: dict[str, list[str]] = _GRAMMAR["chat"]
 REPLY: dict[str, list[str]] = _GRAMMAR["replies"]
 """For each kind of chat the thought and the answer."""

@@ -326,7 +326,7 @@ class CorpusTalker:
         text = self.noise(rng.choice(lines))
         return DialogueTurn(text, thoughts, [listing, reading], kind="described", reported_calls=1)
 
-    def found_file(self, before: DialogueTurn) -> DialogueTurn | None:
+    def file_reference(self, before: DialogueTurn) -> DialogueTurn | None:
         """A file that the result before names is opened by a word such as "it" or "the last one"."""
         rng = self.rng
         call, tool = before.calls[-1], self.by_family.get("read")

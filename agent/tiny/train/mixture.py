@@ -112,7 +112,7 @@ class Mixture:
             elif call.family == CORPUS_FAMILY and len(before.calls) == 1:
                 after = self.corpus.function_again(call)
             elif call.family in ("list", "search") and rng.random() < 0.8:
-                after = self.corpus.found_file(before)
+                after = self.corpus.file_reference(before)
             elif call.family in FILE_TOOLS:
                 after = self._turn(self.corpus.files(call.tool), "follow")
             else:

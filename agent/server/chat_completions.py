@@ -1,9 +1,9 @@
 """``POST /v1/chat/completions``, the older API, on top of the Responses API.
 
 A request becomes one of the Responses API; the answer is that turn's events in the older shape:
-reasoning as ``reasoning_content``, calls of the client's functions as ``tool_calls``. Reference:
-https://platform.openai.com/docs/api-reference/chat (``reasoning_content``, ``top_k``, ``min_p`` and
-``repeat_penalty`` are those of llama.cpp's and vLLM's servers).
+reasoning as ``reasoning_content`` and ``reasoning``, calls of the client's functions as ``tool_calls``.
+Reference: https://platform.openai.com/docs/api-reference/chat (``reasoning_content``, ``reasoning``,
+``top_k``, ``min_p`` and ``repeat_penalty`` are those of llama.cpp's and vLLM's servers).
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class ChatMessage(RequestModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[ChatContentPart] | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
+    """The same; of two different ones this is read."""
     tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = None
 
@@ -188,8 +190,8 @@ def _input_items(message: ChatMessage) -> list[dict[str, Any]]:
             }
         ]
     items: list[dict[str, Any]] = []
-    if message.reasoning_content:
-        part = {"type": "reasoning_text", "text": message.reasoning_content}
+    if reasoning := message.reasoning or message.reasoning_content:
+        part = {"type": "reasoning_text", "text": reasoning}
         items.append({"type": "reasoning", "content": [part]})
     if content_items or message.role != "assistant":
         items.append({"type": "message", "role": message.role, "content": content_items})
@@ -245,7 +247,7 @@ def completion_body(response: ev.Response) -> bytes:
         "refusal": None,
     }
     if reasoning:
-        message["reasoning_content"] = PART_SEPARATOR.join(reasoning)
+        message |= _reasoning(PART_SEPARATOR.join(reasoning))
     if calls:
         message["tool_calls"] = calls
     choice = {
@@ -285,7 +287,7 @@ class ChatChunkEncoder:
                 self._head = _head(response, "chat.completion.chunk")
                 return self._chunk({"role": "assistant", "content": ""})
             case ev.ReasoningTextDelta(delta=delta):
-                return self._chunk({"reasoning_content": delta})
+                return self._chunk(_reasoning(delta))
             case ev.ReasoningTextDone() | ev.OutputTextDone():
                 self._completed.add(event.type)
                 return b""
@@ -314,7 +316,7 @@ class ChatChunkEncoder:
             case ev.MessageItem() if "response.output_text.done" in self._completed:
                 return self._chunk({"content": PART_SEPARATOR})
             case ev.ReasoningItem() if "response.reasoning_text.done" in self._completed:
-                return self._chunk({"reasoning_content": PART_SEPARATOR})
+                return self._chunk(_reasoning(PART_SEPARATOR))
             case _:
                 return b""
 
@@ -337,6 +339,11 @@ class ChatChunkEncoder:
             "finish_reason": finish_reason,
         }
         return _sse_data(self._head | {"choices": [choice]})
+
+
+def _reasoning(text: str) -> dict[str, str]:
+    """Reasoning under both names that clients read: llama.cpp's, and vLLM's and OpenRouter's."""
+    return {"reasoning_content": text, "reasoning": text}
 
 
 def _logprobs(tokens: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

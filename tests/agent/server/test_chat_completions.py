@@ -53,6 +53,44 @@ async def test_chat_stream_equals_body(serve: Serve) -> None:
     assert chunks[-1].usage.completion_tokens_details.reasoning_tokens == 2
 
 
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+async def test_chat_resent_reasoning_precedes_its_call(serve: Serve, name: str) -> None:
+    """In a tool loop the model reads why it called; of finished turns its reasoning is dropped."""
+    served = await serve(final("Cold."), final("Warm."))
+    client = served.client()
+    function = {"name": "get_weather", "arguments": '{"place": "Oslo"}'}
+    messages: list[Any] = [
+        {"role": "user", "content": "Hi."},
+        {"role": "assistant", "content": "Hello.", name: "A greeting."},
+        *USER,
+        {
+            "role": "assistant",
+            "content": None,
+            name: "Look it up.",
+            "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": "-3 °C"},
+    ]
+    await client.chat.completions.create(model="default", messages=messages, tools=[NESTED])
+    reasoning = "<|channel|>analysis<|message|>Look it up.<|end|><|start|>assistant"
+    assert f"{reasoning}<|channel|>commentary to=functions.get_weather" in engine_markup(served)
+    assert "A greeting." not in engine_markup(served)
+    messages += [{"role": "assistant", "content": "Cold."}, {"role": "user", "content": "Rome?"}]
+    await client.chat.completions.create(model="default", messages=messages, tools=[NESTED])
+    assert "Look it up." not in engine_markup(served)
+
+
+async def test_chat_reasoning_has_both_names(serve: Serve) -> None:
+    served = await serve(thought("Hm.") + final("Oslo."))
+    body = await served.client().chat.completions.create(model="default", messages=USER)
+    dumped = body.choices[0].message.model_dump()
+    assert dumped["reasoning"] == dumped["reasoning_content"] == "Hm."
+    _, chunks = await streamed_message(served, messages=USER)
+    deltas = [chunk.choices[0].delta.model_dump() for chunk in chunks[:-1]]
+    assert "".join(delta.get("reasoning") or "" for delta in deltas) == "Hm."
+    assert all(delta.get("reasoning") == delta.get("reasoning_content") for delta in deltas)
+
+
 async def test_chat_function_call_round_trip(serve: Serve) -> None:
     reply = thought("Weather.") + call("get_weather", place="Oslo")
     served = await serve(reply, final("Cold."), reply)

@@ -18,6 +18,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
+def _absent(value: object) -> bool:
+    return value is None
+
+
 class WireModel(BaseModel):
     """Base of everything on the wire: unknown fields are an error, so that a misspelling is found."""
 
@@ -37,6 +41,13 @@ class ReasoningText(WireModel):
     text: str = ""
 
 
+class SummaryText(WireModel):
+    """One part of a reasoning item's summary (`agent.turn.reasoning_summary`)."""
+
+    type: Literal["summary_text"] = "summary_text"
+    text: str = ""
+
+
 class OutputText(WireModel):
     """One part of a message: text, its citations, and log probabilities on request."""
 
@@ -51,8 +62,10 @@ class ReasoningItem(WireModel):
 
     id: str
     type: Literal["reasoning"] = "reasoning"
-    summary: list[dict[str, Any]] = Field(default_factory=list)
+    summary: list[SummaryText] = Field(default_factory=list)
     content: list[ReasoningText] = Field(default_factory=list)
+    encrypted_content: str | None = Field(default=None, exclude_if=_absent)
+    """Where the request includes it: the content as a token (`agent.conversation.reasoning_token`)."""
     status: ItemStatus = "in_progress"
 
 
@@ -263,10 +276,6 @@ class Reasoning(WireModel):
     summary: str | None = None
 
 
-def _absent(value: object) -> bool:
-    return value is None
-
-
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
@@ -435,6 +444,40 @@ class ReasoningTextDone(ItemEvent):
     type: Literal["response.reasoning_text.done"] = "response.reasoning_text.done"
     content_index: int = 0
     text: str
+
+
+class ReasoningSummaryPartAdded(ItemEvent):
+    """Opens a part of the summary; the parts come one after the other, among the reasoning's deltas."""
+
+    type: Literal["response.reasoning_summary_part.added"] = "response.reasoning_summary_part.added"
+    summary_index: int
+    part: SummaryText
+
+
+class ReasoningSummaryTextDelta(ItemEvent):
+    """The next piece of the open part."""
+
+    type: Literal["response.reasoning_summary_text.delta"] = "response.reasoning_summary_text.delta"
+    summary_index: int
+    delta: str
+
+
+class ReasoningSummaryTextDone(ItemEvent):
+    """The text of the open part is complete; after its last delta."""
+
+    type: Literal["response.reasoning_summary_text.done"] = "response.reasoning_summary_text.done"
+    summary_index: int
+    text: str
+
+
+class ReasoningSummaryPartDone(ItemEvent):
+    """Closes a part and holds its final form, after its text's done."""
+
+    type: Literal["response.reasoning_summary_part.done"] = "response.reasoning_summary_part.done"
+    summary_index: int
+    part: SummaryText
+    status: Literal["incomplete"] | None = Field(default=None, exclude_if=_absent)
+    """Set where the reasoning was cut off within the part."""
 
 
 class OutputTextDelta(ItemEvent):
@@ -834,6 +877,10 @@ Event = Annotated[
     | ContentPartDone
     | ReasoningTextDelta
     | ReasoningTextDone
+    | ReasoningSummaryPartAdded
+    | ReasoningSummaryTextDelta
+    | ReasoningSummaryTextDone
+    | ReasoningSummaryPartDone
     | OutputTextDelta
     | OutputTextAnnotationAdded
     | OutputTextDone

@@ -37,6 +37,7 @@ from agent.conversation.messages import (
     ToolResultMessage,
     User,
 )
+from agent.conversation.reasoning_token import decode_reasoning
 from agent.formats.recipients import PYTHON_TOOL
 from agent.server.compaction_token import decode_summary
 from agent.server.errors import ApiError, invalid
@@ -244,7 +245,7 @@ class _Reader:
                         else Assistant(text, item.phase)
                     )
             case InputReasoning():
-                if text := _content_text(item.content or [], f"{param}.content"):
+                if text := _reasoning_text(item, param):
                     add(ReasoningMessage(text))
             case InputFunctionCall():
                 name = f"{item.namespace}__{item.name}" if item.namespace else item.name
@@ -378,6 +379,22 @@ def _without_old_reasoning(messages: Sequence[Message]) -> list[Message]:
         for index, message in enumerate(messages)
         if index > last or not isinstance(message, ReasoningMessage)
     ]
+
+
+def _reasoning_text(item: InputReasoning, param: str) -> str:
+    """The text of a resent reasoning item; where there is nothing else, what its summary says."""
+    if text := _content_text(item.content or [], f"{param}.content"):
+        return text
+    if not item.encrypted_content:
+        return "\n\n".join(part.text or "" for part in item.summary or ())
+    try:
+        return decode_reasoning(item.encrypted_content)
+    except ValueError:
+        message = (
+            "The reasoning item was not made by this server, so it cannot be read: leave it out."
+        )
+        param = f"{param}.encrypted_content"
+        raise invalid(param, message, "invalid_encrypted_content") from None
 
 
 def _content_text(content: str | Sequence[ContentPart], param: str) -> str:

@@ -20,16 +20,13 @@ def initial_response(
     request: CreateResponse, runtime: Runtime, options: TurnOptions, selected: SelectedTools
 ) -> ev.Response:
     """Build the response as it is before the turn has begun, with a new id."""
-    reasoning = request.reasoning
     return ev.Response(
         id=new_id("resp"),
         created_at=int(time.time()),
         model=runtime.model.name,
         instructions=request.instructions,
         previous_response_id=request.previous_response_id,
-        reasoning=ev.Reasoning(
-            effort=options.effort, summary=reasoning.summary if reasoning else None
-        ),
+        reasoning=ev.Reasoning(effort=options.effort, summary=options.reasoning_summary),
         tools=selected.echo,
         tool_choice=_tool_choice(request.tool_choice),
         parallel_tool_calls=request.parallel_tool_calls is not False,

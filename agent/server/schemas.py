@@ -49,9 +49,11 @@ class InputMessage(RequestModel):
 
 
 class InputReasoning(RequestModel):
-    """A reasoning item with its raw text."""
+    """A reasoning item: its text, as it is or as a token, and its summary."""
 
     content: list[ContentPart] | None = None
+    encrypted_content: str | None = None
+    summary: list[ContentPart] | None = None
 
 
 class InputFunctionCall(RequestModel):
@@ -302,10 +304,12 @@ class ToolChoice(RequestModel):
 
 
 class RequestReasoning(RequestModel):
-    """How long the model thinks; ``summary`` is accepted without effect."""
+    """How long the model thinks, and how its reasoning is summarised; ``generate_summary`` is the older
+    name of ``summary``."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class TextFormat(RequestModel):

@@ -7,9 +7,10 @@ from typing import Literal
 
 from agent.server.errors import invalid
 from agent.server.input_items import InputHistory
-from agent.server.schemas import CreateResponse, RequestText, TextFormat
+from agent.server.schemas import CreateResponse, RequestReasoning, RequestText, TextFormat
 from agent.server.tool_selection import SelectedTools
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
+from agent.turn.reasoning_summary import SummaryStyle
 
 Effort = Literal["low", "medium", "high"]
 EFFORTS: dict[str, Effort] = {
@@ -21,6 +22,8 @@ SAMPLING_FIELDS = (
     "temperature", "top_p", "top_k", "min_p", "seed",
     "presence_penalty", "frequency_penalty", "repeat_penalty",
 )  # fmt: skip
+INCLUDE_REASONING = "reasoning.encrypted_content"
+"""The value of ``include`` that asks for reasoning as a token."""
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 """The value of ``include`` that asks for log probabilities."""
 
@@ -47,6 +50,8 @@ def turn_options(
         defaults,
         instructions="\n\n".join(part for part in parts if part) or None,
         effort=EFFORTS[effort] if effort else defaults.effort,
+        reasoning_summary=_summary_style(request.reasoning),
+        encrypted_reasoning=INCLUDE_REASONING in (request.include or ()),
         sampling=replace(defaults.sampling, **sampling),
         max_output_tokens=_lower(request.max_output_tokens, defaults.max_output_tokens),
         max_tool_calls=_lower(request.max_tool_calls, defaults.max_tool_calls),
@@ -64,6 +69,16 @@ def turn_options(
         private=defaults.private or request.store is False,
         compact=request.truncation == "auto" or by_default,
     )
+
+
+def _summary_style(reasoning: RequestReasoning | None) -> SummaryStyle | None:
+    match (reasoning.summary or reasoning.generate_summary) if reasoning else None:
+        case None:
+            return None
+        case "concise":
+            return "concise"
+        case _:
+            return "detailed"
 
 
 def _answer_form(text: RequestText | None) -> AnswerForm | None:

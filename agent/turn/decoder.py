@@ -142,7 +142,12 @@ class GenerationDecoder:
     def _open_item(self, opened: Opened) -> ReasoningWriter | MessageWriter | ToolCall:
         match opened.kind:
             case SegmentKind.REASONING:
-                return ReasoningWriter(self._context.output)
+                options = self._context.options
+                return ReasoningWriter(
+                    self._context.output,
+                    options.reasoning_summary,
+                    encrypted=options.encrypted_reasoning,
+                )
             case SegmentKind.PREAMBLE:
                 return MessageWriter(self._context.output, "commentary")
             case SegmentKind.FINAL:

@@ -13,6 +13,7 @@ from agent.conversation.project_instructions import ProjectInstructions
 from agent.engine.protocol import LoopLimits, Sampling
 from agent.formats.protocol import Format, FunctionTool, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, TOOL_ALIASES, Recipients
+from agent.turn.reasoning_summary import SummaryStyle
 from agent.util.ids import new_id
 from tools.mcp.client_requests import OnElicitation
 from tools.types import Approver, Tool
@@ -84,6 +85,10 @@ class TurnOptions:
     project: ProjectInstructions = field(default_factory=ProjectInstructions)
     """The AGENTS.md files of the folder that the turn works in."""
     effort: Literal["low", "medium", "high"] = "medium"
+    reasoning_summary: SummaryStyle | None = None
+    """How reasoning items are summarised; None: not at all."""
+    encrypted_reasoning: bool = False
+    """Give reasoning items their text as a token too (`agent.conversation.reasoning_token`)."""
     sampling: Sampling = field(default_factory=Sampling)
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None

@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from agent import events as ev
+from agent.conversation.reasoning_token import encode_reasoning
 from agent.turn.citations import FindSource, citations
 from agent.turn.logprobs import event_logprobs
+from agent.turn.reasoning_summary import SummaryStyle, SummaryWriter
 from agent.util.ids import new_id
 
 Emit = Callable[[ev.Event], None]
@@ -85,8 +87,14 @@ class TextWriter(ItemWriter):
 class ReasoningWriter(TextWriter):
     """Writes a reasoning item."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(
+        self, output: Output, summary: SummaryStyle | None = None, *, encrypted: bool = False
+    ) -> None:
+        """``summary``: how it is summarised, if at all. ``encrypted``: the item also holds its text as
+        a token."""
         super().__init__(output, ev.ReasoningItem(id=new_id("rs")))
+        self._encrypted = encrypted
+        self._summary = SummaryWriter(summary, output.emit, self.at) if summary else None
         output.emit(ev.ContentPartAdded(**self.at, part=ev.ReasoningText()))
 
     def delta(self, text: str) -> None:
@@ -95,14 +103,25 @@ class ReasoningWriter(TextWriter):
         self._output.emit(
             ev.ReasoningTextDelta(item_id=self.id, output_index=self._index, delta=text)
         )
+        if self._summary is not None:
+            self._summary.delta(text)
 
     def close(self, complete: bool) -> None:
         """End the item; ``complete``: the model ended it, nothing cut it off."""
         part = ev.ReasoningText(text=self.text)
         self._output.emit(ev.ReasoningTextDone(**self.at, text=part.text))
         self._output.emit(ev.ContentPartDone(**self.at, part=part))
-        status: ev.ItemStatus = "completed" if complete else "incomplete"
-        self.close_item(ev.ReasoningItem(id=self.id, content=[part], status=status))
+        if self._summary is not None:
+            self._summary.close(complete)
+        self.close_item(
+            ev.ReasoningItem(
+                id=self.id,
+                summary=self._summary.parts if self._summary is not None else [],
+                content=[part],
+                encrypted_content=encode_reasoning(part.text) if self._encrypted else None,
+                status="completed" if complete else "incomplete",
+            )
+        )
 
 
 class MessageWriter(TextWriter):

@@ -23,6 +23,7 @@ class ResponseBuilder:
         self._items: dict[str, ev.Item] = {}
         self._done: set[str] = set()
         self._written: defaultdict[str, list[str]] = defaultdict(list)
+        self._summaries: defaultdict[str, dict[int, list[str]]] = defaultdict(dict)
         self._printed: defaultdict[str, list[str]] = defaultdict(list)
 
     def apply(self, event: ev.Event) -> None:
@@ -37,6 +38,8 @@ class ResponseBuilder:
                 | ev.CodeInterpreterCallCodeDelta(item_id=key, delta=delta)
             ):
                 self._written[key].append(delta)
+            case ev.ReasoningSummaryTextDelta(item_id=key, summary_index=index, delta=delta):
+                self._summaries[key].setdefault(index, []).append(delta)
             case ev.McpCallArgumentsDone(item_id=key, arguments=text):
                 self._written[key] = [text]
             case ev.AgentToolOutputDelta(item_id=key, delta=delta):
@@ -76,8 +79,15 @@ class ResponseBuilder:
         text = "".join(self._written[item.id])
         match item:
             case ev.ReasoningItem():
-                parts = [ev.ReasoningText(text=text)]
-                return item.model_copy(update={"content": parts, "status": "incomplete"})
+                changes = {
+                    "content": [ev.ReasoningText(text=text)],
+                    "summary": [
+                        ev.SummaryText(text="".join(deltas))
+                        for deltas in self._summaries[item.id].values()
+                    ],
+                    "status": "incomplete",
+                }
+                return item.model_copy(update=changes)
             case ev.MessageItem():
                 texts = [ev.OutputText(text=text)]
                 return item.model_copy(update={"content": texts, "status": "incomplete"})

@@ -127,8 +127,35 @@ def _check_items(official: list[dict[str, Any]]) -> None:
             assert added["item"]["status"] == "in_progress" != item["status"]
         assert item["id"] not in ids
         ids.add(item["id"])
+        if item["type"] == "reasoning":
+            between = _check_summary(between, item)
         _check_order([e["type"].removeprefix("response.") for e in between], ORDER[item["type"]])
         _check_texts(between, item)
+
+
+def _check_summary(between: list[dict[str, Any]], item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Check the summary's events, which stand among the others; returns the others."""
+    steps = [
+        "reasoning_summary_part.added",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.delta*",
+        "reasoning_summary_text.done",
+        "reasoning_summary_part.done",
+    ]
+    events = [e for e in between if e["type"].startswith("response.reasoning_summary_")]
+    parts = []
+    for index in range(len(item["summary"])):
+        part = [e for e in events if e["summary_index"] == index]
+        assert part == events[: len(part)], "one part after the other"
+        events = events[len(part) :]
+        _check_order([e["type"].removeprefix("response.") for e in part], steps)
+        added, *deltas, done, closed = part
+        text = "".join(e["delta"] for e in deltas)
+        assert text == done["text"] == closed["part"]["text"] == text.strip() != ""
+        assert added["part"]["text"] == ""
+        parts.append(closed["part"])
+    assert not events and parts == item["summary"]
+    return [e for e in between if not e["type"].startswith("response.reasoning_summary_")]
 
 
 def _check_order(names: list[str], pattern: list[str]) -> None:

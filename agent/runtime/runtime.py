@@ -333,15 +333,12 @@ class Runtime:
                 return self.loaded
             report = _ProgressReport(progress, asyncio.get_running_loop())
             try:
-                engine: Engine | None = await self._find_shared_engine()
-                if engine is None:
-                    engine = await self._load_own_engine(report, warm_up)
+                engine = await self._share_or_load(report, warm_up)
             except BaseException:
                 report.abandoned = True
                 self._placed = False
                 raise
             loaded = self._adopt(engine)
-            await self._serve_engine(engine)
         gc_tuning.resume(gc_tuning.HEADLESS_THRESHOLDS)  # does nothing in the app, which did before
         self.restart_idle_timers()
         return loaded
@@ -369,15 +366,11 @@ class Runtime:
         from agent.engine.shared.engine import find_shared_engine
 
         async def load_own() -> Engine:
-            if (other := await self._find_shared_engine()) is not None:
-                return other
             try:
                 report = _ProgressReport(None, asyncio.get_running_loop())
-                own = await self._load_own_engine(report)
+                return await self._share_or_load(report)
             finally:
                 self._placed = False
-            await self._serve_engine(own)
-            return own
 
         engine = await find_shared_engine(socket, self.loader.context, load_own)
         if engine is None:
@@ -413,6 +406,26 @@ class Runtime:
         server = EngineServer(engine, make_constraint, on_use)
         if await server.start(socket):
             self._engine_server = server
+
+    async def _share_or_load(self, report: _ProgressReport, warm_up: bool = False) -> Engine:
+        """The engine of another program of this person, or else one that is loaded here.
+
+        Programs that start together do not load the model twice. Raises EngineError.
+        """
+        if (shared := await self._find_shared_engine()) is not None:
+            return shared
+        socket = self.loader.shared_socket
+        if self._own_engine or socket is None:
+            return await self._load_own_engine(report, warm_up)
+        from agent.engine.shared.load_lock import load_lock
+
+        async with load_lock(socket, self._serves_engine):
+            self._searched_at = -math.inf
+            if (shared := await self._find_shared_engine()) is not None:
+                return shared
+            own = await self._load_own_engine(report, warm_up)
+            await self._serve_engine(own)
+            return own
 
     async def _load_own_engine(self, report: _ProgressReport, warm_up: bool = False) -> Engine:
         await self.loader.recover_from_crash()

@@ -75,7 +75,7 @@ def test_run_goes_on_when_the_server_is_killed(
 ) -> None:
     os.kill(server[0], signal.SIGKILL)
     ran = agent("run", "2+2", "--model", model, "--log-level", "info")
-    assert (ran.code, ran.out) == (0, "2+2 = 4.\n") and "is used" not in log_of(home)
+    assert (ran.code, ran.out) == (0, "2 + 2 = 4.\n") and "is used" not in log_of(home)
     with serve_program(home, "--model", model) as (url, process):
         ask(url)
         assert agent("run", "2+2", "--model", model, "--log-level", "info").code == 0

@@ -66,7 +66,7 @@ async def both(new: NewRuntime, **owners: Any) -> tuple[Runtime, Runtime]:
 async def test_owner_keeps_the_model_while_another_program_generates(
     new_runtime: NewRuntime, model: Model
 ) -> None:
-    owner, client = await both(new_runtime, keep_alive=0.5)
+    owner, client = await both(new_runtime, keep_alive=3.0)
     assert owner.loaded is not None
 
     generation = client.generate(Request([1, 2, 3], max_tokens=1900, sampling=GREEDY))
@@ -100,8 +100,46 @@ async def test_client_takes_over_when_the_owner_unloads(new_runtime: NewRuntime)
     assert third.loaded.engine.own is None, "it uses the client's"
 
 
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[LlamaEngine]:
+    """The engines that are loaded from now on."""
+    engines = []
+    load = LlamaEngine.load
+
+    async def counted(self: LlamaEngine, *args: Any) -> None:
+        engines.append(self)
+        await load(self, *args)
+
+    monkeypatch.setattr(LlamaEngine, "load", counted)
+    return engines
+
+
+async def test_programs_that_start_together_load_the_model_once(
+    new_runtime: NewRuntime, loads: list[LlamaEngine]
+) -> None:
+    first, second, run = (new_runtime(serves_engine=serves) for serves in (True, True, False))
+    loading = asyncio.create_task(first.ready())
+    await wait_until(lambda: bool(loads))
+    await asyncio.gather(loading, second.ready(), run.ready())
+    assert len(loads) == 1
+    assert isinstance((await generate(run))[-1], Finished)
+
+
+async def test_load_that_fails_lets_the_next_program_load(
+    new_runtime: NewRuntime, loads: list[LlamaEngine]
+) -> None:
+    first, second = new_runtime(serves_engine=True), new_runtime(serves_engine=True)
+    loading = asyncio.create_task(first.ready())
+    await wait_until(lambda: bool(loads))
+    waiting = asyncio.create_task(second.ready())
+    loading.cancel()
+    await waiting
+    assert len(loads) == 2 and second.loaded is not None
+    assert second.loaded.engine is loads[1]
+
+
 async def test_socket_of_a_killed_program_costs_no_second_load(
-    new_runtime: NewRuntime, monkeypatch: pytest.MonkeyPatch
+    new_runtime: NewRuntime, loads: list[LlamaEngine]
 ) -> None:
     runtime = new_runtime(serves_engine=True)
     path = runtime.loader.shared_socket
@@ -109,14 +147,6 @@ async def test_socket_of_a_killed_program_costs_no_second_load(
     path.parent.mkdir(parents=True, mode=0o700)
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(os.fspath(path))
-    loads = []
-    load = LlamaEngine.load
-
-    async def counted(self: LlamaEngine, *args: Any) -> None:
-        loads.append(self)
-        await load(self, *args)
-
-    monkeypatch.setattr(LlamaEngine, "load", counted)
     await runtime.plan_placement()
     assert not loads and runtime.loaded is None
     await runtime.ready()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from openai_harmony import Conversation, Message, Role, SystemContent
 
 from agent.engine.llama import disk_cache
 from agent.engine.llama.batch import BatchSpan
@@ -23,6 +24,8 @@ from agent.engine.llama.prefix_cache import MAX_CHECKPOINTS, PrefixCache
 from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Finished, Prefill, Request, Sampling, Tokens
+from agent.formats.harmony.encoding import load_encoding
+from agent.tiny import vocabulary
 from tests.support import random_gguf
 
 SOURCE = random.Random(3)
@@ -130,12 +133,32 @@ def test_full_attention_restores_any_length(plain: Path, tmp_path: Path, common:
 def test_restored_prefix_gives_the_same_tokens_on_the_embedded_model(
     tiny_gguf: Path, tmp_path: Path
 ) -> None:
-    prompts = [IDS[:1500], IDS[:1500] + OTHER[:200], IDS[:HEAD] + OTHER[:300]]
+    # A conversation as it knows them: where it cannot tell what follows, rounding decides.
+    sums = [f"What is {a} + {a + 7}?" for a in range(100, 180)]
+    long, other = _conversation(sums), _conversation(["hi", "2 * 8", *sums[:3]])
+    head = next(at for at, (a, b) in enumerate(zip(long, other, strict=False)) if a != b)
+    prompts = [long, [*long, *_conversation(sums[:2])[head:]], other]
     anew = [process(tiny_gguf, None, prompt)[0] for prompt in prompts]
-    process(tiny_gguf, tmp_path, IDS[:1500])
-    restored = [process(tiny_gguf, tmp_path, prompt)[0] for prompt in prompts]
+    process(tiny_gguf, tmp_path, long, head_tokens=head)
+    restored = [process(tiny_gguf, tmp_path, prompt, head_tokens=head)[0] for prompt in prompts]
     assert [reply.ids for reply in restored] == [reply.ids for reply in anew]
-    assert [reply.cached for reply in restored] == [1499, 1499, HEAD]
+    assert len(long) > 1500
+    assert [reply.cached for reply in restored] == [len(long) - 1, len(long) - 1, head]
+
+
+def _conversation(requests: list[str]) -> list[int]:
+    """A prompt of the embedded model in which every request but the last was answered."""
+    messages = [
+        Message.from_role_and_content(Role.SYSTEM, SystemContent.new()),
+        Message.from_role_and_content(Role.DEVELOPER, "Answer in a short sentence. " * 20),
+    ]
+    for request in requests:
+        messages.append(Message.from_role_and_content(Role.USER, request))
+        answer = Message.from_role_and_content(Role.ASSISTANT, f"You asked: {request}")
+        messages.append(answer.with_channel("final"))
+    return load_encoding(vocabulary.ranks).render_conversation_for_completion(
+        Conversation.from_messages(messages[:-1]), Role.ASSISTANT
+    )
 
 
 def test_conversation_goes_on_in_later_processes(gguf: Path, tmp_path: Path) -> None:

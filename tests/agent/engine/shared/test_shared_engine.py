@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai_harmony import Conversation, Message, Role, SystemContent
 
 from agent.engine.grammars import Grammar
 from agent.engine.llama.engine import LlamaEngine
@@ -119,7 +120,13 @@ async def test_constraint_is_enforced_by_the_owner(tiny_gguf: Path, tmp_path: Pa
     answer = Grammar.from_schema(schema | {"additionalProperties": False})
     harmony, recipients = form(), Recipients(["functions.f"])
     constraints = GenerationConstraints("none", answer_source=answer)
-    prompt = [*harmony.user_message("Hello"), *harmony.open_assistant()]
+    messages = [
+        Message.from_role_and_content(Role.SYSTEM, SystemContent.new()),
+        Message.from_role_and_content(Role.USER, "Hello"),
+    ]
+    prompt = harmony.encoding.render_conversation_for_completion(
+        Conversation.from_messages(messages), Role.ASSISTANT
+    )
     async with owner_of(tiny_gguf, tmp_path) as owner:
         shared = await owner.find()
         assert shared is not None
@@ -128,7 +135,8 @@ async def test_constraint_is_enforced_by_the_owner(tiny_gguf: Path, tmp_path: Pa
             stop_ids=harmony.stop_ids,
         )  # fmt: skip
     text = harmony.encoding.decode(ids_of(events))
-    assert text.partition("<|channel|>final<|message|>")[2].replace(" ", "").startswith('{"n":7}')
+    answer_text = "".join(text.partition("<|channel|>final<|message|>")[2].split())
+    assert answer_text.startswith('{"n":7}')
 
 
 async def test_cancelled_generation_ends_at_the_owner(gguf: Path, tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""One program of a person at a time loads a model that others may use."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from tools import private_files
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.05
+MAX_WAIT_SECONDS = 120.0
+"""Longer than this nobody waits for another program's load: it may have been suspended."""
+
+
+@asynccontextmanager
+async def load_lock(socket: Path, serves: bool) -> AsyncIterator[None]:
+    """Wait while another program loads the model of a socket, then hold others off meanwhile.
+
+    ``serves``: others can use what is loaded; who does not serve holds nobody off. The kernel releases
+    the lock with the process. Where there can be none, nothing is waited for.
+    """
+    try:
+        private_files.make_folder(socket.parent)
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open(socket.with_suffix(".lock"), flags, 0o600)
+    except OSError as error:
+        log.info("no lock for loading the model: %s", error)
+        yield
+        return
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAX_WAIT_SECONDS):
+                while not _try(lock, fcntl.LOCK_EX if serves else fcntl.LOCK_SH):
+                    await asyncio.sleep(POLL_SECONDS)
+        if not serves:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _try(lock: int, mode: int) -> bool:
+    try:
+        fcntl.flock(lock, mode | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -12,7 +12,7 @@ import pytest
 from tests.support.program import ROOT
 
 EXPECTED_TEXTS = {
-    "app.svg": ["Reasoning", "This is arithmetic.", "56088"],
+    "app.svg": ["Reasoning", "A product of two numbers is asked.", "56088"],
     "raw.svg": ["<|start|>", "<|return|>"],
     "approval.svg": ["Allow files.apply_patch?", "+    if not path.exists():", "scripted"],
     "servers.svg": ["cities", "distance", "WEATHER_KEY is not set"],

@@ -8,6 +8,7 @@ Calls that this process runs are ``mcp_call`` items, or, where the request has O
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -19,6 +20,8 @@ from agent import events as ev
 from agent.turn.output import ItemWriter, Output
 from agent.util.ids import new_id
 from tools.types import Tool
+
+log = logging.getLogger(__name__)
 
 INTERRUPTED_CODE = -32002
 """JSON-RPC error code of a call that was cut off."""
@@ -194,6 +197,41 @@ class McpCallWriter(ItemWriter):
                 status=status,
             )
         )
+
+
+class UnofferedCallWriter:
+    """Writes no item: of a call that nobody offered the client could make nothing.
+
+    The model is told that there is no such tool; what it wrote is in an ``agent.repair`` event.
+    """
+
+    def __init__(self, output: Output, server: str, name: str) -> None:
+        self._output, self.server, self.name = output, server, name
+        self.id, self.arguments = new_id("mcp"), ""
+        self._chunks: list[str] = []
+
+    def delta(self, text: str) -> None:
+        """Add to the arguments."""
+        self._chunks.append(text)
+
+    def repair(self, recipient: str, at: int) -> None:
+        """Report what the model wrote; ``at``: how many ids it had generated."""
+        text = f"to={recipient} {''.join(self._chunks)}"
+        self._output.emit(ev.AgentRepair(rule="call_not_offered", at=at, text=text))
+        log.warning("the model called %s, which nobody had offered: it is told so", recipient[:80])
+
+    def arguments_done(self, arguments: str) -> None:
+        """End the arguments."""
+        self.arguments = arguments
+
+    def running(self) -> None:
+        """Emit nothing: such a call never runs."""
+
+    def completed(self, output: str) -> None:
+        """Emit nothing: such a call never runs."""
+
+    def failed(self, error: ev.McpError) -> None:
+        """Emit nothing: the model reads the error as the call's result."""
 
 
 class CodeWriter(ItemWriter):

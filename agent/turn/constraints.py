@@ -161,7 +161,10 @@ class TurnConstraints:
 
     def _next_constraints(self, *, first: bool) -> GenerationConstraints | None:
         options, choice = self._options, self._options.tool_choice
-        choice = "may" if choice == "must" and not first else choice
+        if not self._declared.recipients.declared:
+            choice = "none"  # gpt-oss also calls tools that nobody has declared
+        elif choice == "must" and not first:
+            choice = "may"
         declared_only = options.declared_tools_only or any(f.strict for f in options.functions)
         if self._constrainable is None or not (
             declared_only or choice != "may" or self._grammars or self._answer_grammar is not None

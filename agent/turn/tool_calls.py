@@ -11,6 +11,9 @@ this process           JSON, or code for   `McpCallWriter`, or the writer of a h
                        GPT-OSS's `python`  tool (`CodeWriter`, `SearchWriter`)
 this process, once     JSON                `ApprovalRequestWriter`; the turn ends with it,
 the client approves                        the next request brings it as an `ApprovedCall`
+nobody: the client's   any                 `UnofferedCallWriter`; the model is told
+request has no such
+tools
 =====================  ==================  ===========================================
 
 A call that is complete is pending; after the generation `ToolCallRunner.run` runs the pending calls.
@@ -41,6 +44,7 @@ from agent.turn.call_writers import (
     FunctionCallWriter,
     McpCallWriter,
     SearchWriter,
+    UnofferedCallWriter,
 )
 from agent.turn.constraints import TurnConstraints
 from agent.turn.context import TurnContext
@@ -100,6 +104,8 @@ class ToolCall:
         """The writer of a call that this process runs."""
         output, hosted = self._context.output, self._context.options.hosted_tools
         server, name = self._server_and_name()
+        if self._context.options.tools == () and not approval_request_id:
+            return UnofferedCallWriter(output, server, name)
         if self.tool is not None:
             if hosted.shows_code(server, opened.raw_recipient):
                 return CodeWriter(output, name, self._context.conversation.id)
@@ -183,6 +189,8 @@ class ToolCall:
             self.arguments, self.error = arguments.json, arguments.error
             if arguments.repaired or arguments.error:
                 self._context.emit(ev.AgentRepair(rule="arguments", at=at, text=""))
+        if isinstance(self.writer, UnofferedCallWriter):
+            self.writer.repair(self.recipient, at)
         if isinstance(self.writer, FunctionCallWriter):
             # The client gets it in any case; what its own check says goes to the model.
             self.writer.close(self.arguments, complete)

@@ -12,6 +12,7 @@ from openai_harmony import HarmonyEncoding
 from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.protocol import Constraint
 from agent.formats.constraints import ConstraintKind, GenerationConstraints
+from agent.formats.harmony.answer_constraint import AnswerConstraint
 from agent.formats.harmony.constraint import HarmonyConstraint
 from agent.formats.harmony.parser import HarmonyParser
 from agent.formats.harmony.renderer import HarmonyRenderer
@@ -135,6 +136,8 @@ class HarmonyFormat:
         self, constraints: GenerationConstraints, recipients: Recipients
     ) -> Constraint:
         """Make the constraint of one generation after ``<|start|>assistant``."""
+        if constraints.calls == "none" and constraints.answer_grammar is None:
+            return AnswerConstraint()
         return HarmonyConstraint(self.encoding, constraints, recipients, self.grammars)
 
     def assistant_message(

@@ -31,7 +31,9 @@ ASSISTANT_ID = 173_781
 ANALYSIS_ID = 35_644
 FINAL_ID = 17_196
 COMMENTARY_IDS = (12_606, 815)
-"""The ordinary tokens of the role ``assistant`` and of the channels' names."""
+JSON_ID = 4_108
+SPACE_ID = 220
+"""The ordinary tokens of a role, of the channels' names and of a content type."""
 
 
 class HarmonyVocabulary:

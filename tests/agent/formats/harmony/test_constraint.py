@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 from openai_harmony import HarmonyEncoding
 
-from agent.engine.grammars import MAX_CONSECUTIVE_DIGITS, Grammar, GrammarError
+from agent.engine.grammars import MAX_CONSECUTIVE_DIGITS, Grammar, GrammarCompiler, GrammarError
 from agent.engine.protocol import Constraint
 from agent.formats.constraints import GenerationConstraints
 from agent.formats.harmony.format import HarmonyFormat
-from agent.formats.harmony.token_ids import CALL_ID, END_ID
+from agent.formats.harmony.token_ids import CALL_ID, CHANNEL_ID, END_ID, MESSAGE_ID
 from agent.formats.protocol import Closed, Delta, Opened, Repair, SegmentKind, Stop
 from agent.formats.recipients import TOOL_ALIASES, Recipients
 from tests.support.engines import block_compiler
@@ -296,3 +296,52 @@ HOSTILE = [
 def test_hostile_grammar_raises_error(harmony_format: HarmonyFormat, grammar: Grammar) -> None:
     with pytest.raises(GrammarError):
         harmony_format.grammars.submit(grammar).result(30)
+
+
+ANSWERED = [
+    WRITTEN[0],
+    "<|channel|>commentary<|message|>First.<|end|><|start|>assistant<|channel|>final<|message|>4"
+    "<|return|>",
+    "<|channel|>final <|constrain|>json<|message|>{}<|return|>",
+    "<|channel|>final<|constrain|>json<|message|>{}<|end|><|return|>",
+]
+
+
+@pytest.mark.parametrize("markup", ANSWERED)
+def test_answer_constraint_allows_exactly_what_it_accepts(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding, markup: str
+) -> None:
+    constraint = new_constraint(harmony_format, calls="none")
+    for token in encoding.encode(markup, allowed_special="all"):
+        allowed = set(constraint.allowed().tolist())
+        some = {token, 0, 1_000, 199_997, *range(199_998, 200_020), 201_087}
+        assert token in allowed
+        assert not any(constraint.accept(other) for other in some - allowed)
+        assert constraint.accept(token)
+
+
+@pytest.mark.parametrize("markup", WRITTEN[1:])
+def test_answer_constraint_rejects_calls(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding, markup: str
+) -> None:
+    """Whatever is called, the header of the call cannot be written; an answer then can."""
+    constraint = new_constraint(harmony_format, calls="none")
+    ids = encoding.encode(markup, allowed_special="all")
+    refused = next(n for n, token in enumerate(ids) if not constraint.accept(token))
+    assert MESSAGE_ID not in ids[ids.index(CHANNEL_ID, max(0, refused - 4)) : refused]
+    assert len(constraint.allowed())
+
+
+def test_answer_constraint_compiles_nothing(
+    harmony_format: HarmonyFormat, encoding: HarmonyEncoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs no grammar, and no mask where the model answers by itself."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("no grammar is needed")
+
+    monkeypatch.setattr(GrammarCompiler, "submit", refuse)
+    constraint = new_constraint(harmony_format, calls="none")
+    monkeypatch.setattr(type(constraint), "allowed", refuse)
+    for token in encoding.encode(ANSWERED[0], allowed_special="all"):
+        assert constraint.pending is None and constraint.accept(token)

@@ -14,7 +14,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.routing import Route, WebSocketRoute
 
 from agent.events import Response
-from agent.server.chat_completions import ChatRequest
+from agent.server.chat_requests import ChatRequest
 from agent.server.json_response import JsonResponse
 from agent.server.schemas import CreateResponse
 from tools.version import program_version

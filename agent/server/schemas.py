@@ -2,7 +2,7 @@
 
 The fields are those of https://platform.openai.com/docs/api-reference/responses/create, and some that
 llama.cpp's and vLLM's servers have too: ``top_k``, ``min_p``, ``seed``, ``presence_penalty``,
-``frequency_penalty``, ``repeat_penalty``, ``logit_bias`` and ``enable_response_messages``.
+``frequency_penalty``, ``repeat_penalty``, ``logit_bias``, ``stop`` and ``enable_response_messages``.
 """
 
 from __future__ import annotations
@@ -372,6 +372,7 @@ class CreateResponse(RequestModel):
     top_k: int | None = Field(default=None, ge=0)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
+    stop: str | list[str] | None = None
     _sent: str | list[dict[str, Any]] = PrivateAttr(default="")
     _sent_bytes: int = PrivateAttr(default=0)
 

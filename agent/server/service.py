@@ -69,7 +69,13 @@ class ResponseService:
         exposure = ToolExposure(
             runtime, options.expose_tools, options.client_servers, options.private_urls
         )
+        self._exposure = exposure
         self._planner = TurnPlanner(runtime, turn_defaults, exposure, self.token_memo)
+
+    @property
+    def has_browser(self) -> bool:
+        """Whether a request can ask for a web search."""
+        return "browser" in self._exposure.servers()
 
     def stop_all(self) -> None:
         """Stop every running response; each ends as cancelled."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,7 +25,9 @@ EVENT_STREAM_HEADERS = {
     "cache-control": "no-cache",
     "x-accel-buffering": "no",  # a proxy in between must not collect events
 }
-_RAW_HEADERS = [(name.encode(), value.encode()) for name, value in EVENT_STREAM_HEADERS.items()]
+RAW_STREAM_HEADERS = [
+    (name.encode(), value.encode()) for name, value in EVENT_STREAM_HEADERS.items()
+]
 OPEN_RESPONSES_NAMES = {
     f"response.reasoning_text.{end}": f"response.reasoning.{end}" for end in ("delta", "done")
 }
@@ -101,19 +103,11 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream (ASGI)."""
         turn, encode = self._turn, self._encode
-        async with _stop_on_disconnect(turn, receive, self._service, self._outlives_client):
-            await send({"type": "http.response.start", "status": 200, "headers": _RAW_HEADERS})
-            async for batch in turn.log.follow():
-                official = [
-                    event
-                    for event in batch
-                    if isinstance(event, ev.OfficialEvent) and event.sequence_number > self._after
-                ]
-                if not official:
-                    continue
-                if isinstance(official[-1], ev.Terminal):
-                    await turn.done()
-                    self._service.finish(turn)
+        async with stop_on_disconnect([turn], receive, self._service, self._outlives_client):
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": RAW_STREAM_HEADERS}
+            )
+            async for official in official_batches(turn, self._service, after=self._after):
                 if chunk := b"".join(map(encode, official)):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             await send({"type": "http.response.body", "body": DONE_MESSAGE, "more_body": False})
@@ -135,7 +129,7 @@ class FinalResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wait for the end of the turn and send the body (ASGI)."""
         turn = self._turn
-        async with _stop_on_disconnect(turn, receive, self._service):
+        async with stop_on_disconnect([turn], receive, self._service):
             response = await turn.done()
             self._service.finish(turn)
         shaped = self._shape(response)
@@ -144,25 +138,46 @@ class FinalResponse(Response):
         await shaped(scope, receive, send)
 
 
+async def official_batches(
+    turn: Turn, service: ResponseService, after: int = -1
+) -> AsyncIterator[Sequence[ev.OfficialEvent]]:
+    """Yield a turn's official events behind sequence number ``after`` as they come; the service has
+    finished the turn before the terminal event comes."""
+    async for batch in turn.log.follow():
+        official = [
+            event
+            for event in batch
+            if isinstance(event, ev.OfficialEvent) and event.sequence_number > after
+        ]
+        if not official:
+            continue
+        if isinstance(official[-1], ev.Terminal):
+            await turn.done()
+            service.finish(turn)
+        yield official
+
+
 @contextlib.asynccontextmanager
-async def _stop_on_disconnect(
-    turn: Turn, receive: Receive, service: ResponseService, outlives_client: bool = False
+async def stop_on_disconnect(
+    turns: Sequence[Turn], receive: Receive, service: ResponseService, outlives_client: bool = False
 ) -> AsyncIterator[None]:
-    """Stop the turn when the client disconnects. A turn that ``outlives_client`` goes on, and what is
+    """Stop the turns when the client disconnects. One that ``outlives_client`` goes on, and what is
     sent after the disconnect is lost."""
     if outlives_client:
         yield
         return
-    watch = asyncio.create_task(_stop_when_disconnected(turn, receive))
+    watch = asyncio.create_task(_stop_when_disconnected(turns, receive))
     try:
         yield
     finally:
         watch.cancel()
         # Not awaited: this task may be cancelled again, and the response stored before its end.
-        service.abandon(turn)
+        for turn in turns:
+            service.abandon(turn)
 
 
-async def _stop_when_disconnected(turn: Turn, receive: Receive) -> None:
+async def _stop_when_disconnected(turns: Sequence[Turn], receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    turn.stop()
+    for turn in turns:
+        turn.stop()

@@ -22,6 +22,7 @@ SAMPLING_FIELDS = (
     "temperature", "top_p", "top_k", "min_p", "seed",
     "presence_penalty", "frequency_penalty", "repeat_penalty",
 )  # fmt: skip
+MAX_STOP_TEXTS, MAX_STOP_CHARACTERS = 4, 1000
 INCLUDE_REASONING = "reasoning.encrypted_content"
 """The value of ``include`` that asks for reasoning as a token."""
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
@@ -53,6 +54,7 @@ def turn_options(
         reasoning_summary=_summary_style(request.reasoning),
         encrypted_reasoning=INCLUDE_REASONING in (request.include or ()),
         sampling=replace(defaults.sampling, **sampling),
+        stop=stop_texts(request.stop),
         max_output_tokens=_lower(request.max_output_tokens, defaults.max_output_tokens),
         max_tool_calls=_lower(request.max_tool_calls, defaults.max_tool_calls),
         functions=tools.functions,
@@ -79,6 +81,15 @@ def _summary_style(reasoning: RequestReasoning | None) -> SummaryStyle | None:
             return "concise"
         case _:
             return "detailed"
+
+
+def stop_texts(stop: str | list[str] | None) -> tuple[str, ...]:
+    """The texts of ``stop``; an empty one ends nothing. Raises ApiError."""
+    texts = [stop] if isinstance(stop, str) else stop or []
+    if len(texts) > MAX_STOP_TEXTS or any(len(text) > MAX_STOP_CHARACTERS for text in texts):
+        limits = f"{MAX_STOP_TEXTS} texts of {MAX_STOP_CHARACTERS} characters"
+        raise invalid("stop", f"'stop' may have at most {limits}.")
+    return tuple(text for text in texts if text)
 
 
 def _answer_form(text: RequestText | None) -> AnswerForm | None:

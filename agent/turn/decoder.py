@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from agent import events as ev
 from agent.conversation.conversation import Span
@@ -21,6 +22,7 @@ from agent.turn.context import TurnContext
 from agent.turn.logprobs import LogprobBuffer, part_logprobs
 from agent.turn.loop_guard import LoopGuard
 from agent.turn.output import MessageWriter, ReasoningWriter
+from agent.turn.stop_sequences import StopSequences
 from agent.turn.tool_calls import ToolCall
 
 
@@ -53,6 +55,8 @@ class GenerationDecoder:
         limits = context.options.loop_limits
         self._loop_guard = LoopGuard(limits) if limits is not None else None
         self._logprobs = LogprobBuffer(self._format)
+        self._stop_sequences: StopSequences | None = None
+        """Watches the open segment, where it is an answer that a sequence ends."""
         self._kind = SegmentKind.FINAL
         self._writer: ReasoningWriter | MessageWriter | ToolCall | None = None
 
@@ -73,9 +77,10 @@ class GenerationDecoder:
         """Take the next ids; those after the message's stop are dropped.
 
         ``logprobs``: one per id. The ids are then parsed one by one, to know which of them a piece of
-        text is made of; so they are where the first call ends the generation.
+        text is made of; so they are where the first call, or a text in the answer, ends the generation.
         """
-        if logprobs is None and self._context.options.parallel_tool_calls:
+        options = self._context.options
+        if logprobs is None and options.parallel_tool_calls and not options.stop:
             self._feed(ids)
             return
         for index, token in enumerate(ids):
@@ -90,6 +95,8 @@ class GenerationDecoder:
                 self._context.emit(ev.AgentTokens.model_construct(ids=list(ids)))
             for event in self._parser.feed(ids):
                 self._on_event(event)
+                if self._is_cut:
+                    return
             self.looped = self.looped or self._loops()
 
     def _loops(self) -> bool:
@@ -105,6 +112,8 @@ class GenerationDecoder:
 
     def finish(self) -> None:
         """The generation has ended: close what is open."""
+        if self._is_cut:
+            return
         for event in self._parser.finish():
             self._on_event(event)
 
@@ -114,14 +123,19 @@ class GenerationDecoder:
                 assert self._writer is not None
                 logprobs = self._logprobs.take(text)
                 if isinstance(self._writer, MessageWriter):
-                    self._writer.delta(text, part_logprobs(logprobs, self._format))
+                    self._write(self._writer, text, part_logprobs(logprobs, self._format))
                 else:
                     self._writer.delta(text)
             case Opened(kind=kind):
                 self._kind = kind
                 self._writer = self._open_item(event)
+                stop = self._context.options.stop if kind is SegmentKind.FINAL else ()
+                self._stop_sequences = StopSequences(stop) if stop else None
             case Closed(complete, start, end, tokens):
                 assert self._writer is not None
+                if isinstance(self._writer, MessageWriter) and self._stop_sequences is not None:
+                    for piece in self._stop_sequences.flush():
+                        self._writer.delta(piece.text, piece.logprobs)
                 if self._kind is SegmentKind.REASONING:
                     self._context.emit(ev.AgentReasoning(item_id=self._writer.id, tokens=tokens))
                     self.reasoning_tokens += tokens
@@ -138,6 +152,33 @@ class GenerationDecoder:
                 self._context.emit(ev.AgentRepair(rule=rule, at=at, text=text))
             case Stop():
                 self.stopped = True
+
+    @property
+    def _is_cut(self) -> bool:
+        """Whether the answer was ended by a sequence; nothing of the generation counts after it."""
+        return self._stop_sequences is not None and self._stop_sequences.cut_off is not None
+
+    def _write(self, writer: MessageWriter, text: str, logprobs: list[dict[str, Any]]) -> None:
+        """Write a piece of a message, up to where a sequence ends it."""
+        if (sequences := self._stop_sequences) is None:
+            writer.delta(text, logprobs)
+            return
+        for piece in sequences.feed(text, logprobs):
+            writer.delta(piece.text, piece.logprobs)
+        if sequences.cut_off is not None:
+            self._cut_ids(len(sequences.cut_off.encode()))
+            writer.close(True)
+            start = self.spans[-1].end if self.spans else 0
+            self.spans.append(Span(start, len(self.ids), self._kind, True, writer.id))
+            self._writer, self.stopped = None, True
+
+    def _cut_ids(self, size: int) -> None:
+        """Remove the last ``size`` bytes of text from the ids: the history has what the client got."""
+        while size > 0 and self.ids:
+            raw = self._format.token_bytes(self.ids.pop())
+            if len(raw) > size:
+                self.ids += self._format.encode_text(raw[:-size].decode(errors="ignore"))
+            size -= len(raw)
 
     def _open_item(self, opened: Opened) -> ReasoningWriter | MessageWriter | ToolCall:
         match opened.kind:

@@ -1,0 +1,375 @@
+"""Fields of chat completions: each does what it says, or is refused by its name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.agent.server.test_chat_completions import NESTED, USER, streamed_message
+from tests.support.endpoint import Serve, Served, engine_markup
+from tests.support.scripts import HELLO, WEATHER, call, final, preamble, raw_call, thought
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+CUSTOM = {"type": "custom", "custom": {"name": "apply_patch", "description": "Edit files."}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+def choice_of(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def assistant_call(name: str, number: int = 1) -> dict[str, Any]:
+    function = {"name": name, "arguments": "{}"}
+    calls = [{"id": f"call_{number}", "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+async def complete(served: Served, **body: Any) -> Any:
+    body = {"model": "default", "messages": USER, **body}
+    return await served.client().chat.completions.create(**body)
+
+
+# --- refused ---
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"n": 0}, "n"),
+    ({"n": 17}, "n"),
+    ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
+    ({"stop": ["x" * 1001]}, "stop"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    (
+        {"stream": True, "stream_options": {"include_obfuscation": True}},
+        "stream_options.include_obfuscation",
+    ),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+    ({"audio": {"voice": "alloy", "format": "wav"}}, "audio"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
+    ({"moderation": {"model": "x"}}, "moderation"),
+    ({"store": True}, "store"),
+    ({"service_tier": "gold"}, "service_tier"),
+    ({"prompt_cache_options": {"mode": "explicit"}}, "prompt_cache_options.mode"),
+    ({"web_search_options": {}}, "web_search_options"),
+    ({"verbosity": "loud"}, "verbosity"),
+    ({"reasoning_effort": "huge"}, "reasoning_effort"),
+    ({"metadata": {"a": "x" * 513}}, "metadata.a"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"max_completion_tokens": -1}, "max_completion_tokens"),
+    ({"seed": "x"}, "seed"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
+    ({"tools": [{"type": "custom"}]}, "tools[0].custom"),
+    ({"tools": [NESTED], "functions": [{"name": "f"}]}, "functions"),
+    ({"function_call": "auto"}, "function_call"),
+    ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, "function_call"),
+    ({"tools": [NESTED], "tool_choice": {"type": "function"}}, "tool_choice.function"),
+    ({"tools": [NESTED], "tool_choice": choice_of("other")}, "tool_choice"),
+    (
+        {
+            "tools": [NESTED],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "auto", "tools": [choice_of("other")]},
+            },
+        },
+        "tool_choice.allowed_tools.tools[0]",
+    ),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+        "response_format.json_schema.schema",
+    ),
+    ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages[0].content[0]"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]},
+        "messages[0].content[0]",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]},
+        "messages[0].content[0]",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "smell"}]}]},
+        "messages[0].content[0].type",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        "messages[0].content[0].text",
+    ),
+    ({"messages": [{"role": "assistant", "audio": {"id": "x"}}]}, "messages[0].audio"),
+    ({"messages": [{"role": "function", "name": "f", "content": "1"}]}, "messages[0].name"),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function"}]}]},
+        "messages[0].tool_calls[0].function",
+    ),
+]
+
+
+async def test_chat_refused_fields_are_named(serve: Serve) -> None:
+    served = await serve(HELLO)
+    for body, param in REFUSED:
+        answer = await served.post({"messages": USER, **body}, url=f"{served.url}/chat/completions")
+        error = answer.json()["error"]
+        assert answer.status_code == 400 and error["param"] == param, (body, error)
+        assert error["type"] == "invalid_request_error" and error["message"].endswith("."), error
+    assert not served.turns
+
+
+async def test_chat_image_is_refused_in_a_sentence(serve: Serve) -> None:
+    served = await serve(HELLO)
+    messages = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, IMAGE]}]
+    with pytest.raises(openai.BadRequestError, match="this model cannot see images"):
+        await complete(served, messages=messages)
+
+
+# --- what makes no difference ---
+
+
+async def test_chat_fields_without_effect_are_accepted(serve: Serve) -> None:
+    served = await serve(HELLO)
+    body = await complete(
+        served,
+        store=False,
+        user="me",
+        safety_identifier="me",
+        prompt_cache_key="key",
+        modalities=["text"],
+        service_tier="flex",
+        metadata={"run": "7"},
+        verbosity="medium",
+        stop="",
+        response_format={"type": "text"},
+        tool_choice="none",
+        seed=-5,
+    )
+    assert body.service_tier == "default" and body.metadata == {"run": "7"}
+    assert body.system_fingerprint.startswith("fp_")
+    assert served.turns[0].options.sampling.seed == 2**32 - 5
+
+
+# --- stop ---
+
+
+@pytest.mark.parametrize("stop", ["three", ["never", " three"]])
+async def test_chat_stop_ends_the_answer_only(serve: Serve, stop: Any) -> None:
+    reply = thought("one two three four") + preamble("three") + final("one two three four")
+    served = await serve(reply)
+    body = await complete(served, stop=stop)
+    (choice,) = body.choices
+    expected = "three\n\none two " if stop == "three" else "three\n\none two"
+    assert choice.message.content == expected and choice.finish_reason == "stop"
+    assert choice.message.model_dump()["reasoning"] == "one two three four"
+    message, _ = await streamed_message(served, messages=USER, stop=stop)
+    assert message["content"] == expected and message["finish_reason"] == "stop"
+
+
+async def test_chat_stopped_answer_sent_back_is_read_as_sent(serve: Serve) -> None:
+    served = await serve(final("one two STOPPED there"), final("Yes."))
+    first = await complete(served, stop="STOP")
+    assert first.choices[0].message.content == "one two "
+    answer = {"role": "assistant", "content": first.choices[0].message.content}
+    await complete(served, messages=[*USER, answer, {"role": "user", "content": "Go on."}])
+    assert "<|message|>one two <|end|>" in engine_markup(served)
+
+
+async def test_chat_stop_within_schema(serve: Serve) -> None:
+    """The embedded model writes a schema's JSON: it ends before the text."""
+    served = await serve()
+    schema = {"type": "object", "properties": {"name": {"enum": ["abc"]}}, "required": ["name"]}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
+    whole = await complete(served, response_format=form, temperature=0, reasoning_effort="low")
+    assert json.loads(whole.choices[0].message.content) == {"name": "abc"}
+    cut = await complete(
+        served, response_format=form, temperature=0, reasoning_effort="low", stop="bc"
+    )
+    assert cut.choices[0].message.content == whole.choices[0].message.content.partition("bc")[0]
+    assert cut.choices[0].finish_reason == "stop"
+    assert cut.usage.completion_tokens < whole.usage.completion_tokens
+
+
+async def test_chat_stop_with_logprobs(serve: Serve) -> None:
+    served = await serve()
+    settings: dict[str, Any] = {"temperature": 0, "logprobs": True, "messages": HELLO_USER}
+    whole = await complete(served, **settings)
+    text = whole.choices[0].message.content
+    stop = whole.choices[0].logprobs.content[3].token
+    cut = await complete(served, stop=stop, **settings)
+    tokens = [token.token for token in cut.choices[0].logprobs.content]
+    assert "".join(tokens) == cut.choices[0].message.content == text.partition(stop)[0]
+    assert served.runtime.loaded and served.runtime.loaded.engine.unfinished == 0
+
+
+HELLO_USER: list[Any] = [{"role": "user", "content": "Hello!"}]
+
+# --- n ---
+
+
+async def test_chat_choices_of_the_embedded_model(serve: Serve) -> None:
+    served = await serve()
+    settings: dict[str, Any] = {"messages": HELLO_USER, "n": 3, "seed": 1, "temperature": 1.5}
+    body = await complete(served, **settings)
+    texts = [choice.message.content for choice in body.choices]
+    assert [choice.index for choice in body.choices] == [0, 1, 2] and len(set(texts)) > 1
+    one = await complete(served, **{**settings, "n": 1})
+    assert body.usage.prompt_tokens == one.usage.prompt_tokens
+    assert body.usage.completion_tokens > one.usage.completion_tokens
+    again = await complete(served, **settings)
+    assert [choice.message.content for choice in again.choices] == texts, "seeds are seed + index"
+    streamed: dict[int, str] = {0: "", 1: "", 2: ""}
+    reasons = {}
+    stream = await complete(served, stream=True, stream_options={"include_usage": True}, **settings)
+    chunks = [chunk async for chunk in stream]
+    for chunk in chunks[:-1]:
+        (choice,) = chunk.choices
+        streamed[choice.index] += choice.delta.content or ""
+        reasons[choice.index] = choice.finish_reason
+        assert chunk.usage is None
+    assert list(streamed.values()) == texts and set(reasons.values()) == {"stop"}
+    assert chunks[-1].choices == [] and chunks[-1].usage == again.usage.model_copy(
+        update={"prompt_tokens_details": chunks[-1].usage.prompt_tokens_details}
+    )
+
+
+async def test_chat_disconnect_stops_every_choice(serve: Serve) -> None:
+    from tests.support.endpoint import open_request
+    from tests.support.scripts import LONG
+
+    served = await serve(LONG, LONG)
+    body = {"messages": USER, "n": 2, "stream": True}
+    leaving = await open_request(served, body, path="/v1/chat/completions")
+    while len(served.turns) < 2:
+        await served.get("/health")
+    leaving.close()
+    for turn in served.turns:
+        assert (await turn.done()).status == "cancelled"
+
+
+# --- tools ---
+
+
+async def test_chat_legacy_functions_round_trip(serve: Serve) -> None:
+    served = await serve(call("get_weather", place="Oslo"), final("Cold."))
+    function = {name: WEATHER[name] for name in ("name", "description", "parameters")}
+    asked = await complete(served, functions=[function])
+    (choice,) = asked.choices
+    assert choice.finish_reason == "function_call" and choice.message.tool_calls is None
+    assert json.loads(choice.message.function_call.arguments) == {"place": "Oslo"}
+    messages = [
+        *USER,
+        choice.message.model_dump(exclude_none=True),
+        {"role": "function", "name": "get_weather", "content": "-3 °C"},
+    ]
+    told = await complete(served, messages=messages, functions=[function])
+    assert told.choices[0].message.content == "Cold."
+    assert "<|start|>functions.get_weather to=assistant<|channel|>commentary<|message|>-3 °C" in (
+        engine_markup(served)
+    )
+
+
+async def test_chat_legacy_functions_stream(serve: Serve) -> None:
+    served = await serve(call("get_weather", place="Oslo"))
+    stream = await complete(
+        served, stream=True, functions=[{"name": "get_weather"}], function_call="auto"
+    )
+    made = {"name": "", "arguments": ""}
+    async for chunk in stream:
+        if (part := chunk.choices[0].delta.function_call) is not None:
+            made["name"] += part.name or ""
+            made["arguments"] += part.arguments or ""
+        reason = chunk.choices[0].finish_reason
+    assert made == {"name": "get_weather", "arguments": '{"place": "Oslo"}'}
+    assert reason == "function_call"
+
+
+async def test_chat_custom_tool_round_trip(serve: Serve) -> None:
+    served = await serve(raw_call("functions.apply_patch", "*** Begin Patch"), final("Done."))
+    asked = await complete(served, tools=[CUSTOM])
+    (tool_call,) = asked.choices[0].message.tool_calls
+    assert (tool_call.type, tool_call.custom.input) == ("custom", "*** Begin Patch")
+    answer = asked.choices[0].message.model_dump(exclude_none=True)
+    result = {"role": "tool", "tool_call_id": tool_call.id, "content": "ok"}
+    told = await complete(served, messages=[*USER, answer, result], tools=[CUSTOM])
+    assert told.choices[0].message.content == "Done."
+
+
+@pytest.mark.parametrize(
+    ("tool_choice", "declared", "must"),
+    [
+        ("none", set(), "none"),
+        ("auto", {"get_weather", "other"}, "may"),
+        ("required", {"get_weather", "other"}, "must"),
+        (choice_of("other"), {"other"}, "must"),
+        (
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [NESTED]}},
+            {"get_weather"},
+            "may",
+        ),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "required", "tools": [choice_of("other")]},
+            },
+            {"other"},
+            "must",
+        ),
+    ],
+)
+async def test_chat_tool_choice_forms(
+    serve: Serve, tool_choice: Any, declared: set[str], must: str
+) -> None:
+    served = await serve(HELLO)
+    tools = [NESTED, {"type": "function", "function": {"name": "other"}}]
+    await complete(served, tools=tools, tool_choice=tool_choice)
+    options = served.turns[0].options
+    assert {f.name for f in options.functions} == declared and options.tool_choice == must
+
+
+async def test_chat_embedded_model_obeys_named_choice(serve: Serve) -> None:
+    served = await serve()
+    tools = [NESTED, {"type": "function", "function": {"name": "other", "parameters": SCHEMA}}]
+    body = await complete(served, tools=tools, tool_choice=choice_of("other"), temperature=0)
+    (tool_call,) = body.choices[0].message.tool_calls
+    assert tool_call.function.name == "other" and set(json.loads(tool_call.function.arguments)) == {
+        "a"
+    }
+
+
+# --- messages ---
+
+
+async def test_chat_odd_messages_are_read(serve: Serve) -> None:
+    served = await serve(HELLO)
+    messages: list[Any] = [
+        {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+        {"role": "user", "name": "Ada", "content": "Weather?"},
+        {**assistant_call("get_weather"), "refusal": None, "content": ""},
+        assistant_call("get_time", 2),
+        {"role": "tool", "tool_call_id": "call_2", "name": "get_time", "content": "12:00"},
+        {
+            "role": "tool",
+            "tool_call_id": "call_1",
+            "content": [{"type": "text", "text": "cold"}, {"type": "text", "text": "wet"}],
+        },
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]},
+        {"role": "user", "name": "Bob", "content": [{"type": "text", "text": "Why?"}]},
+        {"role": "assistant"},
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": ""},
+    ]
+    await complete(served, messages=messages)
+    markup = engine_markup(served)
+    for expected in (
+        "Be brief.",
+        "<|start|>user<|message|>Ada: Weather?<|end|>",
+        "<|start|>functions.get_time to=assistant<|channel|>commentary<|message|>12:00<|end|>",
+        "<|message|>cold\nwet<|end|>",
+        "<|channel|>final<|message|>I cannot.<|end|>",
+        "<|start|>user<|message|>Bob: Why?<|end|>",
+        "Be kind.",
+    ):
+        assert expected in markup, expected

@@ -279,6 +279,12 @@ class Reasoning(WireModel):
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
+class ConversationReference(WireModel):
+    """A conversation by its id."""
+
+    id: str
+
+
 class Response(WireModel):
     """One answer to one request; every key is always present (Open Responses wants them all)."""
 
@@ -313,10 +319,18 @@ class Response(WireModel):
     usage: Usage | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    conversation: ConversationReference | None = Field(default=None, exclude_if=_absent)
+    """Where the request names a conversation: the one that the response extends."""
     input_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
     """Where the request has ``enable_response_messages``: the prompt, known at the end."""
     output_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
     """There too: everything after it, tools' results among it."""
+
+    @property
+    def abandons_conversation(self) -> bool:
+        """Whether the conversation that the request names stays as it was: only a response that ended
+        by itself or at a limit extends it."""
+        return self.conversation is not None and self.status in ("failed", "cancelled")
 
     @property
     def client_calls(self) -> list[str]:

@@ -16,7 +16,14 @@ from starlette.routing import Route, WebSocketRoute
 from agent.models.catalog import Model
 from agent.observability.metrics import CONTENT_TYPE, Metrics
 from agent.runtime.runtime import Runtime
-from agent.server import chat_completions, openapi, routes_compaction, routes_responses, websocket
+from agent.server import (
+    chat_completions,
+    openapi,
+    routes_compaction,
+    routes_conversations,
+    routes_responses,
+    websocket,
+)
 from agent.server.auth import AccessMiddleware, FramingMiddleware
 from agent.server.errors import ApiError, internal_error
 from agent.server.json_response import JsonResponse, error_response
@@ -51,6 +58,7 @@ def create_app(
     routes: list[Route | WebSocketRoute] = [
         *routes_responses.routes(service, encoder),
         websocket.route(service, encoder),
+        *routes_conversations.routes(service),
         routes_compaction.route(service),
         chat_completions.route(service),
         *_server_routes(service),

@@ -137,14 +137,14 @@ def read_input(
         pending_calls=dict(earlier.pending_calls),
     )
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
-    reader = _Reader(history, names, find, leading=first)
+    reader = ItemReader(history, names, find, leading=first)
     if isinstance(items, str):
         history.messages.append(User(items))
         items = ()
     for index, item in enumerate(items):
         reader.add(item, f"input[{index}]")
     reader.answer_open_calls()
-    history.messages = _without_old_reasoning(_infer_phases(history.messages))
+    history.messages = _without_old_reasoning(infer_phases(history.messages))
     return history
 
 
@@ -154,7 +154,7 @@ def messages_by_item(items: Iterable[ev.Item], tools: Sequence[Tool]) -> dict[st
     messages = {}
     for item in items:
         if item.type in ITEM_MODELS:
-            reader = _Reader(InputHistory(), names, lambda _: None, leading=False)
+            reader = ItemReader(InputHistory(), names, lambda _: None, leading=False)
             reader.add(input_item(item), item.id)
             if reader.history.messages:
                 messages[item.id] = reader.history.messages[0]
@@ -179,7 +179,7 @@ def unanswered_start(messages: Sequence[Message]) -> int:
     return 0
 
 
-class _Reader:
+class ItemReader:
     """Adds items to a history one by one."""
 
     def __init__(
@@ -344,7 +344,7 @@ class _UnphasedAssistant(Assistant):
     """An assistant's message that the client sent back without its ``phase``."""
 
 
-def _infer_phases(messages: Sequence[Message]) -> list[Message]:
+def infer_phases(messages: Sequence[Message]) -> list[Message]:
     """Give each message without a phase one: commentary before a call, else the final answer."""
     result: list[Message] = []
     calls_follow = False

@@ -16,7 +16,12 @@ from starlette.routing import Route, WebSocketRoute
 from agent.events import Response
 from agent.server.chat_requests import ChatRequest
 from agent.server.json_response import JsonResponse
-from agent.server.schemas import CreateResponse
+from agent.server.schemas import (
+    CreateConversation,
+    CreateItems,
+    CreateResponse,
+    UpdateConversation,
+)
 from tools.version import program_version
 
 BODIES: dict[str, type[BaseModel]] = {
@@ -24,6 +29,9 @@ BODIES: dict[str, type[BaseModel]] = {
     "/v1/responses/input_tokens": CreateResponse,
     "/v1/responses/compact": CreateResponse,
     "/v1/chat/completions": ChatRequest,
+    "/v1/conversations": CreateConversation,
+    "/v1/conversations/{id}": UpdateConversation,
+    "/v1/conversations/{id}/items": CreateItems,
 }
 """Models of request bodies, by the path of a POST."""
 PATHS_WITH_RESPONSE = {"/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/cancel"}
@@ -69,8 +77,7 @@ def route(described: Sequence[Route | WebSocketRoute]) -> Route:
 def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
     _, schemas = models_json_schema(
         [
-            (CreateResponse, "validation"),
-            (ChatRequest, "validation"),
+            *((model, "validation") for model in dict.fromkeys(BODIES.values())),
             (Response, "serialization"),
         ],
         ref_template="#/components/schemas/{model}",

@@ -12,14 +12,15 @@ from agent.server.schemas import (
     ITEM_MODELS,
     AllowedTools,
     ApprovalFilter,
+    ConversationParam,
     CreateResponse,
     RequestModel,
     ToolChoice,
 )
 
 MAX_ITEMS = {
-    "input": 5_000, "messages": 5_000, "tools": 1_000, "include": 100, "metadata": 1_000,
-    "logit_bias": 2_000, "stop": 1_000,
+    "input": 5_000, "items": 5_000, "messages": 5_000, "tools": 1_000, "include": 100,
+    "metadata": 1_000, "logit_bias": 2_000, "stop": 1_000,
 }  # fmt: skip
 """Items of lists and objects of a request, with their parts: reading them blocks the event loop, and
 each that is wrong is an error with a text."""
@@ -29,6 +30,7 @@ RequestT = TypeVar("RequestT", bound=RequestModel)
 _UNION_TAGS = frozenset(
     {*ITEM_MODELS, "custom_tool_call_output", "function", "custom", "namespace", "mcp", "other"}
     | {AllowedTools.__name__, ApprovalFilter.__name__, ToolChoice.__name__, "text", "grammar"}
+    | {ConversationParam.__name__}
 )
 
 

@@ -1,7 +1,7 @@
 """Plans the turn that answers a request; what can be refused is refused here, before the first event.
 
 1. The model named is the one that runs, and no unsupported field is used.
-2. ``previous_response_id`` is looked up; its conversation is what the turn continues.
+2. ``previous_response_id`` or ``conversation`` is looked up: the conversation that the turn continues.
 3. The MCP servers that the request brings are connected (`client_mcp`).
 4. ``tools`` and ``tool_choice`` become declared tools (`tool_selection`).
 5. ``input`` becomes messages (`input_items`): those that a client resends are put into the
@@ -29,12 +29,13 @@ from agent.models.loaded import LoadedModel
 from agent.runtime.runtime import Runtime
 from agent.server import input_items
 from agent.server.client_mcp import client_servers
+from agent.server.conversations import Conversations
 from agent.server.errors import ApiError, invalid, rate_limited, unsupported
 from agent.server.input_items import InputHistory
 from agent.server.response_cache import ResponseCache
 from agent.server.response_fields import initial_response
 from agent.server.schemas import CreateResponse, InputItem
-from agent.server.stored_response import StoredResponse, served_json
+from agent.server.stored_response import Continued, StoredResponse, served_json
 from agent.server.token_limits import context_length_exceeded, pretokenise
 from agent.server.token_memo import TokenMemo
 from agent.server.tool_selection import ToolExposure, apply_tool_choice, select_tools
@@ -124,9 +125,15 @@ class TurnPlanner:
     """Plans turns on one runtime."""
 
     def __init__(
-        self, runtime: Runtime, turn_defaults: TurnOptions, exposure: ToolExposure, memo: TokenMemo
+        self,
+        runtime: Runtime,
+        turn_defaults: TurnOptions,
+        exposure: ToolExposure,
+        memo: TokenMemo,
+        conversations: Conversations,
     ) -> None:
         """``turn_defaults``: the operator's settings, where a request has none of its own."""
+        self._conversations = conversations
         self._runtime, self._turn_defaults = runtime, turn_defaults
         self._exposure, self._memo = exposure, memo
 
@@ -148,7 +155,7 @@ class TurnPlanner:
                 raise ApiError(503, str(error), code="model_not_available") from error
             resolve_model_name(request.model, runtime)  # it may be another by now
             self._memo.set_vocabulary(loaded.vocabulary)
-            previous = _previous_response(request, cache, loaded.vocabulary)
+            continued = self._continued(request, cache, loaded.vocabulary)
             items = _required_input(request)
             brought = client_servers(
                 request,
@@ -162,7 +169,7 @@ class TurnPlanner:
                     host.connect(server.name)
                 if brought:
                     await host.wait_settled({server.name for server in brought})
-                return await self._plan_on(host, loaded, request, items, previous, cache, job)
+                return await self._plan_on(host, loaded, request, items, continued, cache, job)
             except BaseException:
                 if brought:
                     await host.close()
@@ -174,7 +181,7 @@ class TurnPlanner:
         loaded: LoadedModel,
         request: CreateResponse,
         items: str | list[InputItem],
-        previous: StoredResponse | None,
+        continued: Continued | None,
         cache: ResponseCache,
         job: TurnJob | None,
     ) -> TurnPlan:
@@ -183,16 +190,18 @@ class TurnPlanner:
         selected = select_tools(request, exposure.tools(host))
         history = input_items.read_input(
             items,
-            previous.history if previous else InputHistory(),
+            continued.history if continued else InputHistory(),
             host.tools(),
             cache.find_item,
-            first=previous is None,
+            first=continued is None,
         )
         tools = apply_tool_choice(selected, request)
         options = turn_options(request, self._turn_defaults, tools, history)
         messages = await self._pretokenise(loaded.format, request, options, history)
-        if previous is not None:
-            conversation = previous.continued()
+        if continued is not None:
+            conversation = continued.conversation
+            if not messages and not conversation.entries:
+                raise _missing_input()
         else:
             conversation = Conversation(new_id("conv"))
             messages = await add_resent_messages(messages, conversation, loaded.format, self._memo)
@@ -218,7 +227,24 @@ class TurnPlanner:
             tokens = compaction.minimum_prompt_tokens(prepared.format, conversation)
         if tokens >= runtime.context_length:
             raise context_length_exceeded(runtime.context_length, tokens)
-        return TurnPlan(turn, request, history, request.store is not False)
+        inputs = None
+        if (name := request.conversation_id) is not None:
+            inputs = self._conversations.new_inputs(name, request.sent_input)
+        return TurnPlan(turn, request, history, request.store is not False, inputs)
+
+    def _continued(
+        self, request: CreateResponse, cache: ResponseCache, vocabulary: str
+    ) -> Continued | None:
+        """What the request continues: a conversation, or a response. Raises ApiError."""
+        if (name := request.conversation_id) is not None:
+            return self._conversations.continued(name, vocabulary)
+        stored = _previous_response(request, cache, vocabulary)
+        if stored is None:
+            return None
+        conversation = stored.continued()
+        if stored.response.conversation is not None:  # only turns that name it extend it
+            conversation = conversation.branch(new_id("conv"), len(conversation.entries))
+        return Continued(conversation, stored.history)
 
     async def _pretokenise(
         self,
@@ -271,8 +297,12 @@ def resolve_model_name(name: str | None, runtime: Runtime) -> str:
 def _refuse_unsupported(request: CreateResponse) -> None:
     if request.background and request.store is False:
         raise invalid("background", "A background response has to be stored ('store': true).")
-    if request.conversation is not None:
-        raise unsupported("conversation", "conversation")
+    if request.conversation is not None and request.previous_response_id is not None:
+        message = (
+            "Mutually exclusive parameters: 'previous_response_id', 'conversation'. Ensure you are"
+            " only providing one of: 'previous_response_id' or 'conversation'."
+        )
+        raise invalid("conversation", message, "mutually_exclusive_parameters")
     if request.prompt is not None:
         raise unsupported("prompt", "prompt")
 
@@ -304,10 +334,16 @@ def _previous_response(
 def _required_input(request: CreateResponse) -> str | list[InputItem]:
     if request.input or (request.input is not None and request.previous_response_id):
         return request.input
+    if request.conversation_id is not None:
+        return []
     if isinstance(request.input, str):
         return ""
+    raise _missing_input()
+
+
+def _missing_input() -> ApiError:
     message = "Missing required parameter: 'input'."
-    raise invalid("input", message, "missing_required_parameter")
+    return invalid("input", message, "missing_required_parameter")
 
 
 def _call_names(response: ev.Response) -> dict[str, str]:

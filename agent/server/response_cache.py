@@ -73,15 +73,24 @@ class ResponseCache:
         self._bytes -= stored.bytes
         return True
 
+    def evict_conversation(self, conversation_id: str) -> None:
+        """Forget the responses in memory of a conversation that has changed or is deleted."""
+        for name, stored in list(self._responses.items()):
+            if stored.conversation.id == conversation_id:
+                self._evict(name)
+
     def find_item(self, item_id: str) -> InputItem | None:
         """Look up the output item that a reference means; None if there is none."""
+        stored = self.response_with(item_id)
+        return stored.items.get(item_id) if stored else None
+
+    def response_with(self, item_id: str) -> StoredResponse | None:
+        """The response that has an output item; None if there is none."""
         for response in self._responses.values():
             if item_id in response.items:
-                return response.items[item_id]
-        if self.store is None or (name := self.store.response_with(item_id)) is None:
-            return None
-        stored = self.find(name)
-        return stored.items.get(item_id) if stored else None
+                return response
+        name = self.store.response_with(item_id) if self.store is not None else None
+        return self.find(name) if name is not None else None
 
     def prune_when_due(self) -> None:
         """Delete old responses from the store, at most once in `PRUNE_INTERVAL_SECONDS`."""

@@ -44,7 +44,12 @@ def initial_response(
         metadata=request.metadata or {},
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,
+        conversation=_conversation(request.conversation_id),
     )
+
+
+def _conversation(conversation_id: str | None) -> ev.ConversationReference | None:
+    return ev.ConversationReference(id=conversation_id) if conversation_id is not None else None
 
 
 def _tool_choice(choice: str | ToolChoice | None) -> str | dict[str, Any]:

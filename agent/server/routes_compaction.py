@@ -37,7 +37,7 @@ def route(service: ResponseService) -> Route:
         wanted = parse_request(await read_body(request, service))
         # A history that is too long to answer is what one compacts.
         changes: dict[str, Any] = {"truncation": "auto", "store": False, "stream": False}
-        changes["background"] = False
+        changes |= {"background": False, "conversation": None}
         if wanted.input is None and wanted.previous_response_id:
             changes["input"] = []
         wanted = wanted.model_copy(update=changes)

@@ -5,7 +5,6 @@ Reference: https://platform.openai.com/docs/api-reference/responses
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -15,6 +14,7 @@ from starlette.routing import Route
 from agent import events as ev
 from agent.server.errors import ApiError, invalid
 from agent.server.json_response import JsonResponse
+from agent.server.list_page import list_page
 from agent.server.parsing import parse_request
 from agent.server.request_body import read_body
 from agent.server.service import ResponseService
@@ -22,8 +22,6 @@ from agent.server.sse import EventStream, FinalResponse, SseEncoder, response_js
 from agent.server.stored_response import StoredResponse
 from agent.server.stream_replay import replay_stream
 from agent.turn.loop import Turn
-
-DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS = 20, 100
 
 
 def routes(service: ResponseService, encoder: SseEncoder) -> list[Route]:
@@ -101,7 +99,7 @@ class _ResponseRoutes:
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
         response_id = request.path_params["id"]
-        return JsonResponse(_page(self._stored(response_id).inputs, request.query_params))
+        return JsonResponse(list_page(self._stored(response_id).inputs, request.query_params))
 
     def _running(self, response_id: str) -> Turn | None:
         turns = self._service.running
@@ -136,27 +134,3 @@ def _response_body(response: ev.Response) -> Response:
 def _not_existing(response_id: str) -> ApiError:
     message = f"Response with id '{response_id[:80]}' not found."
     return ApiError(404, message, code="response_not_found")
-
-
-def _page(items: Sequence[dict[str, Any]], query: Any) -> dict[str, Any]:
-    """A page of a list, as ``order``, ``limit`` and ``after`` (an item's id) choose it. Raises
-    ApiError."""
-    order, limit = query.get("order", "desc"), query.get("limit", str(DEFAULT_PAGE_ITEMS))
-    if order not in ("asc", "desc"):
-        raise invalid("order", "Invalid value for 'order': it must be asc or desc.")
-    if not (limit.isdecimal() and 1 <= int(limit) <= MAX_PAGE_ITEMS):
-        raise invalid("limit", f"Invalid value for 'limit': it must be 1 to {MAX_PAGE_ITEMS}.")
-    ordered = list(items if order == "asc" else reversed(items))
-    if after := query.get("after"):
-        ids = [item["id"] for item in ordered]
-        if after not in ids:
-            raise invalid("after", f"Item with id '{after[:80]}' not found.", "item_not_found")
-        ordered = ordered[ids.index(after) + 1 :]
-    page = ordered[: int(limit)]
-    return {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": len(ordered) > len(page),
-    }

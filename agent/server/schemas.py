@@ -331,10 +331,17 @@ class RequestText(RequestModel):
 
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
+Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
 
 
 TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,7}$")]
 LogitBias = Annotated[float, Field(ge=-100, le=100)]
+
+
+class ConversationParam(RequestModel):
+    """The conversation that a response extends."""
+
+    id: str
 
 
 class CreateResponse(RequestModel):
@@ -360,12 +367,12 @@ class CreateResponse(RequestModel):
     repeat_penalty: float | None = Field(default=None, ge=0.1, le=10)
     logit_bias: dict[TokenId, LogitBias] | None = Field(default=None, max_length=1024)
     truncation: Literal["auto", "disabled"] | None = None
-    metadata: dict[MetadataKey, MetadataValue] | None = Field(default=None, max_length=16)
+    metadata: Metadata | None = None
     store: bool | None = None
     stream: bool | None = None
     background: bool | None = None
     enable_response_messages: bool | None = None
-    conversation: Any = None
+    conversation: str | ConversationParam | None = None
     prompt: Any = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -375,6 +382,12 @@ class CreateResponse(RequestModel):
     stop: str | list[str] | None = None
     _sent: str | list[dict[str, Any]] = PrivateAttr(default="")
     _sent_bytes: int = PrivateAttr(default=0)
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The id of the conversation that the response extends."""
+        named = self.conversation
+        return named.id if isinstance(named, ConversationParam) else named
 
     @property
     def sent_bytes(self) -> int:
@@ -389,3 +402,25 @@ class CreateResponse(RequestModel):
     def remember_body(self, value: dict[str, Any], size: int) -> None:
         """Remember the parsed body that this request was made from, and its length in bytes."""
         self._sent, self._sent_bytes = value.get("input") or "", size
+
+
+# --- conversations ---
+
+
+class CreateConversation(RequestModel):
+    """The body of ``POST /v1/conversations``."""
+
+    items: list[InputItem] | None = None
+    metadata: Metadata | None = None
+
+
+class UpdateConversation(RequestModel):
+    """The body of ``POST /v1/conversations/{id}``."""
+
+    metadata: Metadata | None
+
+
+class CreateItems(RequestModel):
+    """The body of ``POST /v1/conversations/{id}/items``."""
+
+    items: list[InputItem]

@@ -20,6 +20,7 @@ import time
 
 from agent.runtime.runtime import Runtime
 from agent.server.body_budget import MAX_UNREAD_BYTES, BodyBudget
+from agent.server.conversations import Conversations
 from agent.server.errors import ApiError, rate_limited
 from agent.server.options import ServerOptions
 from agent.server.request_planner import TurnPlan, TurnPlanner
@@ -27,6 +28,7 @@ from agent.server.response_cache import ResponseCache
 from agent.server.schemas import CreateResponse
 from agent.server.token_memo import TokenMemo
 from agent.server.tool_selection import ToolExposure
+from agent.store.conversations import Store
 from agent.store.recorder import TurnRecorder
 from agent.store.records import prompt_of
 from agent.store.responses import ResponseStore
@@ -60,7 +62,10 @@ class ResponseService:
         self.max_running, self.max_running_bytes = max_running, MAX_RUNNING_BYTES
         self.cache, self.token_memo = ResponseCache(store), TokenMemo()
         self.body_budget = BodyBudget(max(MAX_UNREAD_BYTES, 2 * options.max_body_bytes))
-        self._recorder = TurnRecorder(store.store, _log_failure) if store is not None else None
+        in_store = store.store if store is not None else Store(None)
+        self._recorder = TurnRecorder(in_store, _log_failure)
+        self._stores_responses = store is not None
+        self.conversations = Conversations(runtime, in_store, self.cache, self.token_memo)
         self.running: dict[Turn, TurnPlan] = {}
         self.draining = False
         """Whether new requests are refused because the server is about to end."""
@@ -70,7 +75,9 @@ class ResponseService:
             runtime, options.expose_tools, options.client_servers, options.private_urls
         )
         self._exposure = exposure
-        self._planner = TurnPlanner(runtime, turn_defaults, exposure, self.token_memo)
+        self._planner = TurnPlanner(
+            runtime, turn_defaults, exposure, self.token_memo, self.conversations
+        )
 
     @property
     def has_browser(self) -> bool:
@@ -104,16 +111,24 @@ class ResponseService:
         looked up, if not in everybody's. Raises ApiError.
         """
         self._check_capacity()
-        plan = await self._planner.plan(request, cache or self.cache, job)
+        if (conversation := request.conversation_id) is not None:
+            self.conversations.lock(conversation)
+        try:
+            plan = await self._planner.plan(request, cache or self.cache, job)
+        except BaseException:
+            self._unlock(request)
+            raise
         try:
             self._check_capacity()  # others were planned meanwhile
         except ApiError:
-            self._close_request_host(plan)
+            self._release(plan)
             raise
         turn = plan.turn.start()
         self.running[turn] = plan
         await self._wait_admitted(turn)
-        if plan.store and self._recorder is not None:
+        if plan.store and self._is_recorded(plan):
+            if conversation is not None:
+                self.conversations.store.keep(conversation)
             self._recorder.record(
                 turn,
                 prompt_of(plan.inputs),
@@ -133,9 +148,15 @@ class ResponseService:
 
     def forget(self, turn: Turn) -> None:
         """Store nothing more of a response that runs."""
-        self.running[turn].store = False
-        if self._recorder is not None:
-            self._recorder.discard(turn.response.id)
+        plan = self.running[turn]
+        plan.store = False
+        self._recorder.discard(turn.response.id)
+        if plan.request.conversation_id is not None:
+            self.conversations.store.store.discard(turn.conversation, turn.response.id)
+
+    def _is_recorded(self, plan: TurnPlan) -> bool:
+        """Whether a turn is written down: those of conversations are, in memory if nowhere else."""
+        return self._stores_responses or plan.request.conversation_id is not None
 
     def abandon(self, turn: Turn) -> None:
         """Stop a turn whose client has left, and finish it once it has ended. No effect on a finished
@@ -152,7 +173,7 @@ class ResponseService:
         if plan is None:
             return
         plan.remember_tokens(self.token_memo)
-        self._close_request_host(plan)
+        self._release(plan)
         if plan.store:
             self.cache.add(plan.stored_response())
         if not self.running:
@@ -175,12 +196,21 @@ class ResponseService:
             raise
         error = turn.response.error
         if error is not None and error.code == RATE_LIMIT:
-            self._close_request_host(self.running.pop(turn))
+            self._release(self.running.pop(turn))
             raise rate_limited(error.message)
 
     async def _finish_when_done(self, turn: Turn) -> None:
         await turn.done()
         self.finish(turn)
+
+    def _release(self, plan: TurnPlan) -> None:
+        """Give up what a turn had for itself."""
+        self._close_request_host(plan)
+        self._unlock(plan.request)
+
+    def _unlock(self, request: CreateResponse) -> None:
+        if request.conversation_id is not None:
+            self.conversations.unlock(request.conversation_id)
 
     def _close_request_host(self, plan: TurnPlan) -> None:
         """Disconnect the MCP servers that the request brought."""

@@ -54,6 +54,14 @@ class StoredResponse:
         return replace(self.conversation, entries=entries, unanswered=[])
 
 
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """What a turn continues: the conversation, which it may change, and what its items say."""
+
+    conversation: Conversation
+    history: InputHistory
+
+
 def served_json(
     history: InputHistory, inputs: Sequence[dict[str, Any]], request_bytes: int
 ) -> dict[str, Any]:

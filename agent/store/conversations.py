@@ -21,7 +21,7 @@ from agent.store.damage import DamageLog, explain
 from agent.store.reading import StoreReader
 from agent.store.records import Source, title_from
 from agent.store.recovery import begun_here, cut_impossible_parents, mark_lost_turns, recover
-from agent.store.schema import connect, give_back_pages
+from agent.store.schema import connect, connect_memory, give_back_pages
 from agent.store.tree import ConversationTree
 from agent.util.ids import new_id
 
@@ -33,17 +33,20 @@ class StoreError(AgentError):
 class Store(StoreReader):
     """The conversations of one file."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create the file; turns of processes that are gone are marked. Raises StoreError."""
+    def __init__(self, path: Path | None) -> None:
+        """Open or create the file; turns of processes that are gone are marked. Raises StoreError.
+
+        ``path``: None keeps everything in memory, at most `MAX_MEMORY_BYTES` of it.
+        """
         damage = DamageLog()
         try:
-            db = connect(path)
+            db = connect_memory() if path is None else connect(path)
             mark_lost_turns(db)
             cut_impossible_parents(db, damage)
             tree = ConversationTree(db)
             recover(db, damage)
         except (OSError, ValueError, sqlite3.Error) as error:
-            raise StoreError(explain(path, error)) from error
+            raise StoreError(explain(path or Path("memory"), error)) from error
         super().__init__(db, tree, damage)
         self._path = path
 
@@ -81,7 +84,8 @@ class Store(StoreReader):
         if start is None:
             start = len(conversation.entries)
         begun_here.add(response.id)
-        reserve.hold(self._db, self._path)
+        if self._path is not None:
+            reserve.hold(self._db, self._path)
         stored = None if served is None else json.dumps(served)
         with self._db:
             self._db.execute("begin immediate")
@@ -110,8 +114,9 @@ class Store(StoreReader):
     ) -> None:
         """Write a turn that ended, its packed events, and the conversation. Raises sqlite3.Error.
 
-        If another process continued the conversation meanwhile, this one becomes a branch of it. A
-        served turn that its client has deleted meanwhile is not written.
+        If another process continued the conversation meanwhile, this one becomes a branch of it, and
+        so does a turn that a client's conversation is not extended by. A served turn that its client
+        has deleted meanwhile is not written.
         """
         begun_here.discard(response.id)
         with self._db:
@@ -119,6 +124,8 @@ class Store(StoreReader):
             if served is not None and not self._exists(response.id):
                 return
             self._db.execute("delete from journal where turn = ?", (response.id,))
+            if response.abandons_conversation:
+                self._tree.fork_abandoned(conversation, response)
             if conversation.entries or conversation.revision:
                 self._tree.fork_on_conflict(conversation, response)
                 self._tree.write(conversation)
@@ -144,7 +151,7 @@ class Store(StoreReader):
             self._db.execute("delete from journal where turn = ?", (response_id,))
             self._db.execute("delete from turns where id = ?", (response_id,))
             self._db.execute(
-                "delete from conversations where id = ? and revision = 0"
+                "delete from conversations where id = ? and revision = 0 and metadata is null"
                 " and not exists (select 1 from turns where conversation = conversations.id)"
                 " and not exists (select 1 from conversations as c where c.parent = conversations.id)",
                 (name,),

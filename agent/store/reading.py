@@ -206,9 +206,9 @@ class StoreReader:
             " from turns where id = ? and served is not null",
             (response_id,),
         ).fetchone()
-        if row is None:
-            return None
         try:
+            if row is None or json.loads(row[4]).get("deleted"):
+                return None
             return self._served_turn(response_id, *row)
         except READ_ERRORS as error:
             self.damage.note(f"Response {response_id}", error)

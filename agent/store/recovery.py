@@ -97,11 +97,12 @@ def cut_impossible_parents(db: sqlite3.Connection, damage: DamageLog) -> None:
 def _recover_turn(db: sqlite3.Connection, name: str) -> None:
     rows = db.execute("select note from journal where turn = ? order by number", (name,))
     notes = [json.loads(text) for (text,) in rows]
-    _recover_response(db, name, [line for note in notes for line in note["events"]])
-    _recover_entries(db, name, notes)
+    response = _recover_response(db, name, [line for note in notes for line in note["events"]])
+    if not response.abandons_conversation:
+        _recover_entries(db, name, notes)
 
 
-def _recover_response(db: sqlite3.Connection, name: str, lines: list[str]) -> None:
+def _recover_response(db: sqlite3.Connection, name: str, lines: list[str]) -> Response:
     (text,) = db.execute("select response from turns where id = ?", (name,)).fetchone()
     builder = ResponseBuilder()
     for line in lines:
@@ -117,6 +118,7 @@ def _recover_response(db: sqlite3.Connection, name: str, lines: list[str]) -> No
         " where id = ? and served is not null",
         [(item.id, name) for item in output],
     )
+    return response
 
 
 def _recover_entries(db: sqlite3.Connection, name: str, notes: Sequence[dict[str, Any]]) -> None:

@@ -29,7 +29,7 @@ _BYTES = (
 """Bytes of a response and all later ones (characters of its texts, so a little less)."""
 _PRUNABLE = (
     "from turns join conversations c on c.id = conversation"
-    " where served is not null and c.source = 'http' and status != 'in_progress'"
+    " where served is not null and c.source = 'http' and c.metadata is null and status != 'in_progress'"
 )
 
 
@@ -63,15 +63,35 @@ class ResponseStore:
 
     def delete(self, response_id: str) -> bool:
         """Delete a response; False if there is none. Its text is in no part of the file afterwards,
-        except for what later responses of the conversation have in their prompt."""
+        except for what later responses of the conversation have in their prompt. The items of one
+        that extended a client's conversation stay in that."""
         with self._db:
             self._db.execute("begin immediate")
+            if (detached := self._detach(response_id)) is not None:
+                return detached
             deleted = self._delete(
                 "select id, conversation from turns where id = ? and served is not null",
                 (response_id,),
             )
         give_back_pages(self._db)
         return deleted > 0
+
+    def _detach(self, response_id: str) -> bool | None:
+        """Make a response unknown whose items belong to a client's conversation: True if it was known,
+        None for any other response."""
+        row = self._db.execute(
+            "select json_extract(served, '$.deleted') is null from turns where id = ?"
+            " and status in ('completed', 'incomplete') and json_valid(response)"
+            " and json_valid(served) and json_extract(response, '$.conversation') is not null",
+            (response_id,),
+        ).fetchone()
+        if row is None:
+            return None
+        self._db.execute(
+            "update turns set served = json_set(served, '$.deleted', json('true')) where id = ?",
+            (response_id,),
+        )
+        return bool(row[0])
 
     def prune(self) -> None:
         """Delete responses that are too old, too many or too large. Raises sqlite3.Error.
@@ -144,10 +164,12 @@ class ResponseStore:
             " where conversation = ?",
             (conversation,),
         ).fetchone()
-        (shared,) = self._db.execute(
-            "select max(shared) from conversations where parent = ?", (conversation,)
+        shared, metadata = self._db.execute(
+            "select max(b.shared), c.metadata from conversations c"
+            " left join conversations b on b.parent = c.id where c.id = ?",
+            (conversation,),
         ).fetchone()
-        if not turns:
+        if not turns and metadata is None:
             self._db.execute("update conversations set hidden = 1 where id = ?", (conversation,))
             self.store.tree.collect_deleted(conversation)
             return
@@ -157,7 +179,7 @@ class ResponseStore:
                 for at, entry in enumerate(self.store.tree.entries(conversation))
                 if not entry.reasoning
             )
-            end = next(islice(lasting, upto, None), None)
+            end = next(islice(lasting, upto or 0, None), None)
             if end is not None:
                 self._db.execute(
                     "delete from entries where conversation = ? and position >= ?",

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 MAX_VACUUM_PAGES = 20_000
 """Pages of 4 KiB that one deletion gives back at most; the next one gives back more."""
+MAX_MEMORY_BYTES = 128 << 20
+"""Bytes of a store that is in memory only."""
 
 FIRST_TABLES = """
 create table if not exists conversations (
@@ -132,6 +134,10 @@ alter table turns add column events blob
 """
 """What is known of turns that run (`recorder.py`), and the events of those that have ended."""
 
+METADATA_COLUMN = "alter table conversations add column metadata text"
+"""Of conversations that a client of ``/v1/conversations`` made or used, as JSON; null: of no client's.
+One with metadata is kept until it is deleted."""
+
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""
 
@@ -147,6 +153,16 @@ def connect(path: Path) -> sqlite3.Connection:
             raise
         db = _open(path)
     reserve.hold(db, path)
+    return db
+
+
+def connect_memory() -> sqlite3.Connection:
+    """Open an empty database in memory, of at most `MAX_MEMORY_BYTES`. Raises sqlite3.Error."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.execute("pragma foreign_keys = on")
+    page_bytes = db.execute("pragma page_size").fetchone()[0]
+    db.execute(f"pragma max_page_count = {MAX_MEMORY_BYTES // page_bytes}")
+    upgrade(db)
     return db
 
 
@@ -242,6 +258,10 @@ def _journal(db: sqlite3.Connection) -> None:
     _execute_all(db, JOURNAL_TABLES)
 
 
+def _metadata(db: sqlite3.Connection) -> None:
+    _execute_all(db, METADATA_COLUMN)
+
+
 def _responses_as_turns(db: sqlite3.Connection) -> None:
     from agent.store.merge_responses import merge_responses  # here: most files have taken this step
 
@@ -257,5 +277,5 @@ def _execute_all(db: sqlite3.Connection, statements: str) -> None:
 
 
 MIGRATION_STEPS: list[Callable[[sqlite3.Connection], None]] = [
-    _first_version, _branches, _responses, _journal, _responses_as_turns,
+    _first_version, _branches, _responses, _journal, _responses_as_turns, _metadata,
 ]  # fmt: skip

@@ -66,10 +66,10 @@ class ConversationTree:
         if row is None:
             title = self._attach(conversation, title)
         self._db.execute(
-            "insert into conversations values (?,?,?,?,?,?,?,?,?,?,?)"
+            "insert into conversations values (?,?,?,?,?,?,?,?,?,?,?,null)"
             " on conflict(id) do update set updated = excluded.updated, hidden = 0,"
             " shared = min(shared, excluded.shared),"
-            " revision = iif(hidden, 0, revision),"
+            " revision = iif(hidden, 0, revision), title = iif(title = '', excluded.title, title),"
             " source = iif(excluded.source = 'local', 'local', source)",
             (conversation.id, title, model, conversation.vocabulary, now, now,
              conversation.parent, conversation.shared, 0, 0, source),
@@ -111,12 +111,25 @@ class ConversationTree:
         if row is None:
             raise sqlite3.IntegrityError("it was deleted meanwhile")
         if row[0] != conversation.revision:
-            conversation.parent, conversation.shared = conversation.id, conversation.saved
-            conversation.id, conversation.revision = new_id("conv"), 0
-            self.add(conversation, row[1], response.model, row[2])
-            self._db.execute(
-                "update turns set conversation = ? where id = ?", (conversation.id, response.id)
-            )
+            self._fork(conversation, response, row[1], row[2])
+
+    def fork_abandoned(self, conversation: Conversation, response: Response) -> None:
+        """Make a branch of a conversation that this response does not extend."""
+        title = self._db.execute(
+            "select title from conversations where id = ?", (conversation.id,)
+        ).fetchone()
+        if title is not None:
+            self._fork(conversation, response, title[0], "http")
+
+    def _fork(
+        self, conversation: Conversation, response: Response, title: str, source: str
+    ) -> None:
+        conversation.parent, conversation.shared = conversation.id, conversation.saved
+        conversation.id, conversation.revision = new_id("conv"), 0
+        self.add(conversation, title, response.model, source)
+        self._db.execute(
+            "update turns set conversation = ? where id = ?", (conversation.id, response.id)
+        )
 
     def write(self, conversation: Conversation) -> None:
         """Write the entries that are new, and what the prompt has instead of some of them."""

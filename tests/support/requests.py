@@ -94,7 +94,7 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str | None, str]] = [
         "missing_required_parameter",
     ),
     ({"input": "x", "background": True, "store": False}, "background", "invalid_value"),
-    ({"input": "x", "conversation": "conv_1"}, "conversation", "unsupported_parameter"),
+    ({"input": "x", "conversation": ["conv_1"]}, "conversation", "invalid_type"),
     (
         {"input": "x", "previous_response_id": "resp_x"},
         "previous_response_id",

@@ -1,0 +1,234 @@
+"""The items of a conversation: as the API lists them, and as messages that the model reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent import events as ev
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import Message, ReasoningMessage
+from agent.formats.protocol import Format
+from agent.server.errors import ApiError
+from agent.server.input_items import InputHistory, ItemReader, infer_phases, list_input
+from agent.server.schemas import InputItem
+from agent.server.stored_response import served_json
+from agent.store.api_conversations import ItemTurn
+from agent.store.event_codec import pack, split_line, unpack_lines
+from agent.store.records import prompt_of
+from agent.util.ids import new_id
+from tools.types import Tool
+
+Items = tuple[dict[str, Any], ...]
+FindItem = Callable[[str], dict[str, Any] | None]
+"""Looks up an item by its id."""
+_INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
+_OUTPUT_ITEM: TypeAdapter[ev.Item] = TypeAdapter(ev.Item)
+STEERED = '"type":"agent.steered"'
+"""How the recorded event of what a person wrote in the middle of a turn begins."""
+
+
+# --- as the API lists them ---
+
+
+def turn_items(turn: ItemTurn) -> Iterator[dict[str, Any]]:
+    """The items of a turn in order; a person's texts are users' messages."""
+    yield from turn_inputs(turn)
+    yield from _turn_output(turn)
+
+
+def _turn_output(turn: ItemTurn) -> Iterator[dict[str, Any]]:
+    output, steered = turn.response["output"], list(enumerate(turn.steered))
+    for at, item in enumerate([*output, None]):
+        while steered and (steered[0][1][0] <= at or item is None):
+            number, (_, text) = steered.pop(0)
+            yield _user_message(f"{_tail(turn)}s{number}", text)
+        if item is not None:
+            yield item
+
+
+def turn_inputs(turn: ItemTurn) -> list[dict[str, Any]]:
+    """What the model was sent in a turn."""
+    if turn.served is None:
+        return [_user_message(_tail(turn), turn.prompt)] if turn.prompt else []
+    inputs: list[dict[str, Any]] = turn.served["inputs"]
+    return [{"status": "completed", **item} for item in inputs if item["type"] != "item_reference"]
+
+
+def _tail(turn: ItemTurn) -> str:
+    return turn.id.partition("_")[2]
+
+
+def _user_message(tail: str, text: str) -> dict[str, Any]:
+    content = [{"type": "input_text", "text": text}]
+    message = {"id": f"msg_{tail}", "type": "message", "role": "user", "content": content}
+    return {**message, "status": "completed"}
+
+
+def without_item(turn: ItemTurn, item_id: str) -> bool:
+    """Remove an item from its turn; False if no item is left."""
+    steered = [f"msg_{_tail(turn)}s{number}" for number in range(len(turn.steered))]
+    lines = unpack_lines(turn.events or b"") if turn.served is None else []
+    if item_id in steered:
+        at = [n for n, line in enumerate(lines) if STEERED in split_line(line)[1]]
+        del lines[at[steered.index(item_id)]]
+        turn.steered = tuple(s for n, s in enumerate(turn.steered) if steered[n] != item_id)
+    elif turn.served is None and item_id == f"msg_{_tail(turn)}":
+        turn.prompt = ""
+    else:
+        lines = [line for line in lines if f'"{item_id}"' not in line]
+    turn.events = pack(lines) if lines else None
+    output = turn.response["output"]
+    turn.response["output"] = [item for item in output if item["id"] != item_id]
+    if turn.served is not None:
+        inputs = [item for item in turn.served["inputs"] if item["id"] != item_id]
+        turn.served["inputs"], turn.prompt = inputs, prompt_of(inputs)
+    return any(True for _ in turn_items(turn))
+
+
+def new_inputs(sent: str | Sequence[dict[str, Any]], taken: set[str], find: FindItem) -> Items:
+    """Items that a client sends to a conversation, as it lists them.
+
+    References are replaced by what they mean. An item whose id is ``taken`` gets a new one.
+    """
+    items = []
+    for item in list_input(sent) if sent else ():
+        if item["type"] == "item_reference":
+            item = dict(find(item["id"]) or item)
+        if not isinstance(item["id"], str) or item["id"] in taken:
+            item["id"] = new_id(str(item["id"]).partition("_")[0])
+        taken.add(item["id"])
+        items.append(item)
+    return tuple(items)
+
+
+# --- as messages ---
+
+
+def read_turns(
+    turns: Sequence[ItemTurn], tools: Sequence[Tool]
+) -> tuple[InputHistory, list[list[Message]]]:
+    """What the items say to a request that continues them, and the messages of each turn.
+
+    ``tools``: those that run here, to name calls as the model knows them. Items that cannot be read
+    any more are left out.
+    """
+    names = {(tool.server, tool.name): tool.model_name for tool in tools}
+    history, messages = InputHistory(), list[list[Message]]()
+    for turn in turns:
+        history.messages = []
+        reader = ItemReader(history, names, lambda _: None, leading=False)
+        _read(reader, turn_inputs(turn))
+        if not turn.created:
+            reader.answer_open_calls()
+        _read(reader, _turn_output(turn))
+        if turn.response["status"] != "completed":
+            history.pending_calls.clear()
+        history.approved.clear()
+        messages.append(history.messages)
+    history.messages = []
+    return history, _as_read(messages)
+
+
+def read_item(item: dict[str, Any] | None) -> InputItem | None:
+    """An item as the input item that a client would send; None for what cannot be read."""
+    with suppress(ValidationError):
+        return _INPUT_ITEM.validate_python(item)
+    return None
+
+
+def _read(reader: ItemReader, items: Iterable[dict[str, Any]]) -> None:
+    for item in items:
+        if (parsed := read_item(item)) is not None:
+            with suppress(ApiError):
+                reader.add(parsed, item["id"])
+
+
+def _as_read(groups: Sequence[list[Message]]) -> list[list[Message]]:
+    """Groups of messages as the model reads them: with phases, without reasoning."""
+    phased = iter(infer_phases([message for group in groups for message in group]))
+    return [
+        [
+            message
+            for message in (next(phased) for _ in group)
+            if not isinstance(message, ReasoningMessage)
+        ]
+        for group in groups
+    ]
+
+
+def new_messages(
+    items: Sequence[InputItem],
+    history: InputHistory,
+    tools: Sequence[Tool],
+    find: Callable[[str], InputItem | None],
+) -> list[list[Message]]:
+    """The messages of each item that a client adds; ``history`` learns of the calls among them.
+
+    Raises ApiError, with the item's path.
+    """
+    names = {(tool.server, tool.name): tool.model_name for tool in tools}
+    groups = []
+    for index, item in enumerate(items):
+        history.messages = []
+        ItemReader(history, names, find, leading=False).add(item, f"items[{index}]")
+        groups.append(history.messages)
+    return _as_read(groups)
+
+
+def add_items(
+    conversation: Conversation,
+    format: Format,
+    items: Sequence[dict[str, Any]],
+    messages: Sequence[Sequence[Message]],
+    model: str,
+) -> list[ItemTurn]:
+    """Add the messages of new items to a conversation; returns the turns that hold the items.
+
+    A turn ends where one of the user's items follows one of the model's, as in a conversation that a
+    model answered.
+    """
+    turns: list[ItemTurn] = []
+    for item, group in zip(items, messages, strict=True):
+        written = _output_item(item)
+        if not turns or (written is None and turns[-1].response["output"]):
+            turns.append(_new_turn(conversation, model))
+        turn = turns[-1]
+        assert turn.served is not None
+        if written is None:
+            turn.served["inputs"].append(item)
+            turn.prompt = prompt_of(turn.served["inputs"])
+        else:
+            turn.response["output"].append(written)
+        for message in group:
+            conversation.add(format, message)
+        turn.upto = len(conversation.entries)
+    return turns
+
+
+def _new_turn(conversation: Conversation, model: str) -> ItemTurn:
+    now = int(time.time())
+    response = ev.Response(
+        id=new_id("resp"), created_at=now, completed_at=now, status="completed", model=model
+    )
+    start = len(conversation.entries)
+    turn = ItemTurn(response.id, conversation.id, "", response.model_dump(mode="json"), start)
+    turn.served = {**served_json(InputHistory(), (), 0), "created": True}
+    return turn
+
+
+def _output_item(item: dict[str, Any]) -> dict[str, Any] | None:
+    """An item as a model's output has it; None for one that is not."""
+    if item["type"] == "message" and item.get("role") != "assistant":
+        return None
+    known = {name: value for name, value in item.items() if value is not None}
+    try:
+        return _OUTPUT_ITEM.validate_python({"status": "completed", **known}).model_dump(
+            mode="json"
+        )
+    except ValidationError:
+        return None

@@ -1,0 +1,305 @@
+"""Conversations of ``/v1/conversations``: their items, and which of them a turn is extending.
+
+A conversation here is one of the store's: the app and the command line continue it too. One that a turn
+extends, or whose items are being changed, is locked: whatever else would change it is refused.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from agent.conversation.conversation import Conversation
+from agent.engine.protocol import EngineError
+from agent.models.loaded import LoadedModel
+from agent.runtime.runtime import Runtime
+from agent.server.conversation_items import (
+    Items,
+    add_items,
+    new_inputs,
+    new_messages,
+    read_item,
+    read_turns,
+    turn_items,
+    without_item,
+)
+from agent.server.errors import ApiError, invalid
+from agent.server.response_cache import ResponseCache
+from agent.server.schemas import InputItem
+from agent.server.stored_response import Continued
+from agent.server.token_limits import pretokenise
+from agent.server.token_memo import TokenMemo
+from agent.store.api_conversations import (
+    ApiConversation,
+    ApiConversationStore,
+    ConversationChangedError,
+    ItemTurn,
+)
+from agent.store.conversations import Store
+from agent.store.deletion import delete_conversation
+from agent.util.ids import new_id
+
+
+class Conversations:
+    """The conversations of a server; methods raise ApiError."""
+
+    def __init__(
+        self, runtime: Runtime, store: Store, cache: ResponseCache, memo: TokenMemo
+    ) -> None:
+        """``cache``: the server's responses. ``memo``: ids of messages that were rendered before."""
+        self.store = ApiConversationStore(store)
+        self._runtime, self._cache, self._memo = runtime, cache, memo
+        self._locked: set[str] = set()
+
+    # --- whole conversations ---
+
+    def find(self, conversation_id: str) -> ApiConversation:
+        """A conversation by its full id. Raises ApiError, 404."""
+        found = self.store.find(conversation_id)
+        if found is None:
+            raise _missing(
+                f"Conversation with id '{conversation_id[:80]}' not found.", "conversation"
+            )
+        return found
+
+    async def create(
+        self,
+        metadata: dict[str, str],
+        items: Sequence[InputItem],
+        sent: Sequence[dict[str, Any]],
+    ) -> ApiConversation:
+        """Create a conversation with items; ``sent``: these as they were sent."""
+        conversation = Conversation(new_id("conv"))
+        added = await self._render(conversation, [], items, sent)
+        with _storing():
+            self.store.create(conversation, metadata, self._runtime.model.name)
+            if added:
+                self.store.write(conversation, added)
+        return self.find(conversation.id)
+
+    def update(self, conversation_id: str, metadata: dict[str, str]) -> ApiConversation:
+        """Replace a conversation's metadata."""
+        self.find(conversation_id)
+        with _storing():
+            self.store.set_metadata(conversation_id, metadata)
+        return self.find(conversation_id)
+
+    def delete(self, conversation_id: str) -> None:
+        """Delete a conversation with its responses."""
+        self.find(conversation_id)
+        with self.locked(conversation_id), _storing():
+            delete_conversation(self.store.store, conversation_id)
+            self._cache.evict_conversation(conversation_id)
+
+    # --- locks ---
+
+    def lock(self, conversation_id: str) -> None:
+        """Let nobody else change a conversation until `unlock`. Raises ApiError."""
+        self.find(conversation_id)
+        if conversation_id in self._locked or self.store.is_running(conversation_id):
+            message = (
+                "Another process is currently operating on this conversation."
+                " Please retry in a few seconds."
+            )
+            raise invalid("conversation", message, "conversation_locked")
+        self._locked.add(conversation_id)
+
+    def unlock(self, conversation_id: str) -> None:
+        """End `lock`."""
+        self._locked.discard(conversation_id)
+
+    @contextmanager
+    def locked(self, conversation_id: str) -> Iterator[None]:
+        """Lock a conversation within the context."""
+        self.lock(conversation_id)
+        try:
+            yield
+        finally:
+            self.unlock(conversation_id)
+
+    # --- turns ---
+
+    def continued(self, conversation_id: str, vocabulary: str) -> Continued:
+        """What a turn that extends a conversation goes on from; ``vocabulary``: the model's."""
+        self.find(conversation_id)
+        conversation = self.store.store.read(conversation_id)
+        check_vocabulary(conversation, vocabulary)
+        turns = self.store.turns(conversation_id)
+        history = read_turns(turns, self._runtime.host.tools())[0]
+        last = self.store.last_response(conversation)
+        if last is not None and (stored := self._cache.find(last)) is not None:
+            conversation = stored.continued()  # with reasoning that a call of the client's left
+        return Continued(conversation, history)
+
+    def new_inputs(self, conversation_id: str, sent: str | Sequence[dict[str, Any]]) -> Items:
+        """A request's input items as its conversation will list them."""
+        known = {item["id"]: item for item in self._items(conversation_id)}
+        return new_inputs(sent, set(known), lambda name: known.get(name) or self._stored_item(name))
+
+    # --- items ---
+
+    def items(self, conversation_id: str) -> list[dict[str, Any]]:
+        """All items of a conversation, the oldest first."""
+        self.find(conversation_id)
+        return list(self._items(conversation_id))
+
+    def _items(self, conversation_id: str) -> Iterator[dict[str, Any]]:
+        for turn in self.store.turns(conversation_id):
+            yield from turn_items(turn)
+
+    def item(self, conversation_id: str, item_id: str) -> dict[str, Any]:
+        """An item of a conversation."""
+        for item in self.items(conversation_id):
+            if item["id"] == item_id:
+                return item
+        message = f"Item with id '{item_id[:80]}' not found in conversation '{conversation_id}'."
+        raise _missing(message, "item")
+
+    async def add(
+        self, conversation_id: str, items: Sequence[InputItem], sent: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Add items behind the others; returns them as they are listed."""
+        with self.locked(conversation_id):
+            turns = self.store.turns(conversation_id)
+            conversation = self.store.store.read(conversation_id)
+            added = await self._render(conversation, turns, items, sent)
+            with _storing():
+                self.store.keep(conversation_id)
+                self.store.write(conversation, added)
+        return [item for turn in added for item in turn_items(turn)]
+
+    async def delete_item(self, conversation_id: str, item_id: str) -> None:
+        """Delete an item; the model does not read it any more.
+
+        What stands before its turn keeps its token ids; what stands behind is rendered anew.
+        """
+        with self.locked(conversation_id):
+            self.item(conversation_id, item_id)
+            turns = self.store.turns(conversation_id)
+            at = next(
+                at
+                for at, turn in enumerate(turns)
+                if any(item["id"] == item_id for item in turn_items(turn))
+            )
+            first, start = _first_entry(turns, at)
+            deleted = []
+            if not without_item(turns[at], item_id):
+                deleted.append(turns.pop(at).id)
+            await self._rewrite(conversation_id, turns, first, start, deleted)
+            self._cache.evict_conversation(conversation_id)
+
+    async def _rewrite(
+        self,
+        conversation_id: str,
+        turns: list[ItemTurn],
+        first: int,
+        start: int,
+        deleted: list[str],
+    ) -> None:
+        """Render the turns from the index ``first`` on anew, from the entry ``start`` on."""
+        before = self.store.store.read(conversation_id)
+        conversation = replace(
+            before.branch(conversation_id, start),
+            parent=before.parent,
+            shared=before.shared,
+            revision=before.revision,
+        )
+        async with self._model(conversation) as loaded:
+            groups = read_turns(turns, self._runtime.host.tools())[1][first:]
+            for turn, messages in zip(turns[first:], groups, strict=True):
+                turn.start = len(conversation.entries)
+                for message in await pretokenise(loaded.format, messages, None, self._memo):
+                    conversation.add(loaded.format, message)
+                turn.upto = len(conversation.entries)
+        with _storing():
+            self.store.keep(conversation_id)
+            self.store.write(conversation, turns[first:], deleted)
+
+    async def _render(
+        self,
+        conversation: Conversation,
+        turns: Sequence[ItemTurn],
+        items: Sequence[InputItem],
+        sent: Sequence[dict[str, Any]],
+    ) -> list[ItemTurn]:
+        """Add items to a conversation that has these turns; returns the turns that hold them."""
+        if not items:
+            return []
+        known = {item["id"]: item for turn in turns for item in turn_items(turn)}
+        listed = new_inputs(
+            sent, set(known), lambda name: known.get(name) or self._stored_item(name)
+        )
+        async with self._model(conversation) as loaded:
+            tools = self._runtime.host.tools()
+            history = read_turns(turns, tools)[0]
+            groups = new_messages(items, history, tools, partial(self._referenced, known))
+            groups = [
+                list(await pretokenise(loaded.format, group, None, self._memo)) for group in groups
+            ]
+            return add_items(conversation, loaded.format, listed, groups, self._runtime.model.name)
+
+    def _referenced(self, known: dict[str, dict[str, Any]], item_id: str) -> InputItem | None:
+        """The item of the conversation or of a response that a reference means."""
+        return read_item(known.get(item_id)) or self._cache.find_item(item_id)
+
+    def _stored_item(self, item_id: str) -> dict[str, Any] | None:
+        stored = self._cache.response_with(item_id)
+        output = stored.response.output if stored is not None else []
+        return next((item.model_dump(mode="json") for item in output if item.id == item_id), None)
+
+    @asynccontextmanager
+    async def _model(self, conversation: Conversation) -> AsyncIterator[LoadedModel]:
+        """The loaded model, which renders messages for this conversation."""
+        async with AsyncExitStack() as stack:
+            try:
+                loaded = await stack.enter_async_context(self._runtime.in_use())
+            except EngineError as error:
+                raise ApiError(503, str(error), code="model_not_available") from error
+            check_vocabulary(conversation, loaded.vocabulary)
+            self._memo.set_vocabulary(loaded.vocabulary)
+            conversation.vocabulary = loaded.vocabulary
+            yield loaded
+
+
+def check_vocabulary(conversation: Conversation, vocabulary: str) -> None:
+    """Refuse a conversation in the tokens of another vocabulary than the model's. Raises ApiError."""
+    if conversation.vocabulary not in (None, vocabulary):
+        message = (
+            f"The conversation '{conversation.id}' has tokens of another vocabulary"
+            f" ({conversation.vocabulary}): continue with that model, or begin a new one."
+        )
+        raise invalid("conversation", message)
+
+
+def _first_entry(turns: Sequence[ItemTurn], at: int) -> tuple[int, int]:
+    """The last turn up to ``at`` of which is known where it begins, and its first entry.
+
+    The end of the turn before it tells that better than its own ``start``, which counts reasoning that
+    was dropped later.
+    """
+    for index in range(at, 0, -1):
+        start, before = turns[index].start, turns[index - 1].upto
+        if start is not None:
+            return index, start if before is None else min(start, before)
+    return 0, 0
+
+
+def _missing(message: str, kind: str) -> ApiError:
+    return ApiError(404, message, code=f"{kind}_not_found")
+
+
+@contextmanager
+def _storing() -> Iterator[None]:
+    """Make errors of the store those of the API."""
+    try:
+        yield
+    except ConversationChangedError as error:
+        message = "The conversation was changed meanwhile; please retry."
+        raise invalid("conversation", message, "conversation_locked") from error
+    except sqlite3.Error as error:
+        message = f"The conversation cannot be stored: {error}."
+        raise ApiError(500, message, code="server_error") from error

@@ -1,0 +1,217 @@
+"""Conversations of ``/v1/conversations`` in the one store: metadata, and the turns that hold the items.
+
+An item belongs to a turn: what a request sent is in the turn's ``inputs``, what the model wrote in its
+response. Items that a client adds by themselves become turns of their own (``created``). So a
+conversation reads the same in the app, on the command line and over the API.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.conversation.conversation import Conversation
+from agent.errors import AgentError
+from agent.store.conversations import Store
+from agent.store.damage import READ_ERRORS
+from agent.store.event_codec import read_record
+from agent.store.recovery import mark_lost_turns, recover
+from agent.store.tree import PATH
+from agent.util.ids import new_id
+
+
+class ConversationChangedError(AgentError):
+    """Another process has written the conversation since it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConversation:
+    """A conversation as the API shows it."""
+
+    id: str
+    created: float
+    """Seconds since 1970."""
+    metadata: dict[str, str]
+
+
+@dataclass(slots=True)
+class ItemTurn:
+    """The items of one turn."""
+
+    id: str
+    conversation: str
+    """The conversation whose own turn it is: this one, or one that it branched from."""
+    prompt: str
+    response: dict[str, Any]
+    """As JSON; its ``output`` has what the model wrote."""
+    start: int | None = None
+    """The first of the conversation's entries that are the turn's; None: not known."""
+    upto: int | None = None
+    """The number of entries once it had ended."""
+    served: dict[str, Any] | None = None
+    """What the endpoint stored with it; None: a turn of a person."""
+    steered: tuple[tuple[int, str], ...] = ()
+    """What the person wrote in its middle: after how many output items, and the text."""
+    events: bytes | None = None
+    """The packed events, where they are stored."""
+    began: float | None = None
+    """Seconds since 1970; None: it is new."""
+
+    @property
+    def created(self) -> bool:
+        """Whether a client added the items; no model ran."""
+        return bool(self.served and self.served.get("created"))
+
+
+class ApiConversationStore:
+    """The conversations of a `Store` by their full ids."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._db: sqlite3.Connection = store.db
+
+    def create(self, conversation: Conversation, metadata: dict[str, str], model: str) -> None:
+        """Write an empty conversation. Raises sqlite3.Error."""
+        with self._db:
+            self._db.execute("begin immediate")
+            self.store.tree.add(conversation, "", model, "http")
+            self.set_metadata(conversation.id, metadata)
+
+    def find(self, conversation_id: str) -> ApiConversation | None:
+        """A conversation by its full id; None if there is none. Raises sqlite3.Error."""
+        row = self._db.execute(
+            "select id, created, metadata from conversations where id = ? and not hidden",
+            (conversation_id,),
+        ).fetchone()
+        return row and ApiConversation(row[0], row[1], json.loads(row[2] or "{}"))
+
+    def set_metadata(self, conversation_id: str, metadata: dict[str, str]) -> None:
+        """Replace the metadata; from now on the conversation is kept until it is deleted."""
+        self._db.execute(
+            "update conversations set metadata = ? where id = ?",
+            (json.dumps(metadata), conversation_id),
+        )
+
+    def keep(self, conversation_id: str) -> None:
+        """Keep a conversation that a request names until it is deleted."""
+        self._db.execute(
+            "update conversations set metadata = '{}' where id = ? and metadata is null",
+            (conversation_id,),
+        )
+
+    def is_running(self, conversation_id: str) -> bool:
+        """Whether a turn of the conversation runs, in any process. Raises sqlite3.Error."""
+        query = "select 1 from turns where conversation = ? and status = 'in_progress'"
+        if self._db.execute(query, (conversation_id,)).fetchone() is None:
+            return False
+        mark_lost_turns(self._db)
+        recover(self._db, self.store.damage)
+        return self._db.execute(query, (conversation_id,)).fetchone() is not None
+
+    def turns(self, conversation_id: str) -> list[ItemTurn]:
+        """The turns that hold the items, in order; not those that run or that left nothing."""
+        return list(self._turns(conversation_id))
+
+    def _turns(self, conversation_id: str) -> Iterator[ItemTurn]:
+        rows = self._db.execute(
+            f"{PATH} select t.id, conversation, prompt, response, start, t.upto, served, events,"
+            " t.created"
+            " from path join turns t on t.conversation = path.id and coalesce(start, 0) < path.upto"
+            " where status != 'in_progress' and not (status = 'failed' and t.upto is null)"
+            " order by t.created, t.rowid",
+            (conversation_id,),
+        )
+        for name, owner, prompt, response, start, upto, served, events, began in rows.fetchall():
+            try:
+                turn = ItemTurn(name, owner, str(prompt), json.loads(response), start, upto)
+                turn.served, turn.events = served and json.loads(served), events
+                turn.began = began
+                turn.response["output"] + (turn.served or {"inputs": []})["inputs"]
+                if served is None:
+                    turn.steered = read_record(events).steered
+            except READ_ERRORS as error:
+                self.store.damage.note(f"Turn {name}", error)
+                continue
+            yield turn
+
+    def last_response(self, conversation: Conversation) -> str | None:
+        """The response of the API with which a conversation ends; None: it ends otherwise."""
+        row = self._db.execute(
+            "select id, served is not null from turns where conversation = ? and upto = ?"
+            " order by created desc, rowid desc limit 1",
+            (conversation.id, sum(not entry.reasoning for entry in conversation.entries)),
+        ).fetchone()
+        return row[0] if row and row[1] else None
+
+    def write(
+        self, conversation: Conversation, turns: Sequence[ItemTurn], deleted: Sequence[str] = ()
+    ) -> None:
+        """Write new and changed turns, together with the conversation's entries.
+
+        ``deleted``: ids of turns of which no item is left. A turn that is a parent's becomes one of
+        this conversation's own. Raises sqlite3.Error, ConversationChangedError.
+        """
+        name = conversation.id
+        with self._db:
+            self._db.execute("begin immediate")
+            row = self._db.execute(
+                "select revision from conversations where id = ? and not hidden", (name,)
+            ).fetchone()
+            if row is None or row[0] != conversation.revision:
+                raise ConversationChangedError
+            self._copy_turns_to_branches(name, conversation.saved)
+            self.store.tree.add(conversation, turns[0].prompt if turns else "", "", "http")
+            self.store.tree.write(conversation)
+            for turn in turns:
+                self._write_turn(turn, conversation)
+            self._db.executemany(
+                "delete from turns where id = ? and conversation = ?",
+                [(turn, name) for turn in deleted],
+            )
+            self.store.tree.collect_messages()
+
+    def _write_turn(self, turn: ItemTurn, conversation: Conversation) -> None:
+        if turn.conversation != conversation.id:
+            turn.id, turn.conversation = new_id("resp"), conversation.id
+            turn.response["id"] = turn.id
+        began = self.store.tree.clock.now() if turn.began is None else turn.began
+        self._db.execute(
+            "insert into turns values (?,?,?,?,?,?,?,?,?,?,?,?) on conflict(id) do update set"
+            " prompt = excluded.prompt, response = excluded.response, start = excluded.start,"
+            " events = excluded.events, upto = excluded.upto, revision = excluded.revision,"
+            " served = excluded.served",
+            (turn.id, turn.conversation, turn.prompt, turn.response["status"],
+             json.dumps(turn.response), os.getpid(), began, turn.start, turn.events, turn.upto,
+             conversation.revision, turn.served and json.dumps(turn.served)),
+        )  # fmt: skip
+        self._db.execute("delete from pending_entries where turn = ?", (turn.id,))
+        self._db.execute("delete from turn_items where turn = ?", (turn.id,))
+        self._db.executemany(
+            "insert or replace into turn_items values (?,?)",
+            [(item["id"], turn.id) for item in turn.response["output"]] if turn.served else [],
+        )
+
+    def _copy_turns_to_branches(self, name: str, saved: int) -> None:
+        """Give branches that share what is about to be written anew copies of its turns."""
+        branches = self._db.execute(
+            "select id, shared from conversations where parent = ? and shared > ?", (name, saved)
+        )
+        for branch, shared in branches.fetchall():
+            rows = self._db.execute(
+                f"{PATH} select prompt, status, response, pid, created, start, events, t.upto,"
+                " revision, served from path join turns t on t.conversation = path.id"
+                " and coalesce(start, 0) < path.upto where coalesce(start, 0) between ? and ?"
+                " and status != 'in_progress'",
+                (name, saved, shared - 1),
+            )
+            for prompt, status, response, *rest in rows.fetchall():
+                copy = new_id("resp")
+                response = json.dumps(json.loads(response) | {"id": copy})
+                self._db.execute(
+                    "insert into turns values (?,?,?,?,?,?,?,?,?,?,?,?)",
+                    (copy, branch, prompt, status, response, *rest),
+                )

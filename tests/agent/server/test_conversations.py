@@ -1,0 +1,330 @@
+"""``/v1/conversations``: what a conversation lists is what the model reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai import BadRequestError, NotFoundError
+
+from tests.support.endpoint import (
+    Serve,
+    api_error,
+    engine_markup,
+    first_turn,
+    open_request,
+)
+from tests.support.hosts import wait_until
+from tests.support.invariants import check
+from tests.support.scripts import HELLO, LONG, WEATHER, call, final, thought
+
+BLUE = thought("Blue.") + final("Blue!")
+
+
+async def test_conversation_is_created_read_updated_deleted(serve: Serve) -> None:
+    client = (await serve(HELLO)).client()
+    created = await client.conversations.create(metadata={"topic": "demo"})
+    assert created.id.startswith("conv_") and created.object == "conversation"
+    assert created.metadata == {"topic": "demo"} and created.created_at > 1_700_000_000
+    assert await client.conversations.retrieve(created.id) == created
+    updated = await client.conversations.update(created.id, metadata={"a": "b"})
+    assert updated.metadata == {"a": "b"} and updated.created_at == created.created_at
+    deleted = await client.conversations.delete(created.id)
+    assert deleted.model_dump() == {
+        "id": created.id, "object": "conversation.deleted", "deleted": True,
+    }  # fmt: skip
+    with pytest.raises(NotFoundError) as error:
+        await client.conversations.retrieve(created.id)
+    assert error.value.code == "conversation_not_found"
+
+
+async def test_turn_extends_its_conversation(serve: Serve) -> None:
+    served = await serve(HELLO, BLUE)
+    client = served.client()
+    conversation = await client.conversations.create(
+        items=[{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    )
+    first = await client.responses.create(conversation=conversation.id)
+    assert first.conversation is not None and first.conversation.id == conversation.id
+    assert first.output_text == "Hello there!"
+    await client.responses.create(conversation={"id": conversation.id}, input="Which colour?")
+    markup = engine_markup(served)
+    for text in ("Be brief.", "Hi", "Hello there!", "Which colour?"):
+        assert markup.count(text) == 1, text
+    page = await client.conversations.items.list(conversation.id, order="asc")
+    seen = [(item.type, getattr(item, "role", None)) for item in page.data]
+    assert seen == [
+        ("message", "developer"), ("message", "user"), ("reasoning", None), ("message", "assistant"),
+        ("message", "user"), ("reasoning", None), ("message", "assistant"),
+    ]  # fmt: skip
+    assert [item.id for item in page.data][2:4] == [item.id for item in first.output]
+    kept = await client.responses.retrieve(first.id)
+    assert kept.conversation is not None and kept.conversation.id == conversation.id
+
+
+async def test_client_call_continues_over_its_conversation(serve: Serve) -> None:
+    """The reasoning before a call stays in the prompt until the call's output has come."""
+    served = await serve(thought("Look it up.") + call("get_weather", place="Rome"), BLUE)
+    client = served.client()
+    conversation = await client.conversations.create()
+    tools: Any = [WEATHER]
+    first = await client.responses.create(
+        conversation=conversation.id, input="Weather in Rome?", tools=tools
+    )
+    (made,) = [item for item in first.output if item.type == "function_call"]
+    output: Any = {"type": "function_call_output", "call_id": made.call_id, "output": "sunny"}
+    answered = await client.responses.create(
+        conversation=conversation.id, input=[output], tools=tools
+    )
+    assert answered.output_text == "Blue!"
+    markup = engine_markup(served)
+    assert "Look it up." in markup and "sunny" in markup and "was not run" not in markup
+    page = await client.conversations.items.list(conversation.id, order="asc", limit=100)
+    assert [item.type for item in page.data] == [
+        "message", "reasoning", "function_call", "function_call_output", "reasoning", "message",
+    ]  # fmt: skip
+
+
+async def test_items_are_added_read_deleted(serve: Serve) -> None:
+    served = await serve(HELLO, BLUE)
+    client = served.client()
+    conversation = await client.conversations.create()
+    added = await client.conversations.items.create(
+        conversation.id,
+        items=[
+            {"role": "user", "content": "My cat is Tom."},
+            {"role": "assistant", "content": "Noted."},
+            {"type": "function_call", "call_id": "c1", "name": "age", "arguments": "{}"},
+        ],
+    )
+    assert [item.type for item in added.data] == ["message", "message", "function_call"]
+    assert (added.first_id, added.last_id) == (added.data[0].id, added.data[-1].id)
+    more = await client.conversations.items.create(
+        conversation.id,
+        items=[{"type": "function_call_output", "call_id": "c1", "output": "seven"}],
+    )
+    await client.responses.create(conversation=conversation.id, input="And now?")
+    markup = engine_markup(served)
+    assert markup.count("My cat is Tom.") == 1 and markup.count("seven") == 1
+    assert markup.index("My cat") < markup.index("Noted.") < markup.index("seven")
+    assert "was not run" not in markup
+    name = more.data[0].id
+    assert name is not None
+    found = await client.conversations.items.retrieve(name, conversation_id=conversation.id)
+    assert found.type == "function_call_output"
+    answer = await client.conversations.items.delete(
+        added.data[0].id or "", conversation_id=conversation.id
+    )
+    assert answer.id == conversation.id
+    with pytest.raises(NotFoundError) as error:
+        await client.conversations.items.retrieve(
+            added.data[0].id or "", conversation_id=conversation.id
+        )
+    assert error.value.code == "item_not_found"
+    await client.responses.create(conversation=conversation.id, input="Once more")
+    markup = engine_markup(served)
+    assert "My cat is Tom." not in markup and "Noted." in markup and "Hello there!" in markup
+    assert markup.count("And now?") == 1
+
+
+async def test_deleted_items_of_a_turn_leave_prompt_listing_and_response(serve: Serve) -> None:
+    served = await serve(HELLO, BLUE)
+    client = served.client()
+    conversation = await client.conversations.create()
+    first = await client.responses.create(conversation=conversation.id, input="Secret word: xylo")
+    await client.responses.create(conversation=conversation.id, input="Colour?")
+    page = await client.conversations.items.list(conversation.id, order="asc")
+    for item in page.data[:3]:
+        await client.conversations.items.delete(item.id or "", conversation_id=conversation.id)
+    left = await client.conversations.items.list(conversation.id, order="asc")
+    assert [item.id for item in left.data] == [item.id for item in page.data[3:]]
+    with pytest.raises(NotFoundError):
+        await client.responses.retrieve(first.id)
+    await client.responses.create(conversation=conversation.id, input="Go on", store=False)
+    await client.responses.create(conversation=conversation.id, input="Go on")
+    markup = engine_markup(served)
+    assert "xylo" not in markup and "Hello there!" not in markup and "Colour?" in markup
+
+
+async def test_items_are_listed_in_pages(serve: Serve) -> None:
+    client = (await serve(HELLO)).client()
+    items: Any = [{"role": "user", "content": str(number)} for number in range(20)]
+    conversation = await client.conversations.create(items=items)
+    await client.conversations.items.create(conversation.id, items=items[:5])
+    texts = [
+        item.content[0].text  # type: ignore[union-attr]
+        async for item in client.conversations.items.list(conversation.id, limit=7)
+    ]
+    assert texts == [str(n) for n in (4, 3, 2, 1, 0, *range(19, -1, -1))]
+    page = await client.conversations.items.list(conversation.id, limit=100)
+    assert len(page.data) == 25 and page.has_more is False
+
+
+async def test_wrong_requests_are_refused(serve: Serve) -> None:
+    served = await serve(HELLO)
+    url = f"{served.url}/conversations"
+    made = (await served.post({}, url=url)).json()["id"]
+    assert (await served.post(url=url, content=b"")).status_code == 200
+    many = [{"role": "user", "content": "x"}] * 21
+    refused: list[tuple[str, dict[str, Any], int, str | None, str]] = [
+        ("", {"items": many}, 400, "items", "array_above_max_length"),
+        ("", {"items": [{"type": "telepathy"}]}, 400, "items[0]", "invalid_value"),
+        ("", {"metadata": {"k": "v" * 513}}, 400, "metadata.k", "invalid_value"),
+        ("", {"metadata": {"k": 1}}, 400, "metadata.k", "invalid_type"),
+        (f"/{made}", {}, 400, "metadata", "missing_required_parameter"),
+        (f"/{made}/items", {}, 400, "items", "missing_required_parameter"),
+        (f"/{made}/items", {"items": []}, 400, "items", "empty_array"),
+        (
+            f"/{made}/items",
+            {"items": [{"type": "function_call_output", "call_id": "no", "output": "x"}]},
+            400, "items[0].call_id", "invalid_value",
+        ),
+        (f"/{made}/items", {"items": [{"type": "item_reference", "id": "msg_x"}]}, 400, "items[0]",
+         "item_not_found"),
+        ("/conv_none", {"metadata": {}}, 404, None, "conversation_not_found"),
+        ("/conv_none/items", {"items": many[:1]}, 404, None, "conversation_not_found"),
+    ]  # fmt: skip
+    for path, body, status, param, code in refused:
+        error = api_error(await served.post(body, url=url + path), status)
+        assert (error["param"], error["code"]) == (param, code), (path, error)
+    error = api_error(await served.post({"conversation": "conv_none", "input": "x"}), 404)
+    assert error["code"] == "conversation_not_found"
+    for part in (made[:-1], made.removeprefix("conv_"), made[:13]):  # the command line takes these
+        api_error(await served.get(f"/v1/conversations/{part}"), 404)
+    error = api_error(await served.post({"conversation": made}), 400)
+    assert (error["param"], error["code"]) == ("input", "missing_required_parameter")
+    error = api_error(await served.post({"conversation": 7, "input": "x"}), 400)
+    assert (error["param"], error["code"]) == ("conversation", "invalid_type")
+    error = api_error(await served.post({"conversation": {"name": 7}, "input": "x"}), 400)
+    assert (error["param"], error["code"]) == ("conversation.id", "missing_required_parameter")
+    both = {"conversation": made, "previous_response_id": "resp_x", "input": "x"}
+    error = api_error(await served.post(both), 400)
+    assert (error["param"], error["code"]) == ("conversation", "mutually_exclusive_parameters")
+    for query in ("limit=0", "limit=101", "limit=x", "order=up", "after=msg_x", "include=all"):
+        api_error(await served.get(f"/v1/conversations/{made}/items?{query}"), 400)
+    items = (await served.get(f"/v1/conversations/{made}/items")).json()
+    assert items == {
+        "object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False,
+    }  # fmt: skip
+
+
+async def test_conversation_in_use_is_locked(serve: Serve) -> None:
+    served = await serve(LONG, HELLO)
+    client = served.client()
+    conversation = await client.conversations.create(metadata={"a": "b"})
+    name = conversation.id
+    running = await client.responses.create(conversation=name, input="x", background=True)
+    await first_turn(served)
+    for attempt in (
+        client.responses.create(conversation=name, input="y"),
+        client.conversations.items.create(name, items=[{"role": "user", "content": "z"}]),
+        client.conversations.delete(name),
+    ):
+        with pytest.raises(BadRequestError) as error:
+            await attempt
+        assert (error.value.code, error.value.param) == ("conversation_locked", "conversation")
+    assert (await client.conversations.items.list(name)).data == [], "not before it has ended"
+    await client.conversations.update(name, metadata={})
+    await client.responses.cancel(running.id)
+    await client.responses.create(conversation=name, input="y")
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "disconnected"])
+async def test_turn_that_did_not_end_by_itself_leaves_the_conversation_as_it_was(
+    serve: Serve, ending: str
+) -> None:
+    served = await serve(HELLO, LONG, BLUE)
+    client = served.client()
+    name = (await client.conversations.create()).id
+    await client.responses.create(conversation=name, input="Hi")
+    before = await client.conversations.items.list(name)
+    body = {"conversation": name, "input": "Too long", "stream": True}
+    leaving = await open_request(served, body | {"background": ending == "cancelled"})
+    await wait_until(lambda: len(served.turns) == 2)
+    turn = served.turns[1]
+    async for batch in turn.log.follow():
+        if any(event.type == "response.reasoning_text.delta" for event in batch):
+            break
+    if ending == "cancelled":
+        await client.responses.cancel(turn.response.id)
+    leaving.close()
+    await wait_until(lambda: not served.service.running)
+    assert (await client.responses.retrieve(turn.response.id)).status == "cancelled"
+    assert (await client.conversations.items.list(name)).data == before.data
+    await client.responses.create(conversation=name, input="Again")
+    markup = engine_markup(served)
+    assert "Too long" not in markup and "Again" in markup and "Hello there!" in markup
+    await client.responses.create(previous_response_id=turn.response.id, input="So?")
+    assert "Too long" in engine_markup(served), "the response itself can be continued"
+
+
+async def test_response_not_stored_reads_the_conversation_and_adds_nothing(serve: Serve) -> None:
+    served = await serve(HELLO)
+    client = served.client()
+    name = (await client.conversations.create(items=[{"role": "user", "content": "I am Ann."}])).id
+    await client.responses.create(conversation=name, input="Who am I?", store=False)
+    assert "I am Ann." in engine_markup(served)
+    assert len((await client.conversations.items.list(name)).data) == 1
+
+
+async def test_previous_response_branches_off_its_conversation(serve: Serve) -> None:
+    served = await serve(HELLO)
+    client = served.client()
+    name = (await client.conversations.create()).id
+    first = await client.responses.create(conversation=name, input="Hi")
+    aside = await client.responses.create(previous_response_id=first.id, input="Aside")
+    assert "Hello there!" in engine_markup(served) and aside.conversation is None
+    assert len((await client.conversations.items.list(name)).data) == 3
+
+
+async def test_deleted_response_leaves_its_items_in_the_conversation(serve: Serve) -> None:
+    served = await serve(HELLO)
+    client = served.client()
+    name = (await client.conversations.create()).id
+    first = await client.responses.create(conversation=name, input="Hi")
+    await client.responses.delete(first.id)
+    for attempt in (client.responses.retrieve(first.id), client.responses.delete(first.id)):
+        with pytest.raises(NotFoundError):
+            await attempt
+    assert len((await client.conversations.items.list(name)).data) == 3
+    await client.responses.create(conversation=name, input="Still there?")
+    assert "Hello there!" in engine_markup(served)
+
+
+async def test_conversation_outlives_a_restart_and_streams(serve: Serve) -> None:
+    served = await serve(HELLO)
+    name = (await served.client().conversations.create(metadata={"k": "v"})).id
+    events = await served.stream(conversation=name, input="Hi")
+    response = check(events)
+    assert response["conversation"] == {"id": name}
+    await served.end()
+    served = await serve(HELLO)
+    assert (await served.client().conversations.retrieve(name)).metadata == {"k": "v"}
+    await served.client().responses.create(conversation=name, input="Again")
+    assert "Hello there!" in engine_markup(served)
+
+
+async def test_server_without_a_store_keeps_conversations_in_memory(serve: Serve) -> None:
+    served = await serve(HELLO, server={"store": False})
+    client = served.client()
+    name = (await client.conversations.create(items=[{"role": "user", "content": "I am Ann."}])).id
+    await client.responses.create(conversation=name, input="Hi")
+    await client.responses.create(conversation=name, input="And?")
+    markup = engine_markup(served)
+    assert "I am Ann." in markup and "Hello there!" in markup
+    assert len((await client.conversations.items.list(name)).data) == 7
+
+
+async def test_include_chooses_what_items_list(serve: Serve) -> None:
+    served = await serve()
+    client = served.client()
+    name = (await client.conversations.create()).id
+    await client.responses.create(
+        conversation=name,
+        input="Hi",
+        max_output_tokens=200,
+        include=["message.output_text.logprobs"],
+    )
+    for include, there in (("", False), ("?include=message.output_text.logprobs", True)):
+        data = (await served.get(f"/v1/conversations/{name}/items{include}")).json()["data"]
+        assert bool(data[0]["content"][0]["logprobs"]) is there

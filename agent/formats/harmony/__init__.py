@@ -17,7 +17,8 @@ Our parser mends malformed streams and reports each repair. The repairs, by ``ru
   (bare text is the answer), ``message_missing`` (the header's text is the body),
   ``header_abandoned`` (another header began before any text), ``header_in_body`` (repeated there),
   ``stop_token`` (a call ended as a message, or a message as a call), ``stray_token`` (markup without
-  a meaning at that point, or an id that does not exist).
+  a meaning at that point, or an id that does not exist), ``stray_text`` (blanks and punctuation
+  between two messages).
 - Role: ``role_repeated``, ``role_unknown``, ``role_is_channel``, ``role_is_tool``.
 - Channel: ``channel_misspelt``, ``channel_repeated`` (the last one counts), ``channel_unknown`` (the
   message is reasoning), ``channel_is_tool``.

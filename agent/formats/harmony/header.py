@@ -21,6 +21,8 @@ it, prose may follow at once, and only a recipient at the beginning of the rest 
      to=functions.f<|channel|>commentary json<|message|>       tool functions.f, json
     <|channel|>commentary functions.f<|message|>               tool functions.f; recipient_bare
     <|channel|>functions.f<|message|>                          tool functions.f; channel_is_tool
+    <|channel|>commentary <|constrain|>functions.f<|message|>  tool functions.f; recipient_bare
+    <|channel|>analysis to=assistant json<|message|>           unknown tool "assistant"
     <|channel|>comentary<|message|>                            preamble; channel_misspelt
     <|channel|>analysis<|channel|>final<|message|>             final; channel_repeated
     <|channel|>plan<|message|>                                 reasoning; channel_unknown
@@ -122,6 +124,8 @@ class MessageHeader:
             case True, _:
                 kind = SegmentKind.TOOL if self.recipient else SegmentKind.TOOL_UNKNOWN
                 return Opened(kind, self.recipient, self.raw_recipient, self.json)
+            case _ if self.json and self.raw_recipient is not None and self.channel != "final":
+                return Opened(SegmentKind.TOOL_UNKNOWN, None, self.raw_recipient, json=True)
             case _, "analysis":
                 kind = SegmentKind.REASONING
             case _, "final":
@@ -133,7 +137,7 @@ class MessageHeader:
                 kind = SegmentKind.TOOL_UNKNOWN
             case _:
                 kind = SegmentKind.REASONING if self.channel_seen else SegmentKind.FINAL
-        return Opened(kind, json=self.json)
+        return Opened(kind, None, None if self.is_call else self.raw_recipient, self.json)
 
     def abandons_call(self, ended: int | None) -> bool:
         """Tell whether reasoning follows the recipient instead of a call.
@@ -373,7 +377,9 @@ class _HeaderReader:
         if not self._complete and "." not in words[0].strip("."):
             return rest
         canonical = self._recipients.resolve(words[0])
-        if canonical is None:
+        if canonical is None and self._complete and words[0].startswith("functions."):
+            canonical = self._recipients.resolve_recipient(words[0])
+        elif canonical is None:
             return rest
         self._repair("recipient_bare", "")
         self._header.raw_recipient, self._header.recipient = words[0], canonical
@@ -396,6 +402,8 @@ class _HeaderReader:
         if match := _CONTENT_TYPE.match(text):
             self._header.json = self._header.json or match[1] == "json"
             return text[match.end() :]
+        if not _TO.match(text.lstrip()):
+            text = self._read_bare_recipient(text)
         self._header.constrain_is_prose = self._is_last_part and bool(text.strip())
         return text
 

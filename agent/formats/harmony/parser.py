@@ -19,6 +19,7 @@ for each, and one delta for a run of them.
 from __future__ import annotations
 
 import codecs
+import unicodedata
 from collections.abc import Sequence
 
 from openai_harmony import HarmonyEncoding
@@ -30,6 +31,7 @@ from agent.formats.harmony.header import (
     may_begin_header,
     read_header,
 )
+from agent.formats.harmony.run_on import RunOnHeader, may_end_in_header
 from agent.formats.harmony.segment_body import SegmentBody
 from agent.formats.harmony.token_ids import (
     ANALYSIS_ID,
@@ -54,6 +56,8 @@ MAX_HEADER_TOKENS = 128
 _PROSE_WORDS = 3
 """Words after a channel's name that make the header a body when another ``<|channel|>`` follows."""
 _STOP_IDS = frozenset({END_ID, RETURN_ID, CALL_ID, END_OF_TEXT_ID})
+_HEADER_IDS = frozenset({CHANNEL_ID, CONSTRAIN_ID, MESSAGE_ID})
+"""The ids that go on with a header."""
 _MESSAGE_OPENINGS = tuple(
     (*start, CHANNEL_ID, *channel)
     for start in ((), (START_ID, ASSISTANT_ID))
@@ -88,6 +92,8 @@ class HarmonyParser:
         self._quoted_markup: list[int] = []
         """Markup in a JSON string that may be the beginning of a new message."""
         self._body: SegmentBody | None = None
+        self._run_on = RunOnHeader()
+        """The end of the body's text, where that may be a call's header."""
         self._in_plain_text = False
         """In a streaming body, and between two characters: tokens with known texts need no checks."""
         self._done = False
@@ -116,7 +122,11 @@ class HarmonyParser:
                 if run:
                     self._position += i - begin
                     self._body.tokens += i - begin
-                    self._body.add("".join(run), out)
+                    text = "".join(run)
+                    if self._body.may_run_on and (self._run_on.texts or may_end_in_header(text)):
+                        text = "".join([self._run_on.add(part) for part in run])
+                    if text:
+                        self._body.add(text, out)
                     continue
             self._feed_token(ids[i])
             i += 1
@@ -128,6 +138,7 @@ class HarmonyParser:
         if not self._done:
             self._release_quoted_markup()
             self._flush_decoder()
+            self._release_run_on()
             if self._body is None:
                 self._close_incomplete_header(None)
             if self._body is not None:
@@ -152,7 +163,7 @@ class HarmonyParser:
         self._flush_decoder()
         if self._body is None:
             self._marker_in_header(token, at)
-        else:
+        elif not self._splits_run_on(token, at, self._body):
             self._marker_in_body(token, at, self._body)
         self._in_plain_text = (
             self._body is not None and self._body.is_streaming and not self._quoted_markup
@@ -167,6 +178,8 @@ class HarmonyParser:
     def _add_text(self, text: str, tokens: int) -> None:
         if self._body is not None:
             self._body.tokens += tokens
+            if self._body.may_run_on:
+                text = self._run_on.add(text) if tokens else self._run_on.take() + text
             if text:
                 self._body.add(text, self._out)
             return
@@ -177,7 +190,9 @@ class HarmonyParser:
         else:
             part.texts[-1] += text
         bare = len(self._header.parts) == 1 and not self._header.started
-        if (bare and not may_begin_header(part.text)) or self._header.tokens > MAX_HEADER_TOKENS:
+        if (
+            bare and not self._is_stray(part.text) and not may_begin_header(part.text)
+        ) or self._header.tokens > MAX_HEADER_TOKENS:
             self._close_incomplete_header(None, force=True)
 
     # --- headers ----------------------------------------------------------------------------------
@@ -211,6 +226,12 @@ class HarmonyParser:
         else:
             self._out.append(Repair("stray_token", at, ""))
 
+    def _is_stray(self, text: str) -> bool:
+        """Tell whether a text between two messages says nothing: blanks and punctuation."""
+        return not self._header.prefilled and all(
+            c.isspace() or unicodedata.category(c).startswith("P") for c in text
+        )
+
     def _read_header(self, ended: int | None) -> MessageHeader:
         prefilled = self._header.prefilled
         return read_header(self._header.parts, self._recipients, prefilled=prefilled, ended=ended)
@@ -243,6 +264,8 @@ class HarmonyParser:
                 self._abandon_header()
             else:
                 self._stop("turn", self._header.start)
+        elif bare and text and not force and self._is_stray(text):
+            self._out.append(Repair("stray_text", self._header.start, text))
         elif bare and not header.is_call and (text.strip() or force):
             self._open_body(
                 MessageHeader(repairs=[Repair("header_missing", self._header.start, "")]), ended
@@ -283,6 +306,26 @@ class HarmonyParser:
         self._body = SegmentBody(header.opened_segment(ended), header_arguments, self._out)
 
     # --- bodies -----------------------------------------------------------------------------------
+
+    def _splits_run_on(self, token: int, at: int, body: SegmentBody) -> bool:
+        """End the message before the call's header that it ran into, if it did; tell whether."""
+        texts = self._run_on.texts
+        if token not in _HEADER_IDS or not self._run_on.addresses_tool(self._recipients):
+            self._release_run_on()
+            return False
+        start = at - len(texts)
+        body.tokens -= len(texts)
+        self._run_on = RunOnHeader()
+        self._deferred_repairs.append(Repair("end_missing", start, ""))
+        self._end_message(START_ID, start)
+        self._header.parts[0].texts += texts
+        self._header.tokens += len(texts)
+        self._marker_in_header(token, at)
+        return True
+
+    def _release_run_on(self) -> None:
+        if (text := self._run_on.take()) and self._body is not None:
+            self._body.add(text, self._out)
 
     def _marker_in_body(self, token: int, at: int, body: SegmentBody) -> None:
         if token in _STOP_IDS:

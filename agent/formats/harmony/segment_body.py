@@ -55,6 +55,10 @@ class SegmentBody:
         self._mode = (
             _Mode.BUFFER if header_arguments else _Mode.STREAM if self.is_call else _Mode.PREFIX
         )
+        self._addressed = opened.raw_recipient is not None and not self.is_call
+        """It is addressed to a role: text, unless it is JSON."""
+        self.may_run_on = opened.kind in (SegmentKind.REASONING, SegmentKind.PREAMBLE)
+        """Whether its text may run into a call's header."""
         if self._mode is _Mode.STREAM:
             out.append(opened)
 
@@ -82,7 +86,8 @@ class SegmentBody:
     def _classify_prefix(self, out: list[ParseEvent]) -> None:
         prefix = "".join(self._buffered)
         stripped = prefix.strip()
-        if self.opened.kind is SegmentKind.PREAMBLE and stripped.startswith("{"):
+        is_text = self.opened.kind is SegmentKind.PREAMBLE or self._addressed
+        if is_text and stripped.startswith("{"):
             # If <|call|> ends it, it is a call without a recipient.
             self._mode = _Mode.BUFFER
         elif len(prefix) > _MAX_PREFIX_CHARS or not any(c.startswith(stripped) for c in CHANNELS):
@@ -107,7 +112,11 @@ class SegmentBody:
         """
         if self._mode is _Mode.STREAM:
             return None
-        if self._mode is _Mode.BUFFER and not self.is_call and ended == CALL_ID:
+        if (
+            self._mode is _Mode.BUFFER
+            and not self.is_call
+            and (ended == CALL_ID or (self._addressed and _is_json_object("".join(self._buffered))))
+        ):
             self.opened = replace(self.opened, kind=SegmentKind.TOOL_UNKNOWN, json=True)
         unused = self._choose_arguments() if self._header_arguments else None
         self._release(out)

@@ -257,3 +257,89 @@ def test_parse_repeated_markup_time_stays_linear(
         assert time.process_time() - began < 5, "5,000 units take some 0.05 s"
         written = sum(len(event.text) for event in events if isinstance(event, Delta | Repair))
         assert written <= len(before) + 5_000 * len(" thinking<|reserved_200013|>")
+
+
+AFTER = '<|message|>{"a":1}<|call|>'
+CALLED = ("tool", "functions.f", '{"a":1}')
+THINK = ("reasoning", None, "think.")
+ANSWER = "<|start|>assistant<|channel|>final<|message|>b<|return|>"
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        # A recipient where the content type belongs.
+        ("<|channel|>commentary <|constrain|>to=functions.f json" + AFTER, [CALLED]),
+        ("<|channel|>commentary <|constrain|>functions.f" + AFTER, [CALLED]),
+        ("<|channel|>analysis<|constrain|>f json" + AFTER, [CALLED]),
+        ('<|channel|>commentary<|constrain|>functions.f {"a":1}<|call|>', [CALLED]),
+        (
+            "<|channel|>commentary<|constrain|>functions.new" + AFTER,
+            [("tool_unknown", "functions.new", '{"a":1}')],
+        ),
+        # Reasoning that runs into a call's header.
+        (
+            "<|channel|>analysis<|message|>think. to=functions.f <|constrain|>json" + AFTER,
+            [THINK, CALLED],
+        ),
+        ("<|channel|>analysis<|message|>think. to=f json" + AFTER, [THINK, CALLED]),
+        (
+            "<|channel|>analysis<|message|>think. assistantcommentary to=functions.f json" + AFTER,
+            [THINK, CALLED],
+        ),
+        (
+            "<|channel|>analysis<|message|>think. to=functions.f<|channel|>commentary json" + AFTER,
+            [THINK, CALLED],
+        ),
+        (
+            "<|channel|>analysis<|message|>Go to=functions.f to, commentary<|end|>",
+            [("reasoning", None, "Go to=functions.f to, commentary")],
+        ),
+        (
+            "<|channel|>analysis<|message|>think to=nothing<|message|>on<|end|>",
+            [("reasoning", None, "think to=nothingon")],
+        ),
+        # A role as the recipient, and JSON as the body.
+        (
+            "<|channel|>analysis to=assistant json" + AFTER,
+            [("tool_unknown", "assistant", '{"a":1}')],
+        ),
+        (
+            '<|channel|>analysis to=user<|message|>{"a":1}<|end|>',
+            [("tool_unknown", "user", '{"a":1}')],
+        ),
+        (
+            "<|channel|>commentary to=analysis" + AFTER,
+            [("tool_unknown", "analysis", '{"a":1}')],
+        ),
+        (
+            "<|channel|>analysis to=assistant<|message|>{a} is a set<|end|>",
+            [("reasoning", None, "{a} is a set")],
+        ),
+        # What stands between two messages.
+        (
+            f"<|channel|>analysis<|message|>think.<|end|>.\n{ANSWER}",
+            [THINK, ("final", None, "b")],
+        ),
+        ("<|channel|>analysis<|message|>think.<|end|> …!<|return|>", [THINK]),
+        (
+            "<|channel|>analysis<|message|>think.<|end|>- So be it.<|return|>",
+            [THINK, ("final", None, "- So be it.")],
+        ),
+    ],
+)
+def test_parse_odd_message_is_mended(
+    encoding: HarmonyEncoding, markup: str, expected: list[tuple[str, str | None, str]]
+) -> None:
+    ids = encode(encoding, markup)
+    harmony_streams.check(encoding, ids, steps=(2, 3, 7, 100))
+    found = harmony_streams.segments(harmony_streams.parse(encoding, ids))
+    assert [
+        (part["kind"], part["recipient"], part["text"]) for part in found if part["kind"] != "stop"
+    ] == expected
+
+
+def test_parse_stray_text_is_a_repair(encoding: HarmonyEncoding) -> None:
+    ids = encode(encoding, f"<|channel|>analysis<|message|>a<|end|>.{ANSWER}")
+    repairs = [e for e in harmony_streams.parse(encoding, ids) if isinstance(e, Repair)]
+    assert repairs == [Repair("stray_text", 5, ".")]

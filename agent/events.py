@@ -374,8 +374,15 @@ class ResponseCreated(OfficialEvent):
     response: Response
 
 
+class ResponseQueued(OfficialEvent):
+    """Second official event of a background response: the engine has not begun with it yet."""
+
+    type: Literal["response.queued"] = "response.queued"
+    response: Response
+
+
 class ResponseInProgress(OfficialEvent):
-    """Second official event: the response is being worked on."""
+    """Second official event (third of a background response): the response is being worked on."""
 
     type: Literal["response.in_progress"] = "response.in_progress"
     response: Response
@@ -881,6 +888,7 @@ TokenEvent = AgentPrompt | AgentTokens
 
 Event = Annotated[
     ResponseCreated
+    | ResponseQueued
     | ResponseInProgress
     | ResponseCompleted
     | ResponseIncomplete

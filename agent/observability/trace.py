@@ -26,6 +26,7 @@ TOKEN_ROW, EVENT_ROW = 1, 2
 """Thread ids of the two rows of instants; each span has a row of its own."""
 SNAPSHOT_EVENTS = (
     ev.ResponseCreated,
+    ev.ResponseQueued,
     ev.ResponseInProgress,
     ev.ResponseCompleted,
     ev.ResponseIncomplete,

@@ -318,7 +318,7 @@ def _previous_response(
     if stored is None:
         message = f"Previous response with id '{previous_id[:80]}' not found."
         raise invalid("previous_response_id", message, "previous_response_not_found")
-    if stored.response.status == "in_progress":
+    if stored.response.status in ("queued", "in_progress"):
         message = f"The response '{previous_id[:80]}' is still in progress."
         raise invalid("previous_response_id", message)
     vocabulary = stored.conversation.vocabulary

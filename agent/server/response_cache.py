@@ -57,7 +57,7 @@ class ResponseCache:
         if turn is None:
             return None
         stored = from_served_turn(turn)
-        if stored.response.status != "in_progress":
+        if stored.response.status not in ("queued", "in_progress"):
             self.add(stored)
         return stored
 

@@ -41,6 +41,7 @@ def initial_response(
         top_logprobs=options.logprobs or 0,
         store=request.store is not False,
         background=request.background is True,
+        status="queued" if request.background else "in_progress",
         metadata=request.metadata or {},
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,

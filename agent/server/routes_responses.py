@@ -5,8 +5,6 @@ Reference: https://platform.openai.com/docs/api-reference/responses
 
 from __future__ import annotations
 
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -50,7 +48,7 @@ class _ResponseRoutes:
         background = service.running[turn].background
         if wanted.stream:
             return EventStream(turn, service, self._encoder, outlives_client=background)
-        return _response_body(_snapshot(turn)) if background else FinalResponse(turn, service)
+        return _response_body(_as_created(turn)) if background else FinalResponse(turn, service)
 
     async def input_tokens(self, request: Request) -> Response:
         """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
@@ -88,13 +86,16 @@ class _ResponseRoutes:
         return JsonResponse({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
-        """POST /v1/responses/{id}/cancel: cancel a running response; a finished one stays as it is."""
-        turn = self._running(request.path_params["id"])
-        if turn is not None:
+        """POST /v1/responses/{id}/cancel: cancel a background response; one that has ended stays as it
+        is."""
+        response = self._find(request)
+        if not response.background:
+            message = "Cannot cancel a synchronous response: only one with 'background': true."
+            raise ApiError(400, message, code="invalid_value", param="response_id")
+        if (turn := self._running(response.id)) is not None:
             turn.stop()
-            await turn.done()
-            return _response_body(turn.response)
-        return _response_body(self._find(request))
+            response = await turn.done()
+        return _response_body(response)
 
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
@@ -119,12 +120,15 @@ class _ResponseRoutes:
         return stored
 
 
+def _as_created(turn: Turn) -> ev.Response:
+    """A response as its first event has it."""
+    created = (event for event in turn.log.events if isinstance(event, ev.ResponseCreated))
+    return next(event.response for event in created)
+
+
 def _snapshot(turn: Turn) -> ev.Response:
     """A running response with the output that it has so far."""
-    changes: dict[str, Any] = {"output": turn.items}
-    if not turn.log.events:
-        changes["status"] = "queued"
-    return turn.response.model_copy(update=changes)
+    return turn.response.model_copy(update={"output": turn.items})
 
 
 def _response_body(response: ev.Response) -> Response:

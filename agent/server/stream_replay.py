@@ -11,6 +11,7 @@ from agent.server.errors import invalid
 from agent.server.sse import DONE_MESSAGE, EVENT_STREAM_HEADERS, SseEncoder
 from agent.server.stored_response import StoredResponse
 from agent.store.event_codec import split_line, unpack_lines
+from agent.turn.response_builder import terminal_event
 
 
 def replay_stream(stored: StoredResponse, after: int, encoder: SseEncoder) -> Response:
@@ -26,10 +27,18 @@ def replay_stream(stored: StoredResponse, after: int, encoder: SseEncoder) -> Re
 
 
 def _events_of_lost_response(response: ev.Response, after: int) -> Iterator[ev.OfficialEvent]:
-    """The events of a response whose process was killed: only its end is known."""
-    begun = response.model_copy(update={"status": "in_progress", "error": None})
-    if after < 0:
-        yield ev.ResponseCreated(sequence_number=0, response=begun)
-    if after < 1:
-        yield ev.ResponseInProgress(sequence_number=1, response=begun)
-    yield ev.ResponseFailed(sequence_number=max(after + 1, 2), response=response)
+    """The events of a response of which only the end is known: its process was killed, or items of it
+    were deleted."""
+    begun = {"error": None, "incomplete_details": None, "completed_at": None, "usage": None}
+    queued = response.model_copy(update={**begun, "output": [], "status": "queued"})
+    running = queued.model_copy(update={"status": "in_progress"})
+    events: list[ev.OfficialEvent] = [
+        ev.ResponseCreated(response=queued),
+        ev.ResponseQueued(response=queued),
+        ev.ResponseInProgress(response=running),
+    ]
+    for number, event in enumerate(events):
+        if after < number:
+            yield event.model_copy(update={"sequence_number": number})
+    terminal = terminal_event(response)
+    yield terminal.model_copy(update={"sequence_number": max(after + 1, len(events))})

@@ -12,6 +12,16 @@ StopReason = Literal["cancelled", "timeout"]
 RATE_LIMIT = "rate_limit_exceeded"
 """Error code of a turn for which the engine had no place."""
 
+CUT_OFF = {
+    "length": "The answer was cut off: --max-output-tokens is used up.",
+    "context": "The answer was cut off: the context is full.",
+    "unfinished": "The model ended in the middle of its answer.",
+    "loop": "The model repeated itself and was stopped; what it wrote is kept. Try again, or allow it"
+    " with --no-loop-guard.",
+}
+"""Why an answer is incomplete, by how its last generation ended."""
+TIMED_OUT = "The time of --timeout is over."
+
 
 class TurnCancelledError(AgentError):
     """The turn was asked to end."""

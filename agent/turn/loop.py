@@ -37,7 +37,14 @@ from agent.turn.call_writers import write_tool_list
 from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
 from agent.turn.context import TurnRuntime
 from agent.turn.decoder import GenerationDecoder
-from agent.turn.endings import RATE_LIMIT, StopReason, TurnCancelledError, TurnFailedError
+from agent.turn.endings import (
+    CUT_OFF,
+    RATE_LIMIT,
+    TIMED_OUT,
+    StopReason,
+    TurnCancelledError,
+    TurnFailedError,
+)
 from agent.turn.log import EventLog
 from agent.turn.options import DeclaredTools, TurnOptions
 from agent.turn.output import Output
@@ -59,15 +66,6 @@ from tools.policy.approvals import Policy
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-CUT_OFF = {
-    "length": "The answer was cut off: --max-output-tokens is used up.",
-    "context": "The answer was cut off: the context is full.",
-    "unfinished": "The model ended in the middle of its answer.",
-    "loop": "The model repeated itself and was stopped; what it wrote is kept. Try again, or allow it"
-    " with --no-loop-guard.",
-}
-"""Why an answer is incomplete, by how its last generation ended."""
-TIMED_OUT = "The time of --timeout is over."
 NO_RESULT = "Error: the call was not run: there is no result"
 """The result of a call that an earlier turn left to a client which did not answer it."""
 
@@ -273,6 +271,10 @@ class Turn:
         """Append an event to the log; official ones are numbered. After the end events are dropped."""
         if self._ended:
             return  # progress of what nobody waits for any more
+        if self.response.status == "queued" and isinstance(
+            event, ev.AgentPrefill | ev.OutputItemAdded
+        ):
+            self._mark_in_progress()
         if isinstance(event, ev.OfficialEvent):
             event.sequence_number = self._sequence_number
             self._sequence_number += 1
@@ -380,7 +382,14 @@ class Turn:
                 )
             )
             self.emit(ev.ResponseCreated(response=self.response.model_copy()))
-            self.emit(ev.ResponseInProgress(response=self.response.model_copy()))
+            if self.response.status == "queued":
+                self.emit(ev.ResponseQueued(response=self.response.model_copy()))
+            else:
+                self._mark_in_progress()
+
+    def _mark_in_progress(self) -> None:
+        self.response = self.response.model_copy(update={"status": "in_progress"})
+        self.emit(ev.ResponseInProgress(response=self.response.model_copy()))
 
     async def _load_model(self) -> None:
         """Load the model; check that the required MCP servers are there."""

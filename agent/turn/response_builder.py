@@ -51,6 +51,7 @@ class ResponseBuilder:
                 self._done.add(item.id)
             case (
                 ev.ResponseCreated(response=response)
+                | ev.ResponseQueued(response=response)
                 | ev.ResponseInProgress(response=response)
                 | ev.ResponseCompleted(response=response)
                 | ev.ResponseIncomplete(response=response)

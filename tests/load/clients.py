@@ -156,9 +156,10 @@ class SimulatedClients:
         return await self._disconnect_after(self._body(), 0, share=self.rng.random())
 
     async def cancel(self) -> str:
-        """Cancel a response by its id while its stream is open."""
+        """Cancel a background response by its id while its stream is open."""
         url = f"{self.program.url}/responses"
-        async with self.http.stream("POST", url, json=self._body(stream=True)) as answer:
+        body = self._body(stream=True) | {"background": True, "store": True}
+        async with self.http.stream("POST", url, json=body) as answer:
             if answer.status_code != 200:
                 await answer.aread()
                 return self.check_refusal(answer)

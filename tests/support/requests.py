@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.formats.harmony.token_ids import CALL_ID, END_OF_TEXT_ID, RETURN_ID
 from tests.support.hosts import server_option
 from tests.support.scripts import WEATHER
 
@@ -28,6 +29,8 @@ SEED_REQUEST = {
     ],
     "enable_response_messages": True,
 }
+ENDLESS = {"logit_bias": {str(token): -100 for token in (RETURN_ID, CALL_ID, END_OF_TEXT_ID)}}
+"""Fields of a request whose answer ends only when it is stopped."""
 UNKNOWN_SERVER = {"type": "mcp", "server_label": "nobody"}
 BAD_REQUESTS: list[tuple[dict[str, Any], str | None, str]] = [
     ({}, "input", "missing_required_parameter"),

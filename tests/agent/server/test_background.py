@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.support.endpoint import Serve, events_of, first_turn, open_request
+from tests.support.endpoint import Serve, api_error, events_of, first_turn, open_request
+from tests.support.hosts import wait_until
 from tests.support.invariants import check
+from tests.support.requests import ENDLESS
 from tests.support.scripts import HELLO, LONG
 
-SLOW_HELLO = {"markup": HELLO, "delay_ms": 20}
+SLOW_HELLO = {"markup": HELLO, "delay_ms": 60}
 
 
 async def test_background_response_completes_without_client(serve: Serve) -> None:
     served = await serve(SLOW_HELLO)
     client = served.client()
     created = await client.responses.create(model="default", input="x", background=True)
-    assert created.status in ("queued", "in_progress") and created.background
+    assert created.status == "queued" and created.background
     turn = await first_turn(served)
     assert (await client.responses.retrieve(created.id)).status == "in_progress"
     refused = await served.post({"input": "y", "previous_response_id": created.id})
@@ -64,9 +66,49 @@ async def test_background_response_is_cancelled(serve: Serve) -> None:
     created = await client.responses.create(model="default", input="x", background=True)
     await first_turn(served)
     assert (await client.responses.cancel(created.id)).status == "cancelled"
+    assert (await client.responses.cancel(created.id)).status == "cancelled", "again: as it ended"
     assert (await client.responses.retrieve(created.id)).status == "cancelled"
     events = events_of((await served.get(f"/v1/responses/{created.id}?stream=true")).text)
     assert check(events)["status"] == "cancelled"
+
+
+async def test_background_response_is_queued_until_the_engine_begins_with_it(serve: Serve) -> None:
+    served = await serve(temperature=0)
+    await served.runtime.ready()
+    places = served.runtime.loaded.engine.placement.sequences  # type: ignore[attr-defined]
+    client = served.client()
+    endless = {"input": "x", "background": True, **ENDLESS}
+    running = [(await served.post(endless)).json()["id"] for _ in range(places)]
+    following = asyncio.create_task(served.stream(**endless))
+    await wait_until(lambda: len(served.turns) == places + 1 and served.turns[-1].log.events)
+    waiting = served.turns[-1].response.id
+    for name in running:
+        while (await client.responses.retrieve(name)).status != "in_progress":
+            pass
+    assert (await client.responses.retrieve(waiting)).status == "queued"
+    assert (await client.responses.cancel(running[0])).status == "cancelled"
+    while (await client.responses.retrieve(waiting)).status != "in_progress":
+        pass
+    for name in [*running[1:], waiting]:
+        await client.responses.cancel(name)
+    events = await following
+    opening = [(event["type"], event["response"]["status"]) for event in events[:3]]
+    assert opening == [
+        ("response.created", "queued"),
+        ("response.queued", "queued"),
+        ("response.in_progress", "in_progress"),
+    ]
+    assert check(events)["status"] == "cancelled"
+
+
+async def test_cancel_of_completed_background_response_answers_with_it(serve: Serve) -> None:
+    served = await serve(HELLO)
+    client = served.client()
+    await served.stream(input="x", background=True)
+    ended = served.turns[0].response.id
+    assert (await client.responses.cancel(ended)).status == "completed"
+    assert (await client.responses.retrieve(ended)).status == "completed"
+    api_error(await served.post({}, "/resp_none/cancel"), 404)
 
 
 async def test_background_response_deleted_while_running_is_not_stored(serve: Serve) -> None:

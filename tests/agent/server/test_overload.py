@@ -10,15 +10,13 @@ import pytest
 
 from agent.engine.llama.worker import MAX_QUEUED_REQUESTS
 from agent.engine.protocol import EngineError
-from agent.formats.harmony.token_ids import CALL_ID, END_OF_TEXT_ID, RETURN_ID
 from agent.server import request_planner
 from agent.server.token_limits import pretokenise
 from tests.support.endpoint import Serve, api_error
 from tests.support.engines import block_compiler
+from tests.support.requests import ENDLESS
 from tests.support.scripts import HELLO
 from tests.support.websocket import error_event, open_socket, request_events
-
-ENDLESS = {"logit_bias": {str(token): -100 for token in (RETURN_ID, CALL_ID, END_OF_TEXT_ID)}}
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from agent.server.input_items import InputHistory
 from agent.server.response_cache import ResponseCache
 from agent.server.stored_response import TOKEN_ID_BYTES, StoredResponse
 from agent.server.token_memo import TokenMemo
-from tests.support.endpoint import Serve, comparable, engine_markup, first_turn
+from tests.support.endpoint import Serve, api_error, comparable, engine_markup, first_turn
 from tests.support.invariants import check
 from tests.support.requests import CODE_INTERPRETER
 from tests.support.scripts import HELLO, LONG, WEATHER, call, final, python, thought
@@ -64,17 +64,18 @@ async def test_input_items_pages(serve: Serve) -> None:
         assert answer.status_code == 400, query
 
 
-async def test_response_cancel(serve: Serve) -> None:
+async def test_cancel_of_response_that_is_not_in_the_background_is_refused(serve: Serve) -> None:
     served = await serve(LONG)
     client = served.client()
     running = asyncio.create_task(served.stream(input="x"))
     turn = await first_turn(served)
-    running_now = await client.responses.retrieve(turn.response.id)
-    assert running_now.status == "in_progress"
-    cancelled = await client.responses.cancel(turn.response.id)
-    assert cancelled.status == "cancelled"
+    assert (await client.responses.retrieve(turn.response.id)).status == "in_progress"
+    path = f"/{turn.response.id}/cancel"
+    error = api_error(await served.post({}, path), 400)
+    assert error["param"] == "response_id" and "synchronous" in error["message"]
+    turn.stop()
     assert check(await running)["status"] == "cancelled"
-    assert (await client.responses.cancel(turn.response.id)).status == "cancelled"
+    api_error(await served.post({}, path), 400)
 
 
 async def test_previous_response_continues_conversation(serve: Serve) -> None:

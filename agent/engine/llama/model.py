@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,8 @@ import numpy.typing as npt
 
 from agent.engine.llama.batch import Batch, BatchSpan
 from agent.engine.llama.bindings import lib, log_errors, logged_reason
+from agent.engine.llama.thread_balance import ThreadBalance
+from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement import gguf_header
 from agent.engine.placement.devices import cpu_expert_overrides
 from agent.engine.placement.placement import Placement
@@ -72,6 +75,7 @@ class LlamaModel:
         """
         self._model: object = None
         self._context: object = None
+        self._balance: ThreadBalance | None = None
         _check_file(path)
         log_errors.clear()
         self._load(path, placement, progress)
@@ -140,6 +144,18 @@ class LlamaModel:
         """Set the number of threads for single tokens and for batches."""
         lib.llama_set_n_threads(self._context, decode, prefill)
 
+    def balance_threads(self, threads: ThreadCounts, most: int) -> None:
+        """Change the number of threads, from ``threads`` now, as other programs take the cores.
+
+        ``most``: the largest number of threads.
+        """
+
+        def apply(count: int) -> None:
+            prefill = threads.prefill * count // threads.decode
+            self.set_threads(count, min(max(prefill, 1), most))
+
+        self._balance = ThreadBalance(threads.decode, most, apply)
+
     def decode(self, spans: Sequence[BatchSpan]) -> DecodeOutcome:
         """Compute at most `ubatch` tokens; unless the result is ``done``, the KV cache is
         unchanged.
@@ -147,8 +163,12 @@ class LlamaModel:
         Raises EngineError.
         """
         self._batch.fill(spans)
+        began_at = time.perf_counter()
         match lib.llama_decode(self._context, self._batch.native):
             case 0:
+                if self._balance and len(spans) == 1 and len(spans[0].ids) == 1:
+                    now = time.perf_counter()
+                    self._balance.record(now - began_at, now)
                 return "done"
             case 1:
                 return "full"

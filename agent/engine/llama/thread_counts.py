@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 
@@ -11,3 +12,10 @@ class ThreadCounts:
 
     decode: int
     prefill: int
+
+
+def usable_cores() -> int:
+    """The processor's cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from threading import Timer
 
 from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.model import LlamaModel
-from agent.engine.llama.thread_counts import ThreadCounts
+from agent.engine.llama.thread_counts import ThreadCounts, usable_cores
 
 MAX_TIMED_RUNS = 6
 """Timed runs of one candidate, of which the first warms up; three are enough when they take
@@ -25,43 +24,50 @@ thread that waits for another can cost a hundred times its work."""
 PREFILL_TOKENS = 32
 """Tokens of the batch that stands for a prompt."""
 SLOW_TOKEN_SECONDS = 0.02
-"""Seconds for one token from which batches are not measured: all cores prefill."""
+"""Seconds for one token from which batches are not measured: all cores prefill, unless others use
+them."""
+CONTENDED_RATIO = 1.3
+"""A token on all cores that takes so many times the best says that other programs use them."""
 
 
 def measure_threads(model: LlamaModel) -> ThreadCounts:
     """Run a few tokens with each likely number of threads; leaves the KV cache empty."""
-    cores = _usable_cores()
-    decode, seconds = _fastest(model, cores, [0])
-    prefill = (
-        _fastest(model, cores, [0] * PREFILL_TOKENS)[0] if seconds < SLOW_TOKEN_SECONDS else cores
-    )
+    cores = usable_cores()
+    seconds = _measure_counts(model, cores, [0])
+    decode = _fastest(seconds)
+    if seconds[decode] < SLOW_TOKEN_SECONDS:
+        prefill = _fastest(_measure_counts(model, cores, [0] * PREFILL_TOKENS))
+    else:
+        prefill = cores if seconds[cores] < CONTENDED_RATIO * seconds[decode] else decode
     model.clear()
     return ThreadCounts(decode, prefill)
 
 
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _fastest(seconds: dict[int, float]) -> int:
+    """The number of threads to take: more of them must be worth their cores."""
+    best = min(seconds)
+    for count in sorted(seconds):
+        if seconds[count] < seconds[best] * MAX_TIME_RATIO:
+            best = count
+    return best
 
 
-def _fastest(model: LlamaModel, cores: int, ids: list[int]) -> tuple[int, float]:
-    """Return the number of threads that decodes `ids` fastest, and the seconds that it takes.
+def _measure_counts(model: LlamaModel, cores: int, ids: list[int]) -> dict[int, float]:
+    """Seconds that `ids` take with each likely number of threads; infinite where it takes too long.
 
     Half the cores are tried first (often one thread for each physical core), then all, then ever
     fewer until that gets slower.
     """
-    best, least = cores, math.inf
+    seconds: dict[int, float] = {}
     counts = [max(1, cores // 2), cores, *(cores >> n for n in range(2, cores.bit_length()))]
     for count in dict.fromkeys(counts):
-        seconds = _median_seconds(
+        least = min(seconds.values(), default=math.inf)
+        seconds[count] = _median_seconds(
             model, count, ids, max(CANDIDATE_SECONDS, TIMEOUT_IN_BEST_RUNS * least)
         )
-        if seconds < least * (MAX_TIME_RATIO if count > best else 1 / MAX_TIME_RATIO):
-            best, least = count, seconds
-        elif count < best:
+        if count < cores // 2 and seconds[count] > least / MAX_TIME_RATIO:
             break
-    return best, least
+    return seconds
 
 
 def _median_seconds(model: LlamaModel, threads: int, ids: list[int], limit: float) -> float:

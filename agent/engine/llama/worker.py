@@ -137,6 +137,7 @@ class EngineWorker(threading.Thread):
         try:  # imported here, since this loads the native library
             from agent.engine.llama.model import LlamaModel
             from agent.engine.llama.step_loop import StepLoop
+            from agent.engine.llama.thread_counts import usable_cores
             from agent.engine.llama.thread_tuning import measure_threads
         except (ImportError, OSError, RuntimeError) as error:
             raise EngineError(
@@ -145,12 +146,15 @@ class EngineWorker(threading.Thread):
         model = LlamaModel(self._path, self._placement, self._on_progress)
         disk = self._open_disk_cache() if model.can_save_ranges else None
         loop = StepLoop(model, self._placement.sequences, self._inbox, self._on_ended, disk)
+        chosen = self.threads
         try:
-            self.threads = self.threads or measure_threads(model)
+            self.threads = chosen or measure_threads(model)
         except BaseException:
             model.close()
             raise
         model.set_threads(self.threads.decode, self.threads.prefill)
+        if chosen is None and not self._placement.gpu_layers:
+            model.balance_threads(self.threads, usable_cores())
         log.info("%s loaded, %s", self._path, self.threads)
         return LoadedWorker(model, loop)
 

@@ -37,7 +37,8 @@ async def load_lock(socket: Path, serves: bool) -> AsyncIterator[None]:
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_WAIT_SECONDS):
-                while not _try(lock, fcntl.LOCK_EX if serves else fcntl.LOCK_SH):
+                # Another process holds it: no event tells.
+                while not _try(lock, fcntl.LOCK_EX if serves else fcntl.LOCK_SH):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_SECONDS)
         if not serves:
             fcntl.flock(lock, fcntl.LOCK_UN)

@@ -81,9 +81,20 @@ class Asker:
 
     def ask_functions(self, case: Json) -> tuple[bool, Json]:
         """Whether the functions of a case are called as they should be; the last response."""
-        (turn,) = case["turns"]
-        wanted = list(turn.get("calls") or [turn["call"]])
-        response = self.ask({"input": turn["user"], "tools": case["tools"]})
+        response: Json = {}
+        for turn in case["turns"]:
+            right, response = self._ask_turn(turn, case["tools"], response.get("id"))
+            if not right:
+                return False, response
+        return True, response
+
+    def _ask_turn(self, turn: Json, tools: list[Json], previous: str | None) -> tuple[bool, Json]:
+        """Whether one turn makes its calls and answers; the last response."""
+        wanted = list(turn.get("calls") or ([turn["call"]] if "call" in turn else []))
+        response = self.ask(
+            {"input": turn["user"], "tools": tools}
+            | ({"previous_response_id": previous} if previous else {})
+        )
         for _ in range(MAX_ROUNDS):
             made = [item for item in response["output"] if item["type"] == "function_call"]
             if not made:
@@ -94,20 +105,12 @@ class Asker:
                 if fitting is None:
                     return False, response
                 wanted.remove(fitting)
-                result = fitting.get("result", turn.get("result", "done"))
+                result = str(fitting.get("result", turn.get("result", "done")))
                 outputs.append(
-                    {
-                        "type": "function_call_output",
-                        "call_id": call["call_id"],
-                        "output": str(result),
-                    }
+                    {"type": "function_call_output", "call_id": call["call_id"], "output": result}
                 )
             response = self.ask(
-                {
-                    "previous_response_id": response["id"],
-                    "tools": case["tools"],
-                    "input": outputs,
-                }
+                {"previous_response_id": response["id"], "tools": tools, "input": outputs}
             )
         right = not wanted and has_all(text_of(response), turn.get("expect_any"))
         return right and response["status"] == "completed", response

@@ -16,6 +16,7 @@ from agent.cli.config import app as config_app
 from agent.cli.mcp import mcp_app
 from agent.cli.models import app as models_app
 from agent.cli.options import (
+    AliasOption,
     ClientServersOption,
     HostOption,
     KeyOption,
@@ -221,6 +222,7 @@ def serve(
     host: HostOption = DEFAULT_HOST,
     port: PortOption = DEFAULT_PORT,
     api_key: KeyOption = None,
+    alias: AliasOption = None,
     allow_origin: OriginOption = None,
     launch: LaunchOptions,
     keep_alive: Annotated[
@@ -250,6 +252,7 @@ def serve(
         reasoning_events=reasoning_events,
         private_urls=allow_private_urls,
         client_servers=client_servers,
+        aliases=tuple(alias or ()),
         max_body_bytes=max_body * MIB_BYTES,
     )
     raise typer.Exit(main(launch, options, keep_alive=keep_alive))

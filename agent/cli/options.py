@@ -160,6 +160,12 @@ OriginOption = Annotated[
         "--allow-origin", metavar="ORIGIN", help="Allow web pages of this origin (repeatable)."
     ),
 ]
+AliasOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--alias", metavar="NAME", help="Serve the model under this name too (repeatable)."
+    ),
+]
 StoreOption = Annotated[
     bool, typer.Option("--store/--no-store", help="Store responses on disk, or in memory only.")
 ]

@@ -165,6 +165,8 @@ class Format(Protocol):
     name: str
     stop_ids: frozenset[int]
     """Ids at which the engine ends a generation."""
+    begin_id: int | None
+    """The id that every prompt of the model begins with; None: there is none."""
 
     def prompt_header(self, header: PromptHeader) -> list[int]:
         """Render what precedes the first message: system message, instructions and tools."""
@@ -199,6 +201,10 @@ class Format(Protocol):
 
     def encode_text(self, text: str) -> list[int]:
         """Tokenise a short text within a message; markup that it spells stays text."""
+        ...
+
+    def encode_markup(self, text: str) -> list[int]:
+        """Tokenise a raw prompt: special tokens that it spells become their ids."""
         ...
 
     def canonical_name(self, tool: str) -> str:

@@ -100,6 +100,8 @@ class Runtime:
         """Tokens of prompt and output together; exact once the model is placed or loaded."""
         self.placement_plan: PlacementPlan | None = None
         """Where the model's weights go and why; None before that is planned, or without a choice."""
+        self.aliases: tuple[str, ...] = ()
+        """Names by which clients of a server may call the model, whichever it is."""
         self.keep_alive, self.server_wait_seconds = keep_alive, server_wait_seconds
         self.token_events = False
         """Whether turns that start from now on emit ``agent.prompt`` and ``agent.tokens``; set by an
@@ -386,6 +388,7 @@ class Runtime:
         socket, form = self.loader.shared_socket, self.format
         if not self._serves_engine or socket is None:
             return
+        from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
         from agent.engine.shared.engine import SharedEngine
         from agent.engine.shared.server import EngineServer
 
@@ -393,6 +396,8 @@ class Runtime:
             return
 
         def make_constraint(recipe: Mapping[str, Any]) -> Constraint:
+            if RECIPE_FIELD in recipe:
+                return ForcedTokens(recipe[RECIPE_FIELD])
             assert isinstance(form, ConstrainableFormat)
             return constraint_of(form, recipe)
 

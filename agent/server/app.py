@@ -13,20 +13,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
-from agent.models.catalog import Model
 from agent.observability.metrics import CONTENT_TYPE, Metrics
 from agent.runtime.runtime import Runtime
 from agent.server import (
     chat_completions,
+    completions,
     openapi,
     routes_compaction,
     routes_conversations,
     routes_responses,
+    routes_tokens,
     websocket,
 )
 from agent.server.auth import AccessMiddleware, FramingMiddleware
 from agent.server.errors import ApiError, internal_error
 from agent.server.json_response import JsonResponse, error_response
+from agent.server.model_description import describe_models
 from agent.server.options import ServerOptions
 from agent.server.request_planner import resolve_model_name
 from agent.server.service import ResponseService
@@ -61,6 +63,8 @@ def create_app(
         *routes_conversations.routes(service),
         routes_compaction.route(service),
         chat_completions.route(service),
+        completions.route(service),
+        *routes_tokens.routes(service),
         *_server_routes(service),
     ]
     app = Starlette(
@@ -126,22 +130,15 @@ class _ServerRoutes:
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
-        return JsonResponse({"object": "list", "data": [self._describe(self._runtime.model)]})
+        models = await describe_models(self._runtime, self._service.started_at)
+        return JsonResponse({"object": "list", "data": models})
 
     async def model(self, request: Request) -> Response:
         """GET /v1/models/{id}"""
-        resolve_model_name(request.path_params["id"], self._runtime)
-        return JsonResponse(self._describe(self._runtime.model))
-
-    def _describe(self, model: Model) -> dict[str, object]:
-        return {
-            "id": model.name,
-            "object": "model",
-            "created": self._service.started_at,
-            "owned_by": "local",
-            "aliases": ["default", *(name for name in model.aliases if "/" not in name)],
-            "context_length": self._runtime.context_length,
-        }
+        name = request.path_params["id"]
+        resolve_model_name(name, self._runtime)
+        models = await describe_models(self._runtime, self._service.started_at)
+        return JsonResponse(next((m for m in models if m["id"] == name), models[0]))
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics: counters of all turns, in Prometheus's text format."""

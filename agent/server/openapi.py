@@ -15,7 +15,9 @@ from starlette.routing import Route, WebSocketRoute
 
 from agent.events import Response
 from agent.server.chat_requests import ChatRequest
+from agent.server.completions import CompletionRequest
 from agent.server.json_response import JsonResponse
+from agent.server.routes_tokens import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 from agent.server.schemas import (
     CreateConversation,
     CreateItems,
@@ -29,6 +31,10 @@ BODIES: dict[str, type[BaseModel]] = {
     "/v1/responses/input_tokens": CreateResponse,
     "/v1/responses/compact": CreateResponse,
     "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+    "/v1/embeddings": EmbeddingsRequest,
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
     "/v1/conversations": CreateConversation,
     "/v1/conversations/{id}": UpdateConversation,
     "/v1/conversations/{id}/items": CreateItems,
@@ -36,6 +42,10 @@ BODIES: dict[str, type[BaseModel]] = {
 """Models of request bodies, by the path of a POST."""
 PATHS_WITH_RESPONSE = {"/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/cancel"}
 """Paths whose answer is a response object."""
+STREAMED_PATHS = {
+    "/v1/responses", "/v1/responses/{id}", "/v1/chat/completions", "/v1/completions",
+}  # fmt: skip
+"""Paths whose answer may be a stream."""
 _ERROR = {
     "type": "object",
     "required": ["error"],
@@ -143,7 +153,7 @@ def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
     answers: dict[str, Any] = {"application/json": {"schema": {}}}
     if path in PATHS_WITH_RESPONSE and method != "DELETE":
         answers["application/json"] = {"schema": _reference(Response)}
-    if path in ("/v1/responses", "/v1/responses/{id}", "/v1/chat/completions"):
+    if path in STREAMED_PATHS:
         answers["text/event-stream"] = {"schema": {"type": "string"}}
     operation: dict[str, Any] = {
         "summary": _summary(route),

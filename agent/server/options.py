@@ -35,5 +35,7 @@ class ServerOptions:
     """Whether the MCP servers that a request brings may have addresses that are not public."""
     client_servers: bool = False
     """Whether requests may bring MCP servers of their own; on loopback they always may."""
+    aliases: tuple[str, ...] = ()
+    """Further names of the served model."""
     max_body_bytes: int = MAX_BODY_MIB * MIB_BYTES
     """Longest body of a request, and longest message of a WebSocket."""

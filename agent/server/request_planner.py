@@ -288,7 +288,7 @@ async def add_resent_messages(
 def resolve_model_name(name: str | None, runtime: Runtime) -> str:
     """The loaded model's name, if ``name`` is one of its names or None. Raises ApiError."""
     model = runtime.model
-    if name in (None, "default", model.name, *model.aliases):
+    if name in (None, "default", model.name, *model.aliases, *runtime.aliases):
         return model.name
     message = f"The model '{str(name)[:100]}' does not exist; this server runs '{model.name}'."
     raise ApiError(404, message, code="model_not_found", param="model")

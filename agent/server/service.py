@@ -17,7 +17,12 @@ import asyncio
 import logging
 import sqlite3
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
+from agent.engine.protocol import Sampling
 from agent.runtime.runtime import Runtime
 from agent.server.body_budget import MAX_UNREAD_BYTES, BodyBudget
 from agent.server.conversations import Conversations
@@ -59,6 +64,7 @@ class ResponseService:
         """``turn_defaults``: the operator's settings of a turn, where a request has none of its own.
         ``store``: None keeps responses in memory only."""
         self.runtime, self.options = runtime, options
+        runtime.aliases = options.aliases
         self.max_running, self.max_running_bytes = max_running, MAX_RUNNING_BYTES
         self.cache, self.token_memo = ResponseCache(store), TokenMemo()
         self.body_budget = BodyBudget(max(MAX_UNREAD_BYTES, 2 * options.max_body_bytes))
@@ -67,6 +73,7 @@ class ResponseService:
         self._stores_responses = store is not None
         self.conversations = Conversations(runtime, in_store, self.cache, self.token_memo)
         self.running: dict[Turn, TurnPlan] = {}
+        self._other_work = 0
         self.draining = False
         """Whether new requests are refused because the server is about to end."""
         self.started_at = int(time.time())
@@ -74,7 +81,7 @@ class ResponseService:
         exposure = ToolExposure(
             runtime, options.expose_tools, options.client_servers, options.private_urls
         )
-        self._exposure = exposure
+        self._exposure, self._turn_defaults = exposure, turn_defaults
         self._planner = TurnPlanner(
             runtime, turn_defaults, exposure, self.token_memo, self.conversations
         )
@@ -142,9 +149,27 @@ class ResponseService:
 
     async def count_input_tokens(self, request: CreateResponse) -> int:
         """Count the tokens of the prompt that a request would have; starts no turn. Raises ApiError."""
+        return len(await self.prompt_ids(request))
+
+    async def prompt_ids(self, request: CreateResponse) -> list[int]:
+        """The prompt that a request would have; starts no turn. Raises ApiError."""
         plan = await self._planner.plan(request, self.cache)
         self._close_request_host(plan)
-        return plan.turn.prompt_tokens()
+        return plan.turn.conversation.prompt(plan.turn.format)
+
+    def sampling_with(self, fields: Mapping[str, Any]) -> Sampling:
+        """The operator's sampling settings with those of a request."""
+        return replace(self._turn_defaults.sampling, **fields)
+
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """Count work that is no turn among the responses that run. Raises ApiError."""
+        self._check_capacity()
+        self._other_work += 1
+        try:
+            yield
+        finally:
+            self._other_work -= 1
 
     def forget(self, turn: Turn) -> None:
         """Store nothing more of a response that runs."""
@@ -184,7 +209,10 @@ class ResponseService:
         if self.draining:
             raise ApiError(503, "This server is shutting down.", code="server_error")
         running_bytes = sum(plan.request.sent_bytes for plan in self.running.values())
-        if len(self.running) >= self.max_running or running_bytes > self.max_running_bytes:
+        if (
+            len(self.running) + self._other_work >= self.max_running
+            or running_bytes > self.max_running_bytes
+        ):
             raise rate_limited()
 
     async def _wait_admitted(self, turn: Turn) -> None:

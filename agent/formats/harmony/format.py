@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
@@ -33,6 +34,7 @@ from agent.formats.recipients import PYTHON_TOOL, Recipients
 MAX_CACHED_HEADERS = 8
 """The number of rendered prompt headers that are cached."""
 
+_SPELLED_SPECIAL = re.compile(r"<\|[a-z0-9_]{1,32}\|>")
 TRAINED_NAMESPACES = (PYTHON_TOOL, "browser", "container")
 """Namespaces of gpt-oss's own tools; all other tools are in ``functions``."""
 
@@ -43,6 +45,7 @@ class HarmonyFormat:
     name = "harmony"
     supported_constraints: frozenset[ConstraintKind] = frozenset({"choice", "answer", "arguments"})
     stop_ids = frozenset({RETURN_ID, CALL_ID, END_OF_TEXT_ID})
+    begin_id: int | None = None
 
     def __init__(self, encoding: HarmonyEncoding) -> None:
         self.encoding = encoding
@@ -108,6 +111,17 @@ class HarmonyFormat:
     def encode_text(self, text: str) -> list[int]:
         """Tokenise a short text within a message; markup that it spells stays text."""
         return self.renderer.encode_text(text)
+
+    def encode_markup(self, text: str) -> list[int]:
+        """Tokenise a raw prompt: special tokens that it spells become their ids."""
+        ids: list[int] = []
+        start = 0
+        for match in _SPELLED_SPECIAL.finditer(text):
+            special = self.encoding.encode(match[0], allowed_special="all")
+            if len(special) == 1 and self.is_markup(special[0]):
+                ids += [*self.encode_text(text[start : match.start()]), *special]
+                start = match.end()
+        return ids + self.encode_text(text[start:])
 
     def canonical_name(self, tool: str) -> str:
         """Return the tool's name with its namespace, by default ``functions``."""

@@ -27,6 +27,7 @@ from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import MarkupEncoder, MarkupVocabulary
 from agent.formats.protocol import FunctionTool, Parser, PromptHeader
 from agent.formats.recipients import PYTHON_TOOL, Recipients
+from agent.formats.tokenizer_text import replace_surrogates
 
 PYTHON_FUNCTION = FunctionTool(
     PYTHON_TOOL,
@@ -50,7 +51,7 @@ class MarkupFormat:
         self.name = dialect.name
         self.template = template
         self.encoder = MarkupEncoder(vocabulary)
-        self._dialect, self._begin_id = dialect, vocabulary.begin_id
+        self._dialect, self.begin_id = dialect, vocabulary.begin_id
         self._vocabulary, self._special_ids = vocabulary, frozenset(vocabulary.specials.values())
         self._token_classes = TokenClasses(vocabulary, dialect)
         self.stop_ids = frozenset(self._token_classes.stop_ids)
@@ -110,9 +111,9 @@ class MarkupFormat:
                 return value
 
     def _with_begin_id(self, ids: list[int]) -> list[int]:
-        if self._begin_id is None or ids[:1] == [self._begin_id]:
+        if self.begin_id is None or ids[:1] == [self.begin_id]:
             return ids
-        return [self._begin_id, *ids]
+        return [self.begin_id, *ids]
 
     def user_message(self, text: str) -> list[int]:
         """Render a user's message."""
@@ -184,6 +185,10 @@ class MarkupFormat:
     def encode_text(self, text: str) -> list[int]:
         """Tokenise a short text within a message; markup that it spells stays text."""
         return self.encoder.encode_text(text)
+
+    def encode_markup(self, text: str) -> list[int]:
+        """Tokenise a raw prompt: special tokens that it spells become their ids."""
+        return self.encoder.encode_markup(replace_surrogates(text))
 
     def canonical_name(self, tool: str) -> str:
         """Return the name unchanged: these formats have no namespaces."""

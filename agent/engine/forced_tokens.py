@@ -1,0 +1,36 @@
+"""A constraint that lets a generation repeat given tokens: their log probabilities are then known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+RECIPE_FIELD = "forced"
+"""The only field of this constraint's recipe (`agent.engine.protocol.Request.recipe`)."""
+
+
+class ForcedTokens:
+    """A `agent.engine.protocol.Constraint`: the generation is these ids, in order, and no others."""
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self._ids, self._next = ids, 0
+
+    @property
+    def pending(self) -> Future[Any] | None:
+        """Nothing has to be compiled."""
+        return None
+
+    def accept(self, token: int) -> bool:
+        """Take the token if it is the next one."""
+        if self._next < len(self._ids) and token != self._ids[self._next]:
+            return False
+        self._next += 1
+        return True
+
+    def allowed(self) -> npt.NDArray[np.intp]:
+        """Return the next id, (1,) intp."""
+        return np.array(self._ids[self._next : self._next + 1], np.intp)

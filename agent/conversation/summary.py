@@ -7,6 +7,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from agent import events as ev
 from agent.conversation.conversation import Entry
@@ -20,7 +21,9 @@ from agent.engine.protocol import (
     Waiting,
 )
 from agent.errors import AgentError
+from agent.formats.constraints import ConstrainableFormat, GenerationConstraints
 from agent.formats.protocol import Closed, Delta, Format, Opened, ParseEvent, SegmentKind, Stop
+from agent.formats.recipients import Recipients
 from agent.util.prefix import common_prefix_length
 
 SUMMARY_PROMPT = (
@@ -133,9 +136,21 @@ async def summarise(
             without_penalties(sampling),
             head_tokens=len(head),
             private=True,  # it does not come again
+            **_held_to_answering(form, length),
         )
         text = await _generate_summary(generator, request, emit, on_generation)
     return text
+
+
+def _held_to_answering(form: Format, max_tokens: int) -> dict[str, Any]:
+    """The fields of a request that must not call and has to end in time, where the format can."""
+    if not isinstance(form, ConstrainableFormat):
+        return {}
+    constraints, nobody = GenerationConstraints("none", max_tokens=max_tokens), Recipients(())
+    return {
+        "constraint": form.new_constraint(constraints, nobody),
+        "recipe": lambda: constraints.recipe(nobody, ()),
+    }
 
 
 def without_penalties(sampling: Sampling) -> Sampling:

@@ -31,6 +31,9 @@ class GenerationConstraints:
     """Only well-formed messages, as in the model's training, and only calls of declared tools."""
     answer_source: Grammar | None = None
     """What ``answer_grammar`` is compiled of."""
+    max_tokens: int | None = None
+    """With calls ``none`` and no grammar, where the format can: so many tokens the generation has,
+    and the answer ends with the last of them."""
 
     def recipe(self, recipients: Recipients, prefix: Sequence[int]) -> dict[str, Any]:
         """What `constraint_of` makes the same constraint of in another process, as JSON.
@@ -42,6 +45,7 @@ class GenerationConstraints:
             "arguments": {name: asdict(one) for name, one in self.argument_grammars.items()},
             "answer": self.answer_source and asdict(self.answer_source),
             "declared_tools_only": self.declared_tools_only,
+            "max_tokens": self.max_tokens,
             "recipients": recipients.as_json(),
             "prefix": list(prefix),
         }
@@ -56,6 +60,7 @@ def constraint_of(form: ConstrainableFormat, recipe: Mapping[str, Any]) -> Const
         form.grammars.submit(answer) if answer else None,
         recipe["declared_tools_only"],
         answer,
+        recipe["max_tokens"],
     )
     constraint = form.new_constraint(constraints, Recipients(**recipe["recipients"]))
     for token in recipe["prefix"]:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from agent import events as ev
 from agent.conversation.compaction import LATEST_TURNS_SHARE
 from agent.server.compaction_token import encode_summary
-from agent.server.errors import ApiError, rate_limited
+from agent.server.errors import ApiError, invalid, rate_limited
 from agent.server.input_items import list_input
 from agent.server.json_response import JsonResponse, error_response
 from agent.server.parsing import parse_request
@@ -35,6 +35,9 @@ def route(service: ResponseService) -> Route:
     async def compact(request: Request) -> Response:
         """POST /v1/responses/compact: summarise a history; never streamed."""
         wanted = parse_request(await read_body(request, service))
+        if "model" not in wanted.model_fields_set:  # null is allowed
+            message = "Missing required parameter: 'model'."
+            raise invalid("model", message, "missing_required_parameter")
         # A history that is too long to answer is what one compacts.
         changes: dict[str, Any] = {"truncation": "auto", "store": False, "stream": False}
         changes |= {"background": False, "conversation": None}

@@ -104,7 +104,9 @@ class ToolCall:
         """The writer of a call that this process runs."""
         output, hosted = self._context.output, self._context.options.hosted_tools
         server, name = self._server_and_name()
-        if self._context.options.tools == () and not approval_request_id:
+        options = self._context.options
+        offered = options.tools != () or server in options.list_tools_of
+        if not (offered or approval_request_id):
             return UnofferedCallWriter(output, server, name)
         if self.tool is not None:
             if hosted.shows_code(server, opened.raw_recipient):
@@ -120,6 +122,11 @@ class ToolCall:
             return self.tool.server, self.tool.name
         if builtin := _BUILTIN_RECIPIENTS.resolve(self.recipient):
             return BUILTIN_TOOL_SERVERS[builtin]
+        bare = self.recipient.removeprefix("functions.").removeprefix("mcp.")
+        for label in self._context.options.list_tools_of:  # which may have no tools
+            for prefix in (f"{label}.", f"{label}__"):
+                if bare.startswith(prefix):
+                    return label, bare.removeprefix(prefix)
         server, _, name = self.recipient.rpartition(".")
         return server or "unknown", name
 

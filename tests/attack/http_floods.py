@@ -543,7 +543,7 @@ _FIELDS: dict[str, tuple[str, bytes]] = {
         b'"messages":[{"role":"user","content":"Hi"}],"logit_bias":$,"stop":["x"]',
     ),
     "a request that only counts tokens": (TOKENS, b'"input":$'),
-    "a history to summarise": (COMPACT, b'"input":$'),
+    "a history to summarise": (COMPACT, b'"model":"default","input":$'),
 }
 
 ATTACKS: dict[str, Callable[[Target], Awaitable[str]]] = {}

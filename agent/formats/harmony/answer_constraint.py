@@ -43,30 +43,44 @@ _AFTER_ANSWER = ((RETURN_ID,),)
 """Some models end an answer as any message, and would then write the user's next one."""
 
 
+_NO_LIMIT = 2**62
+_FRAME_TOKENS = 10
+"""Tokens of an answer's header and end, at most."""
+
+
 class AnswerConstraint:
     """The `Constraint` of one generation after ``<|start|>assistant`` that must not call."""
 
     pending: None = None
 
-    def __init__(self) -> None:
+    def __init__(self, max_tokens: int | None = None) -> None:
+        """``max_tokens``: so many the generation has at most. What comes before the answer then takes
+        half of them at most, and the answer ends before they are used up."""
+        self._tokens_left = max_tokens or _NO_LIMIT
+        self._text_left = (max_tokens or 2 * _NO_LIMIT) // 2 - _FRAME_TOKENS
+        """Tokens that the texts before the answer may have, in an answer: its own."""
         self._ends: frozenset[int] | None = None
         """The special ids that end the body; None in a header."""
+        self._begin_header(tuple(_HEADERS))
+
+    def _begin_header(self, headers: tuple[tuple[int, ...], ...]) -> None:
         self._written: tuple[int, ...] = ()
-        """The header so far."""
-        self._headers: tuple[tuple[int, ...], ...] = tuple(_HEADERS)
-        """What the header may be."""
+        self._headers = headers
+        if self._text_left <= _FRAME_TOKENS and self._ends is not _FINAL_ENDS:
+            self._headers = tuple(header for header in headers if FINAL_ID in header)
+        self._ends = None
 
     def accept(self, token: int) -> bool:
         """Take the token if it is allowed; tell whether it was."""
         if self._ends is None:
-            return self._accept_in_header(token)
-        if token < FIRST_SPECIAL_ID:
-            return True
-        if token not in self._ends:
-            return False
-        self._headers = _NEXT_HEADERS if self._ends is not _FINAL_ENDS else _AFTER_ANSWER
-        self._ends, self._written = None, ()
-        return True
+            accepted = self._accept_in_header(token)
+        elif token < FIRST_SPECIAL_ID:
+            accepted = self._text_left > 0
+            self._text_left -= accepted
+        elif accepted := token in self._ends:
+            self._begin_header(_AFTER_ANSWER if self._ends is _FINAL_ENDS else _NEXT_HEADERS)
+        self._tokens_left -= accepted
+        return accepted
 
     def _accept_in_header(self, token: int) -> bool:
         written = (*self._written, token)
@@ -75,12 +89,15 @@ class AnswerConstraint:
         self._written = written
         if token == MESSAGE_ID:
             self._ends = _HEADERS[written[written.index(CHANNEL_ID) :]]
+            if self._ends is _FINAL_ENDS:
+                self._text_left = self._tokens_left - _FRAME_TOKENS
         return True
 
     def allowed(self) -> TokenIds:
         """Return the ids that may come next."""
         if self._ends is not None:
-            return np.append(np.arange(FIRST_SPECIAL_ID), sorted(self._ends))
+            text = np.arange(FIRST_SPECIAL_ID if self._text_left > 0 else 0)
+            return np.append(text, sorted(self._ends))
         length = len(self._written)
         following = {
             header[length]

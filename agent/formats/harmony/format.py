@@ -151,7 +151,7 @@ class HarmonyFormat:
     ) -> Constraint:
         """Make the constraint of one generation after ``<|start|>assistant``."""
         if constraints.calls == "none" and constraints.answer_grammar is None:
-            return AnswerConstraint()
+            return AnswerConstraint(constraints.max_tokens)
         return HarmonyConstraint(self.encoding, constraints, recipients, self.grammars)
 
     def assistant_message(

@@ -33,7 +33,7 @@ async def test_engine_queue_full_status_429(serve: Serve) -> None:
         *refused, over_socket, chat_body, chat_stream = await asyncio.gather(
             served.post({"input": "x"}),
             served.post({"input": "x", "stream": True}),
-            served.post({"input": "x"}, path="/compact"),
+            served.post({"model": "default", "input": "x"}, path="/compact"),
             request_events(client, input="x"),
             completions.create(**chat),
             completions.create(**chat, stream=True),

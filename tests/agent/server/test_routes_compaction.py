@@ -9,9 +9,9 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, UnprocessableEntityError
 
 from agent.conversation.compaction import SUMMARY
-from agent.server.compaction_token import encode_summary
+from agent.server.compaction_token import decode_summary, encode_summary
 from agent.turn.loop import Turn
-from tests.support.endpoint import API_KEY, Serve, Served, engine_markup
+from tests.support.endpoint import API_KEY, Serve, Served, api_error, engine_markup
 from tests.support.scripts import HELLO, LONG, final, thought
 
 SUMMARY_REPLY = thought("What was it?") + final("They like blue; the number is 7.")
@@ -113,3 +113,22 @@ async def test_compact_disconnect_cancels(serve: Serve) -> None:
             if any(event.type == "agent.prefill" for event in batch):
                 leaving.cancel()
         assert (await turn.done()).status == "cancelled"
+
+
+async def test_compact_embedded_model_summarises(serve: Serve) -> None:
+    """It was trained to call and never to summarise: it is held to an answer of bounded length."""
+    served = await serve()
+    answer = await served.post({"model": "default", "input": HISTORY}, "/compact")
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert body["output"][-1]["type"] == "compaction"
+    summary = decode_summary(body["output"][-1]["encrypted_content"], "input")
+    assert summary and body["usage"]["output_tokens"] <= 4096
+
+
+async def test_compact_without_model_is_refused(serve: Serve) -> None:
+    served = await serve(SUMMARY_REPLY)
+    error = api_error(await served.post({"input": HISTORY}, "/compact"), 400)
+    assert (error["param"], error["code"]) == ("model", "missing_required_parameter")
+    unset = await served.post({"model": None, "input": HISTORY}, "/compact")
+    assert unset.status_code == 200, "the API's reference lets it be null"

@@ -345,3 +345,17 @@ def test_answer_constraint_compiles_nothing(
     monkeypatch.setattr(type(constraint), "allowed", refuse)
     for token in encoding.encode(ANSWERED[0], allowed_special="all"):
         assert constraint.pending is None and constraint.accept(token)
+
+
+@pytest.mark.parametrize("max_tokens", [25, 60, 301])
+def test_answer_constraint_ends_in_time(harmony_format: HarmonyFormat, max_tokens: int) -> None:
+    """A model that never ends a message by itself still answers within its tokens."""
+    constraint = new_constraint(harmony_format, calls="none", max_tokens=max_tokens)
+    ids: list[int] = []
+    while 200_002 not in ids:
+        wanted = 1_000 if constraint.accept(1_000) else int(constraint.allowed()[0])
+        assert wanted == 1_000 or constraint.accept(wanted)
+        ids.append(wanted)
+    assert len(ids) <= max_tokens
+    closed = [event for event in parse(harmony_format, ids) if isinstance(event, Opened | Closed)]
+    assert closed[-2].kind is SegmentKind.FINAL and closed[-1].complete  # type: ignore[union-attr]

@@ -136,13 +136,13 @@ async def summarise(
             without_penalties(sampling),
             head_tokens=len(head),
             private=True,  # it does not come again
-            **_held_to_answering(form, length),
+            **_answer_constraint(form, length),
         )
         text = await _generate_summary(generator, request, emit, on_generation)
     return text
 
 
-def _held_to_answering(form: Format, max_tokens: int) -> dict[str, Any]:
+def _answer_constraint(form: Format, max_tokens: int) -> dict[str, Any]:
     """The fields of a request that must not call and has to end in time, where the format can."""
     if not isinstance(form, ConstrainableFormat):
         return {}

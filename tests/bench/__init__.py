@@ -22,6 +22,7 @@ GROUPS = (
     "path",
     "followup",
     "prefixes",
+    "busy",
     "streams",
     "serve",
     "startup",

@@ -874,6 +874,10 @@ class AgentStats(WireModel):
     """Of what was generated for the turn but is no part of the response, nor of its usage: summaries
     that made room, and what a tool's server asked the model to write."""
     aside_output_tokens: int = 0
+    drafted_tokens: int = 0
+    """Of speculative decoding: tokens that were guessed and verified, several in one step."""
+    accepted_tokens: int = 0
+    """How many of them the model wrote."""
     tokens_per_second: float
     time_to_first_token_ms: float
     tool_ms: float

@@ -325,6 +325,8 @@ def _describe_placement(loader: ModelLoader, plan: PlacementPlan | None) -> str:
     placement = loader.placement(plan)
     parts = [f"{placement.context:,} tokens of context", f"KV cache {placement.kv_type}"]
     parts.append("repacked weights" if uses_repacked_weights(placement) else "weights as they are")
+    if placement.speculation != "off":
+        parts.append(f"speculation {placement.speculation}")
     if plan is None:
         return f"{', '.join(parts)}; on the CPU: it fits anywhere"
     parts.append(f"{format_bytes(plan.memory_use.memory)} of memory")

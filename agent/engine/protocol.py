@@ -172,6 +172,10 @@ class Finished:
     output_tokens: int
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+    drafted_tokens: int = 0
+    """Tokens that were drafted, so that one step verified several."""
+    accepted_tokens: int = 0
+    """How many of them are in the output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from agent.config.field_spec import FieldSpec, find_mismatch, is_flag, is_number, is_text
 from agent.config.paths import Paths
 from agent.engine.placement.memory_estimate import split_files
-from agent.engine.placement.placement import KvType
+from agent.engine.placement.placement import KvType, Speculation
 from agent.engine.placement.planner import PlacementRequest
 from agent.engine.protocol import EngineError, LoopLimits, Sampling
 from agent.engine.remote.endpoint import LOCAL_ENGINE, REMOTE_ENGINES, RemoteEndpoint
@@ -61,6 +61,9 @@ _PLACEMENT_FIELDS = {
     "overcommit": _FLAG,
     "context": _COUNT,
     "kv_type": FieldSpec(f"one of {', '.join(get_args(KvType))}", get_args(KvType).__contains__),
+    "speculation": FieldSpec(
+        f"one of {', '.join(get_args(Speculation))}", get_args(Speculation).__contains__
+    ),
 }
 _TEXT_FIELDS = ("source", "description", "path", "repo", "file", "format", "license", "engine")
 _FIELDS = {

@@ -173,7 +173,9 @@ class ModelLoader:
         from agent.engine.placement import cpu_probe
 
         return Placement(
-            context, extra_buffers=cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES)
+            context,
+            extra_buffers=cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES),
+            speculation=self.model.placement_request.speculation,
         )
 
     def create_engine(

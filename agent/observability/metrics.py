@@ -53,6 +53,12 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self._drafts = Counter(
+            "agent_draft_tokens",
+            "Drafted tokens of speculative decoding: accepted, or rejected.",
+            ["outcome"],
+            registry=registry,
+        )
         self._speed = Histogram(
             "agent_decode_tokens_per_second",
             "Decode speed of a turn.",
@@ -143,6 +149,8 @@ class Metrics:
             ("output", stats.output_tokens - reasoning),
         ):
             self._tokens.labels(kind).inc(number)
+        self._drafts.labels("accepted").inc(stats.accepted_tokens)
+        self._drafts.labels("rejected").inc(stats.drafted_tokens - stats.accepted_tokens)
         if stats.output_tokens:
             self._speed.observe(stats.tokens_per_second)
             self._first_token.observe(stats.time_to_first_token_ms / 1e3)

@@ -173,6 +173,9 @@ class TracedGeneration:
                             trace.instant(TOKEN_ROW, text, {"id": token, "generation": self._id})
                     case Finished():
                         args = {"reason": item.reason, "tokens": item.output_tokens}
+                        if item.drafted_tokens:
+                            args["drafted"] = item.drafted_tokens
+                            args["accepted"] = item.accepted_tokens
                 yield item
         finally:
             trace.end("engine", phase, self._id, args)

@@ -21,6 +21,7 @@ class UsageMeter:
         self._first_token: float | None = None
         self._prefilled = self._decoded = 0
         self._decode_seconds = 0.0
+        self._drafted = self._accepted = 0
 
     def on_token(self) -> None:
         """Note the time of the first token; later calls do nothing."""
@@ -37,6 +38,8 @@ class UsageMeter:
         self._prefilled += end.prompt_tokens - end.cached_tokens
         self._decoded += end.output_tokens
         self._decode_seconds += end.decode_seconds
+        self._drafted += end.drafted_tokens
+        self._accepted += end.accepted_tokens
 
     def add_auxiliary_generation(
         self, end: Finished, output_tokens: int, reasoning_tokens: int
@@ -60,6 +63,8 @@ class UsageMeter:
             output_tokens=usage.output_tokens,
             aside_input_tokens=self.auxiliary.input_tokens,
             aside_output_tokens=self.auxiliary.output_tokens,
+            drafted_tokens=self._drafted,
+            accepted_tokens=self._accepted,
             tokens_per_second=round(speed, 1),
             time_to_first_token_ms=round(((self._first_token or now) - self._started) * 1e3, 1),
             tool_ms=round(self.tool_seconds * 1e3, 1),

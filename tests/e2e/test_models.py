@@ -158,6 +158,26 @@ def test_doctor_model_shows_placement(agent: RunAgent, vast_gguf: Path, tiny_ggu
     assert wrong.code == 1 and re.search(r"WRONG +placement +vast needs", wrong.out)
 
 
+def test_speculation_drafts_tokens_where_models_toml_says_so(
+    agent: RunAgent, home: Path, tmp_path: Path
+) -> None:
+    (home / "config").mkdir()
+    (home / "config" / "models.toml").write_text('[tiny]\nspeculation = "lookup"\n')
+    assert "speculation lookup" in agent("doctor").out
+    trace = tmp_path / "trace.json"
+    words = "one two three four five six seven eight nine ten " * 3
+    ran = agent("run", f"Repeat: {words}", "--json-events", "--trace", str(trace))
+    assert check(ran.events)["status"] == "completed"
+    (stats,) = (event for event in ran.events if event["type"] == "agent.stats")
+    assert stats["drafted_tokens"] >= stats["accepted_tokens"] and stats["drafted_tokens"] > 0
+    decodes = [
+        entry["args"]
+        for entry in json.loads(trace.read_text())
+        if entry["ph"] == "e" and entry["name"] == "decode"
+    ]
+    assert sum(args.get("drafted", 0) for args in decodes) == stats["drafted_tokens"]
+
+
 @pytest.mark.slow
 def test_doctor_bench_prints_speeds(agent: RunAgent) -> None:
     ran = agent("doctor", "--bench")

@@ -22,8 +22,8 @@ class BatchSpan(NamedTuple):
     seq_id: int
     ids: list[int]
     start: int
-    output: bool = True
-    """Whether the logits of the last id are computed."""
+    outputs: int = 1
+    """Of how many ids, the last ones, the logits are computed."""
 
 
 class Batch:
@@ -50,27 +50,28 @@ class Batch:
             logits=_pointer(self._outputs, ctypes.c_int8),
         )
         self.output_count = 0
-        """Spans of the last fill whose logits can be read."""
+        """Ids of the last fill whose logits can be read."""
 
     def fill(self, spans: Sequence[BatchSpan]) -> None:
         """Replace the batch's tokens by those of some spans, in order."""
-        end = outputs = 0
-        for seq_id, ids, position, output in spans:
+        end = total = 0
+        for seq_id, ids, position, outputs in spans:
             start = end
             end += len(ids)
             if end - start == 1:
                 self._tokens[start] = ids[0]
                 self._positions[start] = position
                 self._sequences[start] = seq_id
+                self._outputs[start] = outputs
             else:
                 self._tokens[start:end] = ids
                 self._positions[start:end] = np.arange(position, position + end - start)
                 self._sequences[start:end] = seq_id
                 self._outputs[start:end] = 0
-            self._outputs[end - 1] = output
-            outputs += output
+                self._outputs[end - outputs : end] = 1
+            total += outputs
         self.native.n_tokens = end
-        self.output_count = outputs
+        self.output_count = total
 
 
 def _pointer(array: npt.NDArray[Any], to: type[Any]) -> Any:

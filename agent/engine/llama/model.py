@@ -116,7 +116,7 @@ class LlamaModel:
         params = lib.llama_context_default_params()
         params.n_ctx = self.context_length
         params.n_batch = params.n_ubatch = ubatch
-        params.n_seq_max = params.n_outputs_max = placement.kv_sequences
+        params.n_seq_max, params.n_outputs_max = placement.kv_sequences, placement.outputs
         self._spare_sequence = placement.sequences
         """Empty but while a part of another sequence is copied out or in."""
         params.kv_unified = True  # sequences share the cells, so each can have the full context
@@ -126,7 +126,7 @@ class LlamaModel:
         self.can_save_ranges = not (
             lib.llama_model_is_recurrent(self._model) or lib.llama_model_is_hybrid(self._model)
         )
-        """Whether a part of a sequence can be copied: a recurrent state has no parts."""
+        """Whether a part of a sequence can be copied or removed: a recurrent state has no parts."""
         if self.can_save_ranges:  # a recurrent state that was half updated cannot be restored
             params.abort_callback = _abort_callback()
             params.abort_callback_data = ctypes.cast(self._abort_flag, ctypes.c_void_p)
@@ -178,8 +178,7 @@ class LlamaModel:
                 raise EngineError(f"llama.cpp failed with code {code}{logged_reason()}.")
 
     def logits(self, output: int = 0) -> Logits:
-        """Return the logits, (vocabulary_size,) float32, of the n-th span of the batch that has an
-        output.
+        """Return the n-th logits, (vocabulary_size,) float32, of those that the batch computed.
 
         The array is a view that the next decode overwrites.
         """
@@ -190,6 +189,10 @@ class LlamaModel:
                 pointer, (self.vocabulary_size,)
             )
         return row
+
+    def synchronize(self) -> None:
+        """Wait until the last decode has been computed; GPUs go on after it has returned."""
+        lib.llama_synchronize(self._context)
 
     def abort(self) -> None:
         """Make the running decode return ``stopped`` within milliseconds; safe from any thread."""

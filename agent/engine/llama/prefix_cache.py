@@ -103,8 +103,9 @@ class KvSequence:
 
     def _window_intact(self, count: int) -> bool:
         """Whether the sliding layers still have the window before position `count`."""
-        if count == len(self.ids):
-            return True
+        return count == len(self.ids) or self._has_window(count)
+
+    def _has_window(self, count: int) -> bool:
         first = self.model.first_position(self.seq_id)
         needed = max(0, count - self.model.sliding_window + 1) if self.model.sliding_window else 0
         return 0 <= first <= needed
@@ -120,6 +121,12 @@ class KvSequence:
         if not done:
             self.clear()
         return len(self.ids)
+
+    def drop_rejected(self) -> None:
+        """Remove drafted tokens, which were computed after the ids and are not among them."""
+        count = len(self.ids)
+        if not (self._has_window(count) and self.model.truncate(self.seq_id, count)):
+            self.clear()  # the next step computes the ids again
 
     def copy_prefix(self, source: KvSequence, count: int) -> int:
         """Become the first `count` tokens of another sequence, which are reusable there, and share

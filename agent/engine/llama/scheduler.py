@@ -23,6 +23,7 @@ from agent.util.prefix import common_prefix_length
 
 if TYPE_CHECKING:
     from agent.engine.llama.sampler import Sampler
+    from agent.engine.llama.speculation import Drafter
     from agent.engine.llama.token_stream import TokenStream
 
 MAX_CHUNK_SECONDS = 0.05
@@ -59,6 +60,12 @@ class GenerationJob:
     generated: int = 0
     """Tokens generated so far."""
     sampler: Sampler | None = None
+    drafter: Drafter | None = None
+    """Drafts its tokens; None: nobody does."""
+    drafted: int = 0
+    """Drafted tokens that a step verified."""
+    accepted: int = 0
+    """How many of them were sampled."""
     began_at: float = 0.0
     """perf_counter at the first start."""
     prefilled_at: float = 0.0

@@ -15,10 +15,11 @@ from queue import Empty, SimpleQueue
 
 from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.disk_cache import DiskCache
-from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.model import DecodeOutcome, LlamaModel
 from agent.engine.llama.prefix_cache import PrefixCache
 from agent.engine.llama.sampler import Sampler
 from agent.engine.llama.scheduler import GenerationJob, Scheduler, StepShare
+from agent.engine.llama.speculation import Candidate, Drafter, Speculation
 from agent.engine.llama.token_stream import TokenStream
 from agent.engine.protocol import EngineError, Finished, FinishReason, Prefill, Request
 
@@ -44,14 +45,17 @@ class StepLoop:
         inbox: Inbox,
         on_ended: Callable[[Request], None],
         disk: DiskCache | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         """`on_ended` is called once for each request of the inbox, when its generation has
-        ended. ``disk``: where prefixes outlive the process; None: nowhere."""
+        ended. ``disk``: where prefixes outlive the process; None: nowhere. ``speculation``: how many
+        drafted tokens a step verifies; None: none."""
         self._model = model
         self._cache = PrefixCache(model, sequences, disk)
         self._saves = False
         """Whether prefixes are being written to disk, until the next request."""
         self._scheduler = Scheduler(self._cache, model.ubatch)
+        self._speculation = speculation if model.can_save_ranges else None
         self._inbox = inbox
         self._on_ended = on_ended
         self.runs_background = False
@@ -142,6 +146,8 @@ class StepLoop:
             return
         job.began_at = job.began_at or time.perf_counter()
         job.sampler = job.sampler or Sampler(job.request, self._model.vocabulary_size)
+        if self._speculation is not None:
+            job.drafter = job.drafter or Drafter()
         if not job.generated:
             job.stream.put(Prefill(job.position, job.prompt_length, job.cached_tokens))
         self._wake_when_grammar_done(job)
@@ -153,24 +159,68 @@ class StepLoop:
 
     # --- a step ---
 
-    def _decode_shares(self, shares: list[StepShare]) -> None:
+    def _decode_shares(self, shares: list[StepShare], *, drafting: bool = True) -> bool:
         """Feed each job's share in one batch; jobs that have nothing left to feed sample a
-        token."""
+        token, or several with a draft. Return False if nothing was decoded."""
+        drafts = self._draft(shares) if drafting else [[] for _ in shares]
+        drafted = sum(map(len, drafts))
         spans = []
-        for job, count in shares:
+        for (job, count), draft in zip(shares, drafts, strict=True):
             start, is_last = job.position, count == job.remaining
-            spans.append(BatchSpan(job.seq_id, job.ids[start : start + count], start, is_last))
+            ids = job.ids[start : start + count] + draft
+            spans.append(BatchSpan(job.seq_id, ids, start, is_last + len(draft)))
             if len(shares) > 1:
                 job.stream.flush()
         began_at = time.perf_counter()
-        if self._decode(spans):
-            self._scheduler.step_done(shares, time.perf_counter() - began_at)
-            complete = [job for job, _ in shares if not job.remaining]
-            for output, job in enumerate(complete):
-                self._sample_token(job, output)
-            for job, _ in shares:
-                if job.remaining and not job.generated:
-                    job.stream.put(Prefill(job.position, job.prompt_length, job.cached_tokens))
+        outcome = self._model.decode(spans)
+        if outcome == "full" and drafted:
+            return self._decode_shares(shares, drafting=False)
+        if not self._is_done(outcome):
+            return False
+        if self._speculation is not None and all(job.remaining == 1 for job, _ in shares):
+            self._model.synchronize()
+            self._speculation.costs.record(len(shares), drafted, time.perf_counter() - began_at)
+        self._scheduler.step_done(shares, time.perf_counter() - began_at)
+        complete = [pair for pair in zip(shares, drafts, strict=True) if not pair[0].job.remaining]
+        output = 0
+        for (job, _), draft in complete:
+            self._sample_draft(job, output, draft)
+            output += 1 + len(draft)
+        for job, _ in shares:
+            if job.remaining and not job.generated:
+                job.stream.put(Prefill(job.position, job.prompt_length, job.cached_tokens))
+        return True
+
+    def _draft(self, shares: list[StepShare]) -> list[list[int]]:
+        """Return what is drafted for each job, where all of them decode."""
+        if self._speculation is None or any(job.remaining > 1 for job, _ in shares):
+            return [[] for _ in shares]
+        candidates = []
+        for job, _ in shares:
+            assert job.drafter is not None
+            candidates.append(
+                Candidate(job.drafter, job.ids, job.max_generated - job.generated - 1)
+            )
+        return self._speculation.draft(candidates)
+
+    def _sample_draft(self, job: GenerationJob, output: int, draft: list[int]) -> None:
+        """Sample a job's tokens for as long as they are those of its draft, and remove the rest of it
+        from its sequence. ``output``: the first of its outputs in the batch."""
+        sequence = job.sequence
+        assert sequence is not None
+        job.drafted += len(draft)
+        for index, token in enumerate(draft):
+            is_accepted = self._sample_token(job, output + index, token)
+            if (
+                not is_accepted
+                or job.sequence is None
+                or job.stream.cancelled
+                or job.awaiting_grammar
+            ):
+                sequence.drop_rejected()
+                return
+            sequence.ids.append(token)
+        self._sample_token(job, output + len(draft))
 
     def _decode_solo(self, job: GenerationJob) -> None:
         """Generate for the only running job, until it ends or anything else happens."""
@@ -179,17 +229,21 @@ class StepLoop:
             and self._inbox.empty()
             and not (job.stream.cancelled or job.awaiting_grammar)
         ):
+            if self._speculation is not None:
+                if job.remaining > 1 or not self._decode_shares([StepShare(job, 1)]):
+                    return
+                continue
             position = len(sequence.ids)
             token = job.ids[position:]
-            if not self._decode([BatchSpan(sequence.seq_id, token, position)]):
+            if not self._is_done(self._model.decode([BatchSpan(sequence.seq_id, token, position)])):
                 return
             sequence.ids += token
             self._sample_token(job, 0)
 
-    def _decode(self, spans: list[BatchSpan]) -> bool:
-        """Decode one batch; return False if it was not done and the next step must be planned
-        anew."""
-        match self._model.decode(spans):
+    def _is_done(self, outcome: DecodeOutcome) -> bool:
+        """Return whether a batch was decoded; else make what it needs, and the next step must be
+        planned anew."""
+        match outcome:
             case "done":
                 return True
             case "stopped":
@@ -199,11 +253,13 @@ class StepLoop:
                     self._end(only_job, "context")
         return False
 
-    def _sample_token(self, job: GenerationJob, output: int) -> None:
-        """Sample one token of a job, and end the job if it is the last one.
+    def _sample_token(self, job: GenerationJob, output: int, drafted: int | None = None) -> bool:
+        """Sample one token of a job, and end the job if it is the last one; return whether it is the
+        drafted one.
 
-        ``output``: which output of the batch is the job's.
+        ``output``: which output of the batch is the token's.
         """
+        is_accepted = False
         if not job.generated:
             job.prefilled_at = time.perf_counter()
             job.stream.put(Prefill(job.prompt_length, job.prompt_length, job.cached_tokens))
@@ -212,16 +268,21 @@ class StepLoop:
                 token = job.sampler.sample(self._model.logits(output))
             except Exception as error:
                 self._fail(job, error)
-                return
+                return False
+            is_accepted = token == drafted
+            job.accepted += is_accepted
+            if job.drafter is not None:
+                job.drafter.observe(token)
             job.stream.put_token(token, job.sampler.logprob)
             job.ids.append(token)
             job.generated += 1
             self._wake_when_grammar_done(job)
             if token in job.request.stop_ids:
                 self._end(job, "stop")
-                return
+                return is_accepted
         if job.generated >= job.max_generated:
             self._end(job, "length" if job.max_generated == job.request.max_tokens else "context")
+        return is_accepted
 
     # --- ending ---
 
@@ -232,7 +293,8 @@ class StepLoop:
             began_at, prefilled_at = job.began_at or now, job.prefilled_at or now
             durations = prefilled_at - began_at, now - prefilled_at
             tokens = job.prompt_length, job.cached_tokens, job.generated
-            job.stream.put(Finished(reason, *tokens, *durations))
+            drafts = job.drafted, job.accepted
+            job.stream.put(Finished(reason, *tokens, *durations, *drafts))
 
     def _fail(self, job: GenerationJob, error: Exception) -> None:
         """End one job with an error; its sequence is emptied, as its content is in doubt."""

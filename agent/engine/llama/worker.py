@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from agent.engine.llama import disk_cache
 from agent.engine.llama.disk_cache import DiskCache, DiskCacheOptions
 from agent.engine.llama.token_stream import TokenStream
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import MAX_DRAFT_TOKENS, Placement
 from agent.engine.protocol import EngineBusyError, EngineError, OutOfMemoryError, Request
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class EngineWorker(threading.Thread):
     def _load(self) -> LoadedWorker:
         try:  # imported here, since this loads the native library
             from agent.engine.llama.model import LlamaModel
+            from agent.engine.llama.speculation import Speculation
             from agent.engine.llama.step_loop import StepLoop
             from agent.engine.llama.thread_counts import usable_cores
             from agent.engine.llama.thread_tuning import measure_threads
@@ -145,7 +146,10 @@ class EngineWorker(threading.Thread):
             ) from error
         model = LlamaModel(self._path, self._placement, self._on_progress)
         disk = self._open_disk_cache() if model.can_save_ranges else None
-        loop = StepLoop(model, self._placement.sequences, self._inbox, self._on_ended, disk)
+        sequences, speculation = self._placement.sequences, None
+        if self._placement.speculation != "off":
+            speculation = Speculation(min(MAX_DRAFT_TOKENS, model.ubatch - sequences))
+        loop = StepLoop(model, sequences, self._inbox, self._on_ended, disk, speculation)
         chosen = self.threads
         try:
             self.threads = chosen or measure_threads(model)

@@ -6,11 +6,15 @@ The fields are llama.cpp's parameters of the same meaning
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 KvType = Literal["f16", "q8_0", "q4_0"]
 """ggml type of the KV cache."""
+Speculation = Literal["off", "lookup"]
+"""How tokens are drafted, to verify several in one step: not at all, or from what came before."""
+MAX_DRAFT_TOKENS = 16
+"""Drafted tokens of a step, of all generations together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,13 @@ class Placement:
     extra_buffers: bool | None = None
     """Repack the weights for the CPU's matrix instructions (use_extra_bufts), half as fast again;
     None: only where that is known to work."""
+    speculation: Speculation = field(default="off", repr=False)
+    """It changes how many logits a step may have, and no state of the KV cache."""
+
+    @property
+    def outputs(self) -> int:
+        """Tokens of a step whose logits are computed (n_outputs_max)."""
+        return self.kv_sequences + (0 if self.speculation == "off" else MAX_DRAFT_TOKENS)
 
     @property
     def kv_sequences(self) -> int:

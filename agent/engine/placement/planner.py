@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from agent.engine.placement.memory_estimate import ModelSizes
-from agent.engine.placement.placement import KvType, Placement
+from agent.engine.placement.placement import KvType, Placement, Speculation
 from agent.engine.protocol import EngineError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class PlacementRequest:
     extra_buffers: bool | None = None
     overcommit: bool = False
     """Load the model even into too little memory: its pages are then read again and again."""
+    speculation: Speculation = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ def plan_placement(
         kv_type=request.kv_type or "f16",
         flash_attention=True if request.kv_type not in (None, "f16") else request.flash_attention,
         extra_buffers=request.extra_buffers,
+        speculation=request.speculation,
     )
     placement = _first_fitting(budget, _candidates(budget, start, request))
     if placement is None and request.required_context and request.kv_type is None:
@@ -127,7 +129,7 @@ def memory_use(sizes: ModelSizes, placement: Placement, gpus: list[Device]) -> M
 def work_bytes(sizes: ModelSizes, placement: Placement) -> int:
     """Estimate llama.cpp's compute buffer: one chunk's activations and its mask, and the logits."""
     chunk = placement.ubatch * (sizes.activation_bytes + 2 * placement.context)
-    return chunk + 4 * sizes.vocabulary_size * placement.kv_sequences
+    return chunk + 4 * sizes.vocabulary_size * placement.outputs
 
 
 def kv_cache_bytes(sizes: ModelSizes, placement: Placement) -> int:
@@ -315,7 +317,11 @@ def longest_context(
         while high - low > 1:
             middle = (low + high) // 2
             required_request = replace(request, required_context=middle * 1024)
-            start = Placement(kv_type=kind, flash_attention=True if kind != "f16" else None)
+            start = Placement(
+                kv_type=kind,
+                flash_attention=True if kind != "f16" else None,
+                speculation=request.speculation,
+            )
             fit = _first_fitting(budget, _candidates(budget, start, required_request))
             low, high = (middle, high) if fit is not None else (low, middle)
         if low * 1024 >= MIN_CONTEXT_TOKENS and (best is None or low * 1024 > best[0]):

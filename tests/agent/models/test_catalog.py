@@ -39,6 +39,8 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ("[bad]\nloop_guard = { min_tokens = 0 }", "min_tokens of loop_guard must be a number"),
         ("[bad]\nkeep_alive = nan", "keep_alive must be a number of seconds"),
         ("[bad]\ncontext = -1", "context must be a number"),
+        ('[bad]\nspeculation = "guess"', "speculation must be one of off, lookup"),
+        ("[bad]\nspeculation = true", "speculation must be one of off, lookup"),
         ("[bad]\nsampling = 1", "sampling must be a table"),
         ("[bad]\nsampling = { temprature = 1 }", "sampling has no setting temprature"),
         ('[bad]\nsampling = { temperature = "hot" }', "temperature must be a number"),

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.events import AgentApprovalResolved, AgentRepair
+from agent.events import AgentApprovalResolved, AgentRepair, AgentStats
 from agent.observability import metrics
 from agent.turn.loop import Turn
 from tests.support.endpoint import Serve
@@ -87,6 +87,25 @@ async def test_metrics_approval_wait_is_not_tool_time(
     values = samples(page)
     assert values["agent_tool_seconds_count", metrics.CLIENT_SERVER_LABEL] == 1
     assert values["agent_tool_seconds_sum", metrics.CLIENT_SERVER_LABEL] == 1.5
+
+
+async def test_metrics_drafted_tokens_are_counted(serve: Serve) -> None:
+    served = await serve(HELLO)
+    turn = FakeTurn("x")
+    served.runtime.hub.publish(cast(Turn, turn))
+    turn.emit(
+        AgentStats(
+            prefill_tokens=1, cached_tokens=0, output_tokens=30, drafted_tokens=20,
+            accepted_tokens=15, tokens_per_second=1, time_to_first_token_ms=1, tool_ms=0, total_ms=1,
+        )
+    )  # fmt: skip
+    turn.log.close()
+    page = ""
+    while "agent_turns_total{" not in page:
+        page = (await served.get("/metrics")).text
+    values = samples(page)
+    assert values["agent_draft_tokens_total", "accepted"] == 15
+    assert values["agent_draft_tokens_total", "rejected"] == 5
 
 
 async def test_metrics_repairs_are_counted_by_rule(serve: Serve) -> None:

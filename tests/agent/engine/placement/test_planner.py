@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from agent.engine.placement import gguf_header, memory_estimate, planner
 from agent.engine.placement.devices import Device
 from agent.engine.placement.memory_estimate import ModelSizes
-from agent.engine.placement.placement import KvType, Placement
+from agent.engine.placement.placement import KvType, Placement, Speculation
 from agent.engine.placement.planner import ModelTooLargeError, PlacementRequest
 from agent.engine.protocol import EngineError
 from tests.support import random_gguf, sparse_gguf
@@ -79,8 +79,13 @@ def assert_fits(
 
 
 @pytest.mark.parametrize(
-    ("context", "kv_type", "flash"),
-    [(4096, "f16", None), (131_072, "f16", None), (32_768, "q8_0", True)],
+    ("context", "kv_type", "flash", "speculation"),
+    [
+        (4096, "f16", None, "off"),
+        (131_072, "f16", None, "off"),
+        (32_768, "q8_0", True, "off"),
+        (4096, "f16", None, "lookup"),
+    ],
 )
 def test_estimate_matches_llama_cpps_buffers(
     small: Path,
@@ -88,6 +93,7 @@ def test_estimate_matches_llama_cpps_buffers(
     context: int,
     kv_type: KvType,
     flash: bool | None,
+    speculation: Speculation,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """llama.cpp computes its buffers' sizes also when it allocates none (no_alloc)."""
@@ -100,9 +106,9 @@ def test_estimate_matches_llama_cpps_buffers(
     params.no_alloc, params.load_mode, params.use_extra_bufts = True, 0, False
     model = lib.llama_model_load_from_file(os.fsencode(small), params)
     settings = lib.llama_context_default_params()
-    placement = Placement(context=context, kv_type=kv_type)
+    placement = Placement(context=context, kv_type=kv_type, speculation=speculation)
     settings.n_ctx = context
-    settings.n_seq_max = settings.n_outputs_max = placement.kv_sequences
+    settings.n_seq_max, settings.n_outputs_max = placement.kv_sequences, placement.outputs
     settings.n_batch = settings.n_ubatch = 512
     settings.swa_full, settings.kv_unified = False, True
     settings.type_k = settings.type_v = {"f16": 1, "q8_0": 8}[kv_type]

@@ -7,7 +7,8 @@ Requests are answered one after the other, those of different ``stream_id`` side
             ──▶ {"type": "response.create", "input": …}            request C, stream None, after A
     server  ◀── A's events, mixed with B's (these have "stream_id": "b"), then C's
 
-A response with ``"store": false`` can be continued over its own connection, as long as that lasts.
+A response with ``"store": false`` can be continued over its own connection, until that ends or a
+request that continues it fails.
 """
 
 from __future__ import annotations
@@ -141,11 +142,13 @@ class WebSocketConnection:
             try:
                 await self._answer(value, size, stream_id)
             except ApiError as error:
+                self._evict_continued(value)
                 await self._refuse(error, stream_id)
             except WebSocketDisconnect:
                 raise
             except Exception:
                 log.exception("a request over a WebSocket broke")
+                self._evict_continued(value)
                 await self._refuse(internal_error(), stream_id)
 
     async def _answer(self, value: dict[str, Any], size: int, stream_id: str | None) -> None:
@@ -163,6 +166,8 @@ class WebSocketConnection:
                     if isinstance(event, ev.Terminal):
                         await turn.done()
                         service.finish(turn)
+                        if event.response.status == "failed":
+                            self._evict_continued(value)
                         if wanted.store is False:
                             self._cache.add(plan.stored_response())
                     if isinstance(event, ev.OfficialEvent):
@@ -170,6 +175,11 @@ class WebSocketConnection:
         finally:
             # Not awaited: this task may be cancelled again, and the response stored before its end.
             service.abandon(turn)
+
+    def _evict_continued(self, value: dict[str, Any]) -> None:
+        """Forget the unstored response that a failed request continues, as OpenAI does."""
+        if isinstance(name := value.get("previous_response_id"), str):
+            self._cache.delete(name)
 
     async def _refuse(self, error: ApiError, stream_id: str | None) -> None:
         log.info("WebSocket: %d %s", error.status, error.code)

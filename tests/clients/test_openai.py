@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, NotFoundError, OpenAI
+from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI
 from pydantic import BaseModel, Field
 
 from tests.clients.openai_requests import MODEL, MULTIPLY, WEATHER, GetWeather, function_output
@@ -37,6 +37,57 @@ def test_openai_python_continues_and_deletes(client: OpenAI) -> None:
     client.responses.delete(first.id)
     with pytest.raises(NotFoundError):
         client.responses.retrieve(first.id)
+
+
+def test_openai_python_conversation(client: OpenAI) -> None:
+    conversation = client.conversations.create(
+        metadata={"topic": "sums"},
+        items=[{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hi!"}],
+    )
+    first = client.responses.create(
+        model=MODEL, conversation=conversation.id, input="What is 12*34?"
+    )
+    assert first.conversation is not None and first.conversation.id == conversation.id
+    with client.responses.stream(
+        model=MODEL, conversation=conversation.id, input="thank you"
+    ) as stream:
+        last = stream.get_final_response()
+    items = list(client.conversations.items.list(conversation.id, order="asc", limit=2))
+    texts = [item.content[0].text for item in items if item.type == "message"]
+    assert texts == [
+        "hello", "Hi!", "What is 12*34?", first.output_text, "thank you", last.output_text,
+    ]  # fmt: skip
+    added = client.conversations.items.create(
+        conversation.id, items=[{"role": "developer", "content": "Be brief."}]
+    )
+    assert (
+        client.conversations.items.retrieve(added.data[0].id, conversation_id=conversation.id)
+        == added.data[0]
+    )
+    kept = client.conversations.items.delete(items[0].id, conversation_id=conversation.id)
+    assert kept.metadata == {"topic": "sums"}
+    assert client.conversations.update(conversation.id, metadata={}).metadata == {}
+    with pytest.raises(BadRequestError) as refused:
+        client.responses.create(
+            model=MODEL, input="x", conversation=conversation.id, previous_response_id=first.id
+        )
+    assert refused.value.code == "mutually_exclusive_parameters"
+    assert client.conversations.delete(conversation.id).deleted
+    with pytest.raises(NotFoundError):
+        client.conversations.retrieve(conversation.id)
+
+
+def test_openai_python_background(client: OpenAI) -> None:
+    created = client.responses.create(model=MODEL, input="hello", background=True)
+    assert created.status == "queued"
+    response = created
+    while response.status in ("queued", "in_progress"):
+        response = client.responses.retrieve(created.id)
+    assert response.output_text.startswith("Hello")
+    assert client.responses.cancel(created.id).status == "completed"
+    stream = client.responses.create(model=MODEL, input="hello", background=True, stream=True)
+    opening = [event.type for event in stream][:3]
+    assert opening == ["response.created", "response.queued", "response.in_progress"]
 
 
 def test_openai_python_function_call_raw_events(client: OpenAI) -> None:

@@ -12,6 +12,7 @@ from starlette.websockets import WebSocket, WebSocketState
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from agent.engine.protocol import EngineError, Generation, Request
 from agent.server.sse import SseEncoder
 from agent.server.websocket import WebSocketConnection
 from tests.support.endpoint import API_KEY, Serve, comparable, engine_markup, first_turn
@@ -107,6 +108,36 @@ async def test_websocket_unstored_response_continues_on_connection(serve: Serve)
         check(await request_events(client, input=items, store=False))
         assert "final<|message|>one<|end|>" in engine_markup(served), "its items can be referred to"
     assert (await served.get(f"/v1/responses/{first['id']}")).status_code == 404
+
+
+async def test_websocket_failed_continuation_evicts_the_unstored_response(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(final("one"))
+    async with open_socket(served) as client:
+
+        async def continued(stored: bool, **wrong: Any) -> list[dict[str, Any]]:
+            """Continue a response wrongly, then as one should."""
+            first = check(await request_events(client, input="a", store=stored))
+            follow = {"input": "b", "previous_response_id": first["id"], "store": stored}
+            failed = await request_events(client, **follow | wrong)
+            assert failed[-1]["type"] in ("error", "response.failed")
+            return await request_events(client, **follow)
+
+        for wrong in ({"temperature": "hot"}, {"model": "nobody"}):
+            error = error_event(await continued(False, **wrong), 400)
+            assert error["code"] == "previous_response_not_found"
+            assert check(await continued(True, **wrong))["status"] == "completed"
+        generate = served.runtime.generate
+
+        def generate_most(request: Request) -> Generation:
+            if "broken" in served.turns[-1].prompt[-1].text:
+                raise EngineError("The engine has ended.")
+            return generate(request)
+
+        monkeypatch.setattr(served.runtime, "generate", generate_most)
+        error = error_event(await continued(False, input="broken"), 400)
+        assert error["code"] == "previous_response_not_found"
 
 
 async def test_websocket_requests_run_in_order(serve: Serve) -> None:

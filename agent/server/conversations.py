@@ -130,9 +130,10 @@ class Conversations:
         check_vocabulary(conversation, vocabulary)
         turns = self.store.turns(conversation_id)
         history = read_turns(turns, self._runtime.host.tools())[0]
-        last = self.store.last_response(conversation)
+        last = self.store.last_response(conversation) if history.pending_calls else None
         if last is not None and (stored := self._cache.find(last)) is not None:
-            conversation = stored.continued()  # with reasoning that a call of the client's left
+            # With the reasoning before the client's calls. The store may have written it since.
+            conversation = replace(stored.continued(), revision=conversation.revision)
         return Continued(conversation, history)
 
     def new_inputs(self, conversation_id: str, sent: str | Sequence[dict[str, Any]]) -> Items:

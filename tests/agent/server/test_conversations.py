@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from openai import BadRequestError, NotFoundError
 
+from agent.events import Response
+from agent.store.conversations import Store
 from tests.support.endpoint import (
     Serve,
     api_error,
@@ -83,6 +85,19 @@ async def test_client_call_continues_over_its_conversation(serve: Serve) -> None
     assert [item.type for item in page.data] == [
         "message", "reasoning", "function_call", "function_call_output", "reasoning", "message",
     ]  # fmt: skip
+
+
+async def test_conversation_compacted_elsewhere_is_extended(serve: Serve) -> None:
+    """The app writes a conversation without a turn when it compacts it."""
+    served = await serve(HELLO)
+    client = served.client()
+    name = (await client.conversations.create()).id
+    await client.responses.create(conversation=name, input="Hi")
+    store = Store(served.runtime.paths.store)
+    store.finish(store.load(name), Response(id="resp_x", created_at=0, model="m"))
+    store.close()
+    await client.responses.create(conversation=name, input="Again")
+    assert len((await client.conversations.items.list(name)).data) == 6
 
 
 async def test_items_are_added_read_deleted(serve: Serve) -> None:

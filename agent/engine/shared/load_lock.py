@@ -15,8 +15,9 @@ from tools import private_files
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-MAX_WAIT_SECONDS = 120.0
-"""Longer than this nobody waits for another program's load: it may have been suspended."""
+MAX_WAIT_SECONDS = 600.0
+"""Longer than this nobody waits for another program's load: it may have been suspended. A large model
+takes minutes from a slow disk."""
 
 
 @asynccontextmanager
@@ -41,7 +42,8 @@ async def load_lock(socket: Path, serves: bool) -> AsyncIterator[None]:
                 while not _try(lock, fcntl.LOCK_EX if serves else fcntl.LOCK_SH):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_SECONDS)
         if not serves:
-            fcntl.flock(lock, fcntl.LOCK_UN)
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_UN)
         yield
     finally:
         os.close(lock)
@@ -52,4 +54,6 @@ def _try(lock: int, mode: int) -> bool:
         fcntl.flock(lock, mode | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:  # a file system without locks
+        log.info("no lock for loading the model: %s", error)
     return True

@@ -100,13 +100,8 @@ class _TokenRoutes:
             message = "Send one of 'prompt', 'content' and 'messages'."
             raise invalid("prompt", message, "missing_required_parameter")
         if body.messages is not None:
-            chat = validate(
-                ChatRequest,
-                {"messages": [], "tools": body.tools, "model": body.model}
-                | {
-                    "messages": [message.model_dump(exclude_none=True) for message in body.messages]
-                },
-            )
+            messages = [message.model_dump(exclude_none=True) for message in body.messages]
+            chat = validate(ChatRequest, {"messages": messages, "tools": body.tools})
             with chat_params(chat):
                 (planned,) = to_response_requests(chat, self._service.has_browser)
                 return await self._service.prompt_ids(planned)

@@ -86,6 +86,9 @@ def main(launch: LaunchOptions, options: ServerOptions, *, keep_alive: float | N
     The operator's tools are exposed: the runtime has no others than those that ``--tools`` names.
     ``keep_alive``: seconds after which the idle model is unloaded; None as the configuration says.
     """
+    for alias in options.aliases:
+        if not alias.isprintable() or not alias.strip():
+            raise UserError(f"--alias must be a name, not {alias!r}.")
     runtime = bootstrap.create_runtime(launch, tools="none", keep_alive=keep_alive)
     turn_defaults = replace(
         bootstrap.turn_options(launch, runtime.model), private=not options.store

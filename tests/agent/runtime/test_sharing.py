@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent.config.paths import Paths
+from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.planner import PlacementRequest
 from agent.engine.protocol import EngineError, Finished, Request, Sampling, Tokens, Waiting
@@ -98,6 +99,26 @@ async def test_client_takes_over_when_the_owner_unloads(new_runtime: NewRuntime)
     await generate(third)
     assert third.loaded is not None and isinstance(third.loaded.engine, SharedEngine)
     assert third.loaded.engine.own is None, "it uses the client's"
+
+
+async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
+    _, client = await both(new_runtime)
+    forced = [700, 200007, 5, 199999]
+    request = Request(
+        [1],
+        len(forced),
+        sampling=GREEDY,
+        logprobs=1,
+        constraint=ForcedTokens(forced),
+        recipe=lambda: {RECIPE_FIELD: forced},
+    )
+    logprobs = [
+        one
+        async for event in client.generate(request)
+        if isinstance(event, Tokens)
+        for one in event.logprobs or ()
+    ]
+    assert [one.token for one in logprobs] == forced
 
 
 @pytest.fixture

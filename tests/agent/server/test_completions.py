@@ -93,7 +93,7 @@ async def test_completions_prompt_logprobs_are_the_models(serve: Serve) -> None:
         known = free.choices[0].logprobs.top_logprobs[0]
         if logprobs.tokens[count] in known:
             expected = known[logprobs.tokens[count]]
-            # Other kernels compute batches: of the embedded model, with weights of few bits, that shows.
+            # Other kernels compute batches; with weights of few bits that shows.
             assert math.isclose(logprobs.token_logprobs[count], expected, abs_tol=0.5)
     for value, top in zip(logprobs.token_logprobs[1:], logprobs.top_logprobs[1:], strict=True):
         assert value <= max(top.values()), "an evaluation asks whether the token is the likeliest"

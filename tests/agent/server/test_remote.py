@@ -92,3 +92,17 @@ async def test_turn_waits_for_remote_with_notices(remote_model: tuple[FakeVllm, 
     assert answer.json()["output"][-1]["content"][0]["text"] == "Hello."
     notices = [item.message for item in served.turns[0].log.events if isinstance(item, AgentNotice)]
     assert [error.endswith("…") for error in notices] == [True, False]
+
+
+async def test_raw_completion_of_remote_model(remote_model: tuple[FakeVllm, Served]) -> None:
+    fake, served = remote_model
+    form = served.runtime.format
+    assert isinstance(form, HarmonyFormat)
+    fake.replies = [[form.encoding.encode("one two<|return|>", allowed_special="all")]]
+    url = f"{served.url}/completions"
+    answer = await served.post({"prompt": "Count:"}, url=url)
+    assert answer.json()["choices"][0]["text"] == "one two"
+    refused = await served.post({"prompt": "a", "echo": True, "logprobs": 1}, url=url)
+    assert api_error(refused, 400)["param"] == "echo"
+    model = (await served.get("/v1/models")).json()["data"][0]
+    assert model["max_model_len"] == served.runtime.context_length and "meta" not in model

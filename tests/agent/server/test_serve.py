@@ -12,7 +12,7 @@ from tests.support.endpoint import comparable, events_of
 from tests.support.invariants import check
 from tests.support.program import RunAgent
 from tests.support.requests import SEED_REQUEST
-from tests.support.scripts import LONG
+from tests.support.scripts import HELLO, LONG
 from tests.support.serve_program import serve_program, terminate
 
 
@@ -64,3 +64,16 @@ def test_serve_wrong_options_one_sentence(agent: RunAgent) -> None:
     assert ran.code == 2 and "--api-key" in ran.err and ran.err.count("\n") == 1
     ran = agent("serve", "--engine", f"script:{__file__}", "--port", "0")
     assert ran.code == 2 and ran.err.count("\n") == 1 and "script" in ran.err
+    ran = agent("serve", "--alias", " ", "--port", "0")
+    assert ran.code == 2 and ran.err == "agent: --alias must be a name, not ' '.\n"
+
+
+def test_serve_aliases_are_models(home: Path, script: Callable[..., str]) -> None:
+    options = ("--engine", script(HELLO), "--alias", "gpt-4o", "--alias", "org/other")
+    with serve_program(home, *options) as (url, _):
+        listed = httpx2.get(f"{url}/models", timeout=60).json()["data"]
+        assert [model["id"] for model in listed] == ["tiny", "gpt-4o", "org/other"]
+        assert httpx2.get(f"{url}/models/org/other", timeout=60).json()["id"] == "org/other"
+        body = {"model": "org/other", "input": "x"}
+        answer = httpx2.post(f"{url}/responses", json=body, timeout=60)
+        assert answer.json()["status"] == "completed"

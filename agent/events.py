@@ -321,6 +321,8 @@ class Response(WireModel):
     prompt_cache_key: str | None = None
     conversation: ConversationReference | None = Field(default=None, exclude_if=_absent)
     """Where the request names a conversation: the one that the response extends."""
+    prompt_cache_retention: str | None = Field(default=None, exclude_if=_absent)
+    user: str | None = Field(default=None, exclude_if=_absent)
     input_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
     """Where the request has ``enable_response_messages``: the prompt, known at the end."""
     output_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)

@@ -20,6 +20,7 @@ from agent.cli.options import (
     ClientServersOption,
     HostOption,
     KeyOption,
+    LenientOption,
     MaxBodyOption,
     ModelOption,
     OriginOption,
@@ -234,6 +235,7 @@ def serve(
     store: StoreOption = True,
     client_servers: ClientServersOption = False,
     allow_private_urls: PrivateOption = False,
+    lenient: LenientOption = False,
     max_body: MaxBodyOption = MAX_BODY_MIB,
     reasoning_events: ReasoningOption = "openai",
 ) -> None:
@@ -253,6 +255,7 @@ def serve(
         private_urls=allow_private_urls,
         client_servers=client_servers,
         aliases=tuple(alias or ()),
+        lenient=lenient,
         max_body_bytes=max_body * MIB_BYTES,
     )
     raise typer.Exit(main(launch, options, keep_alive=keep_alive))

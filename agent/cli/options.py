@@ -179,6 +179,10 @@ ClientServersOption = Annotated[
         "--client-servers", help="Allow clients' MCP servers where --host is not loopback."
     ),
 ]
+LenientOption = Annotated[
+    bool,
+    typer.Option("--lenient", help="Ignore unknown and unsupported fields instead of refusing."),
+]
 MaxBodyOption = Annotated[
     int,
     typer.Option(

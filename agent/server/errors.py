@@ -5,12 +5,14 @@ Reference: https://platform.openai.com/docs/guides/error-codes/api-errors
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from agent.errors import AgentError
+from agent.server.schemas import UNSUPPORTED_FIELDS
 from agent.turn.endings import RATE_LIMIT
 
 RETRY_AFTER_SECONDS = "5"
@@ -88,6 +90,8 @@ def internal_error() -> ApiError:
 
 # --- from pydantic's validation errors to one sentence ---
 
+FieldPath = tuple[str | int, ...]
+"""Names and indexes that lead to a field of a request."""
 _EXPECTED = {
     "string_type": "a string",
     "int_type": "an integer",
@@ -99,6 +103,31 @@ _EXPECTED = {
     "model_type": "an object",
     "model_attributes_type": "an object",
 }
+_LIMITS = {
+    "greater_than_equal": (
+        "{number}_below_min_value",
+        "{number} below minimum value. Expected a value >= {ge}",
+    ),
+    "less_than_equal": (
+        "{number}_above_max_value",
+        "{number} above maximum value. Expected a value <= {le}",
+    ),
+    "less_than": (
+        "{number}_above_max_value",
+        "{number} above maximum value. Expected a value < {lt}",
+    ),
+    "string_too_short": (
+        "string_below_min_length",
+        "string too short. Expected a length of at least {min_length}",
+    ),
+    "string_too_long": (
+        "string_above_max_length",
+        "string too long. Expected a length of at most {max_length}",
+    ),
+    "too_short": ("array_below_min_length", "too short. Expected at least {min_length} items"),
+    "too_long": ("array_above_max_length", "too long. Expected at most {max_length} items"),
+}
+"""OpenAI's codes for values beyond a limit, and what they say."""
 _BRANCHES = ("str", "list[", "dict[", "tagged-union[", "literal[", "function-", "union[")
 """How pydantic names the alternatives of a union, between the fields, in an error's ``loc``."""
 
@@ -111,14 +140,14 @@ def from_validation(error: ValidationError, tags: frozenset[str]) -> ApiError:
         loc  ("input", "list[tagged-union[…]]", 0, "message", "content", "str")
         path ("input", 0, "content")       param  input[0].content
     """
-    errors = [(_field_path(details["loc"], tags), details) for details in error.errors()]
+    errors = [(field_path(details["loc"], tags), details) for details in error.errors()]
     depth = max(len(path) for path, _ in errors)
     deepest = next(path for path, _ in errors if len(path) == depth)
     alternatives = [details for path, details in errors if path == deepest]
-    return _field_error(_param_name(deepest), alternatives)
+    return _field_error(param_name(deepest), alternatives)
 
 
-def _field_path(loc: Sequence[str | int], tags: frozenset[str]) -> tuple[str | int, ...]:
+def field_path(loc: Sequence[str | int], tags: frozenset[str]) -> FieldPath:
     """An error's ``loc`` without the alternatives of unions."""
     path: list[str | int] = []
     previous: str | int = ""
@@ -131,7 +160,8 @@ def _field_path(loc: Sequence[str | int], tags: frozenset[str]) -> tuple[str | i
     return tuple(path)
 
 
-def _param_name(path: Sequence[str | int]) -> str | None:
+def param_name(path: FieldPath) -> str | None:
+    """A path as OpenAI's errors write it: ``input[0].content``."""
     name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return name.removeprefix(".") or None
 
@@ -150,6 +180,18 @@ def _field_error(param: str | None, alternatives: Sequence[ErrorDetails]) -> Api
         message = (
             f"Invalid type for {where}: expected {known}, but got {_json_type(value)} instead."
         )
+    elif "extra_forbidden" in kinds:
+        code, message = "unknown_parameter", f"Unknown parameter: {where}."
+        if re.sub(r"\[\d+\]", "[]", param or "") in UNSUPPORTED_FIELDS:
+            code = "unsupported_parameter"
+            message = f"Unsupported parameter: {where} is not supported by this server."
+    elif first["type"] in _LIMITS:
+        code, message = _LIMITS[first["type"]]
+        number = "decimal" if isinstance(value, float) else "integer"
+        code = code.format(number=number)
+        if isinstance(value, dict):
+            code = "object_above_max_properties"
+        message = f"Invalid {where}: {message.format(number=number, **context)}."
     elif first["type"] == "union_tag_not_found":
         code = "invalid_type"
         message = f"Invalid type for {where}: expected an object with a type."

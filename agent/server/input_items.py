@@ -63,10 +63,19 @@ from agent.util.ids import new_id
 from agent.util.images import CANNOT_SEE
 from tools.types import Tool
 
+UNSEEN_REASONS = {
+    "input_image": CANNOT_SEE,
+    "input_file": "this server cannot read attached files",
+    "input_audio": "this model cannot hear",
+}
+"""Types of content parts that the model cannot read, and why."""
 UNSEEN_PLACEHOLDERS = {
-    "input_image": f"[There was an image here; {CANNOT_SEE}.]",
-    "input_file": "[There was a file here; this server cannot read attached files.]",
-    "input_audio": "[There was a recording here; this model cannot hear.]",
+    kind: f"[There was {what} here; {UNSEEN_REASONS[kind]}.]"
+    for kind, what in (
+        ("input_image", "an image"),
+        ("input_file", "a file"),
+        ("input_audio", "a recording"),
+    )
 }
 """Texts in place of content parts that the model cannot read."""
 _INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
@@ -121,12 +130,15 @@ def read_input(
     find: Callable[[str], InputItem | None],
     *,
     first: bool,
+    refuse_unseen: bool = False,
 ) -> InputHistory:
     """Read an input as messages.
 
     ``earlier``: the history of the response that the request continues. ``tools``: those that run
     here, to name resent calls as the model knows them. ``find``: looks up the item that a reference
-    means. ``first``: whether the request continues no response. Raises ApiError.
+    means. ``first``: whether the request continues no response. ``refuse_unseen``: refuse messages
+    with content that the model cannot read; otherwise the model is told of it, as it always is of
+    the outputs of functions. Raises ApiError.
     """
     history = InputHistory(
         [],
@@ -137,7 +149,7 @@ def read_input(
         pending_calls=dict(earlier.pending_calls),
     )
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
-    reader = ItemReader(history, names, find, leading=first)
+    reader = ItemReader(history, names, find, leading=first, refuse_unseen=refuse_unseen)
     if isinstance(items, str):
         history.messages.append(User(items))
         items = ()
@@ -189,8 +201,10 @@ class ItemReader:
         find: Callable[[str], InputItem | None],
         *,
         leading: bool,
+        refuse_unseen: bool = False,
     ) -> None:
         """``leading``: nothing but developer messages was read so far."""
+        self._refuse_unseen = refuse_unseen
         self.history, self._names, self._find, self._leading = history, names, find, leading
         self._calls_of_input: dict[str, ToolCallMessage] = {}
         """The calls of this input by call_id, or by the id of their mcp_approval_request."""
@@ -227,7 +241,7 @@ class ItemReader:
         """Add an item; ``param``: its path in the request. Raises ApiError."""
         history, add = self.history, self.history.messages.append
         if isinstance(item, InputMessage) and item.role in ("developer", "system"):
-            text = _content_text(item.content, f"{param}.content")
+            text = self._message_text(item, param)
             if self._leading:
                 history.instructions.append(text)
             else:
@@ -236,9 +250,9 @@ class ItemReader:
         self._leading = False
         match item:
             case InputMessage(role="user"):
-                add(User(_content_text(item.content, f"{param}.content")))
+                add(User(self._message_text(item, param)))
             case InputMessage():
-                if text := _content_text(item.content, f"{param}.content"):
+                if text := self._message_text(item, param):
                     add(
                         _UnphasedAssistant(text)
                         if item.phase is None
@@ -286,6 +300,14 @@ class ItemReader:
                 self.add(referenced, param)
             case _:
                 pass  # a web search: its results are in the message after it
+
+    def _message_text(self, item: InputMessage, param: str) -> str:
+        """The text of a message. Raises ApiError for content that is refused."""
+        for index, part in enumerate(item.content if self._refuse_unseen else ()):
+            if isinstance(part, ContentPart) and part.type in UNSEEN_REASONS:
+                message = f"Unsupported content: {UNSEEN_REASONS[part.type]}."
+                raise invalid(f"{param}.content[{index}].type", message, "unsupported_value")
+        return _content_text(item.content, f"{param}.content")
 
     def _call_name(self, call_id: str, param: str) -> str:
         name = self.history.call_names.get(call_id)

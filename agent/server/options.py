@@ -37,5 +37,7 @@ class ServerOptions:
     """Whether requests may bring MCP servers of their own; on loopback they always may."""
     aliases: tuple[str, ...] = ()
     """Further names of the served model."""
+    lenient: bool = False
+    """Whether what a request asks for and this server does not have is passed over, not refused."""
     max_body_bytes: int = MAX_BODY_MIB * MIB_BYTES
     """Longest body of a request, and longest message of a WebSocket."""

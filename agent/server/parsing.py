@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pydantic_core
 from pydantic import ValidationError
 
 from agent.server.errors import ApiError, from_validation, invalid
+from agent.server.field_rules import check_minimum, drop_ignorable, unknown_item_fields
 from agent.server.schemas import (
     ITEM_MODELS,
     AllowedTools,
@@ -34,14 +35,25 @@ _UNION_TAGS = frozenset(
 )
 
 
-def parse_request(body: bytes | bytearray) -> CreateResponse:
-    """Read the body of ``POST /v1/responses``. Raises ApiError: 400, with the parameter's path."""
-    return request_from_object(parse_json_object(body), len(body))
+def parse_request(body: bytes | bytearray, *, lenient: bool = False) -> CreateResponse:
+    """Read the body of ``POST /v1/responses``. ``lenient``: pass over what this server does not have.
+    Raises ApiError: 400, with the parameter's path."""
+    return request_from_object(parse_json_object(body), len(body), lenient=lenient)
 
 
-def request_from_object(value: dict[str, Any], size: int) -> CreateResponse:
+def request_from_object(
+    value: dict[str, Any], size: int, *, lenient: bool = False
+) -> CreateResponse:
     """Validate a parsed body of ``size`` bytes. Raises ApiError."""
-    request = validate(CreateResponse, value)
+    _check_sizes(value)
+    ignored = unknown_item_fields(value.get("input"))
+    if lenient:
+        value, dropped = drop_ignorable(CreateResponse, value, _UNION_TAGS)
+        ignored += dropped
+    request = _validated(CreateResponse, value)
+    if not lenient:
+        check_minimum(value, request.max_output_tokens)
+    request.set_ignored(ignored, refuses_unseen=not lenient)
     request.remember_body(value, size)
     return request
 
@@ -59,7 +71,22 @@ def parse_json_object(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
-    """Make a request model of a parsed body. Raises ApiError."""
+    """Make a request model of a parsed body; unknown fields are ignored. Raises ApiError."""
+    _check_sizes(value)
+    return _validated(kind, value, extra="ignore")
+
+
+def _validated(
+    kind: type[RequestT], value: dict[str, Any], extra: Literal["ignore"] | None = None
+) -> RequestT:
+    try:
+        return kind.model_validate(value, extra=extra)
+    except ValidationError as error:
+        raise from_validation(error, _UNION_TAGS) from None
+
+
+def _check_sizes(value: dict[str, Any]) -> None:
+    """Raises ApiError for a body with more values than are read."""
     for param, limit in MAX_ITEMS.items():
         if (number := _count_items(value.get(param))) > limit:
             message = (
@@ -71,10 +98,6 @@ def validate(kind: type[RequestT], value: dict[str, Any]) -> RequestT:
         if not _has_few_values(value.get(param), MAX_SCHEMA_VALUES):
             message = f"Invalid '{param}': more than {MAX_SCHEMA_VALUES:,} JSON values."
             raise invalid(param, message, "array_above_max_length")
-    try:
-        return kind.model_validate(value)
-    except ValidationError as error:
-        raise from_validation(error, _UNION_TAGS) from None
 
 
 def _count_items(value: object) -> int:

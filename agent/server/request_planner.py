@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from agent.runtime.runtime import Runtime
 from agent.server import input_items
 from agent.server.client_mcp import client_servers
 from agent.server.conversations import Conversations
-from agent.server.errors import ApiError, invalid, rate_limited, unsupported
+from agent.server.errors import ApiError, invalid, rate_limited
 from agent.server.input_items import InputHistory
 from agent.server.response_cache import ResponseCache
 from agent.server.response_fields import initial_response
@@ -46,6 +47,8 @@ from agent.turn.loop import Turn, TurnJob
 from agent.turn.options import ApprovedCall, TurnOptions
 from agent.util.ids import new_id
 from tools.mcp.host import Host
+
+log = logging.getLogger(__name__)
 
 LONG_TEXT_CHARACTERS = 100_000
 """Instructions or functions longer than this have their tokens counted before they are rendered."""
@@ -64,6 +67,8 @@ class TurnPlan:
     input_history: InputHistory
     store: bool
     """Whether the response can be looked up and continued."""
+    ignored: tuple[str, ...] = ()
+    """Paths of what is passed over of the request."""
     _inputs: tuple[dict[str, Any], ...] | None = None
 
     @property
@@ -194,6 +199,7 @@ class TurnPlanner:
             host.tools(),
             cache.find_item,
             first=continued is None,
+            refuse_unseen=request.refuses_unseen,
         )
         tools = apply_tool_choice(selected, request)
         options = turn_options(request, self._turn_defaults, tools, history)
@@ -227,10 +233,13 @@ class TurnPlanner:
             tokens = compaction.minimum_prompt_tokens(prepared.format, conversation)
         if tokens >= runtime.context_length:
             raise context_length_exceeded(runtime.context_length, tokens)
+        ignored = (*request.ignored, *selected.left_out)
+        if ignored:
+            log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
         inputs = None
         if (name := request.conversation_id) is not None:
             inputs = self._conversations.new_inputs(name, request.sent_input)
-        return TurnPlan(turn, request, history, request.store is not False, inputs)
+        return TurnPlan(turn, request, history, request.store is not False, ignored, inputs)
 
     def _continued(
         self, request: CreateResponse, cache: ResponseCache, vocabulary: str
@@ -303,8 +312,6 @@ def _refuse_unsupported(request: CreateResponse) -> None:
             " only providing one of: 'previous_response_id' or 'conversation'."
         )
         raise invalid("conversation", message, "mutually_exclusive_parameters")
-    if request.prompt is not None:
-        raise unsupported("prompt", "prompt")
 
 
 def _previous_response(

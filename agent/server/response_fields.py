@@ -46,6 +46,8 @@ def initial_response(
         safety_identifier=request.safety_identifier,
         prompt_cache_key=request.prompt_cache_key,
         conversation=_conversation(request.conversation_id),
+        prompt_cache_retention=request.prompt_cache_retention,
+        user=request.user,
     )
 
 

@@ -34,7 +34,7 @@ def route(service: ResponseService) -> Route:
 
     async def compact(request: Request) -> Response:
         """POST /v1/responses/compact: summarise a history; never streamed."""
-        wanted = parse_request(await read_body(request, service))
+        wanted = parse_request(await read_body(request, service), lenient=service.options.lenient)
         if "model" not in wanted.model_fields_set:  # null is allowed
             message = "Missing required parameter: 'model'."
             raise invalid("model", message, "missing_required_parameter")

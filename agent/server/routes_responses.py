@@ -5,20 +5,24 @@ Reference: https://platform.openai.com/docs/api-reference/responses
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from agent import events as ev
 from agent.server.errors import ApiError, invalid
+from agent.server.field_rules import ignored_header
 from agent.server.json_response import JsonResponse
-from agent.server.list_page import list_page
+from agent.server.list_page import included, list_page
 from agent.server.parsing import parse_request
 from agent.server.request_body import read_body
 from agent.server.service import ResponseService
 from agent.server.sse import EventStream, FinalResponse, SseEncoder, response_json
-from agent.server.stored_response import StoredResponse
+from agent.server.stored_response import StoredResponse, with_encrypted_reasoning
 from agent.server.stream_replay import replay_stream
+from agent.server.turn_options import INCLUDE_REASONING
 from agent.turn.loop import Turn
 
 
@@ -43,26 +47,37 @@ class _ResponseRoutes:
     async def create(self, request: Request) -> Response:
         """POST /v1/responses: create a response, streamed or not."""
         service = self._service
-        wanted = parse_request(await read_body(request, service))
+        lenient = service.options.lenient
+        wanted = parse_request(await read_body(request, service), lenient=lenient)
         turn = await service.begin(wanted)
         background = service.running[turn].background
+        headers = ignored_header(service.running[turn].ignored)
         if wanted.stream:
-            return EventStream(turn, service, self._encoder, outlives_client=background)
-        return _response_body(_as_created(turn)) if background else FinalResponse(turn, service)
+            return EventStream(
+                turn, service, self._encoder, outlives_client=background, headers=headers
+            )
+        if background:
+            return _response_body(_as_created(turn), headers)
+        return FinalResponse(turn, service, headers=headers)
 
     async def input_tokens(self, request: Request) -> Response:
         """POST /v1/responses/input_tokens: how long the prompt would be; nothing is begun."""
         service = self._service
-        wanted = parse_request(await read_body(request, service))
+        lenient = service.options.lenient
+        wanted = parse_request(await read_body(request, service), lenient=lenient)
         tokens = await service.count_input_tokens(wanted)
         return JsonResponse({"object": "response.input_tokens", "input_tokens": tokens})
 
     async def get(self, request: Request) -> Response:
         """GET /v1/responses/{id}: as it is now, or (``stream=true``) its events from the beginning
         or behind ``starting_after``, those to come too."""
+        wanted = included(request.query_params)
         if request.query_params.get("stream") == "true":
             return self._stream(request)
-        return _response_body(self._find(request))
+        response = self._find(request)
+        if INCLUDE_REASONING in wanted:
+            response = with_encrypted_reasoning(response)
+        return _response_body(response)
 
     def _stream(self, request: Request) -> Response:
         response_id, number = request.path_params["id"], request.query_params.get("starting_after")
@@ -99,6 +114,7 @@ class _ResponseRoutes:
 
     async def input_items(self, request: Request) -> Response:
         """GET /v1/responses/{id}/input_items, the latest first unless ``order=asc``."""
+        included(request.query_params)
         response_id = request.path_params["id"]
         return JsonResponse(list_page(self._stored(response_id).inputs, request.query_params))
 
@@ -131,8 +147,8 @@ def _snapshot(turn: Turn) -> ev.Response:
     return turn.response.model_copy(update={"output": turn.items})
 
 
-def _response_body(response: ev.Response) -> Response:
-    return Response(response_json(response), media_type="application/json")
+def _response_body(response: ev.Response, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(response_json(response), media_type="application/json", headers=headers)
 
 
 def _not_existing(response_id: str) -> ApiError:

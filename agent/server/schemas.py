@@ -1,4 +1,7 @@
-"""Pydantic models of requests to ``/v1/responses``. Unknown fields are ignored, wrong types refused.
+"""Pydantic models of requests to ``/v1/responses``: what this server does, and nothing else.
+
+A field or value that is not here is refused (`ConfigModel`), but for fields of input items, which
+clients send back as they have them: those that this API does not have are passed over.
 
 The fields are those of https://platform.openai.com/docs/api-reference/responses/create, and some that
 llama.cpp's and vLLM's servers have too: ``top_k``, ``min_p``, ``seed``, ``presence_penalty``,
@@ -7,6 +10,7 @@ llama.cpp's and vLLM's servers have too: ``top_k``, ``min_p``, ``seed``, ``prese
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,8 +21,11 @@ from pydantic import (
     PrivateAttr,
     StringConstraints,
     Tag,
+    model_validator,
 )
 
+DirectCallers = list[Literal["direct"]]
+"""Who may call a tool: only the model itself."""
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
 
 
@@ -26,6 +33,31 @@ class RequestModel(BaseModel):
     """Base of the models; ``null`` means the same as an absent field wherever there is a default."""
 
     model_config = ConfigDict(extra="ignore", strict=True, protected_namespaces=())
+
+
+class ConfigModel(RequestModel):
+    """Base of the models whose unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_null(cls, value: Any) -> Any:
+        """Drop unknown fields that are null: they ask for nothing."""
+        if not isinstance(value, dict):
+            return value
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        return {name: part for name, part in value.items() if part is not None or name in known}
+
+
+UNSUPPORTED_FIELDS = frozenset(
+    {"access_programs", "context_management", "moderation", "prompt"}
+    | {"background_options.continuation_id", "image", "prompt_cache_options.ttl"}
+    | {"prompt_cache_options.comparison_response_id", "prompt_cache_options.prewarm"}
+    | {"tools[].async", "tools[].connector_id", "tools[].output_schema", "tools[].tunnel_id"}
+    | {"tools[].tools[].async", "tools[].tools[].output_schema"}
+)
+"""Fields of OpenAI's API that no model here has; an error tells them from misspelled ones."""
 
 
 # --- input items ---
@@ -189,7 +221,7 @@ InputItem = Annotated[
 # --- tools ---
 
 
-class RequestFunction(RequestModel):
+class RequestFunction(ConfigModel):
     """A tool that the client runs: a function with a JSON Schema of its arguments."""
 
     type: Literal["function"]
@@ -197,15 +229,17 @@ class RequestFunction(RequestModel):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
+    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
 
 
-class TextForm(RequestModel):
+class TextForm(ConfigModel):
     """Any text."""
 
     type: Literal["text"]
 
 
-class GrammarForm(RequestModel):
+class GrammarForm(ConfigModel):
     """A grammar of a custom tool's input."""
 
     type: Literal["grammar"]
@@ -213,16 +247,18 @@ class GrammarForm(RequestModel):
     definition: str
 
 
-class RequestCustom(RequestModel):
+class RequestCustom(ConfigModel):
     """A tool that the client runs: its input is a text."""
 
     type: Literal["custom"]
     name: ToolName
     description: str | None = None
     format: TextForm | GrammarForm | None = Field(default=None, discriminator="type")
+    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
+    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
 
 
-class RequestNamespace(RequestModel):
+class RequestNamespace(ConfigModel):
     """A named group of functions."""
 
     type: Literal["namespace"]
@@ -231,21 +267,21 @@ class RequestNamespace(RequestModel):
     tools: list[RequestFunction]
 
 
-class AllowedTools(RequestModel):
+class AllowedTools(ConfigModel):
     """A filter of a server's tools; a tool has to meet both conditions."""
 
     tool_names: list[str] | None = None
     read_only: bool | None = None
 
 
-class ApprovalFilter(RequestModel):
+class ApprovalFilter(ConfigModel):
     """Which calls need the client's approval: those of ``always``, or all but those of ``never``."""
 
     always: AllowedTools | None = None
     never: AllowedTools | None = None
 
 
-class RequestMcp(RequestModel):
+class RequestMcp(ConfigModel):
     """The tools of an MCP server. ``headers`` and ``authorization`` are secrets: they are sent to that
     server only, and appear in no response, log or file."""
 
@@ -257,13 +293,18 @@ class RequestMcp(RequestModel):
     authorization: Any = Field(default=None, exclude=True, repr=False)
     allowed_tools: list[str] | AllowedTools | None = None
     require_approval: Literal["always", "never"] | ApprovalFilter | None = None
+    allowed_callers: DirectCallers | None = Field(default=None, exclude=True)
+    defer_loading: Literal[False] | None = Field(default=None, exclude=True)
 
 
 _KNOWN_TOOLS = ("function", "custom", "namespace", "mcp")
 
 
 class RequestOther(RequestModel):
-    """Any other tool of OpenAI's, of which some options are read."""
+    """Any other tool of OpenAI's, of which some options are read; `tool_selection` refuses the others
+    where it offers the tool."""
+
+    model_config = ConfigDict(extra="allow")
 
     type: str = Field(json_schema_extra={"not": {"enum": [*_KNOWN_TOOLS]}})
     container: Any = None
@@ -289,7 +330,7 @@ RequestTool = Annotated[
 ]
 
 
-class ToolChoice(RequestModel):
+class ToolChoice(ConfigModel):
     """A choice among the tools: ``{"type": "function", "name"}``, ``{"type": "mcp", "server_label",
     "name"?}`` or ``{"type": "allowed_tools", "mode", "tools"}``."""
 
@@ -303,16 +344,18 @@ class ToolChoice(RequestModel):
 # --- the request ---
 
 
-class RequestReasoning(RequestModel):
+class RequestReasoning(ConfigModel):
     """How long the model thinks, and how its reasoning is summarised; ``generate_summary`` is the older
-    name of ``summary``."""
+    name of ``summary``. The reasoning of finished turns is never read again (``context``)."""
 
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
+    context: Literal["auto", "current_turn"] | None = None
+    mode: Literal["standard"] | None = None
 
 
-class TextFormat(RequestModel):
+class TextFormat(ConfigModel):
     """The form of the answer; ``schema`` with type ``json_schema``."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -322,11 +365,29 @@ class TextFormat(RequestModel):
     strict: bool | None = None
 
 
-class RequestText(RequestModel):
+class RequestText(ConfigModel):
     """The form of the answer, and how long it should be."""
 
     format: TextFormat | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class RequestStreamOptions(ConfigModel):
+    """Options of a stream: its deltas are not padded."""
+
+    include_obfuscation: Literal[False] | None = None
+
+
+class BackgroundOptions(ConfigModel):
+    """Options of a background response: it begins at once."""
+
+    completion_window: Literal["soonest"] | None = None
+
+
+class RequestPromptCache(ConfigModel):
+    """Options of the prompt cache: it keeps every prompt."""
+
+    mode: Literal["implicit"] | None = None
 
 
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
@@ -338,13 +399,22 @@ TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,7}$")]
 LogitBias = Annotated[float, Field(ge=-100, le=100)]
 
 
-class ConversationParam(RequestModel):
+Includable = Literal[
+    "web_search_call.action.sources",
+    "code_interpreter_call.outputs",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+]
+"""What ``include`` can ask for."""
+
+
+class ConversationParam(ConfigModel):
     """The conversation that a response extends."""
 
     id: str
 
 
-class CreateResponse(RequestModel):
+class CreateResponse(ConfigModel):
     """The body of ``POST /v1/responses``; a field that is None was not sent."""
 
     model: str | None = None
@@ -355,13 +425,14 @@ class CreateResponse(RequestModel):
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
-    max_tool_calls: int | None = Field(default=None, ge=0)
+    """From 16 on, but for an empty input (`agent.server.parsing`)."""
+    max_tool_calls: int | None = Field(default=None, ge=1)
     reasoning: RequestReasoning | None = None
     text: RequestText | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
-    include: list[str] | None = None
+    include: list[Includable] | None = None
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     repeat_penalty: float | None = Field(default=None, ge=0.1, le=10)
@@ -373,15 +444,26 @@ class CreateResponse(RequestModel):
     background: bool | None = None
     enable_response_messages: bool | None = None
     conversation: str | ConversationParam | None = None
-    prompt: Any = None
-    safety_identifier: str | None = None
+    safety_identifier: str | None = Field(default=None, max_length=128)
     prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_options: RequestPromptCache | None = None
+    service_tier: (
+        Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None
+    ) = None
+    stream_options: RequestStreamOptions | None = None
+    background_options: BackgroundOptions | None = None
+    user: str | None = None
+    client_metadata: dict[str, Any] | None = None
+    """What Codex says of itself."""
     top_k: int | None = Field(default=None, ge=0)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     stop: str | list[str] | None = None
     _sent: str | list[dict[str, Any]] = PrivateAttr(default="")
     _sent_bytes: int = PrivateAttr(default=0)
+    _refuses_unseen: bool = PrivateAttr(default=False)
+    _ignored: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def conversation_id(self) -> str | None:
@@ -398,6 +480,21 @@ class CreateResponse(RequestModel):
     def sent_input(self) -> str | list[dict[str, Any]]:
         """The input as it was sent, with fields that the models do not have."""
         return self._sent
+
+    @property
+    def refuses_unseen(self) -> bool:
+        """Whether content and tools that this server does not have are an error; otherwise the model is
+        told that there was something, and the tools are left out."""
+        return self._refuses_unseen
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Paths of the fields that are passed over."""
+        return self._ignored
+
+    def set_ignored(self, paths: Sequence[str], *, refuses_unseen: bool) -> None:
+        """Set what is passed over, and whether the rest is refused."""
+        self._ignored, self._refuses_unseen = tuple(paths), refuses_unseen
 
     def remember_body(self, value: dict[str, Any], size: int) -> None:
         """Remember the parsed body that this request was made from, and its length in bytes."""

@@ -90,13 +90,15 @@ class EventStream(Response):
         *,
         after: int = -1,
         outlives_client: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """``after``: the sequence number behind which the stream begins. ``outlives_client``: the turn
-        goes on when the client disconnects.
+        goes on when the client disconnects. ``headers``: more than those of every stream.
 
         The service has stored the response before the client sees the terminal event.
         """
         super().__init__()
+        self._more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         self._turn, self._service, self._encode = turn, service, encode
         self._after, self._outlives_client = after, outlives_client
 
@@ -105,7 +107,11 @@ class EventStream(Response):
         turn, encode = self._turn, self._encode
         async with stop_on_disconnect([turn], receive, self._service, self._outlives_client):
             await send(
-                {"type": "http.response.start", "status": 200, "headers": RAW_STREAM_HEADERS}
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [*RAW_STREAM_HEADERS, *self._more],
+                }
             )
             async for official in official_batches(turn, self._service, after=self._after):
                 if chunk := b"".join(map(encode, official)):
@@ -121,10 +127,13 @@ class FinalResponse(Response):
         turn: Turn,
         service: ResponseService,
         shape: Callable[[ev.Response], bytes | Response] = response_json,
+        *,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """``shape``: makes the body, or the whole HTTP response where its status may not be 200."""
         super().__init__(media_type="application/json")
         self._turn, self._service, self._shape = turn, service, shape
+        self._more_headers = headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Wait for the end of the turn and send the body (ASGI)."""
@@ -134,7 +143,7 @@ class FinalResponse(Response):
             self._service.finish(turn)
         shaped = self._shape(response)
         if not isinstance(shaped, Response):
-            shaped = Response(shaped, media_type=self.media_type)
+            shaped = Response(shaped, media_type=self.media_type, headers=self._more_headers)
         await shaped(scope, receive, send)
 
 

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agent.conversation.conversation import Conversation
-from agent.events import MessageItem, Response
+from agent.conversation.reasoning_token import encode_reasoning
+from agent.events import MessageItem, ReasoningItem, Response
 from agent.server.input_items import InputHistory, items_by_id
 from agent.server.schemas import InputItem
 from agent.store.records import ServedTurn
@@ -60,6 +61,19 @@ class Continued:
 
     conversation: Conversation
     history: InputHistory
+
+
+def with_encrypted_reasoning(response: Response) -> Response:
+    """A copy whose reasoning items have their text as a token too."""
+    output = [
+        item.model_copy(
+            update={"encrypted_content": encode_reasoning("".join(p.text for p in item.content))}
+        )
+        if isinstance(item, ReasoningItem)
+        else item
+        for item in response.output
+    ]
+    return response.model_copy(update={"output": output})
 
 
 def served_json(

@@ -33,6 +33,8 @@ from tools.types import Tool
 
 log = logging.getLogger(__name__)
 
+HABITUAL_TOOLS = ("tool_search", "image_generation")
+"""Types that clients (Codex) add for every model whose name they know; nobody misses them."""
 ANY_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 """Parameters of a function that declares none."""
 
@@ -76,6 +78,8 @@ class SelectedTools:
     hosted: HostedTools = field(default_factory=HostedTools)
     declared_only: bool = False
     """Whether ``tool_choice`` named tools, so that no others are called."""
+    left_out: tuple[str, ...] = ()
+    """Paths of these tools in the request."""
     unavailable: frozenset[str] = frozenset()
     """Types of tools in the request that nobody can run here; they are not declared to the model."""
 
@@ -92,6 +96,7 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
     code_interpreter = web_search = False
     approval_required: set[tuple[str, str]] = set()
     unavailable: set[str] = set()
+    left_out: list[str] = []
     for index, requested in enumerate(request.tools or ()):
         param = f"tools[{index}]"
         match requested:
@@ -115,6 +120,9 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
                 if not python:
                     message = "Python (the operator has not exposed it: --tools python)"
                     raise unsupported(f"{param}.type", message)
+                if request.refuses_unseen:
+                    _check_options(requested, param)
+                    _check_container(requested.container, param)
                 selected += [tool for tool in python if tool not in selected]
                 code_interpreter = True
             case RequestOther(type=kind) if kind.startswith("web_search"):
@@ -125,16 +133,19 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
                     # Clients send it by habit: without a browser it is not declared to the model.
                     log.info("%s: a tool of type %s is not offered", param, kind[:40])
                     unavailable.add(kind)
+                    left_out.append(param)
+                elif request.refuses_unseen:
+                    _check_options(requested, param)
                 selected += [tool for tool in browser if tool not in selected]
                 web_search = bool(browser)
-            case RequestOther(type="file_search"):  # its files are on OpenAI's servers only
-                raise unsupported(f"{param}.type", "A tool of type 'file_search'")
+            case RequestOther(type=kind) if request.refuses_unseen and kind not in HABITUAL_TOOLS:
+                raise unsupported(f"{param}.type", f"A tool of type '{kind[:40]}'")
             case RequestOther(type=kind):
-                # Clients add some for every model of a known name; their user needs none of them.
                 log.warning(
                     "%s: there is no tool of type %r here: it is left out", param, kind[:40]
                 )
                 unavailable.add(kind)
+                left_out.append(param)
                 continue
         echo.append(_echo_tool(requested))
     _check_unique([f.model_name for f in functions] + [tool.model_name for tool in selected])
@@ -148,6 +159,7 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
             code_interpreter, web_search, sources, approval_required=frozenset(approval_required)
         ),
         unavailable=frozenset(unavailable),
+        left_out=tuple(left_out),
     )
 
 
@@ -200,7 +212,7 @@ def _restricted_to(
 
 def _tool_reference(entry: dict[str, Any], param: str) -> ToolChoice:
     try:
-        return ToolChoice.model_validate(entry)
+        return ToolChoice.model_validate(entry, extra="ignore")
     except ValueError:
         raise invalid(param, f"'{param}' is no reference to a tool.") from None
 
@@ -234,6 +246,28 @@ def _matching(
     if not functions and not tools:
         raise invalid(param, f"'{param}' names no tool of this request.")
     return functions, tools
+
+
+def _check_options(tool: RequestOther, param: str) -> None:
+    """Refuse options that nothing here does. Raises ApiError."""
+    context_size = tool.search_context_size
+    values = {**(tool.model_extra or {}), "search_context_size": context_size}
+    for name, value in values.items():
+        if value not in (None, [], {}, ["direct"] if name == "allowed_callers" else "medium"):
+            raise unsupported(f"{param}.{name}", f"{name} = {str(value)[:40]}")
+
+
+def _check_container(container: object, param: str) -> None:
+    """Refuse a container but for one of the conversation's own. Raises ApiError."""
+    match container:
+        case None | str():
+            return
+        case {"type": "auto", **options}:
+            for name, value in options.items():
+                if value:
+                    raise unsupported(f"{param}.container.{name}", f"container.{name}")
+        case _:
+            raise invalid(f"{param}.container", '\'container\' must be {"type": "auto"}.')
 
 
 # --- functions ---

@@ -18,6 +18,11 @@ EFFORTS: dict[str, Effort] = {
     "high": "high", "xhigh": "high", "max": "high",
 }  # fmt: skip
 """The API's reasoning efforts as the nearest of the three that gpt-oss was trained on."""
+VERBOSITY_SECTIONS = {
+    "low": "# Verbosity\n\nAnswer as briefly as you can.",
+    "high": "# Verbosity\n\nAnswer at length and in detail.",
+}
+"""What the developer message says of ``text.verbosity``; nothing of ``medium``."""
 SAMPLING_FIELDS = (
     "temperature", "top_p", "top_k", "min_p", "seed",
     "presence_penalty", "frequency_penalty", "repeat_penalty",
@@ -45,7 +50,7 @@ def turn_options(
         sampling["logit_bias"] = tuple((int(token), bias) for token, bias in biases)
     effort = request.reasoning.effort if request.reasoning else None
     own = defaults.instructions if request.instructions is None else request.instructions
-    parts = (own, *history.instructions, _format_section(request.text))
+    parts = (own, *history.instructions, _format_section(request.text), _verbosity_section(request))
     by_default = defaults.compact and request.truncation is None
     return replace(
         defaults,
@@ -68,7 +73,9 @@ def turn_options(
         hosted_tools=tools.hosted,
         include_messages=request.enable_response_messages is True,
         approved_calls=tuple(history.approved),
-        private=defaults.private or request.store is False,
+        private=defaults.private
+        or request.store is False
+        or request.prompt_cache_retention == "in_memory",
         compact=request.truncation == "auto" or by_default,
     )
 
@@ -110,6 +117,11 @@ def _alternative_count(request: CreateResponse) -> int | None:
 
 def _lower(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _verbosity_section(request: CreateResponse) -> str | None:
+    """gpt-oss was trained on no verbosity: the developer message asks for it."""
+    return VERBOSITY_SECTIONS.get(request.text.verbosity or "") if request.text else None
 
 
 def _format_section(text: RequestText | None) -> str | None:

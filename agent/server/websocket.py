@@ -41,6 +41,8 @@ MAX_WAITING_REQUESTS = 32
 MAX_CONNECTION_RESPONSES, MAX_CONNECTION_BYTES = 32, 32 * 1024 * 1024
 """Responses that a connection remembers, and what they may take together."""
 MAX_STREAM_ID_CHARACTERS = 256
+FRAME_FIELDS = ("type", "generate", "stream_id")
+"""What a message has beside the fields of a request."""
 
 
 class ConnectionCache(ResponseCache):
@@ -155,7 +157,12 @@ class WebSocketConnection:
         if value.get("type") != "response.create":
             raise invalid("type", "The type of a message must be 'response.create'.")
         # Over a connection every response is streamed, and none outlives it.
-        wanted = request_from_object({**value, "stream": True, "background": False}, size)
+        fields = {name: part for name, part in value.items() if name not in FRAME_FIELDS}
+        wanted = request_from_object(
+            {**fields, "stream": True, "background": False},
+            size,
+            lenient=self._service.options.lenient,
+        )
         job = PrefillJob() if value.get("generate") is False else None
         service = self._service
         turn = await service.begin(wanted, job, self._cache)

@@ -47,7 +47,9 @@ def test_codex_tools_and_second_turn(
         return [item for item in items if item["type"] != "error"], events[-1]["usage"]
 
     items, first = codex("make the file")
-    command, mcp_call, answer = items
+    thoughts = [item["text"] for item in items if item["type"] == "reasoning"]
+    assert thoughts.count("I ask the server.") == 1, "the summary, and not its text once more"
+    command, mcp_call, answer = [item for item in items if item["type"] != "reasoning"]
     assert (command["type"], command["exit_code"]) == ("command_execution", 0)
     assert command["aggregated_output"] == "from the shell\n"
     assert (tmp_path / "made.txt").read_text() == "from the shell\n"
@@ -58,7 +60,8 @@ def test_codex_tools_and_second_turn(
     )
     assert mcp_call["result"]["content"] == [{"type": "text", "text": "frogs"}]
     assert (answer["type"], answer["text"]) == ("agent_message", "The file is made.")
-    (answer,), both = codex("resume", "--last", "what is its name?")
+    items, both = codex("resume", "--last", "what is its name?")
+    answer = items[-1]
     assert answer["text"] == "It is made.txt."
     # It goes on from the very tokens of before. Over a socket it lays its instructions ahead, and a
     # scripted engine remembers the latest prompt only.

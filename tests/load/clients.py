@@ -246,7 +246,7 @@ class SimulatedClients:
 
     def _body(self, **fields: Any) -> dict[str, Any]:
         rng = self.rng
-        body = {"input": rng.choice(PROMPTS), "max_output_tokens": rng.randint(1, 60)}
+        body = {"input": rng.choice(PROMPTS), "max_output_tokens": rng.randint(16, 60)}
         if rng.random() < 0.3:
             body |= {"temperature": 1.0, "seed": rng.randrange(1000)}
         return {**body, **fields}

@@ -213,7 +213,7 @@ async def test_serve_model_file_missing_recovers_when_back(
     file = tmp_path / "copy.gguf"
     file.symlink_to(tiny_gguf)
     served = await serve(model=str(file))
-    body = {"input": "hello", "max_output_tokens": 5}
+    body = {"input": "hello", "max_output_tokens": 16}
     assert (await served.post(body)).status_code == 200
     await served.runtime.unload()
     for content in (None, b"something else"):

@@ -154,13 +154,12 @@ async def test_code_interpreter_json_code_and_failed_calls(serve: Serve) -> None
     as_json = (
         '<|channel|>commentary to=python <|constrain|>json<|message|>{"code":"print(3)"}<|call|>'
     )
-    served = await serve(as_json, final("3"), tools="python", max_tool_calls=1)
+    served = await serve(as_json, final("3"), *[as_json] * 2, final("4"), tools="python")
     response = check(await served.stream(input="x", tools=[CODE_CONTAINER]))
     assert response["output"][0]["code"] == "print(3)"
-    events = await served.stream(input="x", tools=[CODE_CONTAINER], max_tool_calls=0)
-    assert check(events)["output"][0][
-        "status"
-    ] == "failed" and INTERPRETING_EVENT not in event_types(events)
+    events = await served.stream(input="x", tools=[CODE_CONTAINER], max_tool_calls=1)
+    assert check(events)["output"][1]["status"] == "failed"
+    assert event_types(events).count(INTERPRETING_EVENT) == 1, "the second one never ran"
     cut = await serve({"markup": python("print(1)\n" * 50)}, tools="python")
     events = await cut.stream(input="x", tools=[CODE_CONTAINER], max_output_tokens=20)
     response = check(events)
@@ -172,17 +171,16 @@ async def test_code_interpreter_json_code_and_failed_calls(serve: Serve) -> None
 
 async def test_web_search_private_address_fails(serve: Serve) -> None:
     """Nothing of this network may be opened, and the item says what was tried."""
-    served = await serve(
-        browser_call("open", id="http://127.0.0.1:9/secret"), final("No."), tools="browser"
-    )
+    secret = browser_call("open", id="http://127.0.0.1:9/secret")
+    served = await serve(secret, final("No."), secret, secret, final("No."), tools="browser")
     response = check(await served.stream(input="x", tools=[{"type": "web_search"}]))
     search, _ = response["output"]
     assert search["type"] == "web_search_call" and search["status"] == "failed"
     assert search["action"] == {"type": "open_page", "url": "http://127.0.0.1:9/secret"}
     assert "not a public address" in engine_markup(served)
-    none = await served.stream(input="x", tools=[{"type": "web_search"}], max_tool_calls=0)
-    assert check(none)["output"][0]["status"] == "failed"
-    assert "response.web_search_call.searching" not in event_types(none)
+    once = await served.stream(input="x", tools=[{"type": "web_search"}], max_tool_calls=1)
+    assert [item["status"] for item in check(once)["output"]] == ["failed", "failed", "completed"]
+    assert event_types(once).count("response.web_search_call.searching") == 1
     offline = {"type": "web_search", "external_web_access": False}
     response = check(await served.stream(input="x", tools=[offline]))
     assert [item["type"] for item in response["output"]] == ["message"], "it was not offered"

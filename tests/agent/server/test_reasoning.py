@@ -102,3 +102,16 @@ async def test_encrypted_reasoning_of_others_is_refused(serve: Serve) -> None:
         assert error["code"] == "invalid_encrypted_content"
         assert error["param"] == "input[1].encrypted_content"
     assert decode_reasoning(ours) == "I think." and not ours.startswith(TOKEN_PREFIX.decode())
+
+
+async def test_encrypted_reasoning_of_a_stored_response(serve: Serve) -> None:
+    served = await serve(HELLO)
+    created = (await served.post({"input": "x"})).json()
+    path = f"/v1/responses/{created['id']}"
+    for name in ("include", "include[]"):
+        stored = (await served.get(path, params={name: ENCRYPTED})).json()
+        token = stored["output"][0].pop("encrypted_content")
+        assert decode_reasoning(token) == "They say hello." and stored == created
+    for refused in (path, f"{path}/input_items"):
+        error = api_error(await served.get(refused, params={"include[]": "everything"}), 400)
+        assert error["param"] == "include"

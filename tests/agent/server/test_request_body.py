@@ -93,7 +93,7 @@ async def test_unread_bodies_together_are_bounded(serve: Serve) -> None:
 async def test_bodies_of_running_responses_are_bounded(serve: Serve) -> None:
     served = await serve(LONG)
     served.service.max_running_bytes = 1000
-    running = await open_request(served, {"input": "x", "mood": "y" * 2000, "stream": True})
+    running = await open_request(served, {"input": "x", "user": "y" * 2000, "stream": True})
     async with asyncio.timeout(60):
         while not served.service.running:  # noqa: ASYNC110
             await asyncio.sleep(0)

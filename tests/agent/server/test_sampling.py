@@ -115,7 +115,7 @@ async def test_sampling_settings_take_effect(serve: Serve) -> None:
     noise = {str(token): 100 for token in range(150_000, 150_800)}
 
     async def output_with(**settings: Any) -> list[Any]:
-        body = {"input": "Hello!", "max_output_tokens": 15, "logit_bias": noise, **settings}
+        body = {"input": "Hello!", "max_output_tokens": 16, "logit_bias": noise, **settings}
         output: list[Any] = comparable((await served.post(body)).json()["output"])
         return output
 

@@ -277,9 +277,10 @@ async def test_web_search_without_browser_is_not_declared(serve: Serve) -> None:
 
 async def test_unknown_tool_type_is_left_out(serve: Serve) -> None:
     served = await serve(HELLO)
-    offered = [WEATHER, {"type": "tool_search", "execution": "client"}, {"type": "time_travel"}]
-    response = check(await served.stream(input="x", tools=offered))
-    assert response["tools"] == [WEATHER], "what the model is told of"
+    offered = [WEATHER, {"type": "tool_search", "execution": "client"}]
+    answer = await served.post({"input": "x", "tools": offered})
+    assert answer.headers["agent-ignored"] == "tools[1]"
+    assert answer.json()["tools"] == [WEATHER], "what the model is told of"
     assert "get_weather" in engine_markup(served) and "search" not in engine_markup(served)
     assert "no tool of type 'tool_search'" in served.runtime.paths.log_file.read_text()
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": offered[1:]}

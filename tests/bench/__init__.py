@@ -18,6 +18,7 @@ from pathlib import Path
 
 GROUPS = (
     "decode",
+    "speculation",
     "constrain",
     "path",
     "followup",

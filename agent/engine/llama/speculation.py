@@ -13,7 +13,7 @@ as one, a CPU may take 9 times as long. Both are measured while the engine runs:
   or not a step verifies it, so text that does not repeat costs nothing but the search.
 - `StepCosts` learns how much longer a step with so many drafted tokens takes.
 
-`Speculation.draft` takes the number of drafted tokens that yields most tokens in a second; often
+`DraftPlanner.draft` takes the number of drafted tokens that yields most tokens in a second; often
 that is none. All of this is pure: it knows neither threads nor llama.cpp.
 """
 
@@ -183,7 +183,7 @@ class Candidate:
     """Tokens that its draft may have."""
 
 
-class Speculation:
+class DraftPlanner:
     """Decides for an engine's steps how many drafted tokens they verify."""
 
     def __init__(self, max_tokens: int = MAX_DRAFT_TOKENS) -> None:

@@ -19,7 +19,7 @@ from agent.engine.llama.model import DecodeOutcome, LlamaModel
 from agent.engine.llama.prefix_cache import PrefixCache
 from agent.engine.llama.sampler import Sampler
 from agent.engine.llama.scheduler import GenerationJob, Scheduler, StepShare
-from agent.engine.llama.speculation import Candidate, Drafter, Speculation
+from agent.engine.llama.speculation import Candidate, Drafter, DraftPlanner
 from agent.engine.llama.token_stream import TokenStream
 from agent.engine.protocol import EngineError, Finished, FinishReason, Prefill, Request
 
@@ -45,7 +45,7 @@ class StepLoop:
         inbox: Inbox,
         on_ended: Callable[[Request], None],
         disk: DiskCache | None = None,
-        speculation: Speculation | None = None,
+        speculation: DraftPlanner | None = None,
     ) -> None:
         """`on_ended` is called once for each request of the inbox, when its generation has
         ended. ``disk``: where prefixes outlive the process; None: nowhere. ``speculation``: how many

@@ -136,7 +136,7 @@ class EngineWorker(threading.Thread):
     def _load(self) -> LoadedWorker:
         try:  # imported here, since this loads the native library
             from agent.engine.llama.model import LlamaModel
-            from agent.engine.llama.speculation import Speculation
+            from agent.engine.llama.speculation import DraftPlanner
             from agent.engine.llama.step_loop import StepLoop
             from agent.engine.llama.thread_counts import usable_cores
             from agent.engine.llama.thread_tuning import measure_threads
@@ -148,7 +148,7 @@ class EngineWorker(threading.Thread):
         disk = self._open_disk_cache() if model.can_save_ranges else None
         sequences, speculation = self._placement.sequences, None
         if self._placement.speculation != "off":
-            speculation = Speculation(min(MAX_DRAFT_TOKENS, model.ubatch - sequences))
+            speculation = DraftPlanner(min(MAX_DRAFT_TOKENS, model.ubatch - sequences))
         loop = StepLoop(model, sequences, self._inbox, self._on_ended, disk, speculation)
         chosen = self.threads
         try:

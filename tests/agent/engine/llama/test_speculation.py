@@ -25,8 +25,8 @@ from agent.engine.llama.speculation import (
     MIN_MATCH_TOKENS,
     Candidate,
     Drafter,
+    DraftPlanner,
     PromptLookup,
-    Speculation,
     StepCosts,
 )
 from agent.engine.llama.step_loop import StepLoop
@@ -101,7 +101,7 @@ def learned(*outcomes: int) -> Drafter:
 
 def draft_length(costs: dict[int, float], drafter: Drafter, limit: int = 99) -> int:
     """The tokens that are drafted at these costs, relative to a plain step, of steps with so many."""
-    speculation = Speculation()
+    speculation = DraftPlanner()
     speculation.costs.record(1, 0, 1.0)
     for drafted, cost in costs.items():
         for _ in range(2):  # the first is not counted
@@ -142,7 +142,7 @@ def test_draft_length_is_at_most_the_limit() -> None:
 
 
 def test_drafts_of_several_generations_share_the_step() -> None:
-    speculation = Speculation()
+    speculation = DraftPlanner()
     drafts = speculation.draft([Candidate(learned(*[16] * 8), REPETITION, 99) for _ in range(3)])
     assert [len(draft) for draft in drafts] == [4, 4, 4]
     unique = Candidate(Drafter(), [*range(60)], 99)
@@ -204,7 +204,7 @@ class Outcome:
 
 def run_generations(
     requests: Sequence[Request],
-    speculation: Speculation | None,
+    speculation: DraftPlanner | None,
     model: FakeLlamaModel | None = None,
     on_step: Callable[[list[TokenStream]], object] = lambda streams: None,
 ) -> tuple[list[Outcome], list[Finished]]:
@@ -244,8 +244,8 @@ def run_generations(
     return asyncio.run(run())
 
 
-def speculate() -> Speculation:
-    speculation = Speculation()
+def speculate() -> DraftPlanner:
+    speculation = DraftPlanner()
     speculation.costs = FreeSteps()
     return speculation
 
@@ -323,7 +323,7 @@ class CancellingConstraint(Alternating):
 
 
 def run_until_cancelled(
-    speculation: Speculation | None, model: FakeLlamaModel, counts: Sequence[int]
+    speculation: DraftPlanner | None, model: FakeLlamaModel, counts: Sequence[int]
 ) -> tuple[list[Outcome], list[Finished]]:
     """Run generations that cancel themselves after so many tokens."""
     constraints = [CancellingConstraint(count) for count in counts]

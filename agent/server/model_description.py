@@ -31,15 +31,12 @@ async def describe_models(runtime: Runtime, created: int) -> list[dict[str, Any]
     }
     if runtime.loaded is not None and runtime.loader.is_local and runtime.script is None:
         try:
-            description["meta"] = await asyncio.to_thread(_read_meta, _path(runtime))
+            path = await asyncio.to_thread(runtime.loader.gguf_path, lambda done: None)
+            description["meta"] = await asyncio.to_thread(_read_meta, path)
         except EngineError:
             pass  # its file has gone since it was loaded
     others = [name for name in runtime.aliases if name != model.name]
     return [description, *({**description, "id": name} for name in others)]
-
-
-def _path(runtime: Runtime) -> Path:
-    return runtime.loader.gguf_path(lambda done: None)
 
 
 @lru_cache(maxsize=4)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from openai import OpenAI
 
 from tests.support.program import RunAgent
+from tests.support.scripts import HELLO, final, thought
 from tests.support.serve_program import serve_program
 
 pytestmark = pytest.mark.slow
@@ -86,3 +88,29 @@ def test_conversation_of_the_api_continues_on_the_command_line(agent: RunAgent, 
         if row["id"] == conversation.id
     ]
     assert row["title"] == "What is 5*5?"
+
+
+def test_turn_of_a_killed_server_leaves_the_conversation_as_it_was(
+    home: Path, script: Callable[..., str]
+) -> None:
+    slow = {"markup": thought("First.") + final("word " * 2000), "delay_ms": 5}
+    with serve_program(home, "--engine", script(HELLO, slow)) as (url, process):
+        client = OpenAI(base_url=url, api_key="x")
+        name = client.conversations.create().id
+        client.responses.create(conversation=name, input="Hi")
+        before = texts(client, name)
+        stream = client.responses.create(conversation=name, input="Lost", stream=True)
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                break
+        process.kill()
+        process.wait()
+    with serve_program(home, "--engine", script(HELLO)) as (url, _):
+        client = OpenAI(base_url=url, api_key="x")
+        assert texts(client, name) == before
+        answer = client.responses.create(
+            conversation=name, input="Again", extra_body={"enable_response_messages": True}
+        )
+        read = json.dumps(answer.model_dump()["input_messages"])
+        assert "Lost" not in read and "Hi" in read and "Again" in read
+        assert texts(client, name)[-2:] == ["Again", "Hello there!"]

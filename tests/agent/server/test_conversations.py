@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, NotFoundError
 
+from agent.engine.protocol import EngineError, Generation
 from agent.events import Response
 from agent.store.conversations import Store
 from tests.support.endpoint import (
@@ -271,6 +272,40 @@ async def test_turn_that_did_not_end_by_itself_leaves_the_conversation_as_it_was
     assert "Too long" not in markup and "Again" in markup and "Hello there!" in markup
     await client.responses.create(previous_response_id=turn.response.id, input="So?")
     assert "Too long" in engine_markup(served), "the response itself can be continued"
+
+
+async def test_failed_turn_leaves_the_conversation_as_it_was(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(HELLO)
+    client = served.client()
+    name = (await client.conversations.create(items=[{"role": "user", "content": "I am Ann."}])).id
+    with monkeypatch.context() as broken:
+        broken.setattr(served.runtime, "generate", lambda request: raise_error())
+        failed = await client.responses.create(conversation=name, input="Broken")
+    assert failed.status == "failed"
+    assert len((await client.conversations.items.list(name)).data) == 1
+    await client.responses.create(conversation=name, input="Hi")
+    markup = engine_markup(served)
+    assert "Broken" not in markup and markup.count("I am Ann.") == 1
+
+
+def raise_error() -> Generation:
+    raise EngineError("The engine has ended.")
+
+
+async def test_input_tokens_count_the_conversation(serve: Serve) -> None:
+    served = await serve(HELLO)
+    name = (await served.client().conversations.create()).id
+    text = "one two three four five six seven eight nine ten"
+    counts = []
+    for _ in range(2):
+        counted = await served.post({"conversation": name, "input": "x"}, "/input_tokens")
+        counts.append(counted.json()["input_tokens"])
+        items: Any = [{"role": "user", "content": text}]
+        await served.client().conversations.items.create(name, items=items)
+    assert counts[1] >= counts[0] + 10
+    assert len((await served.client().conversations.items.list(name)).data) == 2
 
 
 async def test_response_not_stored_reads_the_conversation_and_adds_nothing(serve: Serve) -> None:

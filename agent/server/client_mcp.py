@@ -32,6 +32,12 @@ def client_servers(
     """
     configs = []
     for index, tool in enumerate(request.tools or ()):
+        if isinstance(tool, RequestMcp) and tool.connector_id is not None:
+            message = (
+                "There are no connectors here, they are services of OpenAI's: name an MCP server by"
+                " its 'server_url'."
+            )
+            raise invalid(f"tools[{index}].connector_id", message, "unsupported_parameter")
         if isinstance(tool, RequestMcp) and tool.server_label not in operator_servers:
             configs.append(_client_server(tool, operator_servers, f"tools[{index}]", private_urls))
     if configs and not allowed:

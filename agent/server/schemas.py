@@ -288,6 +288,7 @@ class RequestMcp(ConfigModel):
     type: Literal["mcp"]
     server_label: str = Field(min_length=1, max_length=256)
     server_url: str | None = None
+    connector_id: str | None = None
     server_description: str | None = None
     headers: Any = Field(default=None, exclude=True, repr=False)
     authorization: Any = Field(default=None, exclude=True, repr=False)

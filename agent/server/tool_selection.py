@@ -33,6 +33,8 @@ from tools.types import Tool
 
 log = logging.getLogger(__name__)
 
+ALL_TOOLS = "*"
+"""The name in ``allowed_tools`` that means all of a server's."""
 HABITUAL_TOOLS = ("tool_search", "image_generation")
 """Types that clients (Codex) add for every model whose name they know; nobody misses them."""
 ANY_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -78,6 +80,8 @@ class SelectedTools:
     hosted: HostedTools = field(default_factory=HostedTools)
     declared_only: bool = False
     """Whether ``tool_choice`` named tools, so that no others are called."""
+    excluded: frozenset[str] = frozenset()
+    """Labels of servers that have tools, but none that ``allowed_tools`` lets through."""
     left_out: tuple[str, ...] = ()
     """Paths of these tools in the request."""
     unavailable: frozenset[str] = frozenset()
@@ -96,6 +100,7 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
     code_interpreter = web_search = False
     approval_required: set[tuple[str, str]] = set()
     unavailable: set[str] = set()
+    excluded: set[str] = set()
     left_out: list[str] = []
     for index, requested in enumerate(request.tools or ()):
         param = f"tools[{index}]"
@@ -112,6 +117,8 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
                 labels.append(requested.server_label)
                 allowed = [tool for tool in exposed if _allowed(tool, requested)]
                 selected += [tool for tool in allowed if tool not in selected]
+                if not allowed and _tools_of_server(exposed, requested.server_label):
+                    excluded.add(requested.server_label)
                 approval_required |= {
                     (tool.server, tool.name) for tool in allowed if _needs_approval(tool, requested)
                 }
@@ -158,6 +165,7 @@ def select_tools(request: CreateResponse, exposed: Sequence[Tool]) -> SelectedTo
         hosted=HostedTools(
             code_interpreter, web_search, sources, approval_required=frozenset(approval_required)
         ),
+        excluded=frozenset(excluded),
         unavailable=frozenset(unavailable),
         left_out=tuple(left_out),
     )
@@ -337,12 +345,12 @@ def _allowed(tool: Tool, requested: RequestMcp) -> bool:
         case AllowedTools() as filter:
             return _matches_filter(tool, filter)
         case names:
-            return tool.name in names
+            return tool.name in names or ALL_TOOLS in names
 
 
 def _matches_filter(tool: Tool, filter: AllowedTools) -> bool:
     names, read_only = filter.tool_names, filter.read_only
-    return (names is None or tool.name in names) and (
+    return (names is None or tool.name in names or ALL_TOOLS in names) and (
         read_only is None or tool.read_only == read_only
     )
 

@@ -70,6 +70,7 @@ def turn_options(
         answer_form=_answer_form(request.text),
         logprobs=_alternative_count(request),
         list_tools_of=tuple(name for name in tools.servers if name not in history.listed_servers),
+        excluded_servers=tools.excluded,
         hosted_tools=tools.hosted,
         include_messages=request.enable_response_messages is True,
         approved_calls=tuple(history.approved),

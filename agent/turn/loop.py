@@ -426,6 +426,8 @@ class Turn:
             for s in self.host.server_states()
             if s.status != "ready"
         }
+        for server in self.options.excluded_servers:
+            unavailable.setdefault(server, "has tools, but 'allowed_tools' allows none of them")
         for server in self.options.list_tools_of:
             tools = [t for t in calls.declared.server_tools.values() if t.server == server]
             write_tool_list(self.output, server, tools, unavailable.get(server))

@@ -108,6 +108,8 @@ class TurnOptions:
     """The form of the answer; None: free text."""
     list_tools_of: tuple[str, ...] = ()
     """Servers whose tools are listed in mcp_list_tools items first (a request's mcp tools)."""
+    excluded_servers: frozenset[str] = frozenset()
+    """Those of them whose tools the request's filter excludes, all of them."""
     logprobs: int | None = None
     """Number of alternatives with which messages report their tokens' log probabilities; None: none."""
     hosted_tools: HostedTools = field(default_factory=HostedTools)

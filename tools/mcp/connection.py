@@ -103,7 +103,8 @@ class Connection:
             if self._stopped:
                 return "was stopped"
             if self._client is None and self._cancel_scope.cancelled_caught:
-                return self._describe_exit(f"did not answer within {timeout:g} s of its start")
+                since = "" if self.config.client_network else " of its start"
+                return self._describe_exit(f"did not answer within {timeout:g} s{since}")
             return self._describe_exit("ended")
         except Exception as error:
             reason = describe_error(error, self.config, self._error_status)

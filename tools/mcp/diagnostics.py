@@ -36,6 +36,8 @@ def describe_error(error: BaseException, config: ServerConfig, http_status: int 
     """
     error = innermost(error)
     if http_status in (401, 403) or isinstance(error, OAuthFlowError):
+        if config.client_network:
+            return _describe_refused_client(config, http_status or 401)
         if any(name.lower() == "authorization" for name in config.headers):
             return f"rejects the Authorization of its settings (HTTP {http_status})"
         return f"requires a login (HTTP {http_status or 401}): agent mcp login {config.name}"
@@ -60,6 +62,16 @@ def describe_error(error: BaseException, config: ServerConfig, http_status: int 
             return "sent a list of tools that is not valid MCP"
         case _:
             return f"failed: {error or type(error).__name__}"
+
+
+def _describe_refused_client(config: ServerConfig, http_status: int) -> str:
+    """The same about a server that a client's request brings, in the words of that request."""
+    if any(name.lower() == "authorization" for name in config.headers):
+        return f"rejects the request's authorization (HTTP {http_status}): send a valid token"
+    return (
+        f"requires a login (HTTP {http_status}): send an access token as 'authorization' of the"
+        " request's mcp tool"
+    )
 
 
 def innermost(error: BaseException) -> BaseException:

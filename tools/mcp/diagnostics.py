@@ -46,6 +46,9 @@ def describe_error(error: BaseException, config: ServerConfig, http_status: int 
             return f"cannot be started: no such folder: {config.cwd}"
         case FileNotFoundError():
             return f"cannot be started: no such command: {config.command}"
+        case httpx2.HTTPError() if config.url and "content type" in str(error):
+            url = private_files.redact_url(config.url)
+            return f"answered at {url}, but not as an MCP server does: {error}"
         case httpx2.HTTPError() | OSError() if config.url:
             status = f"HTTP {http_status}" if http_status else str(error) or type(error).__name__
             return f"cannot be reached at {private_files.redact_url(config.url)}: {status}"

@@ -56,9 +56,9 @@ FAILURES = [
     (401, b"{}", "application/json", {}, "'authorization' of the request's mcp tool"),
     (401, b"{}", "application/json", {"authorization": "x"}, "rejects the request's authorization"),
     (200, None, "application/json", {}, "did not answer within 1 s"),
-    (200, b"<html>", "text/html", {}, ""),
-    (200, b"nonsense", "application/json", {}, ""),
-    (200, b"data: nonsense\n\n", "text/event-stream", {}, ""),
+    (200, b"<html>", "text/html", {}, "not as an MCP server does"),
+    (200, b"nonsense", "application/json", {}, "not as an MCP server does"),
+    (200, b"data: nonsense\n\n", "text/event-stream", {}, "did not answer"),
     (500, b"oops", "text/plain", {}, "HTTP 500"),
 ]
 
@@ -73,7 +73,7 @@ async def test_failing_client_server_is_listed_with_error(
     fields: dict[str, Any],
     words: str,
 ) -> None:
-    if body is None or not words:  # what is no MCP may be awaited until then
+    if body is None or kind == "text/event-stream":  # which may go on
         monkeypatch.setattr(client_mcp, "STARTUP_SECONDS", 1.0)
     served = await serve(final("Without it."), server={"private_urls": True})
     with odd_server(status, body, kind) as url:

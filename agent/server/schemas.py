@@ -54,7 +54,7 @@ UNSUPPORTED_FIELDS = frozenset(
     {"access_programs", "context_management", "moderation", "prompt"}
     | {"background_options.continuation_id", "image", "prompt_cache_options.ttl"}
     | {"prompt_cache_options.comparison_response_id", "prompt_cache_options.prewarm"}
-    | {"tools[].async", "tools[].connector_id", "tools[].output_schema", "tools[].tunnel_id"}
+    | {"tools[].async", "tools[].output_schema", "tools[].tunnel_id"}
     | {"tools[].tools[].async", "tools[].tools[].output_schema"}
 )
 """Fields of OpenAI's API that no model here has; an error tells them from misspelled ones."""

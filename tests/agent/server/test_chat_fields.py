@@ -218,11 +218,18 @@ async def test_chat_choices_of_the_embedded_model(serve: Serve) -> None:
     one = await complete(served, **{**settings, "n": 1})
     assert body.usage.prompt_tokens == one.usage.prompt_tokens
     assert body.usage.completion_tokens > one.usage.completion_tokens
-    again = await complete(served, **settings)
-    assert [choice.message.content for choice in again.choices] == texts, "seeds are seed + index"
-    streamed: dict[int, str] = {0: "", 1: "", 2: ""}
+    assert [turn.options.sampling.seed for turn in served.turns] == [1, 2, 3, 1]
+
+
+async def test_chat_choices_stream_equals_body(serve: Serve) -> None:
+    replies = [thought(text) + final(text.upper()) for text in ("one", "two", "three")]
+    served = await serve(*replies)
+    body = await complete(served, n=3)
+    texts = [choice.message.content for choice in body.choices]
+    assert texts == ["ONE", "TWO", "THREE"]
+    streamed = {0: "", 1: "", 2: ""}
     reasons = {}
-    stream = await complete(served, stream=True, stream_options={"include_usage": True}, **settings)
+    stream = await complete(served, stream=True, stream_options={"include_usage": True}, n=3)
     chunks = [chunk async for chunk in stream]
     for chunk in chunks[:-1]:
         (choice,) = chunk.choices
@@ -230,9 +237,8 @@ async def test_chat_choices_of_the_embedded_model(serve: Serve) -> None:
         reasons[choice.index] = choice.finish_reason
         assert chunk.usage is None
     assert list(streamed.values()) == texts and set(reasons.values()) == {"stop"}
-    assert chunks[-1].choices == [] and chunks[-1].usage == again.usage.model_copy(
-        update={"prompt_tokens_details": chunks[-1].usage.prompt_tokens_details}
-    )
+    last = chunks[-1]
+    assert last.choices == [] and last.usage.completion_tokens == body.usage.completion_tokens
 
 
 async def test_chat_disconnect_stops_every_choice(serve: Serve) -> None:

@@ -41,6 +41,7 @@ from agent.conversation.reasoning_token import decode_reasoning
 from agent.formats.recipients import PYTHON_TOOL
 from agent.server.compaction_token import decode_summary
 from agent.server.errors import ApiError, invalid
+from agent.server.input_files import file_text
 from agent.server.schemas import (
     ITEM_MODELS,
     ContentPart,
@@ -65,7 +66,7 @@ from tools.types import Tool
 
 UNSEEN_REASONS = {
     "input_image": CANNOT_SEE,
-    "input_file": "this server cannot read attached files",
+    "input_file": "this server could not read it",
     "input_audio": "this model cannot hear",
 }
 """Types of content parts that the model cannot read, and why."""
@@ -303,11 +304,7 @@ class ItemReader:
 
     def _message_text(self, item: InputMessage, param: str) -> str:
         """The text of a message. Raises ApiError for content that is refused."""
-        for index, part in enumerate(item.content if self._refuse_unseen else ()):
-            if isinstance(part, ContentPart) and part.type in UNSEEN_REASONS:
-                message = f"Unsupported content: {UNSEEN_REASONS[part.type]}."
-                raise invalid(f"{param}.content[{index}].type", message, "unsupported_value")
-        return _content_text(item.content, f"{param}.content")
+        return _content_text(item.content, f"{param}.content", refuse_unseen=self._refuse_unseen)
 
     def _call_name(self, call_id: str, param: str) -> str:
         name = self.history.call_names.get(call_id)
@@ -419,17 +416,29 @@ def _reasoning_text(item: InputReasoning, param: str) -> str:
         raise invalid(param, message, "invalid_encrypted_content") from None
 
 
-def _content_text(content: str | Sequence[ContentPart], param: str) -> str:
+def _content_text(
+    content: str | Sequence[ContentPart], param: str, *, refuse_unseen: bool = False
+) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(_part_text(part, f"{param}[{index}]") for index, part in enumerate(content))
+    return "\n".join(
+        _part_text(part, f"{param}[{index}]", refuse_unseen) for index, part in enumerate(content)
+    )
 
 
-def _part_text(part: ContentPart, param: str) -> str:
+def _part_text(part: ContentPart, param: str, refuse_unseen: bool) -> str:
     if part.type == "refusal":
         return part.refusal or ""
     if part.type in UNSEEN_PLACEHOLDERS:
-        return UNSEEN_PLACEHOLDERS[part.type]
+        try:
+            if part.type == "input_file":
+                return file_text(part, param)
+            message = f"Unsupported content: {UNSEEN_REASONS[part.type]}."
+            raise invalid(f"{param}.type", message, "unsupported_value")
+        except ApiError:
+            if refuse_unseen:
+                raise
+            return UNSEEN_PLACEHOLDERS[part.type]
     if part.type not in TEXT_PART_TYPES:
         known = ", ".join([*TEXT_PART_TYPES, "refusal", *UNSEEN_PLACEHOLDERS])
         raise invalid(f"{param}.type", f"'{param}.type' is none of {known}.")

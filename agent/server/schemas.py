@@ -70,6 +70,9 @@ class ContentPart(RequestModel):
     text: str | None = None
     refusal: str | None = None
     filename: str | None = None
+    file_data: str | None = None
+    file_id: str | None = None
+    file_url: str | None = None
 
 
 class InputMessage(RequestModel):

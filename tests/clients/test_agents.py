@@ -16,6 +16,7 @@ from agents import (
     SQLiteSession,
     function_tool,
 )
+from openai.types.shared import Reasoning
 
 from tests.clients.openai_requests import MULTIPLY
 from tests.clients.weather import AGAIN, OSLO, QUESTION, ROME, get_weather
@@ -76,3 +77,25 @@ async def test_agents_sdk_server_tools_several_turns(config: RunConfig, tool: st
         agent, "And now times 3?", previous_response_id=second.last_response_id, run_config=config
     )
     assert "504792" in third.final_output
+
+
+async def test_agents_sdk_reasoning_summaries_and_encrypted_reasoning(config: RunConfig) -> None:
+    settings = ModelSettings(
+        store=False,
+        reasoning=Reasoning(effort="low", summary="detailed"),
+        response_include=["reasoning.encrypted_content"],
+    )
+    agent = Agent(name="Assistant", tools=[function_tool(get_weather)], model_settings=settings)
+    streamed = Runner.run_streamed(agent, QUESTION, run_config=config)
+    text = ""
+    async for event in streamed.stream_events():
+        data = event.data if event.type == "raw_response_event" else None
+        if data is not None and data.type == "response.reasoning_summary_text.delta":
+            text += data.delta
+    items = [item.raw_item for item in streamed.new_items if item.type == "reasoning_item"]
+    assert items and "".join(part.text for item in items for part in item.summary) == text != ""
+    assert all(item.encrypted_content for item in items)
+    # Its function's result went back with the token, and so does a further turn.
+    assert OSLO in streamed.final_output
+    again = [*streamed.to_input_list(), {"role": "user", "content": AGAIN}]
+    assert ROME in (await Runner.run(agent, again, run_config=config)).final_output

@@ -84,7 +84,7 @@ def quantise_q8(x: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
 # -- the tokenizer ------------------------------------------------------------------------------
 
 
-def _byte_letters() -> list[str]:
+def byte_letters() -> list[str]:
     """GPT-2's printable stand-ins for the 256 bytes (`bytes_to_unicode` in openai/gpt-2 encoder.py)."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {}
@@ -137,7 +137,7 @@ def spell_token(token: bytes, table: list[str]) -> str:
 
 def add_tokenizer(writer: gguf.GGUFWriter) -> None:
     """Write o200k_harmony's tokens, types and merges into the metadata."""
-    table = _byte_letters()
+    table = byte_letters()
     names = [spell_token(t, table) for t in vocabulary.tokens()]
     pairs = [f"{n[:at]} {n[at:]}" for n, at in zip(names, merge_splits(), strict=True) if at]
     types = [gguf.TokenType.NORMAL] * vocabulary.ORDINARY_TOKENS

@@ -26,7 +26,8 @@ class FakeVllm:
     def __init__(self, form: HarmonyFormat) -> None:
         self.form = form
         self.replies: list[list[Any] | Response] = []
-        """One for each request: lists of ids, finish reasons, messages; or a full response."""
+        """One for each request: lists of ids, finish reasons, messages, events to wait for; or a full
+        response."""
         self.bodies: list[dict[str, Any]] = []
         self.api_key: str | None = None
         self.loading = 0
@@ -65,6 +66,12 @@ class FakeVllm:
             server.should_exit = server.force_exit = True
             await task
 
+    def stop_listening(self) -> None:
+        """As vLLM does when it is stopped: no new connections, and silence on the open ones."""
+        assert self._running is not None
+        for listening in self._running[0].servers:
+            listening.close()
+
     async def health(self, request: HttpRequest) -> Response:
         self.health_checks += 1
         if self.loading:
@@ -100,6 +107,9 @@ class FakeVllm:
     async def _stream(self, reply: list[Any]) -> AsyncIterator[str]:
         for part in reply:
             message = part
+            if isinstance(part, asyncio.Event):
+                await part.wait()
+                continue
             if isinstance(part, list):
                 message = {"choices": [{"index": 0, "text": "", "token_ids": part}]}
             elif isinstance(part, str):

@@ -200,6 +200,13 @@ class RemoteClient:
         async with self._connect() as http:
             return await health.check_health(http, self.timing.health_timeout)
 
+    async def is_gone(self) -> bool:
+        """Whether nobody listens at the server's address any more, asked over a new connection: those
+        that are open may stay open. Raises EngineError if no request can be made."""
+        async with self._connect() as http:
+            problem = await health.check_health(http, self.timing.health_timeout)
+        return problem is not None and problem.refused
+
     async def cached_health(self) -> HealthProblem | None:
         """Return a recent result of `check_health`: many may ask at once, and the server is asked
         once."""

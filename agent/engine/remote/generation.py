@@ -55,6 +55,10 @@ class RemoteGeneration:
         )
         self._loop = asyncio.get_running_loop()
         self._cancelled = False
+        self._heard_at = 0.0
+        """time.monotonic of the stream's last message."""
+        self._gone = False
+        """Whether the server's end was noticed by its silence."""
         self.task = asyncio.create_task(self._run())
         """Talks to the server; done when nothing follows."""
 
@@ -132,7 +136,7 @@ class RemoteGeneration:
         failed_at: float | None = None
         for pause in (*self._client.timing.retry_pauses, None):
             try:
-                return await self._stream(max_tokens, allowed)
+                return await self._watched_stream(max_tokens, allowed)
             except (httpx2.TransportError, ServerUnavailableError) as error:
                 url, count = self._client.endpoint, len(self._generated)
                 reason = describe_error(error)
@@ -175,6 +179,38 @@ class RemoteGeneration:
 
     # --- the stream ---
 
+    async def _watched_stream(
+        self, max_tokens: int, allowed: list[int] | None
+    ) -> FinishReason | None:
+        """As `_stream`; a server that has gone in silence is noticed."""
+        self._heard_at = time.monotonic()
+        watch = asyncio.create_task(self._watch(asyncio.current_task()))
+        try:
+            return await self._stream(max_tokens, allowed)
+        except asyncio.CancelledError:
+            if not self._gone or self._cancelled:
+                raise
+            self.task.uncancel()
+            self._gone = False
+            raise ServerUnavailableError("it is silent, and nobody listens there") from None
+        finally:
+            watch.cancel()
+
+    async def _watch(self, stream: asyncio.Task[object] | None) -> None:
+        """Cancel a stream whose server has gone, once it is silent."""
+        assert stream is not None
+        silence = self._client.timing.silence
+        while True:
+            await asyncio.sleep(self._heard_at + silence - time.monotonic())
+            heard_at = self._heard_at
+            if time.monotonic() >= heard_at + silence:
+                with suppress(EngineError):
+                    if await self._client.is_gone() and self._heard_at == heard_at:
+                        self._gone = True
+                        stream.cancel()
+                        return
+                self._heard_at = max(self._heard_at, time.monotonic())  # asked again later
+
     async def _stream(self, max_tokens: int, allowed: list[int] | None) -> FinishReason | None:
         """Request a completion and pass its tokens on; None: the constraint rejected a token.
         Raises ServerUnavailableError, httpx2.TransportError or EngineError."""
@@ -196,8 +232,9 @@ class RemoteGeneration:
                         f"HTTP {response.status_code}: {error_message(text)}"
                     )
                 raise client.refusal(response.status_code, text)
-            messages = _read_messages(response)
+            messages = _read_messages(response, client)
             async for message in messages:
+                self._heard_at = time.monotonic()
                 chunk = client.backend.parse_chunk(message)
                 if not self._generated:
                     self._report_prefill(chunk)
@@ -284,9 +321,9 @@ class RemoteGeneration:
         )
 
 
-async def _read_messages(response: httpx2.Response) -> AsyncIterator[Json]:
-    """Yield the JSON objects of an event stream, or the single one of a plain answer. Raises
-    ServerUnavailableError for an error among them."""
+async def _read_messages(response: httpx2.Response, client: RemoteClient) -> AsyncIterator[Json]:
+    """Yield the JSON objects of an event stream, or the single one of a plain answer. Raises for an
+    error among them: EngineError where the request is at fault, else ServerUnavailableError."""
     if "json" in response.headers.get("content-type", ""):
         yield json.loads(await response.aread())
         return
@@ -296,5 +333,14 @@ async def _read_messages(response: httpx2.Response) -> AsyncIterator[Json]:
             continue
         message = json.loads(data)
         if event.type == "error" or "error" in message:
+            if 400 <= (code := _error_code(message)) < 500:
+                raise client.refusal(code, data)
             raise ServerUnavailableError(error_message(data))
         yield message
+
+
+def _error_code(message: Json) -> int:
+    """The HTTP code of an error inside a stream, as vLLM and llama-server have it; 0: none."""
+    error = message.get("error")
+    code = error.get("code") if isinstance(error, dict) else message.get("code")
+    return code if isinstance(code, int) else 0

@@ -31,6 +31,9 @@ class RemoteTiming:
     good."""
     usage_timeout: float = 1.0
     """For the usage report after the last token."""
+    silence: float = 5.0
+    """Without a message, after which the server is asked whether it is still there: a vLLM that is
+    stopped keeps its open streams open and says nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class HealthProblem:
     """Whether the server reports that it is not ready yet; else it is not there or does not
     work."""
     reason: str
+    refused: bool = False
+    """Whether nobody listens there any more."""
 
     def __str__(self) -> str:
         return "is loading its model" if self.loading else f"does not answer ({self.reason})"
@@ -60,6 +65,8 @@ async def check_health(http: httpx2.AsyncClient, timeout: float) -> HealthProble
             response = await request_twice(http, "GET", "/health")
     except TimeoutError:
         return HealthProblem(False, f"nothing within {timeout:g} s")
+    except httpx2.ConnectError as error:
+        return HealthProblem(False, describe_error(error), refused=True)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         return HealthProblem(False, describe_error(error))
     if response.status_code < 500:

@@ -14,6 +14,7 @@ from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony.format import HarmonyFormat
 from tests.support.engines import read_generation, user_request
 from tests.support.fake_vllm import FakeVllm
+from tests.support.hosts import wait_until
 from tests.support.program import RunAgent
 
 Pair = tuple[FakeVllm, RemoteEngine]
@@ -108,3 +109,65 @@ async def test_doctor_does_not_wait_for_loading_server(
     done = await asyncio.to_thread(agent, "doctor", "--model", "far")
     assert done.code == 1
     assert f"WRONG      chosen model   vllm at {fake.url} is loading its model: try" in done.out
+
+
+async def test_server_that_stops_in_silence_ends_the_generation(
+    vllm: Pair, form: HarmonyFormat
+) -> None:
+    fake, engine = vllm
+    engine.client.timing = replace(AT_ONCE, silence=0.05)
+    fake.replies = [[[11], asyncio.Event()]]
+    ids: list[int] = []
+    with pytest.raises(EngineError, match=r"went away after 1 tokens \(it is silent"):
+        async for item in engine.generate(user_request(form, "x")):
+            if isinstance(item, Tokens):
+                ids += item.ids
+                fake.stop_listening()
+    assert ids == [11]
+
+
+async def test_server_that_stops_before_the_first_token_is_waited_for(
+    vllm: Pair, form: HarmonyFormat
+) -> None:
+    fake, engine = vllm
+    engine.client.timing = replace(AT_ONCE, silence=0.05)
+    fake.replies = [[asyncio.Event()], [[11], "length"]]
+    generation = engine.generate(user_request(form, "x"))
+    ids: list[int] = []
+    stopped = False
+    async for item in generation:
+        match item:
+            case Tokens():
+                ids += item.ids
+            case Waiting(message) if message.endswith("…"):
+                await fake.stop()
+                await fake.start()
+            case _ if not stopped:
+                stopped = True
+                await wait_until(lambda: bool(fake.bodies))
+                fake.stop_listening()
+    assert ids == [11]
+
+
+async def test_silent_server_that_is_there_is_waited_for(vllm: Pair, form: HarmonyFormat) -> None:
+    fake, engine = vllm
+    engine.client.timing = replace(AT_ONCE, silence=0.01)
+    go_on = asyncio.Event()
+    fake.replies = [[[11], go_on, [12], "length"]]
+    checks = fake.health_checks
+    ids: list[int] = []
+    async for item in engine.generate(user_request(form, "x")):
+        if isinstance(item, Tokens):
+            ids += item.ids
+            await wait_until(lambda: fake.health_checks >= checks + 3)
+            go_on.set()
+    assert ids == [11, 12]
+
+
+async def test_refusal_inside_a_stream_is_not_tried_again(vllm: Pair, form: HarmonyFormat) -> None:
+    fake, engine = vllm
+    refusal = {"error": {"message": "logprobs above 20", "type": "BadRequestError", "code": 400}}
+    fake.replies = [[refusal], [[11], "length"]]
+    with pytest.raises(EngineError, match="HTTP 400: logprobs above 20"):
+        await read_generation(engine.generate(user_request(form, "x")))
+    assert len(fake.bodies) == 1

@@ -13,6 +13,11 @@ from agent.engine.protocol import EngineError, Logprob, Request
 from agent.engine.remote.backends.base import CompletionChunk, Json, ServerMetadata
 
 
+MAX_TEMPERATURE = 2.0
+SEEDS = 1 << 63
+"""Seeds from here on are refused."""
+
+
 class VllmBackend:
     """vLLM's server."""
 
@@ -48,8 +53,13 @@ class VllmBackend:
         model: str,
         allowed: list[int] | None,
     ) -> Json:
-        """Make the body for /v1/completions."""
+        """Make the body for /v1/completions. Raises EngineError for what vLLM refuses."""
         sampling = request.sampling
+        if sampling.temperature > MAX_TEMPERATURE:
+            raise EngineError(
+                f"vLLM takes temperatures up to {MAX_TEMPERATURE:g}, not {sampling.temperature:g}."
+            )
+        greedy = sampling.top_p == 0  # which vLLM refuses: the likeliest token alone is left
         return {
             "model": model,
             "prompt": prompt,
@@ -59,11 +69,11 @@ class VllmBackend:
             "return_tokens_as_token_ids": True,
             "skip_special_tokens": False,
             "stop_token_ids": sorted(request.stop_ids),
-            "temperature": sampling.temperature,
+            "temperature": 0.0 if greedy else sampling.temperature,
             "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
+            "top_p": 1.0 if greedy else sampling.top_p,
             "min_p": sampling.min_p,
-            "seed": sampling.seed,
+            "seed": None if sampling.seed is None else sampling.seed % SEEDS,
             "presence_penalty": sampling.presence_penalty,
             "frequency_penalty": sampling.frequency_penalty,
             "repetition_penalty": sampling.repeat_penalty,

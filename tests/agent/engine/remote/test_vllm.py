@@ -191,3 +191,18 @@ async def test_pooled_connection_closed_on_use_is_retried(
         await engine.load()
         assert await engine.cached_health() is None
         await engine.close()
+
+
+async def test_settings_that_vllm_refuses_are_mapped_or_refused_in_a_sentence(
+    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
+) -> None:
+    fake, engine = vllm
+    fake.replies = [[[11], "length"]]
+    sampling = Sampling(seed=(1 << 63) + 5, top_p=0.0)
+    await read_generation(engine.generate(user_request(form, "x", sampling=sampling)))
+    body = fake.bodies[0]
+    assert (body["seed"], body["top_p"], body["temperature"]) == (5, 1.0, 0.0)
+    hot = user_request(form, "x", sampling=Sampling(temperature=2.5))
+    with pytest.raises(EngineError, match=r"^vLLM takes temperatures up to 2, not 2\.5\.$"):
+        await read_generation(engine.generate(hot))
+    assert len(fake.bodies) == 1

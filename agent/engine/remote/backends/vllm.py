@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from agent.engine.protocol import EngineError, Logprob, Request
 from agent.engine.remote.backends.base import CompletionChunk, Json, ServerMetadata
 
-
 MAX_TEMPERATURE = 2.0
-SEEDS = 1 << 63
-"""Seeds from here on are refused."""
+MAX_SEED = 1 << 63
+"""Seeds from this one on are refused."""
 
 
 class VllmBackend:
@@ -73,7 +72,7 @@ class VllmBackend:
             "top_k": sampling.top_k,
             "top_p": 1.0 if greedy else sampling.top_p,
             "min_p": sampling.min_p,
-            "seed": None if sampling.seed is None else sampling.seed % SEEDS,
+            "seed": None if sampling.seed is None else sampling.seed % MAX_SEED,
             "presence_penalty": sampling.presence_penalty,
             "frequency_penalty": sampling.frequency_penalty,
             "repetition_penalty": sampling.repeat_penalty,

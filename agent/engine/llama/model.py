@@ -164,9 +164,11 @@ class LlamaModel:
         """
         self._batch.fill(spans)
         began_at = time.perf_counter()
+        if self._balance and self._batch.native.n_tokens > 1:
+            self._balance.end_trial(began_at)
         match lib.llama_decode(self._context, self._batch.native):
             case 0:
-                if self._balance and len(spans) == 1 and len(spans[0].ids) == 1:
+                if self._balance and self._batch.native.n_tokens == 1:
                     now = time.perf_counter()
                     self._balance.record(now - began_at, now)
                 return "done"

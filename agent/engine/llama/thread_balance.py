@@ -70,7 +70,7 @@ class ThreadBalance:
             if len(self._seconds) == TRIAL_TOKENS or (
                 sum(self._seconds) > TRIAL_LIMIT * TRIAL_TOKENS * usual
             ):
-                self._end_trial(before, usual, now)
+                self._end_trial(before, usual, median(self._seconds[1:] or self._seconds), now)
         elif len(self._seconds) == WINDOW_TOKENS or (
             len(self._seconds) >= LEAST_WINDOW_TOKENS
             and sum(self._seconds) > 2 * WINDOW_TOKENS * self._best
@@ -85,15 +85,20 @@ class ThreadBalance:
             elif self.count < self._most and now >= self._more.next_at:
                 self._begin_trial(min(2 * self.count, self._most), usual)
 
+    def end_trial(self, now: float) -> None:
+        """End a trial that runs, before a batch: only single tokens would end it, and the batch may be
+        a long prompt."""
+        if self._before is not None:
+            self._end_trial(*self._before, math.inf, now)
+
     def _begin_trial(self, count: int, usual: float) -> None:
         self._before = (self.count, usual)
         self._set(count)
 
-    def _end_trial(self, before: int, usual: float, now: float) -> None:
+    def _end_trial(self, before: int, usual: float, took: float, now: float) -> None:
         direction, other = (
             (self._fewer, self._more) if self.count < before else (self._more, self._fewer)
         )
-        took = median(self._seconds[1:] or self._seconds)
         self._seconds.clear()
         self._before = None
         if took <= WORTH_RATIO * usual:

@@ -109,16 +109,33 @@ def test_more_threads_that_do_not_pay_are_tried_ever_less() -> None:
     assert program.balance.count == 1
 
 
+def test_batch_ends_a_trial() -> None:
+    """Else a long prompt would be read with the threads of a trial."""
+    program = Program(8)
+    program.run(quiet, 5)
+    while not program.applied:
+        program.run(lambda threads: 0.1, 0.1)
+    program.balance.end_trial(program.now)
+    program.balance.end_trial(program.now)
+    assert program.applied == [4, 8] and program.balance.count == 8
+    program.run(quiet, 60)
+    assert program.applied == [4, 8]
+
+
 def test_model_reports_single_tokens(gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[float] = []
+    ended: list[float] = []
     monkeypatch.setattr(ThreadBalance, "record", lambda _, seconds, now: recorded.append(seconds))
+    monkeypatch.setattr(ThreadBalance, "end_trial", lambda _, now: ended.append(now))
     model = LlamaModel(gguf, Placement(256), lambda done: True)
     try:
         model.balance_threads(ThreadCounts(1, 1), 1)
         model.decode([BatchSpan(0, [1, 2, 3], 0)])
-        assert recorded == []
+        assert (recorded, len(ended)) == ([], 1)
         model.decode([BatchSpan(0, [4], 3)])
-        assert len(recorded) == 1 and recorded[0] > 0
+        assert len(recorded) == len(ended) == 1 and recorded[0] > 0
+        model.decode([BatchSpan(0, [5], 4), BatchSpan(1, [5], 0)])
+        assert (len(recorded), len(ended)) == (1, 2)
     finally:
         model.close()
 
@@ -126,7 +143,17 @@ def test_model_reports_single_tokens(gguf: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU's OpenMP")
 @pytest.mark.parametrize(("preset", "expected"), [({}, "1000"), ({"GOMP_SPINCOUNT": "77"}, "77")])
 def test_threads_spin_for_each_other_only_shortly(preset: dict[str, str], expected: str) -> None:
-    program = "import agent.engine.llama.bindings, os; print(os.environ.get('GOMP_SPINCOUNT'))"
+    program = """
+import os, sys
+class Finder:
+    def find_spec(name, path, target=None):
+        if name.endswith("_ggml"):
+            print(os.environ.get("GOMP_SPINCOUNT"))
+sys.meta_path.insert(0, Finder)
+import agent.engine.llama.bindings
+child = os.popen("echo ${GOMP_SPINCOUNT-None}").read().strip()
+print(os.environ.get("GOMP_SPINCOUNT"), child)
+"""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
     ran = subprocess.run(
         [sys.executable, "-c", program],
@@ -136,4 +163,5 @@ def test_threads_spin_for_each_other_only_shortly(preset: dict[str, str], expect
         check=True,
     )
     assert f"GOMP_SPINCOUNT = '{expected}'" in ran.stderr
-    assert ran.stdout.strip() == str(preset.get("GOMP_SPINCOUNT")), "children do not inherit it"
+    # Other threads see no change, and children do not inherit it.
+    assert ran.stdout.split() == [str(preset.get("GOMP_SPINCOUNT"))] * 3

@@ -182,13 +182,13 @@ class Runtime:
             await callback()
         if (loaded := self.loaded) is not None:
             self.loaded = None
-            await self._close_engine(loaded)
+            await self._close_engine(loaded.engine)
 
-    async def _close_engine(self, loaded: LoadedModel) -> None:
+    async def _close_engine(self, engine: Engine) -> None:
         server, self._engine_server = self._engine_server, None
         if server is not None:
             server.stop()
-        await loaded.engine.close()
+        await engine.close()
         if server is not None:
             await server.close()
 
@@ -303,7 +303,7 @@ class Runtime:
                 return
             self.loaded, self.asleep = None, loaded
             self.prefetcher.cancel()
-            await self._close_engine(loaded)
+            await self._close_engine(loaded.engine)
             log.info("%s was unloaded", self.model.name)
 
     async def switch(self, model: Model, *, context: int | None = None) -> None:
@@ -389,11 +389,7 @@ class Runtime:
         if not self._serves_engine or socket is None:
             return
         from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
-        from agent.engine.shared.engine import SharedEngine
         from agent.engine.shared.server import EngineServer
-
-        if isinstance(engine, SharedEngine):
-            return
 
         def make_constraint(recipe: Mapping[str, Any]) -> Constraint:
             if RECIPE_FIELD in recipe:
@@ -408,9 +404,9 @@ class Runtime:
             else:
                 self.restart_idle_timers()
 
-        server = EngineServer(engine, make_constraint, on_use)
-        if await server.start(socket):
-            self._engine_server = server
+        self._engine_server = EngineServer(engine, make_constraint, on_use)
+        if not await self._engine_server.start(socket):
+            self._engine_server = None
 
     async def _share_or_load(self, report: _ProgressReport, warm_up: bool = False) -> Engine:
         """The engine of another program of this person, or else one that is loaded here.
@@ -421,18 +417,25 @@ class Runtime:
             return shared
         socket = self.loader.shared_socket
         if self._own_engine or socket is None:
-            return await self._load_own_engine(report, warm_up)
+            return await self._load_and_serve(report, warm_up)
         from agent.engine.shared.load_lock import load_lock
 
         async with load_lock(socket, self._serves_engine):
             self._searched_at = -math.inf
             if (shared := await self._find_shared_engine()) is not None:
                 return shared
-            own = await self._load_own_engine(report, warm_up)
-            await self._serve_engine(own)
-            return own
+            return await self._load_and_serve(report, warm_up)
 
-    async def _load_own_engine(self, report: _ProgressReport, warm_up: bool = False) -> Engine:
+    async def _load_and_serve(self, report: _ProgressReport, warm_up: bool) -> Engine:
+        own = await self._load_own_engine(report, warm_up)
+        try:
+            await self._serve_engine(own)
+        except BaseException:
+            await self._close_engine(own)  # nobody else knows of it
+            raise
+        return own
+
+    async def _load_own_engine(self, report: _ProgressReport, warm_up: bool) -> Engine:
         await self.loader.recover_from_crash()
         if not self._placed:
             await self._plan_placement()

@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 MAX_WAIT_SECONDS = 600.0
-"""Longer than this nobody waits for another program's load: it may have been suspended. A large model
-takes minutes from a slow disk."""
+"""Longer than this nobody waits for another program's load. A large model takes minutes from a slow
+disk."""
 
 
 @asynccontextmanager
@@ -25,7 +25,8 @@ async def load_lock(socket: Path, serves: bool) -> AsyncIterator[None]:
     """Wait while another program loads the model of a socket, then hold others off meanwhile.
 
     ``serves``: others can use what is loaded; who does not serve holds nobody off. The kernel releases
-    the lock with the process. Where there can be none, nothing is waited for.
+    the lock with the process. Where there can be none, nothing is waited for, nor for a program that
+    was suspended (Ctrl-Z) while it loads.
     """
     try:
         private_files.make_folder(socket.parent)
@@ -39,21 +40,33 @@ async def load_lock(socket: Path, serves: bool) -> AsyncIterator[None]:
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_WAIT_SECONDS):
                 # Another process holds it: no event tells.
-                while not _try(lock, fcntl.LOCK_EX if serves else fcntl.LOCK_SH):  # noqa: ASYNC110
+                while not (_try(lock, serves) or _is_holder_suspended(lock)):  # noqa: ASYNC110
                     await asyncio.sleep(POLL_SECONDS)
-        if not serves:
-            with suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_UN)
         yield
     finally:
         os.close(lock)
 
 
-def _try(lock: int, mode: int) -> bool:
+def _try(lock: int, serves: bool) -> bool:
+    """Take the lock, unless another program has it; who does not serve gives it back at once."""
     try:
-        fcntl.flock(lock, mode | fcntl.LOCK_NB)
+        fcntl.flock(lock, (fcntl.LOCK_EX if serves else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        if serves:
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+        else:
+            fcntl.flock(lock, fcntl.LOCK_UN)
     except BlockingIOError:
         return False
     except OSError as error:  # a file system without locks
         log.info("no lock for loading the model: %s", error)
     return True
+
+
+def _is_holder_suspended(lock: int) -> bool:
+    import psutil  # most programs need not wait
+
+    with suppress(OSError, ValueError, psutil.Error):
+        status = psutil.Process(int(os.pread(lock, 20, 0))).status()
+        return status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return False

@@ -56,14 +56,15 @@ class EngineServer:
                 return False
             except (ConnectionError, FileNotFoundError):
                 path.unlink(missing_ok=True)  # of a program that was killed
+            # Whoever is cancelled from here on can close it.
             self._server = await asyncio.start_unix_server(
-                self._on_client, path, limit=wire.LINE_BYTES
+                self._on_client, path, limit=wire.LINE_BYTES, start_serving=False
             )
-            self._inode = path.stat().st_ino
+            self._path, self._inode = path, path.stat().st_ino
+            await self._server.start_serving()
         except OSError as error:
             log.info("the engine is not shared: %s", error)
             return False
-        self._path = path
         return True
 
     def stop(self) -> None:

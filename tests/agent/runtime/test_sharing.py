@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
+import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -157,6 +160,104 @@ async def test_load_that_fails_lets_the_next_program_load(
     await waiting
     assert len(loads) == 2 and second.loaded is not None
     assert second.loaded.engine is loads[1]
+
+
+HOLDER = """
+import asyncio, sys
+from pathlib import Path
+from agent.engine.shared.load_lock import load_lock
+async def hold():
+    async with load_lock(Path(sys.argv[1]), True):
+        print("held", flush=True)
+        await asyncio.Event().wait()
+asyncio.run(hold())
+"""
+
+
+@pytest.fixture
+async def holder(new_runtime: NewRuntime) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Another program that is loading the model."""
+    socket = new_runtime().loader.shared_socket
+    assert socket is not None
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLDER, os.fspath(socket), stdout=asyncio.subprocess.PIPE
+    )
+    assert program.stdout and await program.stdout.readline()
+    yield program
+    with suppress(ProcessLookupError):
+        program.kill()
+    await program.wait()
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The attempts to take a lock from now on."""
+    modes, flock = [], fcntl.flock
+
+    def counted(file: int, mode: int) -> None:
+        modes.append(mode)
+        flock(file, mode)
+
+    monkeypatch.setattr(fcntl, "flock", counted)
+    return modes
+
+
+@pytest.mark.parametrize("end", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("serves", [True, False])
+async def test_load_of_a_program_that_was_stopped_is_not_waited_for(
+    new_runtime: NewRuntime,
+    loads: list[LlamaEngine],
+    holder: asyncio.subprocess.Process,
+    attempts: list[int],
+    end: signal.Signals,
+    serves: bool,
+) -> None:
+    runtime = new_runtime(serves_engine=serves)
+    ready = asyncio.create_task(runtime.ready())
+    await wait_until(lambda: len(attempts) > 2)
+    assert not loads, "it waits"
+    holder.send_signal(end)
+    await asyncio.wait_for(ready, 30)
+    assert len(loads) == 1
+
+
+@pytest.mark.usefixtures("holder")
+async def test_load_that_waits_can_be_cancelled(
+    new_runtime: NewRuntime, loads: list[LlamaEngine], attempts: list[int]
+) -> None:
+    runtime = new_runtime(serves_engine=True)
+    ready = asyncio.create_task(runtime.ready())
+    await wait_until(lambda: attempts)
+    ready.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ready
+    await runtime.unload()
+    assert not loads
+
+
+async def test_load_that_is_cancelled_as_it_is_shared_leaves_nothing(
+    new_runtime: NewRuntime, loads: list[LlamaEngine]
+) -> None:
+    first, second = new_runtime(serves_engine=True), new_runtime(serves_engine=True)
+    socket = first.loader.shared_socket
+    assert socket is not None
+    loading = asyncio.create_task(first.ready())
+    while not os.path.exists(socket):  # noqa: ASYNC110, PTH110
+        await asyncio.sleep(0)
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    with pytest.raises(EngineError, match="not loaded"):
+        loads[0].generate(Request([1]))
+    await second.ready()
+    assert len(loads) == 2, "nobody serves the first one"
+
+
+async def test_own_engine_is_shared_too(new_runtime: NewRuntime, loads: list[LlamaEngine]) -> None:
+    owner, client = new_runtime(serves_engine=True, own_engine=True), new_runtime()
+    await owner.ready()
+    await client.ready()
+    assert len(loads) == 1
 
 
 async def test_socket_of_a_killed_program_costs_no_second_load(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -14,11 +15,17 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Message, ReasoningMessage
 from agent.formats.protocol import Format
 from agent.server.errors import ApiError
-from agent.server.input_items import InputHistory, ItemReader, infer_phases, list_input
+from agent.server.input_items import (
+    ID_PREFIXES,
+    InputHistory,
+    ItemReader,
+    infer_phases,
+    list_input,
+)
 from agent.server.schemas import InputItem
 from agent.server.stored_response import served_json
 from agent.store.api_conversations import ItemTurn
-from agent.store.event_codec import pack, split_line, unpack_lines
+from agent.store.event_codec import encode_line, pack, split_line, unpack_lines
 from agent.store.records import prompt_of
 from agent.util.ids import new_id
 from tools.types import Tool
@@ -28,6 +35,8 @@ FindItem = Callable[[str], dict[str, Any] | None]
 """Looks up an item by its id."""
 _INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 _OUTPUT_ITEM: TypeAdapter[ev.Item] = TypeAdapter(ev.Item)
+_ID = re.compile(r"[A-Za-z0-9_.:-]*[A-Za-z0-9_:-]")
+"""Ids of items that stand in a path as they are; "." and ".." do not."""
 STEERED = '"type":"agent.steered"'
 """How the recorded event of what a person wrote in the middle of a turn begins."""
 
@@ -46,7 +55,8 @@ def _turn_output(turn: ItemTurn) -> Iterator[dict[str, Any]]:
     for at, item in enumerate([*output, None]):
         while steered and (steered[0][1][0] <= at or item is None):
             number, (_, text) = steered.pop(0)
-            yield _user_message(f"{_tail(turn)}s{number}", text)
+            if text:
+                yield _user_message(f"{_tail(turn)}s{number}", text)
         if item is not None:
             yield item
 
@@ -74,9 +84,11 @@ def without_item(turn: ItemTurn, item_id: str) -> bool:
     steered = [f"msg_{_tail(turn)}s{number}" for number in range(len(turn.steered))]
     lines = unpack_lines(turn.events or b"") if turn.served is None else []
     if item_id in steered:
-        at = [n for n, line in enumerate(lines) if STEERED in split_line(line)[1]]
-        del lines[at[steered.index(item_id)]]
-        turn.steered = tuple(s for n, s in enumerate(turn.steered) if steered[n] != item_id)
+        # It stays without its text: the ids of the later ones count it.
+        number = steered.index(item_id)
+        at = [n for n, line in enumerate(lines) if STEERED in split_line(line)[1]][number]
+        lines[at] = encode_line(split_line(lines[at])[0], ev.AgentSteered(text=""))
+        turn.steered = tuple((n, "" if k == number else t) for k, (n, t) in enumerate(turn.steered))
     elif turn.served is None and item_id == f"msg_{_tail(turn)}":
         turn.prompt = ""
     else:
@@ -93,14 +105,17 @@ def without_item(turn: ItemTurn, item_id: str) -> bool:
 def new_inputs(sent: str | Sequence[dict[str, Any]], taken: set[str], find: FindItem) -> Items:
     """Items that a client sends to a conversation, as it lists them.
 
-    References are replaced by what they mean. An item whose id is ``taken`` gets a new one.
+    References are replaced by what they mean. An item whose id is ``taken``, or cannot stand in a
+    path, gets a new one.
     """
     items = []
     for item in list_input(sent) if sent else ():
         if item["type"] == "item_reference":
             item = dict(find(item["id"]) or item)
-        if not isinstance(item["id"], str) or item["id"] in taken:
-            item["id"] = new_id(str(item["id"]).partition("_")[0])
+        if not (isinstance(item["id"], str) and _ID.fullmatch(item["id"])):
+            item["id"] = new_id(ID_PREFIXES.get(item["type"], "item"))
+        elif item["id"] in taken:
+            item["id"] = new_id(item["id"].partition("_")[0])
         taken.add(item["id"])
         items.append(item)
     return tuple(items)

@@ -36,11 +36,12 @@ from agent.server.token_memo import TokenMemo
 from agent.store.api_conversations import (
     ApiConversation,
     ApiConversationStore,
-    ConversationChangedError,
     ItemTurn,
 )
 from agent.store.conversations import Store
 from agent.store.deletion import delete_conversation
+from agent.store.records import title_from
+from agent.store.tree import ConversationChangedError
 from agent.util.ids import new_id
 
 
@@ -75,7 +76,7 @@ class Conversations:
         """Create a conversation with items; ``sent``: these as they were sent."""
         conversation = Conversation(new_id("conv"))
         added = await self._render(conversation, [], items, sent)
-        with _storing():
+        with storing():
             self.store.create(conversation, metadata, self._runtime.model.name)
             if added:
                 self.store.write(conversation, added)
@@ -84,14 +85,14 @@ class Conversations:
     def update(self, conversation_id: str, metadata: dict[str, str]) -> ApiConversation:
         """Replace a conversation's metadata."""
         self.find(conversation_id)
-        with _storing():
+        with storing():
             self.store.set_metadata(conversation_id, metadata)
         return self.find(conversation_id)
 
     def delete(self, conversation_id: str) -> None:
         """Delete a conversation with its responses."""
         self.find(conversation_id)
-        with self.locked(conversation_id), _storing():
+        with self.locked(conversation_id), storing():
             delete_conversation(self.store.store, conversation_id)
             self._cache.evict_conversation(conversation_id)
 
@@ -131,15 +132,24 @@ class Conversations:
         turns = self.store.turns(conversation_id)
         history = read_turns(turns, self._runtime.host.tools())[0]
         last = self.store.last_response(conversation) if history.pending_calls else None
-        if last is not None and (stored := self._cache.find(last)) is not None:
-            # With the reasoning before the client's calls. The store may have written it since.
-            conversation = replace(stored.continued(), revision=conversation.revision)
+        # Not from memory: another process may have written the conversation since.
+        if last is not None and (turn := self.store.store.served_turn(last)) is not None:
+            # With the reasoning before the client's calls.
+            conversation = replace(turn.conversation, revision=conversation.revision)
         return Continued(conversation, history)
 
-    def new_inputs(self, conversation_id: str, sent: str | Sequence[dict[str, Any]]) -> Items:
-        """A request's input items as its conversation will list them."""
+    def new_inputs(
+        self, conversation_id: str, sent: str | Sequence[dict[str, Any]], cache: ResponseCache
+    ) -> Items:
+        """A request's input items as its conversation will list them. ``cache``: the responses that
+        these may refer to."""
         known = {item["id"]: item for item in self._items(conversation_id)}
-        return new_inputs(sent, set(known), lambda name: known.get(name) or self._stored_item(name))
+        return _new_inputs(sent, known, cache)
+
+    def find_item(self, conversation_id: str, item_id: str) -> InputItem | None:
+        """The item of a conversation that a reference means; None if there is none."""
+        items = self._items(conversation_id)
+        return read_item(next((item for item in items if item["id"] == item_id), None))
 
     # --- items ---
 
@@ -168,7 +178,7 @@ class Conversations:
             turns = self.store.turns(conversation_id)
             conversation = self.store.store.read(conversation_id)
             added = await self._render(conversation, turns, items, sent)
-            with _storing():
+            with storing():
                 self.store.keep(conversation_id)
                 self.store.write(conversation, added)
         return [item for turn in added for item in turn_items(turn)]
@@ -180,6 +190,7 @@ class Conversations:
         """
         with self.locked(conversation_id):
             self.item(conversation_id, item_id)
+            before = self.store.store.read(conversation_id)  # first: a later change is noticed
             turns = self.store.turns(conversation_id)
             at = next(
                 at
@@ -187,24 +198,29 @@ class Conversations:
                 if any(item["id"] == item_id for item in turn_items(turn))
             )
             first, start = _first_entry(turns, at)
-            deleted = []
+            deleted, title = [], title_from(turns[at].prompt)
             if not without_item(turns[at], item_id):
                 deleted.append(turns.pop(at).id)
-            await self._rewrite(conversation_id, turns, first, start, deleted)
+            await self._rewrite(before, turns, first, start, deleted)
             self._cache.evict_conversation(conversation_id)
+            with storing():
+                prompts = (turn.prompt for turn in turns if turn.prompt)
+                self.store.store.replace_title(conversation_id, title, next(prompts, ""))
+                self.store.empty_log()
 
     async def _rewrite(
         self,
-        conversation_id: str,
+        before: Conversation,
         turns: list[ItemTurn],
         first: int,
         start: int,
         deleted: list[str],
     ) -> None:
-        """Render the turns from the index ``first`` on anew, from the entry ``start`` on."""
-        before = self.store.store.read(conversation_id)
+        """Render the turns from the index ``first`` on anew, from the entry ``start`` on.
+
+        ``before``: the conversation as it is stored."""
         conversation = replace(
-            before.branch(conversation_id, start),
+            before.branch(before.id, start),
             parent=before.parent,
             shared=before.shared,
             revision=before.revision,
@@ -216,8 +232,8 @@ class Conversations:
                 for message in await pretokenise(loaded.format, messages, None, self._memo):
                     conversation.add(loaded.format, message)
                 turn.upto = len(conversation.entries)
-        with _storing():
-            self.store.keep(conversation_id)
+        with storing():
+            self.store.keep(before.id)
             self.store.write(conversation, turns[first:], deleted)
 
     async def _render(
@@ -231,9 +247,7 @@ class Conversations:
         if not items:
             return []
         known = {item["id"]: item for turn in turns for item in turn_items(turn)}
-        listed = new_inputs(
-            sent, set(known), lambda name: known.get(name) or self._stored_item(name)
-        )
+        listed = _new_inputs(sent, known, self._cache)
         async with self._model(conversation) as loaded:
             tools = self._runtime.host.tools()
             history = read_turns(turns, tools)[0]
@@ -246,11 +260,6 @@ class Conversations:
     def _referenced(self, known: dict[str, dict[str, Any]], item_id: str) -> InputItem | None:
         """The item of the conversation or of a response that a reference means."""
         return read_item(known.get(item_id)) or self._cache.find_item(item_id)
-
-    def _stored_item(self, item_id: str) -> dict[str, Any] | None:
-        stored = self._cache.response_with(item_id)
-        output = stored.response.output if stored is not None else []
-        return next((item.model_dump(mode="json") for item in output if item.id == item_id), None)
 
     @asynccontextmanager
     async def _model(self, conversation: Conversation) -> AsyncIterator[LoadedModel]:
@@ -276,6 +285,21 @@ def check_vocabulary(conversation: Conversation, vocabulary: str) -> None:
         raise invalid("conversation", message)
 
 
+def _new_inputs(
+    sent: str | Sequence[dict[str, Any]], known: dict[str, dict[str, Any]], cache: ResponseCache
+) -> Items:
+    """Items as their conversation, which has those in ``known``, will list them."""
+
+    def find(item_id: str) -> dict[str, Any] | None:
+        if (item := known.get(item_id)) is not None:
+            return item
+        stored = cache.response_with(item_id)
+        output = stored.response.output if stored is not None else []
+        return next((item.model_dump(mode="json") for item in output if item.id == item_id), None)
+
+    return new_inputs(sent, set(known), find)
+
+
 def _first_entry(turns: Sequence[ItemTurn], at: int) -> tuple[int, int]:
     """The last turn up to ``at`` of which is known where it begins, and its first entry.
 
@@ -294,8 +318,8 @@ def _missing(message: str, kind: str) -> ApiError:
 
 
 @contextmanager
-def _storing() -> Iterator[None]:
-    """Make errors of the store those of the API."""
+def storing() -> Iterator[None]:
+    """Make errors of the store those of the API; raises ApiError."""
     try:
         yield
     except ConversationChangedError as error:

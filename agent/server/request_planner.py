@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -197,7 +197,7 @@ class TurnPlanner:
             items,
             continued.history if continued else InputHistory(),
             host.tools(),
-            cache.find_item,
+            self._item_finder(request, cache),
             first=continued is None,
             refuse_unseen=request.refuses_unseen,
         )
@@ -238,8 +238,16 @@ class TurnPlanner:
             log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
         inputs = None
         if (name := request.conversation_id) is not None:
-            inputs = self._conversations.new_inputs(name, request.sent_input)
+            inputs = self._conversations.new_inputs(name, request.sent_input, cache)
         return TurnPlan(turn, request, history, request.store is not False, ignored, inputs)
+
+    def _item_finder(
+        self, request: CreateResponse, cache: ResponseCache
+    ) -> Callable[[str], InputItem | None]:
+        """Looks up what a reference means: of the conversation first, then of the responses."""
+        if (name := request.conversation_id) is None:
+            return cache.find_item
+        return lambda item: self._conversations.find_item(name, item) or cache.find_item(item)
 
     def _continued(
         self, request: CreateResponse, cache: ResponseCache, vocabulary: str

@@ -76,7 +76,8 @@ class ResponseCache:
     def evict_conversation(self, conversation_id: str) -> None:
         """Forget the responses in memory of a conversation that has changed or is deleted."""
         for name, stored in list(self._responses.items()):
-            if stored.conversation.id == conversation_id:
+            extended = stored.response.conversation
+            if conversation_id in (stored.conversation.id, extended and extended.id):
                 self._evict(name)
 
     def find_item(self, item_id: str) -> InputItem | None:

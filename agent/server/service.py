@@ -25,7 +25,7 @@ from typing import Any
 from agent.engine.protocol import Sampling
 from agent.runtime.runtime import Runtime
 from agent.server.body_budget import MAX_UNREAD_BYTES, BodyBudget
-from agent.server.conversations import Conversations
+from agent.server.conversations import Conversations, storing
 from agent.server.errors import ApiError, rate_limited
 from agent.server.options import ServerOptions
 from agent.server.request_planner import TurnPlan, TurnPlanner
@@ -134,18 +134,29 @@ class ResponseService:
         self.running[turn] = plan
         await self._wait_admitted(turn)
         if plan.store and self._is_recorded(plan):
-            if conversation is not None:
-                self.conversations.store.keep(conversation)
-            self._recorder.record(
-                turn,
-                prompt_of(plan.inputs),
-                start=turn.first_entry,
-                served=plan.served,
-                keep="official" if plan.background else "none",
-            )
+            self._record(turn, plan)
         if plan.background:
             self.track(asyncio.create_task(self._finish_when_done(turn)))
         return turn
+
+    def _record(self, turn: Turn, plan: TurnPlan) -> None:
+        """Have a turn written down. Raises ApiError where it cannot extend its conversation; then it is
+        stopped."""
+        try:
+            with storing():
+                if (conversation := plan.request.conversation_id) is not None:
+                    self.conversations.store.keep(conversation)
+                self._recorder.record(
+                    turn,
+                    prompt_of(plan.inputs),
+                    start=turn.first_entry,
+                    served=plan.served,
+                    keep="official" if plan.background else "none",
+                )
+        except ApiError:
+            plan.store = False
+            self.abandon(turn)
+            raise
 
     async def count_input_tokens(self, request: CreateResponse) -> int:
         """Count the tokens of the prompt that a request would have; starts no turn. Raises ApiError."""

@@ -28,7 +28,6 @@ from agent.server.errors import ApiError, body_too_large, internal_error, invali
 from agent.server.parsing import parse_json_object, request_from_object
 from agent.server.request_body import check_json_size
 from agent.server.response_cache import ResponseCache
-from agent.server.schemas import InputItem
 from agent.server.service import ResponseService
 from agent.server.sse import SseEncoder
 from agent.server.stored_response import StoredResponse
@@ -56,9 +55,9 @@ class ConnectionCache(ResponseCache):
         """Look up a response, of this connection first."""
         return super().find(response_id) or self._shared.find(response_id)
 
-    def find_item(self, item_id: str) -> InputItem | None:
-        """Look up the item that a reference means, of this connection first."""
-        return super().find_item(item_id) or self._shared.find_item(item_id)
+    def response_with(self, item_id: str) -> StoredResponse | None:
+        """The response that has an output item, of this connection first."""
+        return super().response_with(item_id) or self._shared.response_with(item_id)
 
 
 def route(service: ResponseService, encoder: SseEncoder) -> WebSocketRoute:
@@ -164,6 +163,9 @@ class WebSocketConnection:
             lenient=self._service.options.lenient,
         )
         job = PrefillJob() if value.get("generate") is False else None
+        if job is not None and wanted.conversation_id is not None:
+            # Its input comes again with the request that it prepares.
+            wanted = wanted.model_copy(update={"store": False})
         service = self._service
         turn = await service.begin(wanted, job, self._cache)
         plan = service.running[turn]

@@ -15,17 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.conversation.conversation import Conversation
-from agent.errors import AgentError
 from agent.store.conversations import Store
 from agent.store.damage import READ_ERRORS
 from agent.store.event_codec import read_record
 from agent.store.recovery import mark_lost_turns, recover
+from agent.store.schema import give_back_pages
 from agent.store.tree import PATH
 from agent.util.ids import new_id
-
-
-class ConversationChangedError(AgentError):
-    """Another process has written the conversation since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +154,7 @@ class ApiConversationStore:
         name = conversation.id
         with self._db:
             self._db.execute("begin immediate")
-            row = self._db.execute(
-                "select revision from conversations where id = ? and not hidden", (name,)
-            ).fetchone()
-            if row is None or row[0] != conversation.revision:
-                raise ConversationChangedError
+            self.store.tree.check_unchanged(conversation)
             self._copy_turns_to_branches(name, conversation.saved)
             self.store.tree.add(conversation, turns[0].prompt if turns else "", "", "http")
             self.store.tree.write(conversation)
@@ -173,6 +165,10 @@ class ApiConversationStore:
                 [(turn, name) for turn in deleted],
             )
             self.store.tree.collect_messages()
+
+    def empty_log(self) -> None:
+        """Remove from the store's files what was deleted."""
+        give_back_pages(self._db)
 
     def _write_turn(self, turn: ItemTurn, conversation: Conversation) -> None:
         if turn.conversation != conversation.id:

@@ -75,7 +75,8 @@ class Store(StoreReader):
         start: int | None = None,
         served: dict[str, Any] | None = None,
     ) -> None:
-        """Write a turn that starts; its conversation appears with it. Raises sqlite3.Error.
+        """Write a turn that starts; its conversation appears with it. Raises sqlite3.Error, and
+        ConversationChangedError where a client's conversation cannot be extended by it any more.
 
         ``start``: the entry that it begins with (None: the next one). ``served``: what the endpoint
         wants back with the turn; None: a person's turn.
@@ -83,18 +84,20 @@ class Store(StoreReader):
         source: Source = "local" if served is None else "http"
         if start is None:
             start = len(conversation.entries)
-        begun_here.add(response.id)
         if self._path is not None:
             reserve.hold(self._db, self._path)
         stored = None if served is None else json.dumps(served)
         with self._db:
             self._db.execute("begin immediate")
+            if response.conversation is not None:
+                self._tree.check_unchanged(conversation)
             self._tree.add(conversation, prompt, response.model, source)
             self._db.execute(
                 "insert into turns values (?,?,?,?,?,?,?,?,null,null,null,?)",
                 (response.id, conversation.id, prompt, "in_progress", response.model_dump_json(),
                  os.getpid(), self._tree.clock.now(), start, stored),
             )  # fmt: skip
+        begun_here.add(response.id)
 
     def note(self, response_id: str, note: str) -> None:
         """Append to the journal of a turn that runs. Raises sqlite3.Error.
@@ -237,12 +240,23 @@ class Store(StoreReader):
         )
 
     def delete(self, conversation_id: str) -> None:
-        """Delete a conversation; what its branches share with it stays theirs."""
+        """Delete a conversation; what its branches share with it stays theirs. The branches of
+        responses that were to extend it and did not end are deleted with it."""
         with self._db:
             self._db.execute("begin immediate")
-            self._db.execute("update conversations set hidden = 1 where id = ?", (conversation_id,))
-            self._tree.collect_deleted(conversation_id)
+            for name in [*self._abandoned_branches(conversation_id), conversation_id]:
+                self._db.execute("update conversations set hidden = 1 where id = ?", (name,))
+                self._tree.collect_deleted(name)
         give_back_pages(self._db)
+
+    def _abandoned_branches(self, conversation_id: str) -> list[str]:
+        rows = self._db.execute(
+            "select distinct c.id from conversations c cross join turns on turns.conversation = c.id"
+            " where parent is not null and source = 'http' and metadata is null and c.id != ?1"
+            " and json_valid(response) and json_extract(response, '$.conversation.id') = ?1",
+            (conversation_id,),
+        )
+        return [name for (name,) in rows.fetchall()]
 
     # --- reading ---
 

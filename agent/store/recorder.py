@@ -65,7 +65,8 @@ class TurnRecorder:
         """Write a turn that is about to start, or has started, then everything that comes of it.
 
         ``prompt``: what a list shows of the turn. ``start``: the conversation's entry that it begins
-        with; None: the next one. ``served``: for a response of the endpoint.
+        with; None: the next one. ``served``: for a response of the endpoint. Raises
+        ConversationChangedError where it cannot extend its client's conversation any more.
         """
         extra = None if served is None else served(turn.response)
         try:

@@ -67,7 +67,7 @@ class StoredTurn:
 
     def timeline(self) -> Iterator[Item | str]:
         """The response's items, and between them what the user wrote meanwhile."""
-        steered = list(self.record.steered)
+        steered = [said for said in self.record.steered if said[1]]  # others are deleted
         for at, item in enumerate(self.response.output):
             while steered and steered[0][0] <= at:
                 yield steered.pop(0)[1]

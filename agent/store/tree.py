@@ -25,6 +25,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from agent.conversation.conversation import Conversation, Entry
+from agent.errors import AgentError
 from agent.events import Response
 from agent.store.clock import StoreClock
 from agent.store.damage import READ_ERRORS, describe
@@ -41,6 +42,10 @@ with recursive path(id, upto) as (
 )
 """
 """A conversation and those it branched from, each with the number of entries that it gives."""
+
+
+class ConversationChangedError(AgentError):
+    """Another process has written the conversation since it was read, or is about to."""
 
 
 class ConversationTree:
@@ -98,6 +103,17 @@ class ConversationTree:
         ours = [entry.ids for entry in conversation.entries[: conversation.shared]]
         conversation.shared = common_prefix_length(ours, theirs)
         conversation.saved = min(conversation.saved, conversation.shared)
+
+    def check_unchanged(self, conversation: Conversation) -> None:
+        """Raises ConversationChangedError if the conversation has been written or deleted since it was
+        read, or if a turn of it runs."""
+        row = self._db.execute(
+            "select revision, exists (select 1 from turns where conversation = ?1"
+            " and status = 'in_progress') from conversations where id = ?1 and not hidden",
+            (conversation.id,),
+        ).fetchone()
+        if row != (conversation.revision, 0):
+            raise ConversationChangedError
 
     def fork_on_conflict(self, conversation: Conversation, response: Response) -> None:
         """Make the conversation a branch of itself if somebody else has written it since.

@@ -13,11 +13,11 @@ from agent.conversation.conversation import Conversation, Entry
 from agent.events import Response
 from agent.store.api_conversations import (
     ApiConversationStore,
-    ConversationChangedError,
     ItemTurn,
 )
 from agent.store.conversations import Store
 from agent.store.responses import ResponseStore
+from agent.store.tree import ConversationChangedError
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,8 +15,10 @@ from agent.conversation.conversation import Conversation
 from agent.conversation.messages import Message, ReasoningMessage
 from agent.formats.protocol import Format
 from agent.server.errors import ApiError
+from agent.server.input_files import PdfText
 from agent.server.input_items import (
     ID_PREFIXES,
+    NO_PDFS,
     InputHistory,
     ItemReader,
     infer_phases,
@@ -125,18 +127,18 @@ def new_inputs(sent: str | Sequence[dict[str, Any]], taken: set[str], find: Find
 
 
 def read_turns(
-    turns: Sequence[ItemTurn], tools: Sequence[Tool]
+    turns: Sequence[ItemTurn], tools: Sequence[Tool], pdfs: Mapping[str, PdfText] = NO_PDFS
 ) -> tuple[InputHistory, list[list[Message]]]:
     """What the items say to a request that continues them, and the messages of each turn.
 
-    ``tools``: those that run here, to name calls as the model knows them. Items that cannot be read
-    any more are left out.
+    ``tools``: those that run here, to name calls as the model knows them. ``pdfs``: the attached PDFs,
+    which only the messages need. Items that cannot be read any more are left out.
     """
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     history, messages = InputHistory(), list[list[Message]]()
     for turn in turns:
         history.messages = []
-        reader = ItemReader(history, names, lambda _: None, leading=False)
+        reader = ItemReader(history, names, lambda _: None, leading=False, pdfs=pdfs)
         _read(reader, turn_inputs(turn))
         if not turn.created:
             reader.answer_open_calls()
@@ -181,6 +183,7 @@ def new_messages(
     history: InputHistory,
     tools: Sequence[Tool],
     find: Callable[[str], InputItem | None],
+    pdfs: Mapping[str, PdfText],
 ) -> list[list[Message]]:
     """The messages of each item that a client adds; ``history`` learns of the calls among them.
 
@@ -190,7 +193,8 @@ def new_messages(
     groups = []
     for index, item in enumerate(items):
         history.messages = []
-        ItemReader(history, names, find, leading=False).add(item, f"items[{index}]")
+        reader = ItemReader(history, names, find, leading=False, pdfs=pdfs)
+        reader.add(item, f"items[{index}]")
         groups.append(history.messages)
     return _as_read(groups)
 

@@ -28,8 +28,9 @@ from agent.server.conversation_items import (
     without_item,
 )
 from agent.server.errors import ApiError, invalid
+from agent.server.pdf_texts import PdfReader
 from agent.server.response_cache import ResponseCache
-from agent.server.schemas import InputItem
+from agent.server.schemas import InputItem, ItemReference
 from agent.server.stored_response import Continued
 from agent.server.token_limits import pretokenise
 from agent.server.token_memo import TokenMemo
@@ -49,11 +50,17 @@ class Conversations:
     """The conversations of a server; methods raise ApiError."""
 
     def __init__(
-        self, runtime: Runtime, store: Store, cache: ResponseCache, memo: TokenMemo
+        self,
+        runtime: Runtime,
+        store: Store,
+        cache: ResponseCache,
+        memo: TokenMemo,
+        pdf_reader: PdfReader,
     ) -> None:
         """``cache``: the server's responses. ``memo``: ids of messages that were rendered before."""
         self.store = ApiConversationStore(store)
         self._runtime, self._cache, self._memo = runtime, cache, memo
+        self._pdf_reader = pdf_reader
         self._locked: set[str] = set()
 
     # --- whole conversations ---
@@ -225,8 +232,10 @@ class Conversations:
             shared=before.shared,
             revision=before.revision,
         )
+        items = (read_item(item) for turn in turns[first:] for item in turn_items(turn))
+        pdfs = await self._pdf_reader.read(filter(None, items), most=None)
         async with self._model(conversation) as loaded:
-            groups = read_turns(turns, self._runtime.host.tools())[1][first:]
+            groups = read_turns(turns, self._runtime.host.tools(), pdfs)[1][first:]
             for turn, messages in zip(turns[first:], groups, strict=True):
                 turn.start = len(conversation.entries)
                 for message in await pretokenise(loaded.format, messages, None, self._memo):
@@ -248,10 +257,13 @@ class Conversations:
             return []
         known = {item["id"]: item for turn in turns for item in turn_items(turn)}
         listed = _new_inputs(sent, known, self._cache)
+        find = partial(self._referenced, known)
+        meant = (find(item.id) if isinstance(item, ItemReference) else item for item in items)
+        pdfs = await self._pdf_reader.read(filter(None, meant))
         async with self._model(conversation) as loaded:
             tools = self._runtime.host.tools()
             history = read_turns(turns, tools)[0]
-            groups = new_messages(items, history, tools, partial(self._referenced, known))
+            groups = new_messages(items, history, tools, find, pdfs)
             groups = [
                 list(await pretokenise(loaded.format, group, None, self._memo)) for group in groups
             ]

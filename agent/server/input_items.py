@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -41,7 +42,7 @@ from agent.conversation.reasoning_token import decode_reasoning
 from agent.formats.recipients import PYTHON_TOOL
 from agent.server.compaction_token import decode_summary
 from agent.server.errors import ApiError, invalid
-from agent.server.input_files import file_text
+from agent.server.input_files import PdfText, file_text
 from agent.server.schemas import (
     ITEM_MODELS,
     ContentPart,
@@ -79,6 +80,7 @@ UNSEEN_PLACEHOLDERS = {
     )
 }
 """Texts in place of content parts that the model cannot read."""
+NO_PDFS: Mapping[str, PdfText] = MappingProxyType({})
 _INPUT_ITEM: TypeAdapter[InputItem] = TypeAdapter(InputItem)
 ID_PREFIXES = {
     "message": "msg",
@@ -132,6 +134,7 @@ def read_input(
     *,
     first: bool,
     refuse_unseen: bool = False,
+    pdfs: Mapping[str, PdfText] = NO_PDFS,
 ) -> InputHistory:
     """Read an input as messages.
 
@@ -139,7 +142,7 @@ def read_input(
     here, to name resent calls as the model knows them. ``find``: looks up the item that a reference
     means. ``first``: whether the request continues no response. ``refuse_unseen``: refuse messages
     with content that the model cannot read; otherwise the model is told of it, as it always is of
-    the outputs of functions. Raises ApiError.
+    the outputs of functions. ``pdfs``: the attached PDFs, as they were read. Raises ApiError.
     """
     history = InputHistory(
         [],
@@ -150,7 +153,7 @@ def read_input(
         pending_calls=dict(earlier.pending_calls),
     )
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
-    reader = ItemReader(history, names, find, leading=first, refuse_unseen=refuse_unseen)
+    reader = ItemReader(history, names, find, leading=first, refuse_unseen=refuse_unseen, pdfs=pdfs)
     if isinstance(items, str):
         history.messages.append(User(items))
         items = ()
@@ -203,9 +206,10 @@ class ItemReader:
         *,
         leading: bool,
         refuse_unseen: bool = False,
+        pdfs: Mapping[str, PdfText] = NO_PDFS,
     ) -> None:
         """``leading``: nothing but developer messages was read so far."""
-        self._refuse_unseen = refuse_unseen
+        self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
         self.history, self._names, self._find, self._leading = history, names, find, leading
         self._calls_of_input: dict[str, ToolCallMessage] = {}
         """The calls of this input by call_id, or by the id of their mcp_approval_request."""
@@ -274,7 +278,7 @@ class ItemReader:
                 add(
                     ToolResultMessage(
                         self._call_name(item.call_id, param),
-                        _content_text(item.output, f"{param}.output"),
+                        _content_text(item.output, f"{param}.output", self._pdfs),
                     )
                 )
             case InputMcpCall() | InputCodeInterpreterCall():
@@ -304,7 +308,9 @@ class ItemReader:
 
     def _message_text(self, item: InputMessage, param: str) -> str:
         """The text of a message. Raises ApiError for content that is refused."""
-        return _content_text(item.content, f"{param}.content", refuse_unseen=self._refuse_unseen)
+        return _content_text(
+            item.content, f"{param}.content", self._pdfs, refuse_unseen=self._refuse_unseen
+        )
 
     def _call_name(self, call_id: str, param: str) -> str:
         name = self.history.call_names.get(call_id)
@@ -417,22 +423,29 @@ def _reasoning_text(item: InputReasoning, param: str) -> str:
 
 
 def _content_text(
-    content: str | Sequence[ContentPart], param: str, *, refuse_unseen: bool = False
+    content: str | Sequence[ContentPart],
+    param: str,
+    pdfs: Mapping[str, PdfText] = NO_PDFS,
+    *,
+    refuse_unseen: bool = False,
 ) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(
-        _part_text(part, f"{param}[{index}]", refuse_unseen) for index, part in enumerate(content)
+        _part_text(part, f"{param}[{index}]", pdfs, refuse_unseen)
+        for index, part in enumerate(content)
     )
 
 
-def _part_text(part: ContentPart, param: str, refuse_unseen: bool) -> str:
+def _part_text(
+    part: ContentPart, param: str, pdfs: Mapping[str, PdfText], refuse_unseen: bool
+) -> str:
     if part.type == "refusal":
         return part.refusal or ""
     if part.type in UNSEEN_PLACEHOLDERS:
         try:
             if part.type == "input_file":
-                return file_text(part, param)
+                return file_text(part, param, pdfs)
             message = f"Unsupported content: {UNSEEN_REASONS[part.type]}."
             raise invalid(f"{param}.type", message, "unsupported_value")
         except ApiError:

@@ -33,6 +33,7 @@ from agent.server.client_mcp import client_servers
 from agent.server.conversations import Conversations
 from agent.server.errors import ApiError, invalid, rate_limited
 from agent.server.input_items import InputHistory
+from agent.server.pdf_texts import PdfReader
 from agent.server.response_cache import ResponseCache
 from agent.server.response_fields import initial_response
 from agent.server.schemas import CreateResponse, InputItem
@@ -136,9 +137,10 @@ class TurnPlanner:
         exposure: ToolExposure,
         memo: TokenMemo,
         conversations: Conversations,
+        pdf_reader: PdfReader,
     ) -> None:
         """``turn_defaults``: the operator's settings, where a request has none of its own."""
-        self._conversations = conversations
+        self._conversations, self._pdf_reader = conversations, pdf_reader
         self._runtime, self._turn_defaults = runtime, turn_defaults
         self._exposure, self._memo = exposure, memo
 
@@ -200,6 +202,7 @@ class TurnPlanner:
             self._item_finder(request, cache),
             first=continued is None,
             refuse_unseen=request.refuses_unseen,
+            pdfs=await self._pdf_reader.read(items),
         )
         tools = apply_tool_choice(selected, request)
         options = turn_options(request, self._turn_defaults, tools, history)

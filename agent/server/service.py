@@ -28,6 +28,7 @@ from agent.server.body_budget import MAX_UNREAD_BYTES, BodyBudget
 from agent.server.conversations import Conversations, storing
 from agent.server.errors import ApiError, rate_limited
 from agent.server.options import ServerOptions
+from agent.server.pdf_texts import PdfReader
 from agent.server.request_planner import TurnPlan, TurnPlanner
 from agent.server.response_cache import ResponseCache
 from agent.server.schemas import CreateResponse
@@ -71,7 +72,10 @@ class ResponseService:
         in_store = store.store if store is not None else Store(None)
         self._recorder = TurnRecorder(in_store, _log_failure)
         self._stores_responses = store is not None
-        self.conversations = Conversations(runtime, in_store, self.cache, self.token_memo)
+        pdf_reader = PdfReader()
+        self.conversations = Conversations(
+            runtime, in_store, self.cache, self.token_memo, pdf_reader
+        )
         self.running: dict[Turn, TurnPlan] = {}
         self._other_work = 0
         self.draining = False
@@ -83,7 +87,7 @@ class ResponseService:
         )
         self._exposure, self._turn_defaults = exposure, turn_defaults
         self._planner = TurnPlanner(
-            runtime, turn_defaults, exposure, self.token_memo, self.conversations
+            runtime, turn_defaults, exposure, self.token_memo, self.conversations, pdf_reader
         )
 
     @property

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agent.server import pdf_texts
+from agent.server.errors import ApiError
 from agent.server.input_files import MAX_FILE_BYTES
+from agent.server.pdf_texts import PDF_LIMITS, PdfReader
+from agent.server.schemas import InputMessage
 from tests.support.endpoint import Serve, api_error, engine_markup
 from tests.support.invariants import check
+from tests.support.pdf import blank_pdf, encrypted_pdf, pdf
 from tests.support.scripts import HELLO
+from tools.builtin.browser.extraction import run_extract
+from tools.sandbox.isolation import Isolation
 
 
 def encoded(data: bytes) -> str:
@@ -63,7 +72,20 @@ async def test_file_counts_as_input(serve: Serve) -> None:
         ({"file_url": "http://a.no/b"}, "file_url", "unsupported_parameter", "fetches no files"),
         ({"file_data": "%%%"}, "file_data", "invalid_value", "neither base64 nor a data URL"),
         ({"file_data": "data:text/plain;base64,ü"}, "file_data", "invalid_value", "neither base64"),
-        ({"file_data": encoded(b"%PDF-1.7\n")}, "file_data", "unsupported_value", "is a PDF"),
+        ({"file_data": encoded(b"%PDF-1.7\n")}, "file_data", "unsupported_value", "is damaged"),
+        (
+            {"file_data": encoded(encrypted_pdf("x", "secret"))},
+            "file_data",
+            "unsupported_value",
+            "is encrypted",
+        ),
+        ({"file_data": encoded(blank_pdf())}, "file_data", "unsupported_value", "has no text"),
+        (
+            {"file_data": encoded(b"%PDF-1.7" + b" " * MAX_FILE_BYTES)},
+            "file_data",
+            "string_above_max_length",
+            "longer than",
+        ),
         (
             {"file_data": encoded(b"\x89PNG\r\n\x1a\n....")},
             "file_data",
@@ -89,14 +111,117 @@ async def test_file_that_cannot_be_read_is_refused(
     assert words in error["message"]
 
 
+@pytest.mark.parametrize(
+    "file_data",
+    [
+        encoded(pdf("The fox is red.")),
+        "data:application/pdf;base64,\n" + encoded(pdf("The fox is red.")),
+        encoded(encrypted_pdf("The fox is red.", "")),
+    ],
+)
+async def test_pdf_is_read_as_an_attachment(serve: Serve, file_data: str) -> None:
+    served = await serve(HELLO)
+    item = message(filename="fox.pdf", file_data=file_data)
+    response = check(await served.stream(input=[item]))
+    block = '<file path="fox.pdf" lines="2">\n[page 1 of 1]\nThe fox is red.\n</file>'
+    assert block in engine_markup(served)
+    listed = (await served.get(f"/v1/responses/{response['id']}/input_items")).json()["data"]
+    assert listed[0]["content"] == item["content"]
+
+
+async def test_pdf_counts_as_input(serve: Serve) -> None:
+    served = await serve(HELLO)
+
+    async def tokens(words: int) -> int:
+        item = message(filename="a.pdf", file_data=encoded(pdf("word " * words)))
+        return int((await served.post({"input": [item]}, "/input_tokens")).json()["input_tokens"])
+
+    assert await tokens(500) - await tokens(100) >= 400
+
+
+async def test_pdf_that_is_sent_again_is_not_read_again(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    async def extract(*arguments: Any, **options: Any) -> bytes:
+        started.append(arguments)
+        return await run_extract(*arguments, **options)
+
+    monkeypatch.setattr(pdf_texts, "run_extract", extract)
+    served = await serve(HELLO)
+    item = message(filename="a.pdf", file_data=encoded(pdf("Again")))
+    for _ in range(2):
+        check(await served.stream(input=[item, item]))
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("reader", "most", "words"),
+    [
+        (PdfReader(seconds=0), 1, "too much time or memory"),
+        (PdfReader(replace(PDF_LIMITS, memory=16 << 20)), 1, "too much time or memory"),
+        (PdfReader(), 0, "more than 0 PDFs"),
+    ],
+)
+async def test_pdf_beyond_a_limit_has_no_text(reader: PdfReader, most: int, words: str) -> None:
+    file = encoded(pdf("x"))
+    item = InputMessage.model_validate(message(file_data=file))
+    read = await reader.read([item], most)
+    assert words in read[file].problem and not read[file].text
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"\xff", b'{"text": 1, "error": null}', b"[" * 9_000])
+def test_answer_that_a_pdf_made_its_reader_write_is_an_error(answer: bytes) -> None:
+    assert pdf_texts.parse_answer(answer).problem
+
+
+def test_text_of_a_pdf_can_be_encoded() -> None:
+    assert pdf_texts.parse_answer(b'{"text": "a\\u0000\\ud800b"}').text == "a?b"
+
+
+async def test_pdf_is_refused_where_nothing_isolates_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pdf_texts, "best_isolation", lambda: Isolation("none", "", False))
+    item = InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
+    (read,) = (await PdfReader().read([item])).values()
+    assert "isolation" in read.problem
+
+
+async def test_too_many_requests_with_pdfs_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf_texts, "MAX_WAITING", 1)
+    reader, item = PdfReader(), InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
+    first, second = await asyncio.gather(
+        reader.read([item]), reader.read([item]), return_exceptions=True
+    )
+    assert isinstance(first, dict) and isinstance(second, ApiError) and second.status == 429
+
+
+async def test_pdf_in_a_conversation_is_read_again_when_an_item_is_deleted(serve: Serve) -> None:
+    served = await serve(HELLO)
+    item = message(filename="a.pdf", file_data=encoded(pdf("A red fox")))
+    async with served.client() as client:
+        conversation = await client.conversations.create(
+            items=[{"role": "user", "content": "first"}, item]
+        )
+        first = (await client.conversations.items.list(conversation.id, order="asc")).data[0]
+        served.service.conversations._pdf_reader._texts.clear()  # as after a restart
+        await client.conversations.items.delete(first.id, conversation_id=conversation.id)
+        await client.responses.create(conversation=conversation.id, input="What is red?")
+    assert "A red fox" in engine_markup(served) and "first" not in engine_markup(served)
+
+
 async def test_file_in_a_function_output(serve: Serve) -> None:
     served = await serve(HELLO)
     call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
     files = [
         {"type": "input_file", "filename": "a.txt", "file_data": encoded(b"frogs")},
         {"type": "input_file", "filename": "b.pdf", "file_data": encoded(b"%PDF-1.7")},
+        {"type": "input_file", "filename": "c.pdf", "file_data": encoded(pdf("A toad"))},
     ]
     output = {"type": "function_call_output", "call_id": "c", "output": files}
     check(await served.stream(input=[{"role": "user", "content": "x"}, call, output]))
     assert "\nfrogs\n</file>" in engine_markup(served)
+    assert "\nA toad\n</file>" in engine_markup(served)
     assert "[There was a file here; this server could not read it.]" in engine_markup(served)

@@ -20,6 +20,7 @@ import pytest
 from agent.turn.citations import citations
 from tests.support.hosts import server
 from tests.support.invariants import check
+from tests.support.pdf import pdf
 from tests.support.program import RunAgent
 from tools.builtin.base import ToolError, conversation_id
 from tools.builtin.browser import safe_fetch
@@ -59,7 +60,7 @@ class Site(http.server.BaseHTTPRequestHandler):
             case "/deep":
                 self.answer(b"[" * 900 + b"1," * 5000 + b"1" + b"]" * 900, "application/json")
             case "/paper.pdf":
-                self.answer(_pdf(), "application/pdf")
+                self.answer(pdf("Hello fox"), "application/pdf")
             case "/broken.pdf":
                 self.answer(b"%PDF-1.7 nothing", "application/pdf")
             case "/image":
@@ -102,30 +103,6 @@ class Site(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args: object) -> None:
         pass
-
-
-def _pdf() -> bytes:
-    """One page that says "Hello fox"."""
-    content = b"BT /F1 24 Tf 72 720 Td (Hello fox) Tj ET"
-    objects = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
-        b" /Resources << /Font << /F1 5 0 R >> >> >>",
-        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    out = bytearray(b"%PDF-1.4\n")
-    offsets = []
-    for number, body in enumerate(objects, 1):
-        offsets.append(len(out))
-        out += b"%d 0 obj\n%s\nendobj\n" % (number, body)
-    start = len(out)
-    out += b"xref\n0 6\n0000000000 65535 f \n" + b"".join(
-        b"%010d 00000 n \n" % at for at in offsets
-    )
-    out += b"trailer\n<< /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % start
-    return bytes(out)
 
 
 @pytest.fixture
@@ -222,7 +199,7 @@ async def test_open_html_json_pdf_source(browser: Browsing, site: str) -> None:
     assert "Größe" in await browser("open", id=f"{site}/latin")
     assert 'L1:  "a": [' in await browser("open", id=f"{site}/data")
     assert "Hello fox" in await browser("open", id=f"{site}/paper.pdf")
-    assert pypdf.PdfReader(io.BytesIO(_pdf())).pages[0].extract_text() == "Hello fox"
+    assert pypdf.PdfReader(io.BytesIO(pdf("Hello fox"))).pages[0].extract_text() == "Hello fox"
     assert "<li><a href='item/3'>" in await browser("open", id=f"{site}/list", view_source=True)
     assert "<title>On" in await browser("open", id=f"{site}/fox", view_source=True)
 

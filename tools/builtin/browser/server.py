@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 import shutil
@@ -15,6 +14,7 @@ from urllib.parse import urldefrag, urlsplit
 
 from tools import private_files
 from tools.builtin.base import ToolError, conversation_id, object_schema
+from tools.builtin.browser.extraction import MAX_EXTRACT_BYTES, ExtractionError, run_extract
 from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin.conversation_folders import (
     MAX_CONVERSATION_FOLDERS,
@@ -23,20 +23,14 @@ from tools.builtin.conversation_folders import (
     prune_folders,
 )
 from tools.sandbox import isolation as sandbox
-from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.sandbox.isolation import Isolation
 from tools.temporary_folders import make_temporary_folder
 from tools.types import Access, Label, Source, Tool
 
 if TYPE_CHECKING:
     from tools.builtin.browser.page import Page
-    from tools.builtin.browser.safe_fetch import FetchedPage
     from tools.builtin.browser.search import CallTool, FindTool, SearchBackend
 
-EXTRACT_SCRIPT = Path(__file__).with_name("extract.py")
-EXTRACT_TIMEOUT_SECONDS = 30.0
-EXTRACT_LIMITS = ResourceLimits(memory=3 << 30, cpu=60)
-MAX_EXTRACT_BYTES = 16_000_000
-"""Size of extract.py's answer, which a page may have made it write: it is not trusted."""
 MAX_RESULTS = 30
 
 
@@ -229,7 +223,14 @@ class BrowserServer:
         fetched = await fetch(url, GuardedTransport(self.settings.allow_private))
         if self._isolation is None:
             self._isolation = await asyncio.to_thread(sandbox.best_isolation)
-        answer = await _extract(fetched, view_source, self._isolation, self._max_extract_bytes)
+        about: dict[str, object] = {"url": fetched.url, "kind": fetched.kind}
+        about |= {"charset": fetched.charset, "source": view_source}
+        try:
+            answer = await run_extract(
+                about, fetched.data, self._isolation, max_bytes=self._max_extract_bytes
+            )
+        except ExtractionError as error:
+            raise ToolError(f"Error: {fetched.url} cannot be read: {error}") from None
         return await asyncio.to_thread(_parse_answer, answer, fetched.url, view_source)
 
     def _folder(self) -> Path:
@@ -284,63 +285,6 @@ def _complete_url(text: str) -> str:
     if urlsplit(text).scheme.lower() not in ("http", "https"):
         raise ToolError(f"Error: not an http address: {text}")
     return text
-
-
-async def _extract(
-    fetched: FetchedPage, source: bool, isolation: Isolation, max_bytes: int
-) -> bytes:
-    """Run extract.py, confined, and return its answer. Raises ToolError."""
-    home = make_temporary_folder("agent-page-")
-    about: dict[str, object] = {
-        "url": fetched.url,
-        "kind": fetched.kind,
-        "charset": fetched.charset,
-    }
-    about |= {"source": source, "confined": isolation.ok}
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *sandbox.script_command(isolation.name, EXTRACT_SCRIPT, home, EXTRACT_LIMITS),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=sandbox.environment(home),
-            cwd=home,
-            start_new_session=True,
-        )
-        try:
-            async with asyncio.timeout(EXTRACT_TIMEOUT_SECONDS):
-                request = json.dumps(about).encode() + b"\n" + fetched.data
-                return await _communicate(process, request, max_bytes)
-        except TimeoutError:
-            raise ToolError(f"Error: {fetched.url} took too long to read") from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-    finally:
-        await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
-
-
-async def _communicate(
-    process: asyncio.subprocess.Process, request: bytes, max_bytes: int
-) -> bytes:
-    """Send a request and return the answer; raises ToolError if that is too large."""
-    assert process.stdin is not None and process.stdout is not None
-
-    async def send(stdin: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # it has ended before it read all
-            stdin.write(request)
-            await stdin.drain()
-        stdin.close()
-
-    sending = asyncio.create_task(send(process.stdin))
-    try:
-        await process.stdout.readexactly(max_bytes + 1)
-    except asyncio.IncompleteReadError as error:
-        return error.partial
-    finally:
-        sending.cancel()
-    raise ToolError("Error: there is too much text in it")
 
 
 def _parse_answer(answer: bytes, url: str, source: bool) -> Page:

@@ -1,0 +1,84 @@
+"""Runs extract.py, confined: the text of pages and PDFs, which may attack their parser."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+from agent.errors import AgentError
+from tools.sandbox import isolation as sandbox
+from tools.sandbox.isolation import Isolation, ResourceLimits
+from tools.temporary_folders import make_temporary_folder
+
+EXTRACT_SCRIPT = Path(__file__).with_name("extract.py")
+EXTRACT_TIMEOUT_SECONDS = 30.0
+EXTRACT_LIMITS = ResourceLimits(memory=3 << 30, cpu=60)
+MAX_EXTRACT_BYTES = 16_000_000
+"""Size of extract.py's answer, which a page may have made it write: it is not trusted."""
+
+
+class ExtractionError(AgentError):
+    """There is no answer; the message says why."""
+
+
+async def run_extract(
+    about: dict[str, object],
+    data: bytes,
+    isolation: Isolation,
+    *,
+    limits: ResourceLimits = EXTRACT_LIMITS,
+    seconds: float = EXTRACT_TIMEOUT_SECONDS,
+    max_bytes: int = MAX_EXTRACT_BYTES,
+) -> bytes:
+    """Run extract.py on a page and return its answer, which is empty where a limit ended it.
+
+    ``about``: ``url``, ``kind``, ``charset`` and ``source``. Raises ExtractionError.
+    """
+    home = make_temporary_folder("agent-page-")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *sandbox.script_command(isolation.name, EXTRACT_SCRIPT, home, limits),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=sandbox.environment(home),
+            cwd=home,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                request = json.dumps({**about, "confined": isolation.ok}).encode() + b"\n" + data
+                return await _communicate(process, request, max_bytes)
+        except TimeoutError:
+            raise ExtractionError("it took too long to read") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    finally:
+        await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+
+
+async def _communicate(
+    process: asyncio.subprocess.Process, request: bytes, max_bytes: int
+) -> bytes:
+    """Send a request and return the answer; raises ExtractionError if that is too large."""
+    assert process.stdin is not None and process.stdout is not None
+
+    async def send(stdin: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):  # it has ended before it read all
+            stdin.write(request)
+            await stdin.drain()
+        stdin.close()
+
+    sending = asyncio.create_task(send(process.stdin))
+    try:
+        await process.stdout.readexactly(max_bytes + 1)
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    finally:
+        sending.cancel()
+    raise ExtractionError("there is too much text in it")

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Timer
 from typing import Literal
 
 import numpy as np
@@ -163,14 +164,12 @@ class LlamaModel:
         Raises EngineError.
         """
         self._batch.fill(spans)
-        began_at = time.perf_counter()
-        if self._balance and self._batch.native.n_tokens > 1:
-            self._balance.end_trial(began_at)
-        match lib.llama_decode(self._context, self._batch.native):
+        if self._balance is None:
+            code = lib.llama_decode(self._context, self._batch.native)
+        else:
+            code = self._decode_balanced(self._balance)
+        match code:
             case 0:
-                if self._balance and self._batch.native.n_tokens == 1:
-                    now = time.perf_counter()
-                    self._balance.record(now - began_at, now)
                 return "done"
             case 1:
                 return "full"
@@ -178,6 +177,26 @@ class LlamaModel:
                 return "stopped"
             case code:
                 raise EngineError(f"llama.cpp failed with code {code}{logged_reason()}.")
+
+    def _decode_balanced(self, balance: ThreadBalance) -> int:
+        """Decode the batch, and tell how long a single token took."""
+        began_at = time.perf_counter()
+        is_token = self._batch.native.n_tokens == 1
+        if not is_token:
+            balance.end_trial(began_at)
+        # Threads that wait for each other on busy cores can take seconds for a token.
+        timer = None if (limit := balance.trial_seconds) is None else Timer(limit, self.abort)
+        if timer:
+            timer.start()
+        code: int = lib.llama_decode(self._context, self._batch.native)
+        if timer:
+            timer.cancel()
+        now = time.perf_counter()
+        if code:
+            balance.end_trial(now)
+        elif is_token:
+            balance.record(now - began_at, now)
+        return code
 
     def logits(self, output: int = 0) -> Logits:
         """Return the n-th logits, (vocabulary_size,) float32, of those that the batch computed.

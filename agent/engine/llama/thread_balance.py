@@ -27,8 +27,7 @@ WORTH_RATIO = 0.9
 TRIAL_LIMIT = 3.0
 """A trial ends early when it has taken so many times what the threads before would have."""
 FIRST_FEWER_WAIT, FIRST_MORE_WAIT, LAST_WAIT = 0.5, 8.0, 60.0
-"""Seconds until the next trial in the same direction: twice as long after each that failed. A trial
-with more threads may cost a second."""
+"""Seconds until the next trial in the same direction: twice as long after each that failed."""
 
 
 @dataclass(slots=True)
@@ -85,9 +84,16 @@ class ThreadBalance:
             elif self.count < self._most and now >= self._more.next_at:
                 self._begin_trial(min(2 * self.count, self._most), usual)
 
+    @property
+    def trial_seconds(self) -> float | None:
+        """Seconds that the next token may take, else its trial has failed; None: no trial runs."""
+        if self._before is None:
+            return None
+        return max(0.0, TRIAL_LIMIT * TRIAL_TOKENS * self._before[1] - sum(self._seconds))
+
     def end_trial(self, now: float) -> None:
-        """End a trial that runs, before a batch: only single tokens would end it, and the batch may be
-        a long prompt."""
+        """End a trial that runs: its token took too long, or a batch follows, which may be a long
+        prompt."""
         if self._before is not None:
             self._end_trial(*self._before, math.inf, now)
 

@@ -12,7 +12,13 @@ import pytest
 
 from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.model import LlamaModel
-from agent.engine.llama.thread_balance import LAST_WAIT, ThreadBalance
+from agent.engine.llama.thread_balance import (
+    LAST_WAIT,
+    TRIAL_LIMIT,
+    TRIAL_TOKENS,
+    WINDOW_TOKENS,
+    ThreadBalance,
+)
 from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 
@@ -136,6 +142,38 @@ def test_model_reports_single_tokens(gguf: Path, monkeypatch: pytest.MonkeyPatch
         assert len(recorded) == len(ended) == 1 and recorded[0] > 0
         model.decode([BatchSpan(0, [5], 4), BatchSpan(1, [5], 0)])
         assert (len(recorded), len(ended)) == (1, 2)
+    finally:
+        model.close()
+
+
+class ImmediateTimer:
+    """A timer whose time is up as soon as it starts."""
+
+    def __init__(self, seconds: float, function: Callable[[], None]) -> None:
+        self.start = function
+        assert seconds == pytest.approx(TRIAL_LIMIT * TRIAL_TOKENS * 0.5)
+
+    def cancel(self) -> None:
+        pass
+
+
+def test_token_of_a_trial_that_takes_too_long_is_computed_with_the_threads_before(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On busy cores it may take seconds."""
+    model = LlamaModel(gguf, Placement(256), lambda done: True)
+    applied: list[int] = []
+    balance = ThreadBalance(1, 2, applied.append)
+    monkeypatch.setattr("agent.engine.llama.model.ThreadBalance", lambda *_: balance)
+    monkeypatch.setattr("agent.engine.llama.model.Timer", ImmediateTimer)
+    try:
+        model.balance_threads(ThreadCounts(1, 1), 2)
+        for second in range(WINDOW_TOKENS):
+            balance.record(0.5, 100.0 * second)
+        assert applied == [2] and model.decode([BatchSpan(0, [1], 0)]) == "stopped"
+        assert applied == [2, 1]
+        model.clear_abort()
+        assert model.decode([BatchSpan(0, [1], 0)]) == "done"
     finally:
         model.close()
 

@@ -36,7 +36,7 @@ def server(home: Path, model: str) -> Iterator[tuple[int, str]]:
 
 
 def ask(url: str) -> None:
-    body = json.dumps({"input": "2+2", "model": "own"}).encode()
+    body = json.dumps({"input": "hello", "model": "own", "temperature": 0}).encode()
     request = urllib.request.Request(f"{url}/responses", body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as response:
         assert json.load(response)["status"] == "completed"

@@ -48,6 +48,7 @@ class Mixture:
             (0.2, talker.chat),
             (1.0, self.decline),
             (0.5 * (not functions), talker.declined),
+            (1.0 * (not talker.python and "sum" not in families), self.sum_without_python),
             (0.4, self.odd),
         ]
         self.makers = [maker for weight, maker in weighted if weight]
@@ -86,6 +87,12 @@ class Mixture:
     def decline(self) -> DialogueTurn | None:
         """What no declared tool can do."""
         return self.corpus.without_tool("decline", *phrases.DECLINE)
+
+    def sum_without_python(self) -> DialogueTurn:
+        """A sum where nothing can calculate."""
+        asked = self.talker.of_python() if self.rng.random() < 0.7 else self.talker.bare_sum()
+        thought, reply = phrases.DECLINE
+        return DialogueTurn(asked.text, [thought], reply=reply, kind="decline")
 
     def single(self) -> DialogueTurn:
         """One turn of any sort."""

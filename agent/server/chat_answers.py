@@ -25,7 +25,7 @@ class ChatAnswer:
 
     def __init__(self, chat: ChatRequest) -> None:
         self.with_usage = chat.with_usage
-        self.legacy = chat.functions is not None
+        self.legacy = bool(chat.functions)
         """Whether the client knows one ``function_call`` in place of ``tool_calls``."""
         self._metadata = chat.metadata
         self._service_tier = None if chat.service_tier is None else {"service_tier": "default"}

@@ -17,6 +17,7 @@ from pydantic import Field, StringConstraints
 from agent.server.errors import ApiError, invalid, unsupported
 from agent.server.parsing import validate
 from agent.server.schemas import (
+    CacheRetention,
     ContentPart,
     CreateResponse,
     MetadataKey,
@@ -44,14 +45,20 @@ PARAM_NAMES = (
     ("text.verbosity", "verbosity"),
 )
 """Beginnings of parameters in the Responses API, and what they are here."""
+OUTPUT_PARTS = {"image_url": "input_image", "input_audio": "input_audio", "file": "input_file"}
+"""What the same are in the output of a tool, where the model is told that there was one: clients send
+what their tools return."""
 REFUSED_PARTS = {
     "image_url": f"is an image, and {CANNOT_SEE}: send text",
     "input_audio": "is a recording, and this model cannot hear: send text",
     "file": "is a file, and this server reads no files: send its text",
 }
 """Content parts that nobody here can read, and the sentence that says so."""
-TEXT_PARTS = {"text": "input_text", "refusal": "refusal"}
-"""Types of the other content parts, and what the Responses API calls them."""
+TEXT_PARTS = {
+    "text": "input_text", "refusal": "refusal", "input_text": "input_text",
+    "output_text": "input_text",
+}  # fmt: skip
+"""Types of the other content parts, and what they become; the last two are the Responses API's own."""
 
 
 class CalledFunction(RequestModel):
@@ -77,7 +84,7 @@ class ChatToolCall(RequestModel):
 
 
 class ChatContentPart(ContentPart):
-    """``text`` or, of an assistant, ``refusal``."""
+    """``text`` or, of an assistant, ``refusal``; of a tool anything."""
 
 
 class ChatMessage(RequestModel):
@@ -199,7 +206,7 @@ class ChatRequest(RequestModel):
     user: Identifier | None = None
     safety_identifier: Identifier | None = None
     prompt_cache_key: Identifier | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_retention: CacheRetention | None = None
     prompt_cache_options: PromptCacheOptions | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     modalities: list[Literal["text", "audio"]] | None = None
@@ -232,7 +239,7 @@ def to_response_requests(chat: ChatRequest, has_browser: bool) -> list[CreateRes
         "include": [INCLUDE_LOGPROBS] if chat.logprobs else None,
         "store": False,
     }
-    if chat.functions is not None:
+    if chat.functions:
         fields["parallel_tool_calls"] = False  # the older message has one call
     seeds = [
         None if chat.seed is None else (chat.seed + i) % SEED_COUNT for i in range(chat.n or 1)
@@ -251,7 +258,7 @@ def chat_params(chat: ChatRequest) -> Iterator[None]:
         for theirs, ours in PARAM_NAMES:
             if old.startswith(theirs):
                 new = ours if theirs == "input" else ours + old.removeprefix(theirs)
-        if old == "tool_choice" and chat.functions is not None:
+        if old == "tool_choice" and chat.functions:
             new = "function_call"
         if (index := re.match(r"tools\[(\d+)\]", old)) and chat.tools:
             kind = chat.tools[int(index[1])].get("type")
@@ -271,8 +278,7 @@ def _refuse(chat: ChatRequest, has_browser: bool) -> None:
     """Refuse what cannot be done. Raises ApiError."""
     refused = {
         "audio": (chat.audio is not None, "Audio output"),
-        "modalities": (chat.modalities not in (None, ["text"]), "An output other than text"),
-        "prediction": (chat.prediction is not None, "Predicted output"),
+        "modalities": (chat.modalities not in (None, [], ["text"]), "An output other than text"),
         "moderation": (chat.moderation is not None, "Moderation"),
         "store": (chat.store is True, "Storing chat completions (/v1/responses stores)"),
     }
@@ -286,15 +292,13 @@ def _refuse(chat: ChatRequest, has_browser: bool) -> None:
             raise unsupported("web_search_options", "Web search (it needs --tools browser)")
         if search.user_location is not None:
             raise unsupported("web_search_options.user_location", "A place of the search")
-    if chat.stream_options is not None and not chat.stream:
-        raise invalid("stream_options", "'stream_options' needs 'stream': true.")
     if chat.stream_options and chat.stream_options.include_obfuscation:
         raise unsupported("stream_options.include_obfuscation", "Obfuscation of streams")
-    if chat.top_logprobs is not None and not chat.logprobs:
+    if chat.top_logprobs and not chat.logprobs:
         raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs': true.")
-    if chat.functions is not None and chat.tools is not None:
+    if chat.functions and chat.tools:
         raise invalid("functions", "'functions' and 'tools' cannot be sent together: send 'tools'.")
-    if chat.function_call is not None and chat.functions is None:
+    if isinstance(chat.function_call, ToolReference) and not chat.functions:
         raise invalid("function_call", "'function_call' needs 'functions'.")
 
 
@@ -359,7 +363,13 @@ def _content(message: ChatMessage, param: str) -> str | list[dict[str, Any]]:
     name = f"{message.name}: " if message.role == "user" and message.name else ""
     if not isinstance(message.content, list):
         return name + (message.content or message.refusal or "")
-    parts = [_part(part, f"{param}.content[{i}]") for i, part in enumerate(message.content)]
+    is_output = message.role in ("tool", "function")
+    parts = [
+        {**part.model_dump(), "type": OUTPUT_PARTS[part.type]}
+        if is_output and part.type in OUTPUT_PARTS
+        else _part(part, f"{param}.content[{i}]")
+        for i, part in enumerate(message.content)
+    ]
     first = next((part for part in parts if part["type"] == "input_text"), None)
     if name and first is not None:
         first["text"] = name + first["text"]
@@ -370,10 +380,9 @@ def _part(part: ChatContentPart, param: str) -> dict[str, Any]:
     if why := REFUSED_PARTS.get(part.type):
         raise invalid(param, f"'{param}' {why}.", "unsupported_content")
     if (kind := TEXT_PARTS.get(part.type)) is None:
-        known = " or ".join(TEXT_PARTS)
-        raise invalid(f"{param}.type", f"'{param}.type' must be {known}.")
+        raise invalid(f"{param}.type", f"'{param}.type' must be text or refusal.")
     if (part.refusal if kind == "refusal" else part.text) is None:
-        raise _missing(f"{param}.{part.type}")
+        raise _missing(f"{param}.{'refusal' if kind == 'refusal' else 'text'}")
     return {"type": kind, "text": part.text, "refusal": part.refusal}
 
 
@@ -406,7 +415,7 @@ def _tool(tool: dict[str, Any], param: str) -> dict[str, Any]:
 
 def _tool_choice(chat: ChatRequest) -> Any:
     """The choice as the Responses API writes it. Raises ApiError."""
-    if chat.functions is not None:
+    if chat.functions:
         legacy = chat.function_call
         return (
             {"type": "function", "name": legacy.name}

@@ -131,8 +131,6 @@ def _refuse(body: CompletionRequest, service: ResponseService) -> None:
     resolve_model_name(body.model, service.runtime)
     if body.suffix:
         raise unsupported("suffix", "Inserting text before a suffix")
-    if body.stream_options is not None and not body.stream:
-        raise invalid("stream_options", "'stream_options' needs 'stream': true.")
     candidates = body.best_of or body.n or 1
     if candidates < (body.n or 1):
         raise invalid("best_of", "'best_of' must not be smaller than 'n'.")

@@ -19,6 +19,7 @@ it would have read anyway. An example of such an input, and the messages that it
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -213,6 +214,11 @@ class ItemReader:
         self.history, self._names, self._find, self._leading = history, names, find, leading
         self._calls_of_input: dict[str, ToolCallMessage] = {}
         """The calls of this input by call_id, or by the id of their mcp_approval_request."""
+        self._call_numbers = {call_id: n for n, call_id in enumerate(history.call_names)}
+        """Positions of all calls of functions, by call_id."""
+        self._row: list[int] = []
+        """Positions of the calls whose results come in a row, up to message ``_row_end``."""
+        self._row_end = 0
 
     def answer_open_calls(self) -> None:
         """Add a result that says so to each call that has none: the model never sees a call without a
@@ -242,6 +248,26 @@ class ItemReader:
         self._calls_of_input[call_id] = call
         self.history.messages.append(call)
 
+    def _add_function_call(
+        self, item: InputFunctionCall | InputCustomToolCall, text: str, *, json: bool
+    ) -> None:
+        history, call_id = self.history, item.call_id
+        name = f"{item.namespace}__{item.name}" if item.namespace else item.name
+        history.call_names[call_id] = history.pending_calls[call_id] = name
+        self._call_numbers[call_id] = len(self._call_numbers) + len(history.messages)
+        self._add_call(call_id, ToolCallMessage(name, text, json=json))
+
+    def _add_result(self, call_id: str, result: ToolResultMessage) -> None:
+        """Add a result; those in a row come in the order of their calls, for in a prompt nothing else
+        tells the results of one function apart."""
+        number, messages = self._call_numbers[call_id], self.history.messages
+        if len(messages) != self._row_end:
+            self._row = []
+        at = bisect_right(self._row, number)
+        messages.insert(len(messages) - len(self._row) + at, result)
+        self._row.insert(at, number)
+        self._row_end = len(messages)
+
     def add(self, item: InputItem, param: str) -> None:
         """Add an item; ``param``: its path in the request. Raises ApiError."""
         history, add = self.history, self.history.messages.append
@@ -267,20 +293,13 @@ class ItemReader:
                 if text := _reasoning_text(item, param):
                     add(ReasoningMessage(text))
             case InputFunctionCall():
-                name = f"{item.namespace}__{item.name}" if item.namespace else item.name
-                history.call_names[item.call_id] = history.pending_calls[item.call_id] = name
-                self._add_call(item.call_id, ToolCallMessage(name, item.arguments))
+                self._add_function_call(item, item.arguments, json=True)
             case InputCustomToolCall():
-                name = f"{item.namespace}__{item.name}" if item.namespace else item.name
-                history.call_names[item.call_id] = history.pending_calls[item.call_id] = name
-                self._add_call(item.call_id, ToolCallMessage(name, item.input, json=False))
+                self._add_function_call(item, item.input, json=False)
             case InputFunctionCallOutput():
-                add(
-                    ToolResultMessage(
-                        self._call_name(item.call_id, param),
-                        _content_text(item.output, f"{param}.output", self._pdfs),
-                    )
-                )
+                name = self._call_name(item.call_id, param)
+                text = _content_text(item.output, f"{param}.output", self._pdfs)
+                self._add_result(item.call_id, ToolResultMessage(name, text))
             case InputMcpCall() | InputCodeInterpreterCall():
                 history.messages += self._server_call(item)
             case InputApprovalRequest():

@@ -21,7 +21,7 @@ from agent.engine.protocol import EngineError
 from agent.formats.protocol import Format
 from agent.server.chat_requests import ChatMessage, ChatRequest, chat_params, to_response_requests
 from agent.server.completions import MAX_TOKEN_ID, encode_prompt
-from agent.server.errors import ApiError, invalid, unsupported
+from agent.server.errors import ApiError, invalid
 from agent.server.json_response import JsonResponse
 from agent.server.parsing import RequestT, parse_json_object, validate
 from agent.server.request_body import read_body
@@ -148,9 +148,10 @@ class _TokenRoutes:
     async def embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings: refused, for the models that run here write text."""
         await self._read(EmbeddingsRequest, request)
-        raise unsupported(
-            "model", f"Embedding texts (the model {self._runtime.model.name} writes text)"
+        message = (
+            f"This server makes no embeddings: its model {self._runtime.model.name} writes text."
         )
+        raise invalid("model", message, "unsupported_parameter")
 
     async def _read(self, kind: type[RequestT], request: Request) -> RequestT:
         body = validate(kind, parse_json_object(await read_body(request, self._service)))

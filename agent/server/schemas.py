@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -394,6 +395,11 @@ class RequestPromptCache(ConfigModel):
     mode: Literal["implicit"] | None = None
 
 
+CacheRetention = Annotated[
+    Literal["in_memory", "24h"],
+    BeforeValidator(lambda value: "in_memory" if value == "in-memory" else value),
+]
+"""How long a prompt is cached; OpenAI's older libraries write ``in-memory``."""
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=16)]
@@ -450,7 +456,7 @@ class CreateResponse(ConfigModel):
     conversation: str | ConversationParam | None = None
     safety_identifier: str | None = Field(default=None, max_length=128)
     prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_retention: CacheRetention | None = None
     prompt_cache_options: RequestPromptCache | None = None
     service_tier: (
         Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import openai
@@ -39,7 +40,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n": 17}, "n"),
     ({"stop": ["a", "b", "c", "d", "e"]}, "stop"),
     ({"stop": ["x" * 1001]}, "stop"),
-    ({"stream_options": {"include_usage": True}}, "stream_options"),
     (
         {"stream": True, "stream_options": {"include_obfuscation": True}},
         "stream_options.include_obfuscation",
@@ -48,7 +48,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"audio": {"voice": "alloy", "format": "wav"}}, "audio"),
     ({"modalities": ["text", "audio"]}, "modalities"),
-    ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
     ({"moderation": {"model": "x"}}, "moderation"),
     ({"store": True}, "store"),
     ({"service_tier": "gold"}, "service_tier"),
@@ -64,7 +63,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
     ({"tools": [{"type": "custom"}]}, "tools[0].custom"),
     ({"tools": [NESTED], "functions": [{"name": "f"}]}, "functions"),
-    ({"function_call": "auto"}, "function_call"),
+    ({"function_call": {"name": "f"}}, "function_call"),
+    ({"functions": [], "function_call": {"name": "f"}}, "function_call"),
     ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, "function_call"),
     ({"tools": [NESTED], "tool_choice": {"type": "function"}}, "tool_choice.function"),
     ({"tools": [NESTED], "tool_choice": choice_of("other")}, "tool_choice"),
@@ -150,6 +150,41 @@ async def test_chat_fields_without_effect_are_accepted(serve: Serve) -> None:
     assert body.service_tier == "default" and body.metadata == {"run": "7"}
     assert body.system_fingerprint.startswith("fp_")
     assert served.turns[0].options.sampling.seed == 2**32 - 5
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"stream_options": {"include_usage": True}},
+        {"logprobs": False, "top_logprobs": 0},
+        {"prediction": {"type": "content", "content": "x"}},
+        {"modalities": []},
+        {"function_call": "auto"},
+        {"prompt_cache_retention": "in-memory"},
+    ],
+    ids=lambda field: next(iter(field)),
+)
+async def test_chat_habits_of_clients_are_accepted(serve: Serve, field: dict[str, Any]) -> None:
+    body = await complete(await serve(HELLO), extra_body=field)
+    assert body.choices[0].finish_reason == "stop"
+
+
+async def test_chat_empty_functions_leave_tools_alone(serve: Serve) -> None:
+    served = await serve(call("get_weather", place="Oslo"))
+    body = await complete(served, tools=[NESTED], functions=[])
+    assert [one.function.name for one in body.choices[0].message.tool_calls] == ["get_weather"]
+
+
+async def test_chat_parts_named_as_in_responses_are_text(serve: Serve) -> None:
+    served = await serve(HELLO)
+    parts = {
+        "user": {"type": "input_text", "text": "one"},
+        "assistant": {"type": "output_text", "text": "two"},
+    }
+    messages = [{"role": role, "content": [part]} for role, part in parts.items()]
+    await complete(served, messages=[*messages, *USER])
+    assert "<|message|>one<|end|>" in (markup := engine_markup(served))
+    assert "<|message|>two<|end|>" in markup
 
 
 # --- stop ---
@@ -379,3 +414,28 @@ async def test_chat_odd_messages_are_read(serve: Serve) -> None:
         "Be kind.",
     ):
         assert expected in markup, expected
+
+
+async def test_chat_results_are_read_in_the_order_of_their_calls(serve: Serve) -> None:
+    """Two calls of one function: only the order tells whose result it is."""
+    served = await serve(HELLO)
+    calls = [assistant_call("get_weather", number)["tool_calls"][0] for number in (1, 2, 3)]
+    results = [
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": f"result {number}"}
+        for number in (3, 1, 2)
+    ]
+    asked = [*USER, {"role": "assistant", "tool_calls": calls}, *results]
+    again = [{"role": "assistant", "tool_calls": [calls[1], calls[0]]}, results[1], results[2]]
+    await complete(served, messages=[*asked, *again], tools=[NESTED])
+    assert re.findall(r"result \d", engine_markup(served)) == [
+        f"result {number}" for number in (1, 2, 3, 2, 1)
+    ]
+
+
+async def test_chat_image_of_a_tool_becomes_a_sentence(serve: Serve) -> None:
+    served = await serve(HELLO)
+    parts = [{"type": "text", "text": "Screenshot:"}, IMAGE, {"type": "file", "file": {}}]
+    result = {"role": "tool", "tool_call_id": "call_1", "content": parts}
+    await complete(served, messages=[*USER, assistant_call("get_weather"), result])
+    assert "Screenshot:\n[There was an image here; " in (markup := engine_markup(served))
+    assert "[There was a file here; " in markup

@@ -306,7 +306,7 @@ class Response(WireModel):
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     text: dict[str, Any] = Field(default_factory=lambda: {"format": {"type": "text"}})
-    truncation: str = "disabled"
+    truncation: Literal["auto", "disabled"] = "disabled"
     temperature: float = 1.0
     top_p: float = 1.0
     presence_penalty: float = 0.0
@@ -321,7 +321,9 @@ class Response(WireModel):
     prompt_cache_key: str | None = None
     conversation: ConversationReference | None = Field(default=None, exclude_if=_absent)
     """Where the request names a conversation: the one that the response extends."""
-    prompt_cache_retention: str | None = Field(default=None, exclude_if=_absent)
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = Field(
+        default=None, exclude_if=_absent
+    )
     user: str | None = Field(default=None, exclude_if=_absent)
     input_messages: list[dict[str, Any]] | None = Field(default=None, exclude_if=_absent)
     """Where the request has ``enable_response_messages``: the prompt, known at the end."""

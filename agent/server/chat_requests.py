@@ -18,7 +18,6 @@ from agent.server.errors import ApiError, invalid, unsupported
 from agent.server.parsing import validate
 from agent.server.schemas import (
     CacheRetention,
-    ContentPart,
     CreateResponse,
     MetadataKey,
     MetadataValue,
@@ -83,8 +82,12 @@ class ChatToolCall(RequestModel):
     custom: CalledCustom | None = None
 
 
-class ChatContentPart(ContentPart):
+class ChatContentPart(RequestModel):
     """``text`` or, of an assistant, ``refusal``; of a tool anything."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
 
 
 class ChatMessage(RequestModel):

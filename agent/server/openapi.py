@@ -19,9 +19,13 @@ from agent.server.completions import CompletionRequest
 from agent.server.json_response import JsonResponse
 from agent.server.routes_tokens import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 from agent.server.schemas import (
+    ITEM_MODELS,
     CreateConversation,
     CreateItems,
     CreateResponse,
+    InputFunctionCallOutput,
+    InputMessage,
+    ItemReference,
     UpdateConversation,
 )
 from tools.version import program_version
@@ -105,11 +109,27 @@ def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
         "info": {"title": "agent", "version": program_version()},
         "paths": paths,
         "components": {
-            "schemas": {**_with_any_of(schemas["$defs"]), "Error": _ERROR},
+            "schemas": {**_with_any_of(_with_item_types(schemas["$defs"])), "Error": _ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
     }
+
+
+def _with_item_types(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Add the ``type`` of input items, by which their model is chosen before it reads them."""
+    kinds: dict[str, list[str]] = {}
+    for kind, model in ITEM_MODELS.items():
+        kinds[model.__name__] = [kind]
+    kinds[InputFunctionCallOutput.__name__].append("custom_tool_call_output")
+    for name, values in kinds.items():
+        schema = schemas[name]
+        properties = {**schema.get("properties", {}), "type": {"type": "string", "enum": values}}
+        required = {*schema.get("required", ()), "type"}
+        if name in (InputMessage.__name__, ItemReference.__name__):
+            required.remove("type")
+        schemas[name] = schema | {"properties": properties, "required": sorted(required)}
+    return schemas
 
 
 def _with_any_of(schema: Any) -> Any:

@@ -60,6 +60,20 @@ async def test_openapi_schemas_match_bodies(serve: Serve) -> None:
     schema_validator(document, "Error").validate(error)
 
 
+async def test_openapi_tells_input_items_by_their_type(serve: Serve) -> None:
+    _, document = await fetch_document(serve)
+    requests = schema_validator(document, "CreateResponse")
+    call = {"call_id": "c", "name": "f", "arguments": "{}"}
+    for item in (
+        {**call, "type": "function_call"},
+        {"id": "msg_1"},
+        {"role": "user", "content": "x"},
+    ):
+        assert requests.is_valid({"input": [item]})
+    for item in (call, {"type": "function_call"}, {"type": "unknown", "id": "x"}, {}):
+        assert not requests.is_valid({"input": [item]})
+
+
 @pytest.mark.parametrize("body", [body for body, _, code in BAD_REQUESTS if code == "invalid_type"])
 async def test_openapi_schema_refuses_wrong_types(serve: Serve, body: dict[str, Any]) -> None:
     _, document = await fetch_document(serve)

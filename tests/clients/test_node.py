@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from pathlib import Path
+
+import pytest
 
 from tests.clients.conftest import Run
 from tests.clients.weather import OSLO, ROME
+from tests.support.pdf import pdf as make_pdf
 
 
 def test_openai_js_turns_and_tools(url: str, node: Path, run: Run) -> None:
@@ -30,3 +34,21 @@ def test_ai_sdk_turns_and_tools(url: str, node: Path, run: Run) -> None:
     assert output["plain"].startswith("Hello")
     assert OSLO in output["oslo"] and ROME in output["rome"]
     assert output["steps"] == 2
+
+
+def test_agents_sdk_js_reasoning_summaries(url: str, node: Path, run: Run) -> None:
+    if not (node / "node_modules" / "@openai" / "agents").is_dir():
+        pytest.skip("the Agents SDK of npm is not installed: make test-clients")
+    output = json.loads(run("node", node / "agents.mjs", BASE_URL=url, OSLO=OSLO, ROME=ROME))
+    assert output["summary"] and "".join(output["shown"]) == output["summary"]
+    assert output["encrypted"], "the item that goes back has its reasoning"
+    assert OSLO in output["oslo"] and ROME in output["rome"]
+
+
+def test_ai_sdk_files(url: str, node: Path, run: Run) -> None:
+    words = "frog " * 100
+    pdf = b64encode(make_pdf(words)).decode()
+    output = json.loads(run("node", node / "file.mjs", BASE_URL=url, TEXT=words, PDF=pdf))
+    for kind, name in (("text", "notes.txt"), ("pdf", "notes.pdf")):
+        assert output[kind]["files"] == [name] and output[kind]["text"]
+        assert output[kind]["tokens"] - output["none"]["tokens"] >= 100

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
-import pypdf
+if TYPE_CHECKING:  # the environment of the clients' tests has none
+    import pypdf
 
 
 def pdf(text: str) -> bytes:
@@ -33,6 +35,8 @@ def pdf(text: str) -> bytes:
 
 def encrypted_pdf(text: str, password: str) -> bytes:
     """One page that only ``password`` opens."""
+    import pypdf
+
     writer = pypdf.PdfWriter(clone_from=io.BytesIO(pdf(text)))
     writer.encrypt(password, "owner", algorithm="RC4-128")
     return _written(writer)
@@ -40,6 +44,8 @@ def encrypted_pdf(text: str, password: str) -> bytes:
 
 def blank_pdf() -> bytes:
     """One page without text."""
+    import pypdf
+
     writer = pypdf.PdfWriter()
     writer.add_blank_page(100, 100)
     return _written(writer)

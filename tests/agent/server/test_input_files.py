@@ -118,6 +118,7 @@ async def test_file_that_cannot_be_read_is_refused(
         "data:application/pdf;base64,\n" + encoded(pdf("The fox is red.")),
         encoded(encrypted_pdf("The fox is red.", "")),
     ],
+    ids=["base64", "data_url", "encrypted"],
 )
 async def test_pdf_is_read_as_an_attachment(serve: Serve, file_data: str) -> None:
     served = await serve(HELLO)

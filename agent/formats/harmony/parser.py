@@ -55,6 +55,8 @@ MAX_HEADER_TOKENS = 128
 """Tokens after which a header without ``<|message|>`` becomes a body; correct ones have under 40."""
 _PROSE_WORDS = 3
 """Words after a channel's name that make the header a body when another ``<|channel|>`` follows."""
+_EMPTY_VALUES = frozenset({"{}", "[]", '""'})
+"""Punctuation that is an answer: of one that has to be JSON."""
 _STOP_IDS = frozenset({END_ID, RETURN_ID, CALL_ID, END_OF_TEXT_ID})
 _HEADER_IDS = frozenset({CHANNEL_ID, CONSTRAIN_ID, MESSAGE_ID})
 """The ids that go on with a header."""
@@ -75,6 +77,8 @@ class OpenHeader:
         self.start, self.prefilled, self.started = start, prefilled, started
         self.parts = [HeaderPart(START_ID, start)]
         self.tokens = 0
+        self.run_on = False
+        """Whether its beginning was taken from the end of a text."""
 
 
 class HarmonyParser:
@@ -234,7 +238,13 @@ class HarmonyParser:
 
     def _read_header(self, ended: int | None) -> MessageHeader:
         prefilled = self._header.prefilled
-        return read_header(self._header.parts, self._recipients, prefilled=prefilled, ended=ended)
+        header = read_header(self._header.parts, self._recipients, prefilled=prefilled, ended=ended)
+        if self._header.run_on and header.channel == "final":
+            # The text before only ended with a tool's name; an answer calls nobody.
+            recipient = header.raw_recipient or ""
+            header.repairs.append(Repair("recipient_dropped", self._header.start, recipient))
+            header.raw_recipient = header.recipient = None
+        return header
 
     def _abandon_header(self) -> None:
         text = "".join(part.text for part in self._header.parts)
@@ -264,7 +274,13 @@ class HarmonyParser:
                 self._abandon_header()
             else:
                 self._stop("turn", self._header.start)
-        elif bare and text and not force and self._is_stray(text):
+        elif (
+            bare
+            and text
+            and not force
+            and self._is_stray(text)
+            and text.strip() not in _EMPTY_VALUES
+        ):
             self._out.append(Repair("stray_text", self._header.start, text))
         elif bare and not header.is_call and (text.strip() or force):
             self._open_body(
@@ -318,6 +334,7 @@ class HarmonyParser:
         self._run_on = RunOnHeader()
         self._deferred_repairs.append(Repair("end_missing", start, ""))
         self._end_message(START_ID, start)
+        self._header.run_on = True
         self._header.parts[0].texts += texts
         self._header.tokens += len(texts)
         self._marker_in_header(token, at)

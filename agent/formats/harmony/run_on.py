@@ -15,9 +15,11 @@ from agent.formats.recipients import Recipients
 _TO = r"to(?:=(?P<name>[\w.-]{0,128})(?:\s+(?:json|code)?\s*)?)?"
 _CHANNEL = r"(?:commentary|analysis)\s*"
 _HEADER_TAIL = re.compile(
-    rf"\s*(?<!\w)(?:(?:assistant\s*)?(?:{_CHANNEL})?{_TO}"
+    rf"(?<!\s)\s*(?<!\w)(?:(?:assistant\s*)?(?:{_CHANNEL})?{_TO}"
     rf"|(?:assistant\s*)?{_CHANNEL}|assistant\s*(?:comment)?|comment)\Z"
 )
+MAX_HELD_TOKENS = 64
+"""Tokens after which a text is no header, however it goes on: blanks may follow a name for ever."""
 _LAST_WORDS = ("to", "assistant", "comment", "commentary", "analysis")
 
 
@@ -38,6 +40,8 @@ class RunOnHeader:
         if not (self.texts or may_end_in_header(text)):
             return text
         self.texts.append(text)
+        if len(self.texts) > MAX_HELD_TOKENS:
+            return self.take()
         match = _HEADER_TAIL.search("".join(self.texts))
         released, left = "", match.start() if match else None
         while self.texts and (left is None or left > 0):

@@ -292,6 +292,11 @@ ANSWER = "<|start|>assistant<|channel|>final<|message|>b<|return|>"
             [THINK, CALLED],
         ),
         (
+            "<|channel|>analysis<|message|>think. to=functions.f"
+            "<|channel|>final<|message|>b<|return|>",
+            [THINK, ("final", None, "b")],
+        ),
+        (
             "<|channel|>analysis<|message|>Go to=functions.f to, commentary<|end|>",
             [("reasoning", None, "Go to=functions.f to, commentary")],
         ),
@@ -322,6 +327,11 @@ ANSWER = "<|start|>assistant<|channel|>final<|message|>b<|return|>"
             [THINK, ("final", None, "b")],
         ),
         ("<|channel|>analysis<|message|>think.<|end|> …!<|return|>", [THINK]),
+        ("<|channel|>analysis<|message|>think.<|end|>[]<|return|>", [THINK, ("final", None, "[]")]),
+        (
+            "<|channel|>analysis<|message|>think.<|end|> {}<|return|>",
+            [THINK, ("final", None, " {}")],
+        ),
         (
             "<|channel|>analysis<|message|>think.<|end|>- So be it.<|return|>",
             [THINK, ("final", None, "- So be it.")],
@@ -343,3 +353,14 @@ def test_parse_stray_text_is_a_repair(encoding: HarmonyEncoding) -> None:
     ids = encode(encoding, f"<|channel|>analysis<|message|>a<|end|>.{ANSWER}")
     repairs = [e for e in harmony_streams.parse(encoding, ids) if isinstance(e, Repair)]
     assert repairs == [Repair("stray_text", 5, ".")]
+
+
+@pytest.mark.parametrize("word", ["assistant", "commentary", " to=functions.f json"])
+def test_parse_blanks_after_header_word_are_not_held_back(
+    encoding: HarmonyEncoding, word: str
+) -> None:
+    parser = HarmonyParser(encoding, harmony_streams.RECIPIENTS)
+    parser.feed(encode(encoding, f"<|channel|>analysis<|message|>We ask the {word}"))
+    newline = encode(encoding, "\n")
+    streamed = [event for _ in range(200) for event in parser.feed(newline)]
+    assert sum(event.text.count("\n") for event in streamed if isinstance(event, Delta)) > 100

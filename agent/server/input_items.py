@@ -162,6 +162,9 @@ def read_input(
         reader.add(item, f"input[{index}]")
     reader.answer_open_calls()
     history.messages = _without_old_reasoning(infer_phases(history.messages))
+    for message in history.messages:
+        if (error := reader.unreadable.get(id(message))) is not None:
+            raise error
     return history
 
 
@@ -212,6 +215,9 @@ class ItemReader:
         """``leading``: nothing but developer messages was read so far."""
         self._refuse_unseen, self._pdfs = refuse_unseen, pdfs
         self.history, self._names, self._find, self._leading = history, names, find, leading
+        self.unreadable: dict[int, ApiError] = {}
+        """What is wrong with the reasoning that cannot be read, by the id() of its message: that of a
+        finished turn may come from another server, as nobody reads it."""
         self._calls_of_input: dict[str, ToolCallMessage] = {}
         """The calls of this input by call_id, or by the id of their mcp_approval_request."""
         self._call_numbers = {call_id: n for n, call_id in enumerate(history.call_names)}
@@ -290,8 +296,14 @@ class ItemReader:
                         else Assistant(text, item.phase)
                     )
             case InputReasoning():
-                if text := _reasoning_text(item, param):
-                    add(ReasoningMessage(text))
+                try:
+                    text = _reasoning_text(item, param)
+                except ApiError as error:
+                    add(message := ReasoningMessage(""))
+                    self.unreadable[id(message)] = error
+                else:
+                    if text:
+                        add(ReasoningMessage(text))
             case InputFunctionCall():
                 self._add_function_call(item, item.arguments, json=True)
             case InputCustomToolCall():

@@ -18,7 +18,7 @@ _HEADER_TAIL = re.compile(
     rf"(?<!\s)\s*(?<!\w)(?:(?:assistant\s*)?(?:{_CHANNEL})?{_TO}"
     rf"|(?:assistant\s*)?{_CHANNEL}|assistant\s*(?:comment)?|comment)\Z"
 )
-MAX_HELD_TOKENS = 64
+MAX_HEADER_TAIL_TOKENS = 64
 """Tokens after which a text is no header, however it goes on: blanks may follow a name for ever."""
 _LAST_WORDS = ("to", "assistant", "comment", "commentary", "analysis")
 
@@ -40,7 +40,7 @@ class RunOnHeader:
         if not (self.texts or may_end_in_header(text)):
             return text
         self.texts.append(text)
-        if len(self.texts) > MAX_HELD_TOKENS:
+        if len(self.texts) > MAX_HEADER_TAIL_TOKENS:
             return self.take()
         match = _HEADER_TAIL.search("".join(self.texts))
         released, left = "", match.start() if match else None

@@ -104,6 +104,16 @@ async def test_encrypted_reasoning_of_others_is_refused(serve: Serve) -> None:
     assert decode_reasoning(ours) == "I think." and not ours.startswith(TOKEN_PREFIX.decode())
 
 
+async def test_encrypted_reasoning_of_others_in_finished_turn_is_not_read(serve: Serve) -> None:
+    served = await serve(HELLO)
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAAABn"}
+    question = {"role": "user", "content": "x"}
+    answered = [question, item, {"role": "assistant", "content": "y"}, question]
+    answer = await served.post({"input": answered})
+    assert answer.status_code == 200, answer.text
+    assert engine_markup(served).count("analysis<|message|>") == 1, "that of the new answer"
+
+
 async def test_encrypted_reasoning_of_a_stored_response(serve: Serve) -> None:
     served = await serve(HELLO)
     created = (await served.post({"input": "x"})).json()

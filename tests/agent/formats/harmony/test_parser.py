@@ -356,9 +356,7 @@ def test_parse_stray_text_is_a_repair(encoding: HarmonyEncoding) -> None:
 
 
 @pytest.mark.parametrize("word", ["assistant", "commentary", " to=functions.f json"])
-def test_parse_blanks_after_header_word_are_streamed(
-    encoding: HarmonyEncoding, word: str
-) -> None:
+def test_parse_blanks_after_header_word_are_streamed(encoding: HarmonyEncoding, word: str) -> None:
     parser = HarmonyParser(encoding, harmony_streams.RECIPIENTS)
     parser.feed(encode(encoding, f"<|channel|>analysis<|message|>We ask the {word}"))
     newline = encode(encoding, "\n")

@@ -172,6 +172,12 @@ async def test_pdf_beyond_a_limit_has_no_text(reader: PdfReader, most: int, word
     assert words in read[file].problem and not read[file].text
 
 
+async def test_reader_that_is_killed_as_it_starts_keeps_nobody_waiting() -> None:
+    item = InputMessage.model_validate(message(file_data=encoded(pdf("x"))))
+    for milliseconds in range(30):  # until its sandbox stands; one of them left a child behind
+        await PdfReader(seconds=milliseconds / 1000).read([item])
+
+
 @pytest.mark.parametrize("answer", [b"[]", b"\xff", b'{"text": 1, "error": null}', b"[" * 9_000])
 def test_answer_that_a_pdf_made_its_reader_write_is_an_error(answer: bytes) -> None:
     assert pdf_texts.parse_answer(answer).problem

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 from agent.errors import AgentError
@@ -56,7 +58,11 @@ async def run_extract(
             raise ExtractionError("it took too long to read") from None
         finally:
             if process.returncode is None:
-                process.kill()
+                # bwrap alone, killed as it starts, would leave a child that holds the pipes open.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                if process.stdin is not None:
+                    process.stdin.close()
                 await process.wait()
     finally:
         await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from starlette.datastructures import QueryParams
 
 from agent.server.errors import invalid
+from agent.server.schemas import Includable
 
 DEFAULT_PAGE_ITEMS, MAX_PAGE_ITEMS = 20, 100
-INCLUDABLE = (
-    "file_search_call.results",
-    "web_search_call.results",
-    "web_search_call.action.sources",
-    "message.input_image.image_url",
-    "computer_call_output.output.image_url",
-    "code_interpreter_call.outputs",
-    "reasoning.encrypted_content",
-    "message.output_text.logprobs",
-)
+INCLUDABLE: tuple[str, ...] = get_args(Includable)
 """Values of ``include``; this server has nothing to add for files, images and computers."""
 
 

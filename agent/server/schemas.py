@@ -410,12 +410,16 @@ LogitBias = Annotated[float, Field(ge=-100, le=100)]
 
 
 Includable = Literal[
+    "file_search_call.results",
+    "web_search_call.results",
     "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
-    "message.output_text.logprobs",
     "reasoning.encrypted_content",
+    "message.output_text.logprobs",
 ]
-"""What ``include`` can ask for."""
+"""What ``include`` can ask for: of items that never come here, too, which clients do by habit."""
 
 
 class ConversationParam(ConfigModel):

@@ -146,8 +146,6 @@ DIFFERENCES = {
         - .tools[].tunnel_id
         - .tools[].user_location
         .background_options.completion_window: | '2h' '8h'
-        .include[]: | 'computer_call_output.output.image_url' 'file_search_call.results'
-            'message.input_image.image_url' 'web_search_call.results'
         .input[].content[].type: string | constants
         .input[].output[].type: string | constants
         .input[].summary[].type: string | constants

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.formats.harmony.token_ids import CALL_ID, END_OF_TEXT_ID, RETURN_ID
+from agent.formats.harmony.token_ids import CALL_ID, END_ID, END_OF_TEXT_ID, RETURN_ID
 from tests.support.hosts import server_option
 from tests.support.scripts import WEATHER
 
@@ -29,8 +29,10 @@ SEED_REQUEST = {
     ],
     "enable_response_messages": True,
 }
-ENDLESS = {"logit_bias": {str(token): -100 for token in (RETURN_ID, CALL_ID, END_OF_TEXT_ID)}}
-"""Fields of a request whose answer ends only when it is stopped."""
+ENDLESS = {
+    "logit_bias": {str(token): -100 for token in (END_ID, RETURN_ID, CALL_ID, END_OF_TEXT_ID)}
+}
+"""Fields of a request whose answer, with no guard against loops, ends only when it is stopped."""
 UNKNOWN_SERVER = {"type": "mcp", "server_label": "nobody"}
 BAD_REQUESTS: list[tuple[dict[str, Any], str | None, str]] = [
     ({}, "input", "missing_required_parameter"),

@@ -73,7 +73,7 @@ async def test_background_response_is_cancelled(serve: Serve) -> None:
 
 
 async def test_background_response_is_queued_until_the_engine_begins_with_it(serve: Serve) -> None:
-    served = await serve(temperature=0)
+    served = await serve(temperature=0, loop_guard=False)
     await served.runtime.ready()
     places = served.runtime.loaded.engine.placement.sequences  # type: ignore[attr-defined]
     client = served.client()

@@ -21,7 +21,7 @@ from tests.support.websocket import error_event, open_socket, request_events
 
 @pytest.mark.slow
 async def test_engine_queue_full_status_429(serve: Serve) -> None:
-    served = await serve(temperature=0)
+    served = await serve(temperature=0, loop_guard=False)
     await served.runtime.ready()
     capacity = served.runtime.loaded.engine.placement.sequences + MAX_QUEUED_REQUESTS  # type: ignore[attr-defined]
     body = {"input": "x", "background": True, **ENDLESS}

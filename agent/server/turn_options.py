@@ -7,7 +7,13 @@ from typing import Literal
 
 from agent.server.errors import invalid
 from agent.server.input_items import InputHistory
-from agent.server.schemas import CreateResponse, RequestReasoning, RequestText, TextFormat
+from agent.server.schemas import (
+    CreateResponse,
+    RequestReasoning,
+    RequestText,
+    TextFormat,
+    ToolChoice,
+)
 from agent.server.tool_selection import SelectedTools
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.turn.reasoning_summary import SummaryStyle
@@ -66,6 +72,8 @@ def turn_options(
         tools=tools.tools,
         tool_choice=tools.tool_choice,
         parallel_tool_calls=request.parallel_tool_calls is not False,
+        further_calls=request.parallel_tool_calls is True
+        and not _names_single_tool(request.tool_choice),
         declared_tools_only=tools.declared_only,
         answer_form=_answer_form(request.text),
         logprobs=_alternative_count(request),
@@ -79,6 +87,11 @@ def turn_options(
         or request.prompt_cache_retention == "in_memory",
         compact=request.truncation == "auto" or by_default,
     )
+
+
+def _names_single_tool(choice: str | ToolChoice | None) -> bool:
+    """Whether ``tool_choice`` names one tool, of which OpenAI's reference allows one call."""
+    return isinstance(choice, ToolChoice) and choice.type != "allowed_tools"
 
 
 def _summary_style(reasoning: RequestReasoning | None) -> SummaryStyle | None:

@@ -24,6 +24,7 @@ from agent.engine.protocol import Constraint
 from agent.errors import AgentError
 from agent.formats.constraints import ConstrainableFormat, ConstraintKind, GenerationConstraints
 from agent.formats.protocol import Format
+from agent.formats.recipients import Recipients
 from agent.turn.options import DeclaredTools, TurnOptions
 from agent.turn.output import Emit
 from agent.util.json_schema import find_violation
@@ -138,28 +139,36 @@ class TurnConstraints:
         names = self._declared.recipients.declared
         return self._format.open_call(names[0] if len(names) == 1 else None)
 
-    def next_constraint(self, *, first: bool) -> Constraint | None:
+    def next_constraint(self, *, first: bool, further: bool = False) -> Constraint | None:
         """The constraint of the next generation; None: it may write anything.
 
-        ``first``: it is the turn's first generation.
+        ``first``: it is the turn's first generation. ``further``: it may only be a further call of the
+        client's functions, or none.
         """
-        constraints = self._next_constraints(first=first)
+        constraints = self._next_constraints(first=first, further=further)
         if constraints is None:
             return None
         assert self._constrainable is not None
-        constraint = self._constrainable.new_constraint(constraints, self._declared.recipients)
+        recipients = self._recipients(further=further)
+        constraint = self._constrainable.new_constraint(constraints, recipients)
         for token in self.forced_prefix(first=first):
             constraint.accept(token)
         return constraint
 
-    def recipe(self, *, first: bool) -> dict[str, Any] | None:
+    def recipe(self, *, first: bool, further: bool = False) -> dict[str, Any] | None:
         """What another process makes `next_constraint` of, as JSON."""
-        constraints = self._next_constraints(first=first)
+        constraints = self._next_constraints(first=first, further=further)
         if constraints is None:
             return None
-        return constraints.recipe(self._declared.recipients, self.forced_prefix(first=first))
+        prefix = self.forced_prefix(first=first)
+        return constraints.recipe(self._recipients(further=further), prefix)
 
-    def _next_constraints(self, *, first: bool) -> GenerationConstraints | None:
+    def _recipients(self, *, further: bool) -> Recipients:
+        return self._declared.client_recipients if further else self._declared.recipients
+
+    def _next_constraints(self, *, first: bool, further: bool) -> GenerationConstraints | None:
+        if further and self._constrainable is not None:
+            return GenerationConstraints("may", self._grammars, declared_tools_only=True)
         options, choice = self._options, self._options.tool_choice
         if not self._declared.recipients.declared:
             choice = "none"  # gpt-oss also calls tools that nobody has declared

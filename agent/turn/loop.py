@@ -32,7 +32,7 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from agent.formats.protocol import Format
+from agent.formats.protocol import Format, SingleMessageFormat
 from agent.turn.call_writers import write_tool_list
 from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
 from agent.turn.context import TurnRuntime
@@ -45,6 +45,7 @@ from agent.turn.endings import (
     TurnCancelledError,
     TurnFailedError,
 )
+from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
 from agent.turn.log import EventLog
 from agent.turn.options import DeclaredTools, TurnOptions
 from agent.turn.output import Output
@@ -450,6 +451,8 @@ class Turn:
             if self.options.compact:
                 await self._compact_if_needed(prepared)
             end = await self._run_generation(prepared)
+            if end == "stop" and self.options.further_calls:
+                end = await self._run_further_calls(prepared)
             if self.stop_reason:
                 raise TurnCancelledError
             if end != "stop":
@@ -464,6 +467,23 @@ class Turn:
             self.awaits_client = calls.awaits_client
             if await calls.run():
                 return False  # the client's turn to run its functions, or the calls led nowhere
+
+    async def _run_further_calls(self, prepared: PreparedTurn) -> str:
+        """Let a model that has ended at a call of the client's write further ones; why the last of
+        them ended."""
+        form, calls = prepared.format, prepared.calls
+        functions, end = calls.declared.client_functions, "stop"
+        if isinstance(form, SingleMessageFormat):
+            return end  # one generation has all of its calls
+        while 0 < (count := len(calls.pending)) < MAX_CALLS_IN_A_ROW and end == "stop":
+            if self.stop_reason or calls.pending[-1].recipient not in functions:
+                break
+            parser = form.parser(calls.declared.client_recipients)
+            earlier = [(call.recipient, call.body) for call in calls.pending]
+            end = await self._run_generation(prepared, FurtherCall(parser, functions, earlier))
+            if len(calls.pending) == count:
+                break
+        return end
 
     def _add_steering(self, prepared: PreparedTurn) -> None:
         while self._steering and not self.stop_reason:
@@ -488,8 +508,14 @@ class Turn:
             self.emit(ev.AgentNotice(level="warning", message=message))
             raise
 
-    async def _run_generation(self, prepared: PreparedTurn) -> str:
-        """Run one generation and decode it as it comes; why it ended."""
+    async def _run_generation(
+        self, prepared: PreparedTurn, further: FurtherCall | None = None
+    ) -> str:
+        """Run one generation and decode it as it comes; why it ended.
+
+        ``further``: only a further call is wanted; what turns out to be none is dropped, as if the
+        model had stopped before.
+        """
         form, constraints, options = prepared.format, prepared.constraints, self.options
         first = not self.generations
         prefix = constraints.forced_prefix(first=first)
@@ -498,13 +524,10 @@ class Turn:
         if options.max_output_tokens is not None:
             remaining = options.max_output_tokens - self.usage.tokens.output_tokens
             if remaining <= 0:
-                return "length"
+                return "stop" if further else "length"
         # Accepting a forced prefix may wait for grammars that are still being compiled.
-        constraint = (
-            await asyncio.to_thread(constraints.next_constraint, first=first)
-            if prefix
-            else constraints.next_constraint(first=first)
-        )
+        new_constraint = partial(constraints.next_constraint, first=first, further=bool(further))
+        constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
         request = Request(
             prompt + prefix,
             remaining,
@@ -512,14 +535,20 @@ class Turn:
             options.sampling,
             logprobs=options.logprobs,
             constraint=constraint,
-            recipe=None if constraint is None else partial(constraints.recipe, first=first),
+            recipe=None
+            if constraint is None
+            else partial(constraints.recipe, first=first, further=bool(further)),
             continues_turn=not first,
             head_tokens=len(self.conversation.header_ids),
             private=options.private,
         )
         try:
             generation = self.runtime.generate(request)
-        except ContextOverflowError as error:
+        except (ContextOverflowError, EngineBusyError) as error:
+            if further:
+                return "stop"
+            if isinstance(error, EngineBusyError):
+                raise
             if not first:
                 return "context"
             raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
@@ -531,23 +560,44 @@ class Turn:
             token_events=self._token_events,
         )
         self.generations.append(decoder)
-        if self._token_events:
-            unread = self.conversation.entries[self._first_unread_entry :]
-            delta = chain.from_iterable(entry.prompt_ids for entry in unread)
-            ids = prompt if first else [*delta, *form.open_assistant()]
-            self.emit(ev.AgentPrompt.model_construct(ids=ids))  # ours: nothing to validate
+        if further is None:
+            self._emit_prompt(form, prompt if first else None)
         self._decoding = decoder
         decoder.feed(prefix)
-        end = await self._decode(generation, decoder, prepared)
-        self.usage.add_generation(end, len(decoder.ids) - len(prefix), decoder.reasoning_tokens)
+        try:
+            end = await self._decode(generation, decoder, prepared, further)
+        except EngineBusyError:
+            if further is None or further.is_call:
+                raise
+            return "stop"
+        dropped = further.undecided_tokens if further else 0
+        self.usage.add_generation(
+            end, len(decoder.ids) - len(prefix) + dropped, decoder.reasoning_tokens + dropped
+        )
+        if further and not further.is_call:
+            return "stop"
         if decoder.looped:
             return "loop"
         if decoder.stopped:
             return "stop"
         return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
 
+    def _emit_prompt(self, form: Format, ids: list[int] | None) -> None:
+        """Emit a prompt's ids, if they are wanted; None: what is new since the generation before."""
+        if not self._token_events:
+            return
+        if ids is None:
+            unread = self.conversation.entries[self._first_unread_entry :]
+            delta = chain.from_iterable(entry.prompt_ids for entry in unread)
+            ids = [*delta, *form.open_assistant()]
+        self.emit(ev.AgentPrompt.model_construct(ids=ids))  # ours: nothing to validate
+
     async def _decode(
-        self, generation: Generation, decoder: GenerationDecoder, prepared: PreparedTurn
+        self,
+        generation: Generation,
+        decoder: GenerationDecoder,
+        prepared: PreparedTurn,
+        further: FurtherCall | None,
     ) -> Finished:
         """Feed a generation's tokens to its decoder until it ends."""
         cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
@@ -561,8 +611,13 @@ class Turn:
                         self.emit(ev.AgentNotice(level="info", message=message))
                     case Tokens(ids, logprobs):
                         self.usage.on_token()
+                        if further is not None:
+                            ids, logprobs = further.feed(ids, logprobs)
+                            if ids and not decoder.ids:
+                                self._emit_prompt(prepared.format, None)
                         decoder.feed(ids, logprobs)
-                        if decoder.stopped or decoder.looped:
+                        over = further is not None and further.state == "none"
+                        if decoder.stopped or decoder.looped or over:
                             generation.cancel()
                     case Finished():
                         end = event

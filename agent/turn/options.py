@@ -102,6 +102,9 @@ class TurnOptions:
     """must: the turn begins with a call of a tool; the model may reason before it."""
     parallel_tool_calls: bool = True
     """Allow several calls in one generation, if the model's family writes them; else it ends at one."""
+    further_calls: bool = False
+    """Let a model whose family ends at each call go on after one of the client's functions
+    (`agent.turn.further_calls`)."""
     declared_tools_only: bool = False
     """Constrain the model to call declared tools only."""
     answer_form: AnswerForm | None = None
@@ -193,6 +196,8 @@ class DeclaredTools:
     """Tools that the client runs."""
     recipients: Recipients
     """All of them, to resolve the names that the model writes."""
+    client_recipients: Recipients
+    """Those of the client's."""
 
     @classmethod
     def resolve(cls, options: TurnOptions, host_tools: Sequence[Tool], form: Format) -> Self:
@@ -202,4 +207,9 @@ class DeclaredTools:
         functions = {form.canonical_name(f.model_name): f for f in options.functions}
         schemas = {name: function.parameters for name, function in functions.items()}
         schemas |= {name: tool.parameters for name, tool in tools.items()}
-        return cls(tools, functions, Recipients([*functions, *tools], TOOL_ALIASES, schemas))
+        return cls(
+            tools,
+            functions,
+            Recipients([*functions, *tools], TOOL_ALIASES, schemas),
+            Recipients(functions, schemas=schemas),
+        )

@@ -136,6 +136,11 @@ class ToolCall:
         return self.writer.id
 
     @property
+    def body(self) -> str:
+        """The arguments as the model wrote them."""
+        return "".join(self._chunks)
+
+    @property
     def is_code(self) -> bool:
         """Whether its body is code, or the JSON of a tool that does not exist: no schema ends it."""
         return self._code is not None or self._kind is SegmentKind.TOOL_UNKNOWN
@@ -183,16 +188,16 @@ class ToolCall:
     def close(self, complete: bool, at: int = 0) -> None:
         """End the body; ``at``: how many ids of its generation there are, for a repair's position."""
         if isinstance(self.writer, CustomCallWriter):
-            self.arguments = "".join(self._chunks)
+            self.arguments = self.body
             self.writer.close(self.arguments)
             if complete:
                 self._on_complete(self)
             return
         if self._code:
             self._stream(self._code.close())
-            self.arguments = "".join(self._chunks)
+            self.arguments = self.body
         else:
-            arguments = repair_arguments("".join(self._chunks), complete)
+            arguments = repair_arguments(self.body, complete)
             self.arguments, self.error = arguments.json, arguments.error
             if arguments.repaired or arguments.error:
                 self._context.emit(ev.AgentRepair(rule="arguments", at=at, text=""))

@@ -1,0 +1,102 @@
+"""Further calls of the client's functions in one response, of a model that ends at each call.
+
+gpt-oss stops after one call. Where a request wants several (`TurnOptions.further_calls`), it goes on
+behind the call, without a result, and may reason and call again. Anything else means that it has no
+further call to make: until that is known, what it writes is held back, and then it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal
+
+from agent.engine.protocol import Logprob
+from agent.formats.protocol import Closed, Delta, Opened, ParseEvent, Parser, SegmentKind
+
+MAX_CALLS_IN_A_ROW = 16
+"""Calls that one response may have in a row."""
+MAX_UNDECIDED_TOKENS = 256
+"""Tokens that a model may write until it is clear that they are a further call."""
+
+State = Literal["undecided", "call", "none"]
+
+
+class FurtherCall:
+    """Tells whether a generation is a further call, while its tokens come.
+
+    A call that was made already is none: a model that sees no result of it may repeat it. So tokens
+    are held back until the arguments differ from those of all earlier calls of the function.
+    """
+
+    def __init__(
+        self, parser: Parser, functions: Collection[str], earlier: Sequence[tuple[str, str]]
+    ) -> None:
+        """``parser``: a new one. ``functions``: recipients that the client runs. ``earlier``: the
+        recipients of the calls before, and their arguments as the model wrote them."""
+        self._parser, self._functions = parser, functions
+        self._earlier = [(recipient, _squeeze(arguments)) for recipient, arguments in earlier]
+        self._ids: list[int] = []
+        self._logprobs: list[Logprob] = []
+        self._recipient: str | None = None
+        """Whom the open call addresses."""
+        self._arguments = ""
+        self.state: State = "undecided"
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a further call for certain."""
+        return self.state == "call"
+
+    @property
+    def undecided_tokens(self) -> int:
+        """How many tokens are held back."""
+        return len(self._ids)
+
+    def feed(
+        self, ids: list[int], logprobs: list[Logprob] | None
+    ) -> tuple[list[int], list[Logprob] | None]:
+        """Take the next tokens; return those that are part of a call for certain."""
+        if self.is_call:
+            return ids, logprobs
+        if self.state == "none":
+            return [], None
+        self._ids += ids
+        self._logprobs += logprobs or ()
+        for event in self._parser.feed(ids):
+            if self.state == "undecided":
+                self.state = self._read(event)
+        if self.is_call:
+            held, self._ids = self._ids, []
+            return held, None if logprobs is None else self._logprobs
+        if len(self._ids) > MAX_UNDECIDED_TOKENS:
+            self.state = "none"
+        return [], None
+
+    def _read(self, event: ParseEvent) -> State:
+        match event:
+            case Opened(kind=SegmentKind.REASONING):
+                return "undecided"
+            case Opened(kind=SegmentKind.TOOL, recipient=str(recipient)) if (
+                recipient in self._functions
+            ):
+                self._recipient = recipient
+            case Opened():
+                return "none"
+            case Delta(text) if self._recipient is not None:
+                self._arguments += _squeeze(text)
+            case Closed() if self._recipient is not None:
+                again = (self._recipient, self._arguments) in self._earlier
+                return "none" if again else "call"
+            case _:
+                return "undecided"
+        # Arguments are new once they are the beginning of no earlier ones.
+        may_repeat = any(
+            recipient == self._recipient and arguments.startswith(self._arguments)
+            for recipient, arguments in self._earlier
+        )
+        return "undecided" if may_repeat else "call"
+
+
+def _squeeze(arguments: str) -> str:
+    """Arguments without white space, in which equal ones may differ."""
+    return "".join(arguments.split())

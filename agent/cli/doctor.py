@@ -252,7 +252,7 @@ async def _check_remote(loader: ModelLoader) -> tuple[bool, str]:
     except EngineError as error:
         return False, str(error)
     await engine.close()
-    text = f"{loader.model.name}, {endpoint.engine} at {endpoint}"
+    text = f"{loader.model.name}, on a server: {endpoint.engine} at {endpoint}"
     return True, f"{text}: {engine.context_length:,} tokens of context, its vocabulary is ours"
 
 

@@ -12,12 +12,15 @@ from agent.models.catalog import EMBEDDED, Model, load_catalog
 
 
 def default_name(paths: Paths, catalog: dict[str, Model] | None = None) -> str:
-    """The model that runs where none is named: config.toml's, else the first installed real one, else
-    the embedded one. Raises UserError, and EngineError where no ``catalog`` is passed."""
+    """The model that runs where none is named: config.toml's, else the first real one on this machine,
+    else the embedded one. One on a server has to be chosen: prompts would leave this machine.
+
+    Raises UserError, and EngineError where no ``catalog`` is passed."""
     if (name := load_settings(paths).model) is not None:
         return name
     catalog = load_catalog(paths) if catalog is None else catalog
-    return next((m.name for m in catalog.values() if m.installed and not m.embedded), EMBEDDED)
+    here = (m.name for m in catalog.values() if m.installed and not m.embedded and not m.endpoint)
+    return next(here, EMBEDDED)
 
 
 def resolve_model(name: str | None, paths: Paths, *, scripted: bool = False) -> Model:

@@ -5,26 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import uses_repacked_weights
 from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
-from tests.bench import CACHE, BenchmarkSkippedError, progress
+from tests.bench import progress
 from tests.bench.build_llama import llama_program
+from tests.bench.peer_server import PeerServer
 from tests.bench.stream_client import TimedStream, post_stream
 
-START_SECONDS = 120.0
-"""Seconds that a server may take to start."""
 GREEDY: dict[str, Any] = {"temperature": 0.0}
 GREEDY_TOP_K: dict[str, Any] = {"temperature": 0.0, "top_k": 1}
 """Generates the same tokens as GREEDY; llama-server samples them a little faster this way."""
@@ -56,8 +49,10 @@ def thread_counts(path: Path) -> ThreadCounts:
     return counts
 
 
-class LlamaServer:
+class LlamaServer(PeerServer):
     """Runs llama-server: ``with LlamaServer(path) as server``."""
+
+    name = "llama-server"
 
     def __init__(
         self,
@@ -75,9 +70,7 @@ class LlamaServer:
         if threads is None:
             assert path is not None
             threads = thread_counts(path)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        super().__init__()
         self._command = [
             str(llama_program("llama-server")), *(("--model", str(path)) if path else ()), *options,
             "--port", str(self.port),
@@ -85,40 +78,10 @@ class LlamaServer:
             "--ctx-size", str(context * streams), "--parallel", str(streams),
             "--repack" if uses_repacked_weights(Placement()) else "--no-repack",
         ]  # fmt: skip
-        self._log = CACHE / "llama-server.log"
 
-    def __enter__(self) -> LlamaServer:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        deadline = time.monotonic() + START_SECONDS
-        while not self._is_healthy():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self._process.kill()
-                raise BenchmarkSkippedError(
-                    f"llama-server does not start; its last words are in {self._log}."
-                )
-            time.sleep(0.1)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.terminate()
-        self._process.wait()
-
-    def kill(self) -> None:
-        """Kill the server."""
-        self._process.kill()
-
-    def _is_healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
-                return True
-        except OSError:
-            return False
+    def command(self) -> Sequence[str]:
+        """Its command line."""
+        return self._command
 
     async def complete(self, prompt: list[int], count: int, **fields: Any) -> TimedStream:
         """Request exactly `count` tokens from /completion; `fields`: others of its body."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.config import settings
 from agent.config.paths import Paths
 from agent.engine.protocol import EngineError, Sampling
 from agent.models import catalog, resolve
@@ -71,7 +72,18 @@ def test_wrong_entry_has_problem_and_others_work(paths: Paths, entry: str, why: 
     message = str(caught.value)
     assert why in message and message.startswith(f"The entry [{wrong[0].name}] of {paths.config}")
     assert resolve.resolve_model("r", paths).name == "right" and "tiny" in known
-    assert resolve.default_name(paths) == "right"
+    assert resolve.default_name(paths) == "tiny"
+
+
+def test_default_model_is_on_this_machine(paths: Paths, tmp_path: Path) -> None:
+    """One on a server is chosen by name only."""
+    write(paths, f"[far]\n{SERVER}")
+    assert resolve.default_name(paths) == "tiny"
+    (tmp_path / "here.gguf").touch()
+    write(paths, f'[far]\n{SERVER}[here]\npath = "{tmp_path}/here.gguf"\n')
+    assert resolve.default_name(paths) == "here"
+    settings.save_setting(paths, "model", "far")
+    assert resolve.default_name(paths) == "far"
 
 
 def test_wrong_entry_is_reported_by_alias(paths: Paths) -> None:

@@ -1,9 +1,10 @@
-"""Generations of a real llama-server."""
+"""The remote engine's contract, with a real llama-server and a real vLLM."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,6 @@ import numpy as np
 import pytest
 
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
 from agent.engine.protocol import (
     ContextOverflowError,
     EngineError,
@@ -24,49 +23,21 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
 from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony.format import HarmonyFormat
-from tests.bench.build_llama import is_built
-from tests.bench.llama_server import LlamaServer
+from tests.agent.engine.remote.conftest import API_KEY, CONTEXT, RunningPeer
 from tests.support.engines import DigitsConstraint, read_generation, user_request
+from tests.support.invariants import check
 from tests.support.program import RunAgent
 
-CONTEXT = 2048
 LLAMA = "\N{LLAMA}"
+MULTIPLY = "Multiply 123*456 using the mcp.code_interpreter tool."
 
 
-# --- llama-server ---
-
-
-@pytest.fixture(scope="module")
-def built() -> None:
-    """llama-server, where it has been built (`python -m tests.bench.build_llama`)."""
-    if not is_built():
-        pytest.skip("llama-server is not built: python -m tests.bench.build_llama")
-
-
-@pytest.fixture(scope="module")
-def server(built: None, tiny_gguf: Path) -> Iterator[LlamaServer]:
-    with LlamaServer(tiny_gguf, context=CONTEXT, streams=2, threads=ThreadCounts(1, 1)) as running:
-        yield running
-
-
-@pytest.fixture
-async def remote(server: LlamaServer, form: HarmonyFormat) -> AsyncIterator[RemoteEngine]:
-    engine = RemoteEngine(RemoteEndpoint("llama-server", f"http://127.0.0.1:{server.port}"), form)
-    await engine.load()
-    yield engine
-    await engine.close()
-
-
-@pytest.fixture
-async def local(tiny_gguf: Path) -> AsyncIterator[LlamaEngine]:
-    engine = LlamaEngine(tiny_gguf, placement=Placement(CONTEXT), threads=ThreadCounts(1, 1))
-    await engine.load()
-    yield engine
-    await engine.close()
+def endless(form: HarmonyFormat) -> Sampling:
+    """Greedy, and no end."""
+    return Sampling(temperature=0, logit_bias=tuple((stop, -100.0) for stop in form.stop_ids))
 
 
 async def test_generate_equals_the_local_engine(
@@ -87,8 +58,14 @@ async def test_generate_equals_the_local_engine(
     remote_values = [each.logprob for each in remote_logprobs]
     assert np.allclose(remote_values, [each.logprob for each in local_logprobs], atol=0.05)
     assert [len(each.top) for each in remote_logprobs] == [2] * len(result.ids)
-    again = await read_generation(remote.generate(request))
-    assert again.ids == result.ids and again.finished.cached_tokens > 0
+
+
+async def test_cached_tokens_are_reported(remote: RemoteEngine, form: HarmonyFormat) -> None:
+    """vLLM's cache has blocks of 128 tokens."""
+    request = user_request(form, "Tell me about yourself. " * 60, max_tokens=5)
+    first, again = [await read_generation(remote.generate(request)) for _ in range(2)]
+    assert again.ids == first.ids
+    assert first.finished.cached_tokens < 128 <= again.finished.cached_tokens
 
 
 async def test_generate_restores_omitted_tokens_of_a_character(
@@ -136,129 +113,178 @@ async def test_generate_limits(remote: RemoteEngine, form: HarmonyFormat) -> Non
     assert (prefilled.ids, prefilled.finished.reason) == ([], "length")
 
 
-async def test_cancel_frees_the_server(
-    remote: RemoteEngine, server: LlamaServer, form: HarmonyFormat
+async def test_eight_generations_at_once_are_those_of_each_alone(
+    remote: RemoteEngine, form: HarmonyFormat
 ) -> None:
-    endless = Sampling(temperature=0, logit_bias=tuple((stop, -100.0) for stop in form.stop_ids))
-    generation = remote.generate(user_request(form, "hello", sampling=endless))
+    requests = [
+        user_request(form, f"What is {number}*{number + 3}?", max_tokens=40)
+        for number in range(12, 20)
+    ]
+    alone = [await read_generation(remote.generate(request)) for request in requests]
+    together = await asyncio.gather(
+        *(read_generation(remote.generate(request)) for request in requests)
+    )
+    assert [each.ids for each in together] == [each.ids for each in alone]
+    assert remote.unfinished == 0
+
+
+async def test_generation_ends_with_the_context(remote: RemoteEngine, form: HarmonyFormat) -> None:
+    room = 20
+    filler = form.encode_text(" and") * (CONTEXT - room)
+    request = Request(filler, stop_ids=form.stop_ids, sampling=endless(form))
+    result = await read_generation(remote.generate(request))
+    assert (len(result.ids), result.finished.reason) == (room, "context")
+
+
+async def test_sampling_settings_are_taken(remote: RemoteEngine, form: HarmonyFormat) -> None:
+    """Those too that the server itself refuses: top_p 0, seeds of 64 bits and negative ones."""
+    greedy = await read_generation(remote.generate(user_request(form, "hello", max_tokens=20)))
+    for seed in (7, -1, 1 << 63, (1 << 80) + 1):
+        likeliest = Sampling(temperature=1.5, top_p=0.0, seed=seed)
+        request = user_request(form, "hello", sampling=likeliest, max_tokens=20)
+        assert (await read_generation(remote.generate(request))).ids == greedy.ids
+    seeded = Sampling(
+        temperature=1.0, seed=5, top_k=50, min_p=0.01, presence_penalty=0.5, repeat_penalty=1.1
+    )
+    request = user_request(form, "hello", sampling=seeded, max_tokens=20)
+    again = [await read_generation(remote.generate(request)) for _ in range(2)]
+    assert again[0].ids == again[1].ids
+
+
+async def test_unknown_ids_are_refused_at_once(remote: RemoteEngine) -> None:
+    with pytest.raises(EngineError, match="HTTP 400: "):
+        await read_generation(remote.generate(Request([300_000], max_tokens=3)))
+
+
+async def test_keys_and_names_are_checked(peer: RunningPeer, form: HarmonyFormat) -> None:
+    with pytest.raises(EngineError, match="requires a key, and PEER_KEY is not set"):
+        await RemoteEngine(peer.endpoint(), form).load()
+    with pytest.raises(EngineError, match="does not accept the key in PEER_KEY"):
+        await RemoteEngine(peer.endpoint(), form, api_key="wrong").load()
+    with pytest.raises(EngineError, match="does not serve other; it has "):
+        await RemoteEngine(peer.endpoint(model="other"), form, api_key=API_KEY).load()
+
+
+async def test_cancel_frees_the_server(
+    remote: RemoteEngine, peer: RunningPeer, form: HarmonyFormat
+) -> None:
+    generation = remote.generate(user_request(form, "hello", sampling=endless(form)))
     async for item in generation:
         if isinstance(item, Tokens):
             generation.cancel()
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=60) as client:
+
+    async def is_busy(client: httpx2.AsyncClient) -> bool:
+        if peer.kind == "llama-server":
+            return any(slot["is_processing"] for slot in (await client.get("/slots")).json())
+        lines = (await client.get("/metrics")).text.splitlines()
+        (running,) = [each for each in lines if each.startswith("vllm:num_requests_running{")]
+        return not running.endswith(" 0.0")
+
+    headers = {"Authorization": f"Bearer {API_KEY}"}
+    async with httpx2.AsyncClient(base_url=peer.url, timeout=60, headers=headers) as client:
         async with asyncio.timeout(60):
-            while any(slot["is_processing"] for slot in (await client.get("/slots")).json()):
+            while await is_busy(client):
                 pass  # each request takes its time
-
-
-async def test_server_killed_while_streaming_raises(
-    built: None, tiny_gguf: Path, form: HarmonyFormat
-) -> None:
-    timing = RemoteTiming(retry_pauses=(0.01,), unreachable_wait=0.0)
-    with LlamaServer(tiny_gguf, context=CONTEXT, threads=ThreadCounts(1, 1)) as server:
-        url = f"http://127.0.0.1:{server.port}"
-        engine = RemoteEngine(RemoteEndpoint("llama-server", url), form, timing=timing)
-        await engine.load()
-        endless = Sampling(
-            temperature=0, logit_bias=tuple((stop, -100.0) for stop in form.stop_ids)
-        )
-        count = 0
-        with pytest.raises(EngineError, match=f"{url} went away after .* is kept"):
-            async for item in engine.generate(user_request(form, "hello", sampling=endless)):
-                count += len(item.ids) if isinstance(item, Tokens) else 0
-                if count > 5:
-                    server.kill()
-        with pytest.raises(EngineError, match=r"does not answer \(.*\) after 0 s: start it"):
-            await read_generation(engine.generate(user_request(form, "hello")))
-        await engine.close()
-        with pytest.raises(EngineError, match=r"No llama-server answers at .*: start it"):
-            await engine.load()
-
-
-async def test_server_killed_and_restarted_is_waited_for(
-    built: None, tiny_gguf: Path, form: HarmonyFormat
-) -> None:
-    """A generation meanwhile reports that it waits, and then continues."""
-    with LlamaServer(tiny_gguf, context=CONTEXT, threads=ThreadCounts(1, 1)) as server:
-        engine = RemoteEngine(
-            RemoteEndpoint("llama-server", f"http://127.0.0.1:{server.port}"), form
-        )
-        await engine.load()
-        server.kill()
-        messages: list[str] = []
-        async for item in engine.generate(user_request(form, "hello", max_tokens=5)):
-            if isinstance(item, Waiting):
-                messages.append(item.message)
-                if len(messages) == 1:
-                    await asyncio.to_thread(server.__enter__)
-        assert "does not answer" in messages[0] and messages[1].endswith("can answer again.")
-        assert isinstance(item, Finished) and item.output_tokens == 5
-        await engine.close()
-
-
-async def test_load_other_vocabulary_raises(built: None, gguf: Path, form: HarmonyFormat) -> None:
-    with LlamaServer(gguf, context=512, threads=ThreadCounts(1, 1)) as server:
-        engine = RemoteEngine(
-            RemoteEndpoint("llama-server", f"http://127.0.0.1:{server.port}"), form
-        )
-        with pytest.raises(EngineError, match="another vocabulary"):
-            await engine.load()
-
-
-# --- a router: llama-server without a model of its own ---
-
-
-@pytest.fixture(scope="module")
-def router(built: None, tiny_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a router with one model."""
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "small.gguf").symlink_to(tiny_gguf)
-    with LlamaServer(
-        None, context=CONTEXT, threads=ThreadCounts(1, 1), options=["--models-dir", str(folder)]
-    ) as it:
-        yield f"http://127.0.0.1:{it.port}"
-
-
-async def test_load_model_of_a_router_by_name(
-    router: str, local: LlamaEngine, form: HarmonyFormat
-) -> None:
-    engine = RemoteEngine(RemoteEndpoint("llama-server", router, model="small"), form)
-    await engine.load()
-    request = user_request(form, "Tell me about yourself, please.", max_tokens=20)
-    result, expected = (
-        await read_generation(engine.generate(request)),
-        await read_generation(local.generate(request)),
-    )
-    assert result.ids == expected.ids and engine.context_length == CONTEXT
-    await engine.close()
-    with pytest.raises(EngineError, match=r"set model in models\.toml to one of .*small"):
-        await RemoteEngine(RemoteEndpoint("llama-server", router), form).load()
-    with pytest.raises(EngineError, match="'other' not found"):
-        await RemoteEngine(RemoteEndpoint("llama-server", router, model="other"), form).load()
-
-
-async def test_load_model_not_served_raises(server: LlamaServer, form: HarmonyFormat) -> None:
-    url = f"http://127.0.0.1:{server.port}"
-    with pytest.raises(EngineError, match="does not serve other; it has "):
-        await RemoteEngine(RemoteEndpoint("llama-server", url, model="other"), form).load()
 
 
 # --- the program ---
 
 
-def test_program_runs_with_llama_server(server: LlamaServer, home: Path, agent: RunAgent) -> None:
+def texts(response: dict[str, Any]) -> list[Any]:
+    """What a response says, without ids."""
+    return [
+        [item["type"], item.get("arguments"), item.get("output"), item.get("content")]
+        for item in response["output"]
+    ]
+
+
+@pytest.fixture
+def far(peer: RunningPeer, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of the server's model in models.toml."""
+    monkeypatch.setenv("PEER_KEY", API_KEY)
     (home / "config").mkdir()
     (home / "config" / "models.toml").write_text(
-        f'[far]\nengine = "llama-server"\nurl = "http://127.0.0.1:{server.port}/v1"\n'
+        f'[far]\nengine = "{peer.kind}"\nurl = "{peer.url}/v1"\nkey_env = "PEER_KEY"\n'
         "sampling = { temperature = 0.0 }\n"
     )
-    prompt = "Multiply 123*456 using the mcp.code_interpreter tool."
-    done = agent("run", prompt, "--model", "far", "--json-events")
+    return "far"
+
+
+def test_program_runs_a_tool(peer: RunningPeer, far: str, agent: RunAgent) -> None:
+    done = agent("run", MULTIPLY, "--model", far, "--json-events")
     start, *_, stats, end = done.events
-    assert (done.code, start["engine"], start["context_length"]) == (0, "llama-server", CONTEXT)
+    assert (done.code, start["engine"], start["context_length"]) == (0, peer.kind, CONTEXT)
     call = next(item for item in end["response"]["output"] if item["type"] == "mcp_call")
     assert call["output"].strip() == "56088"
-    assert stats["type"] == "agent.stats" and stats["cached_tokens"] > 0
+    assert stats["type"] == "agent.stats"
+    check(done.events)
+    local = check(agent("run", MULTIPLY, "--temperature", "0", "--json-events").events)
+    assert texts(end["response"]) == texts(local)
+
+
+def test_program_keeps_an_output_schema(
+    peer: RunningPeer, far: str, agent: RunAgent, tmp_path: Path
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 10}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    }
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    done = agent(
+        "run", "Who are you?", "--model", far, "--output-schema", f"{tmp_path}/schema.json"
+    )
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert set(answer) == {"name", "age"} and isinstance(answer["age"], int)
+
+
+def test_program_names_the_server(peer: RunningPeer, far: str, agent: RunAgent) -> None:
     listed = agent("models", "list").out
-    assert "* far" in listed and "on a server" in listed
-    doctor = agent("doctor", "--model", "far").out
-    assert f"llama-server at http://127.0.0.1:{server.port}: 2,048 tokens" in doctor
+    assert "* tiny" in listed and "on a server" in listed
+    doctor = agent("doctor", "--model", far).out
+    assert f"on a server: {peer.kind} at {peer.url}: 2,048 tokens" in doctor
+
+
+# --- the server goes away ---
+
+
+async def test_server_killed_while_streaming_fails_the_turn_and_is_waited_for(
+    peer: RunningPeer, form: HarmonyFormat
+) -> None:
+    engine = peer.engine(form, RemoteTiming(retry_pauses=(0.01,), unreachable_wait=0.0))
+    await engine.load()
+    count = 0
+    with pytest.raises(EngineError, match=f"{peer.url} went away after .* is kept"):
+        async for item in engine.generate(user_request(form, "hello", sampling=endless(form))):
+            count += len(item.ids) if isinstance(item, Tokens) else 0
+            if count > 5:
+                peer.server.kill()
+    with pytest.raises(EngineError, match=r"does not answer \(.*\) after 0 s: start it"):
+        await read_generation(engine.generate(user_request(form, "hello")))
+    with pytest.raises(EngineError, match=rf"No {peer.kind} answers at .*: start it"):
+        await peer.engine(form).load()
+    engine.client.timing = RemoteTiming(unreachable_wait=500.0)
+    messages: list[str] = []
+    async for item in engine.generate(user_request(form, "hello", max_tokens=5)):
+        if isinstance(item, Waiting):
+            messages.append(item.message)
+            if len(messages) == 1:
+                await asyncio.to_thread(peer.server.start)
+    assert "does not answer" in messages[0] and messages[1].endswith("can answer again.")
+    assert isinstance(item, Finished) and item.output_tokens == 5
+    await engine.close()
+
+
+async def test_server_stopped_while_streaming_fails_the_turn(
+    remote: RemoteEngine, peer: RunningPeer, form: HarmonyFormat
+) -> None:
+    """vLLM says nothing more on the open stream, and refuses new connections."""
+    is_stopped = False
+    with pytest.raises(EngineError, match=f"{peer.url} went away after .* is kept"):
+        async with asyncio.timeout(30):
+            async for item in remote.generate(user_request(form, "hi", sampling=endless(form))):
+                if isinstance(item, Tokens) and not is_stopped:
+                    is_stopped = True
+                    peer.server.terminate()

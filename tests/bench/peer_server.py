@@ -1,0 +1,109 @@
+"""A peer that is a server of its own, on a free port: ``with PeerServer(…) as server``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from tests.bench import CACHE, BenchmarkSkippedError
+
+STOP_SECONDS = 10.0
+"""Seconds that a server has to end."""
+
+
+class PeerServer:
+    """A process that answers at /health when it is ready."""
+
+    name: str
+    """What errors and its log file call it."""
+    start_seconds: float = 120.0
+    """Seconds that it may take to start."""
+
+    def __init__(self, port: int | None = None) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = port or free.getsockname()[1]
+        self._log = CACHE / f"{self.name}.log"
+        self._process: subprocess.Popen[bytes]
+
+    @property
+    def url(self) -> str:
+        """Its address, without a path."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        """Its command line."""
+        raise NotImplementedError
+
+    def environment(self) -> Mapping[str, str]:
+        """What it has in its environment beside ours."""
+        return {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it, also again after its end, and wait until it is ready."""
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment()},
+                start_new_session=True,  # so that it can be killed with processes of its own
+            )
+        deadline = time.monotonic() + self.start_seconds
+        while not self._is_healthy():
+            if not self.is_running or time.monotonic() > deadline:
+                self.kill()
+                raise BenchmarkSkippedError(
+                    f"{self.name} does not start; its last words are in {self._log}."
+                )
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for that: it may have processes of its own."""
+        self.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_SECONDS)
+        self.kill()
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Kill it and its processes, and wait for its end; harmless when it has ended."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process has not ended."""
+        return self._process.poll() is None
+
+    def _is_healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+                return True
+        except OSError:
+            return False

@@ -62,7 +62,7 @@ class PlainRenderer:
                 self._warning = message if level == "warning" else self._warning
                 self._print_activity(f"agent: {message}")
             case ev.AgentStart(mcp_servers=servers):
-                for line in failed_servers(servers):
+                for line in absent_servers(servers):
                     self._print_activity(f"agent: {line}", always=True)
             case _:
                 pass
@@ -143,7 +143,7 @@ class TerminalRenderer:
                 self._has_warned |= level == "warning"
                 self._write_line(message, "dim" if level == "info" else "yellow")
             case ev.AgentStart(mcp_servers=servers):
-                for line in failed_servers(servers):
+                for line in absent_servers(servers):
                     self._write_line(line, "yellow")
             case ev.AgentStats() as stats:
                 speed = f"{stats.tokens_per_second:.0f} tokens/s"
@@ -239,6 +239,11 @@ def summarize_call(call: ev.McpCallItem, max_lines: int = 1) -> str:
     return "\n".join(lines[:max_lines]) + f" … ({len(lines) - max_lines} more lines)"
 
 
-def failed_servers(servers: Sequence[ev.ServerStatus]) -> list[str]:
-    """A sentence for each server that failed to start."""
-    return [f"the server {s.name} {s.error}" for s in servers if s.status == "failed"]
+def absent_servers(servers: Sequence[ev.ServerStatus]) -> list[str]:
+    """A sentence for each server that has not started."""
+    starting = "has not started yet and is not used; name it in the prompt to wait for it"
+    return [
+        f"the server {s.name} {s.error or starting}"
+        for s in servers
+        if s.status in ("failed", "starting")
+    ]

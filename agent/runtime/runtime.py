@@ -155,7 +155,7 @@ class Runtime:
 
     async def ready(self, progress: Callable[[float], None] | None = None) -> None:
         """Load the model and wait for the MCP servers, for slow ones not long. Raises EngineError."""
-        servers = self.host.wait_settled(optional_timeout=self.server_wait_seconds)
+        servers = self.host.wait_for_turn(timeout=self.server_wait_seconds)
         await asyncio.gather(self.load(progress), servers)
 
     @asynccontextmanager

@@ -19,7 +19,7 @@ from agent import events as ev
 from agent.conversation.compaction import NotCompactedError, make_room
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.harmony_messages import response_messages
-from agent.conversation.messages import Message, Steering
+from agent.conversation.messages import Message, Steering, User
 from agent.conversation.summary import Generator
 from agent.engine.protocol import (
     ContextOverflowError,
@@ -362,12 +362,13 @@ class Turn:
 
     async def _emit_header(self) -> None:
         """Emit the first events. They list the tools, so MCP servers that still start are awaited, as
-        far as the turn needs them and, unless it is a command's, not for long."""
+        far as the turn needs them."""
         runtime, offered = self.runtime, self.options.tools
         needed = None if offered is None else {tool.server for tool in offered}
         patience = None if self.source == "run" else runtime.server_wait_seconds
+        text = "\n".join(message.text for message in self.prompt if isinstance(message, User))
         try:
-            tools = self.host.wait_settled(needed, optional_timeout=patience)
+            tools = self.host.wait_for_turn(text, needed, timeout=patience)
             await self.until_stopped(asyncio.gather(tools, runtime.plan_placement()))
         finally:
             self.emit(

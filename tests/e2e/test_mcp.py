@@ -166,6 +166,21 @@ def test_mcp_user_servers_join_runs_with_approval(
     assert "calls.jsonl" in agent("doctor").out
 
 
+def test_mcp_hung_server_not_awaited_unless_named(
+    agent: RunAgent, home: Path, script: Script
+) -> None:
+    hung = {"command": "sleep", "args": ["1000"], "startup_timeout_sec": 5}
+    write_servers(home / "config" / "mcp.json", {"hung": hung, "plain": ENTRY})
+    options = ("--engine", script(DONE))
+    events = agent("run", "hello", "--json-events", *options).events
+    states = {server["name"]: server["status"] for server in events[0]["mcp_servers"]}
+    assert (states["hung"], states["plain"]) == ("starting", "ready")
+    hello = agent("run", "hello", *options)
+    assert hello.code == 0 and "the server hung has not started yet" in hello.err
+    named = agent("run", "Ask Hung!", *options)
+    assert "the server hung did not answer within 5 s of its start" in named.err
+
+
 def test_mcp_project_servers_need_trust(
     agent: RunAgent, home: Path, script: Script, tmp_path: Path
 ) -> None:

@@ -24,6 +24,8 @@ FREE_PROGRESS_REPORTS, PROGRESS_INTERVAL_SECONDS = 100, 0.1
 """The first reports of progress are passed on at once; after them, at most one an interval."""
 MAX_OUTPUT_CHARS = 256_000
 """Characters of partial output that are passed on."""
+MAX_TIMEOUTS = 10
+"""Progress restarts the timeout, until the call has taken so many timeouts in all."""
 MAX_ELICITATIONS = 5
 """Questions to the person in one call; more are declined without being shown."""
 
@@ -35,16 +37,21 @@ class SessionLostError(AgentError):
 class CallScope:
     """Surrounds one request: ``async with scope:`` applies the timeout and raises TimeoutError.
 
-    The time in which a person answers does not count: while at least one request of the server's
-    waits for its answer, the timeout is suspended, and then goes on with what was left of it.
+    Each progress notification restarts the timeout, up to MAX_TIMEOUTS in all. The time in which a
+    person answers does not count: while at least one request of the server's waits for its answer,
+    the timeout is suspended, and then goes on with what was left of it.
     """
 
     def __init__(self, handlers: CallHandlers, timeout: float | None) -> None:
         """``timeout``: seconds; None: no limit."""
         self._handlers = handlers
         self.conversation_id = conversation_id.get()
-        self._timeout = asyncio.timeout(timeout)
+        self._timeout, self._seconds = asyncio.timeout(timeout), timeout
+        self._last_deadline = 0.0
+        """The event loop's time beyond which progress does not extend the call."""
+        self._has_progressed = False
         self._suspensions = 0
+        self._suspended_at = 0.0
         self._remaining: float | None = None
         self._closed = False
         self._pending: set[asyncio.Task[object]] = set()
@@ -57,6 +64,9 @@ class CallScope:
 
     async def __aenter__(self) -> CallScope:
         await self._timeout.__aenter__()
+        self._last_deadline = (
+            asyncio.get_running_loop().time() + (self._seconds or 0) * MAX_TIMEOUTS
+        )
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -65,13 +75,26 @@ class CallScope:
             task.cancel()
         await self._timeout.__aexit__(*error)  # type: ignore[arg-type]
 
+    @property
+    def timeout_reason(self) -> str:
+        """What the server did not do in time, as the predicate of a sentence."""
+        seconds = self._seconds or 0
+        if not self._has_progressed:
+            return f"did not answer within {seconds:g} s"
+        if asyncio.get_running_loop().time() >= self._last_deadline:
+            return f"did not answer within {seconds * MAX_TIMEOUTS:g} s, in spite of its progress"
+        return f"reported no progress for {seconds:g} s"
+
     # --- notifications of the server ---
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Pass on a progress notification, unless they come too often."""
+        """Restart the timeout, and pass on the notification unless they come too often."""
+        now = asyncio.get_running_loop().time()
+        if self._seconds is not None and not self._suspensions and self._runs:
+            self._has_progressed = True
+            self._timeout.reschedule(min(now + self._seconds, self._last_deadline))
         if self._handlers.on_progress is None:
             return
-        now = asyncio.get_running_loop().time()
         self._reports += 1
         if (
             self._reports <= FREE_PROGRESS_REPORTS
@@ -134,18 +157,25 @@ class CallScope:
             task.cancel()
             self._pending.discard(task)
 
+    @property
+    def _runs(self) -> bool:
+        """Whether the timeout can still be changed."""
+        return not self._closed and not self._timeout.expired()
+
     @contextlib.contextmanager
     def _timeout_suspended(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         self._suspensions += 1
-        first = self._suspensions == 1 and not self._closed
+        first = self._suspensions == 1 and self._runs
         if first and (when := self._timeout.when()) is not None:
-            self._remaining = max(when - loop.time(), 0)
+            self._suspended_at = loop.time()
+            self._remaining = max(when - self._suspended_at, 0)
             self._timeout.reschedule(None)
         try:
             yield
         finally:
             self._suspensions -= 1
             if not self._suspensions and not self._closed and self._remaining is not None:
+                self._last_deadline += loop.time() - self._suspended_at
                 self._timeout.reschedule(loop.time() + self._remaining)
                 self._remaining = None

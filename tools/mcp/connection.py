@@ -135,6 +135,11 @@ class Connection:
         """``http`` or ``sse`` if the server is reached by a URL, else empty."""
         return self._http.kind if self._http else ""
 
+    def activity(self) -> object:
+        """Return a value that changes while a server that starts does something."""
+        transport = self._process or self._http
+        return transport.activity() if transport else None
+
     @property
     def stderr(self) -> str:
         """The end of the stderr of a child process."""
@@ -200,7 +205,7 @@ class Connection:
                 result = await work(scope)
             return self._results.with_notes(result, scope.notes)
         except TimeoutError:
-            return self._failure(f"did not answer within {timeout:g} s", T.REQUEST_TIMEOUT)
+            return self._failure(scope.timeout_reason, T.REQUEST_TIMEOUT)
         except MCPError as error:
             return await self._error_result(name, error)
         except ValidationError:
@@ -254,6 +259,9 @@ class Connection:
                         await self._process.wait_exited()
                 self._session_lost.set()
                 reason = self._describe_exit("ended before it answered")
+                if self._http and self._http.kind == "sse" and self._http.cutoff_reason:
+                    # Its one stream has all answers: what cut it off ended the connection.
+                    reason = f"was cut off: {self._http.cutoff_reason}"
             case T.INVALID_REQUEST if self._error_status == 404:
                 self._session_lost.set()
                 raise SessionLostError

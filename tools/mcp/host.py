@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,11 @@ V = TypeVar("V")
 
 INVALID_PARAMS, CONNECTION_CLOSED = -32602, -32000
 """JSON-RPC and MCP error codes (the SDK's names; importing it here would cost too much)."""
+
+
+def _mentions(text: str, name: str) -> bool:
+    """Return whether a text has the name of a server as a word of its own."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 class Host:
@@ -114,19 +120,32 @@ class Host:
             if server.config.builtin is not None:
                 server.connect_soon()
 
-    async def wait_settled(
-        self, names: Collection[str] | None = None, *, optional_timeout: float | None = None
-    ) -> None:
+    async def wait_settled(self, names: Collection[str] | None = None) -> None:
         """Wait until none of these servers (None: of all), nor a required one, is starting.
 
-        Each is bounded by its own startup timeout, those not required by ``optional_timeout``
-        (seconds) as well.
+        Each is bounded by its own startup timeout.
         """
         async with asyncio.TaskGroup() as group:
             for name, server in self._servers.items():
-                required = server.config.required
-                if names is None or name in names or required:
-                    group.create_task(server.wait_settled(None if required else optional_timeout))
+                if names is None or name in names or server.config.required:
+                    group.create_task(server.wait_settled())
+
+    async def wait_for_turn(
+        self, text: str = "", names: Collection[str] | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Wait for the servers that a turn of these names (None: of all) should not begin without.
+
+        Required ones and those that ``text`` names are awaited until they have started or failed,
+        others at most ``timeout`` seconds and no longer than they show signs of life.
+        """
+        async with asyncio.TaskGroup() as group:
+            for name, server in self._servers.items():
+                if server.config.required or (
+                    (names is None or name in names) and _mentions(text, name)
+                ):
+                    group.create_task(server.wait_settled())
+                elif names is None or name in names:
+                    group.create_task(server.wait_idle(timeout))
 
     def server_states(self) -> list[ServerState]:
         """Return the state of each server, in the order of the settings."""

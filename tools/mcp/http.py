@@ -40,6 +40,11 @@ class HttpTransport:
         self.cutoff_reason: str | None = None
         """Why the last answer that was cut off was cut off."""
         self._large_messages = LargeMessages()
+        self._responses = 0
+
+    def activity(self) -> object:
+        """Return a value that changes with each response."""
+        return self._responses
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
@@ -87,6 +92,7 @@ class HttpTransport:
 
     async def _bound_response(self, response: httpx2.Response) -> None:
         """Remember an error's status, and bound the body, which has not been read yet."""
+        self._responses += 1
         if response.status_code >= 400:
             self.error_status = response.status_code
         timeouts = (self._config.tool_timeout_sec, *self._config.tool_timeouts.values())

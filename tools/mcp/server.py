@@ -34,6 +34,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 60.0
 """Pause before the first restart, and the longest one: it doubles each time."""
+MAX_IDLE_SECONDS, ACTIVITY_CHECK_SECONDS = 1.0, 0.2
+"""How long a turn waits for a server that starts and shows no sign of life, and how often it looks."""
 HEALTHY_SECONDS = 30.0
 """After a connection that lasted so long the backoff starts at its minimum again."""
 
@@ -124,10 +127,31 @@ class McpServer:
             return (self._connection and self._connection.transport) or config.transport or "http"
         return "built in" if config.builtin is not None else "stdio"
 
-    async def wait_settled(self, seconds: float | None) -> None:
-        """Wait until its start has succeeded or failed, at most so long (None: no limit)."""
+    async def wait_settled(self) -> None:
+        """Wait until its start has succeeded or failed."""
+        await self.settled.wait()
+
+    async def wait_idle(self, seconds: float | None) -> None:
+        """Wait until its start is decided, or it has done nothing for MAX_IDLE_SECONDS.
+
+        At most ``seconds`` (None: no limit).
+        """
+        activity, since = None, math.inf
+        clock = asyncio.get_running_loop().time
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.settled.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                while not self.settled.is_set():
+                    before, activity = activity, await self._activity()
+                    since = min(since, clock()) if activity == before else math.inf
+                    if clock() - since >= MAX_IDLE_SECONDS:
+                        return
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.settled.wait(), ACTIVITY_CHECK_SECONDS)
+
+    async def _activity(self) -> object:
+        if self._connection is None:
+            return object()  # the SDK is being imported
+        return await asyncio.to_thread(self._connection.activity)
 
     def start(self) -> None:
         """Start the supervisor task, unless it runs already or the server is not usable."""

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
+import psutil
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
@@ -63,6 +64,24 @@ class StdioTransport:
         self.cutoff_reason: str | None = None
         """Why we cut the server off, if we did."""
         self._process: asyncio.subprocess.Process | None = None
+        self._bytes_read = 0
+        """From its stdout and stderr."""
+
+    def activity(self) -> object:
+        """Return a value that changes while its processes run, wait for a disk, or write."""
+        if self._process is None:
+            return object()  # it is just being started
+        processes: list[psutil.Process] = []
+        with suppress(psutil.Error):
+            parent = psutil.Process(self._process.pid)
+            processes = [parent, *parent.children(recursive=True)]
+        used: list[object] = [self._bytes_read]
+        for process in processes:
+            with suppress(psutil.Error), process.oneshot():
+                if process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP):
+                    return object()  # it may be too short of the processor to show more
+                used.append((process.pid, process.cpu_times()[:2]))
+        return used
 
     @property
     def returncode(self) -> int | None:
@@ -108,7 +127,7 @@ class StdioTransport:
                     yield incoming, outgoing
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await _terminate(process)
+                        await _terminate(process, polite=self._bytes_read > 0)
                     group.cancel_scope.cancel()
         finally:
             if process.returncode is None:  # our own task was cancelled out of the orderly end
@@ -127,6 +146,7 @@ class StdioTransport:
         try:
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 while chunk := await process.stdout.read(STEP_BYTES):
+                    self._bytes_read += len(chunk)
                     await throttle.wait(chunk)
                     *ends, rest = chunk.split(b"\n")
                     for end in ends:
@@ -158,6 +178,7 @@ class StdioTransport:
     async def _watch_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
         while chunk := await process.stderr.read(1 << 16):
+            self._bytes_read += len(chunk)
             self._stderr += chunk
             del self._stderr[:-STDERR_TAIL_BYTES]
             log.debug("%s: %s", self._config.name, chunk.decode(errors="replace").rstrip())
@@ -212,12 +233,16 @@ async def _parse_message(line: bytearray, server: str) -> SessionMessage | None:
         return None
 
 
-async def _terminate(process: asyncio.subprocess.Process) -> None:
+async def _terminate(process: asyncio.subprocess.Process, *, polite: bool) -> None:
     """Close stdin, wait, SIGTERM, wait, SIGKILL: the order that the MCP specification asks for
-    (https://modelcontextprotocol.io/specification/2025-06-18/basic/lifecycle#stdio)."""
+    (https://modelcontextprotocol.io/specification/2025-06-18/basic/lifecycle#stdio).
+
+    Not ``polite``, as with one that never said anything: without the first wait.
+    """
     assert process.stdin is not None
     process.stdin.close()
-    await _wait_until(lambda: process.returncode is not None, EXIT_GRACE_SECONDS)
+    if polite:
+        await _wait_until(lambda: process.returncode is not None, EXIT_GRACE_SECONDS)
     # The group's number stays its own while a member lives, also after the leader is reaped.
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not _signal_group(process.pid, number):

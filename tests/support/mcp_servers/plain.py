@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,6 +71,16 @@ async def count(to: int, ctx: Context) -> str:
     for number in range(1, to + 1):
         await ctx.report_progress(number, to, f"step {number}")
     return "counted"
+
+
+@server.tool()
+async def steps(seconds: float, ctx: Context) -> str:
+    """Takes so long and reports progress all the time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        await ctx.report_progress(time.monotonic())
+        await asyncio.sleep(0.1)
+    return "arrived"
 
 
 @server.tool()

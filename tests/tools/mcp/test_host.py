@@ -119,8 +119,22 @@ async def test_wait_settled_only_named_servers(make_host: MakeHost) -> None:
     host = make_host(server("hostile", "hang"), server("plain"))
     await host.start()
     await host.wait_settled({"plain"})
-    await host.wait_settled(optional_timeout=0.01)
     assert [one.status for one in host.server_states()] == ["starting", "ready"]
+
+
+async def test_wait_for_turn_only_active_named_and_required(make_host: MakeHost) -> None:
+    """Nobody waits for a server that does nothing, unless it is wanted for sure."""
+    host = make_host(server("hostile", "hang", name="idle"), server("plain"))
+    await host.start()
+    await host.wait_for_turn("What is idleness?")
+    assert [one.status for one in host.server_states()] == ["starting", "ready"]
+
+    for text, required in (("Ask HUNG, please", False), ("hello", True)):
+        config = server("hostile", "hang", name="hung", startup_timeout_sec=3.0, required=required)
+        wanted = make_host(config)
+        await wanted.start()
+        await wanted.wait_for_turn(text, timeout=0.01)
+        assert [one.status for one in wanted.server_states()] == ["failed"]
 
 
 async def test_failed_server_states_reason(make_host: MakeHost, tmp_path: Path) -> None:
@@ -218,6 +232,26 @@ async def test_call_hanging_tool_times_out(make_host: MakeHost) -> None:
     hung = await host.call(tool(host, "hostile__hang"), {})
     assert (hung.failure, hung.code) == ("protocol", -32001)
     assert hung.text == "Error: the server hostile did not answer within 0.3 s"
+
+
+async def test_call_progress_extends_timeout(make_host: MakeHost) -> None:
+    host = make_host(server("plain", tool_timeout_sec=1.0))
+    await host.start()
+    await host.wait_settled()
+    assert (await host.call(tool(host, "plain__steps"), {"seconds": 2})).text == "arrived"
+
+
+async def test_call_progress_extends_timeout_not_forever(make_host: MakeHost) -> None:
+    host = make_host(server("plain", tool_timeout_sec=0.3))
+    await host.start()
+    await host.wait_settled()
+    endless = await host.call(tool(host, "plain__steps"), {"seconds": 600})
+    assert (endless.failure, endless.code) == ("protocol", -32001)
+    # On a machine that is busy the pauses between two steps may be too long.
+    assert endless.text in (
+        "Error: the server plain did not answer within 3 s, in spite of its progress",
+        "Error: the server plain reported no progress for 0.3 s",
+    )
 
 
 async def test_junk_on_stdout_ignored(make_host: MakeHost) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 from starlette.routing import Route, WebSocketRoute
 
-from agent.events import Response
+from agent.events import Event, OfficialEvent
+from agent.server.answer_schemas import ANSWERS, STREAMS
 from agent.server.chat_requests import ChatRequest
 from agent.server.completions import CompletionRequest
 from agent.server.json_response import JsonResponse
@@ -44,12 +45,14 @@ BODIES: dict[str, type[BaseModel]] = {
     "/v1/conversations/{id}/items": CreateItems,
 }
 """Models of request bodies, by the path of a POST."""
-PATHS_WITH_RESPONSE = {"/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/cancel"}
-"""Paths whose answer is a response object."""
-STREAMED_PATHS = {
-    "/v1/responses", "/v1/responses/{id}", "/v1/chat/completions", "/v1/completions",
-}  # fmt: skip
-"""Paths whose answer may be a stream."""
+STREAM_EVENTS: tuple[type[OfficialEvent], ...] = tuple(
+    kind for kind in get_args(get_args(Event)[0]) if issubclass(kind, OfficialEvent)
+)
+"""The events of a streamed response."""
+_UNTYPED_ANSWERS: dict[str, Any] = {
+    "/metrics": {"text/plain": {"schema": {"type": "string"}}},
+    "/openapi.json": {"application/json": {"schema": {"type": "object"}}},
+}
 _ERROR = {
     "type": "object",
     "required": ["error"],
@@ -89,13 +92,13 @@ def route(described: Sequence[Route | WebSocketRoute]) -> Route:
 
 
 def _document(routes: Sequence[Route | WebSocketRoute]) -> dict[str, Any]:
+    models = [*BODIES.values(), *ANSWERS.values(), *STREAMS.values(), *STREAM_EVENTS]
     _, schemas = models_json_schema(
-        [
-            *((model, "validation") for model in dict.fromkeys(BODIES.values())),
-            (Response, "serialization"),
-        ],
+        [(model, "validation") for model in dict.fromkeys(models)],
         ref_template="#/components/schemas/{model}",
     )
+    events = [_reference(event) for event in STREAM_EVENTS]
+    schemas["$defs"][OfficialEvent.__name__] = {"anyOf": events}
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         path = re.sub(r":\w+}", "}", route.path)
@@ -170,15 +173,15 @@ def _websocket_operation(route: WebSocketRoute) -> dict[str, Any]:
 
 
 def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
-    answers: dict[str, Any] = {"application/json": {"schema": {}}}
-    if path in PATHS_WITH_RESPONSE and method != "DELETE":
-        answers["application/json"] = {"schema": _reference(Response)}
-    if path in STREAMED_PATHS:
-        answers["text/event-stream"] = {"schema": {"type": "string"}}
+    answers: dict[str, Any] = {}
+    if answer := ANSWERS.get((method, path)):
+        answers["application/json"] = {"schema": _reference(answer)}
+    if event := STREAMS.get((method, path)):
+        answers["text/event-stream"] = {"schema": _reference(event)}
     operation: dict[str, Any] = {
         "summary": _summary(route),
         "responses": {
-            "200": {"description": "Done.", "content": answers},
+            "200": {"description": "Done.", "content": answers or _UNTYPED_ANSWERS.get(path, {})},
             "4XX": _ERROR_ANSWER,
         },
     }

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import openai
 import pytest
+from openai.types import Completion, Model, conversations, responses
 from openai.types import completion_create_params as completions
-from openai.types import responses
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat import completion_create_params as chat
 from openai.types.conversations import conversation_update_params, item_create_params
 from openai.types.responses import response_create_params
+from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from pydantic import TypeAdapter
 
+from agent.server.openapi import STREAM_EVENTS
 from agent.server.schemas import ITEM_MODELS
 from tests.agent.server.test_openapi import fetch_document
 from tests.support.endpoint import Serve
@@ -248,6 +251,121 @@ DIFFERENCES = {
         .reasoning.summary: string | constants
         .service_tier: string | constants
     """,
+    "CompactedResponse": """
+        - .image
+        - .output[].action
+        - .output[].approval_request_id
+        - .output[].approve
+        - .output[].arguments
+        - .output[].async
+        - .output[].call_id
+        - .output[].caller
+        - .output[].code
+        - .output[].container_id
+        - .output[].created_by
+        - .output[].error
+        - .output[].input
+        - .output[].name
+        - .output[].namespace
+        - .output[].output
+        - .output[].outputs
+        - .output[].phase
+        - .output[].reason
+        .output[].role: 'user' | 'assistant'
+        - .output[].server_label
+        .output[].status: | 'calling' 'failed' 'interpreting' 'searching'
+        - .output[].summary
+        - .output[].tools
+        .output[].type: | 'code_interpreter_call' 'custom_tool_call' 'custom_tool_call_output'
+            'function_call' 'function_call_output' 'mcp_approval_request' 'mcp_approval_response'
+            'mcp_call' 'mcp_list_tools' 'reasoning' 'web_search_call'
+        - .usage.input_tokens_details.cache_write_tokens_details
+    """,
+    "ItemPage": """
+        - .data[].async
+        - .data[].caller
+        .data[].content: string | constants
+        - .data[].content[].detail
+        - .data[].content[].prompt_cache_breakpoint
+        .data[].content[].type: string | constants
+        - .data[].created_by
+        - .data[].output[].detail
+        - .data[].output[].prompt_cache_breakpoint
+        + .data[].output[].refusal
+        .data[].output[].type: string | constants
+        .data[].role: | 'critic' 'discriminator' 'tool' 'unknown'
+        + .data[].summary[].file_data
+        + .data[].summary[].file_id
+        + .data[].summary[].file_url
+        + .data[].summary[].filename
+        + .data[].summary[].refusal
+        .data[].summary[].type: string | constants
+        .data[].type: 'item_reference' |
+    """,
+    "ChatCompletion": """
+        .choices[].finish_reason: | 'content_filter'
+        .choices[].logprobs.refusal: | array
+        - .choices[].logprobs.refusal[]
+        - .choices[].message.audio
+        + .choices[].message.reasoning
+        + .choices[].message.reasoning_content
+        .choices[].message.refusal: | string
+        - .moderation
+        .service_tier: | 'auto' 'fast' 'flex' 'priority' 'scale'
+        - .usage.completion_tokens_details.accepted_prediction_tokens
+        - .usage.completion_tokens_details.audio_tokens
+        - .usage.completion_tokens_details.rejected_prediction_tokens
+        - .usage.completion_tokens_details.text_tokens
+        - .usage.prompt_tokens_details.audio_tokens
+        - .usage.prompt_tokens_details.cache_write_tokens
+        - .usage.prompt_tokens_details.image_tokens
+        - .usage.prompt_tokens_details.text_tokens
+    """,
+    "ChatCompletionChunk": """
+        + .choices[].delta.annotations
+        - .choices[].delta.audio
+        + .choices[].delta.reasoning
+        + .choices[].delta.reasoning_content
+        - .choices[].delta.refusal
+        .choices[].delta.role: | 'developer' 'system' 'tool' 'user'
+        + .choices[].delta.tool_calls[].custom
+        .choices[].delta.tool_calls[].type: 'custom' |
+        .choices[].finish_reason: | 'content_filter'
+        .choices[].logprobs.refusal: | array
+        - .choices[].logprobs.refusal[]
+        - .moderation
+        - .obfuscation
+        .service_tier: | 'auto' 'fast' 'flex' 'priority' 'scale'
+        - .usage.completion_tokens_details.accepted_prediction_tokens
+        - .usage.completion_tokens_details.audio_tokens
+        - .usage.completion_tokens_details.rejected_prediction_tokens
+        - .usage.completion_tokens_details.text_tokens
+        - .usage.prompt_tokens_details.audio_tokens
+        - .usage.prompt_tokens_details.cache_write_tokens
+        - .usage.prompt_tokens_details.image_tokens
+        - .usage.prompt_tokens_details.text_tokens
+    """,
+    "Completion": """
+        .choices[].finish_reason: | 'content_filter'
+        - .system_fingerprint
+        - .usage.completion_tokens_details.accepted_prediction_tokens
+        - .usage.completion_tokens_details.audio_tokens
+        - .usage.completion_tokens_details.rejected_prediction_tokens
+        - .usage.completion_tokens_details.text_tokens
+        - .usage.prompt_tokens_details.audio_tokens
+        - .usage.prompt_tokens_details.cache_write_tokens
+        - .usage.prompt_tokens_details.image_tokens
+        - .usage.prompt_tokens_details.text_tokens
+    """,
+    "ModelObject": """
+        + .aliases
+        + .context_length
+        + .max_model_len
+        + .meta
+        + .parent
+        + .root
+        - .shutdown_date
+    """,
 }
 """What is not alike, by the schema's name, as `differences` says it; an indented line goes on from the
 one before. With ``+``: fields of llama.cpp's and vLLM's servers, parts that are read wherever a part
@@ -267,15 +385,30 @@ TYPES: dict[str, Any] = {
     "UpdateConversation": conversation_update_params.ConversationUpdateParams,
     "CreateItems": item_create_params.ItemCreateParams,
     "Response": responses.Response,
+    "InputTokenCount": InputTokenCountResponse,
+    "CompactedResponse": responses.CompactedResponse,
+    "ItemPage": conversations.ConversationItemList,
+    "ConversationObject": conversations.Conversation,
+    "DeletedConversation": conversations.ConversationDeletedResource,
+    "ChatCompletion": ChatCompletion,
+    "ChatCompletionChunk": ChatCompletionChunk,
+    "Completion": Completion,
+    "ModelObject": Model,
 }
-"""The schemas of the document, and what openai-python sends or reads. Answers of the other paths have
-no schema; a client that validates them strictly reads them in the tests of each."""
+"""The schemas of the document, and what openai-python sends or reads."""
+REQUESTS = {
+    "CreateResponse",
+    "ChatRequest",
+    "CompletionRequest",
+    "UpdateConversation",
+    "CreateItems",
+}
 
 
 @pytest.mark.parametrize("name", TYPES)
 async def test_openapi_has_the_names_and_types_of_openai_python(serve: Serve, name: str) -> None:
     _, document = await fetch_document(serve)
-    mode: Any = "serialization" if name == "Response" else "validation"
+    mode: Any = "validation" if name in REQUESTS else "serialization"
     meant = TypeAdapter(TYPES[name]).json_schema(mode=mode)
     schemas = document["components"]["schemas"]
     ours, theirs = Shapes(schemas[name], schemas), Shapes(meant, meant.get("$defs", {}))
@@ -283,3 +416,19 @@ async def test_openapi_has_the_names_and_types_of_openai_python(serve: Serve, na
     if openai.__version__ != OPENAI_VERSION:
         found, known = ({line for line in lines if line[0] == "+"} for lines in (found, known))
     assert found == known
+
+
+async def test_stream_events_have_the_fields_of_openai_python(serve: Serve) -> None:
+    _, document = await fetch_document(serve)
+    schemas = document["components"]["schemas"]
+    events = [schemas[event.__name__] for event in STREAM_EVENTS]
+    ours = {event["properties"]["type"]["const"]: set(event["properties"]) for event in events}
+    union = get_args(get_args(responses.ResponseStreamEvent)[0])
+    theirs = {get_args(e.model_fields["type"].annotation)[0]: set(e.model_fields) for e in union}
+    unlike = {
+        kind: (names - theirs[kind], theirs[kind] - names)
+        for kind, names in ours.items()
+        if names != theirs[kind]
+    }
+    # OpenAI's reference has it, openai-python does not.
+    assert unlike == {"response.function_call_arguments.done": ({"name"}, set())}

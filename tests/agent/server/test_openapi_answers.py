@@ -1,0 +1,128 @@
+"""Every answer of the server fits its schema in /openapi.json, and has no field that is not there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from agent.server.answer_schemas import ANSWERS, STREAMS
+from tests.agent.server.test_openapi import fetch_document, schema_validator
+from tests.support.endpoint import Serve, Served, http_client
+from tests.support.scripts import WEATHER, call, final, preamble, thought
+
+ANSWER = thought("Hm.") + preamble("First.") + final("Then.")
+NESTED = {"type": "function", "function": {k: v for k, v in WEATHER.items() if k != "type"}}
+MESSAGES = [{"role": "user", "content": "Hello"}]
+
+
+class Checker:
+    """Sends requests to a server and holds their answers against its document."""
+
+    def __init__(self, served: Served, document: dict[str, Any]) -> None:
+        self.served, self.document = served, document
+        self.checked: set[tuple[str, str]] = set()
+
+    async def send(self, method: str, template: str, body: Any = None, **names: str) -> Any:
+        """Send a request; the checked answer."""
+        async with http_client() as http:
+            path = template.format(**names)
+            answer = await http.request(method, f"{self.served.root}{path}", json=body)
+        assert answer.status_code == 200, answer.text
+        operation = self.document["paths"][template][method.lower()]
+        (content,) = [
+            schema
+            for kind, schema in operation["responses"]["200"]["content"].items()
+            if answer.headers["content-type"].startswith(kind)
+        ]
+        self.checked.add((method, template))
+        reference = content["schema"]["$ref"].rpartition("/")[2]
+        validator = schema_validator(self.document, reference)
+        if answer.headers["content-type"].startswith("text/event-stream"):
+            events = [
+                json.loads(line.removeprefix("data: "))
+                for line in answer.text.splitlines()
+                if line.startswith("data: {")
+            ]
+            for event in events:
+                validator.validate(event)
+                if reference != "OfficialEvent":
+                    check_fields(STREAMS[method, template], event)
+            return events
+        validator.validate(answer.json())
+        check_fields(ANSWERS[method, template], answer.json())
+        return answer.json()
+
+
+def check_fields(model: Any, value: Any) -> None:
+    """Fail for a field that the model does not have."""
+    TypeAdapter(model).validate_python(value)
+
+
+async def test_every_answer_fits_its_schema(serve: Serve) -> None:
+    served, document = await fetch_document(serve, ANSWER)
+    check = Checker(served, document)
+    send = check.send
+    await send("GET", "/props")
+    await send("GET", "/v1/models")
+    await send("GET", "/v1/models/{id}", id="default")
+    tokens = await send("POST", "/tokenize", {"prompt": "Hi", "return_token_strs": True})
+    await send("POST", "/tokenize", {"content": "Hi", "with_pieces": True})
+    await send("POST", "/detokenize", {"tokens": tokens["tokens"]})
+    chat = {"messages": MESSAGES, "model": "default", "metadata": {"a": "b"}}
+    await send("POST", "/v1/chat/completions", chat | {"logprobs": True, "top_logprobs": 1})
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    await send("POST", "/v1/chat/completions", chat | streamed)
+    raw = {"prompt": "Hi", "logprobs": 1, "max_tokens": 4}
+    await send("POST", "/v1/completions", raw)
+    await send("POST", "/v1/completions", raw | streamed)
+    await send("POST", "/v1/responses/input_tokens", {"input": "Hi"})
+    await send("POST", "/v1/responses", {"input": "Hi", "stream": True})
+    name = (await send("POST", "/v1/responses", {"input": "Hi", "background": True}))["id"]
+    await served.turns[-1].done()
+    await send("GET", "/v1/responses/{id}", id=name)
+    await send("GET", "/v1/responses/{id}/input_items", id=name)
+    await send("POST", "/v1/responses/{id}/cancel", {}, id=name)
+    await send("DELETE", "/v1/responses/{id}", id=name)
+    compact = {"input": MESSAGES, "model": "default"}
+    await send("POST", "/v1/responses/compact", compact)
+    items = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    created = await send("POST", "/v1/conversations", {"items": items, "metadata": {"a": "b"}})
+    name = created["id"]
+    await send("POST", "/v1/responses", {"input": "And now?", "conversation": name})
+    await send("GET", "/v1/conversations/{id}", id=name)
+    await send("POST", "/v1/conversations/{id}", {"metadata": {}}, id=name)
+    path = "/v1/conversations/{id}/items"
+    page = await send("GET", path, id=name)
+    assert {item["type"] for item in page["data"]} == {"message", "reasoning"}
+    await send("POST", path, {"items": items}, id=name)
+    item = page["data"][0]["id"]
+    await send("GET", f"{path}/{{item_id}}", id=name, item_id=item)
+    await send("DELETE", f"{path}/{{item_id}}", id=name, item_id=item)
+    await send("DELETE", "/v1/conversations/{id}", id=name)
+    await send("GET", "/health")
+    assert check.checked == {*ANSWERS, *STREAMS}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_calls_in_chat_answers_fit_their_schema(serve: Serve, legacy: bool) -> None:
+    served, document = await fetch_document(serve, call("get_weather", place="Oslo"))
+    tools = {"functions": [NESTED["function"]]} if legacy else {"tools": [NESTED]}
+    send = Checker(served, document).send
+    chat = {"messages": MESSAGES, **tools}
+    body = await send("POST", "/v1/chat/completions", chat)
+    assert body["choices"][0]["finish_reason"] == ("function_call" if legacy else "tool_calls")
+    await send("POST", "/v1/chat/completions", chat | {"stream": True})
+
+
+async def test_every_operation_describes_its_answer(serve: Serve) -> None:
+    _, document = await fetch_document(serve)
+    lacking = [
+        (name, path)
+        for path, operations in document["paths"].items()
+        for name, operation in operations.items()
+        if "200" in operation["responses"] and not operation["responses"]["200"]["content"]
+    ]
+    assert lacking == [("post", "/v1/embeddings")]

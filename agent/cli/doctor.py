@@ -225,6 +225,7 @@ class ModelChecks:
     def _planned(self, loader: ModelLoader) -> tuple[PlacementPlan | None, str | None]:
         """The placement plan, or why the model fits nowhere."""
         try:
+            loader.draft_path()
             return loader.plan(), None
         except EngineError as error:
             return None, str(error)
@@ -328,7 +329,8 @@ def _describe_placement(loader: ModelLoader, plan: PlacementPlan | None) -> str:
     if placement.speculation != "off":
         parts.append(f"speculation {placement.speculation}")
     if plan is None:
-        return f"{', '.join(parts)}; on the CPU: it fits anywhere"
+        draft = f"; draft model {loader.model.draft}" if loader.model.draft else ""
+        return f"{', '.join(parts)}; on the CPU: it fits anywhere{draft}"
     parts.append(f"{format_bytes(plan.memory_use.memory)} of memory")
     parts += [f"{format_bytes(size)} on GPU {i}" for i, size in enumerate(plan.memory_use.devices)]
     return f"{', '.join(parts)}; {'; '.join(plan.reasons)}"

@@ -54,7 +54,8 @@ def list_(
     width = max(len(row.name) for row in rows)
     for row in rows:
         star, size = "*" if row.default else " ", _format_size(row.size)
-        echo(f"{star} {row.name:{width}}  {size:>8}  {row.state:13}  {row.description}")
+        draft = f" (draft model: {row.draft})" if row.draft else ""
+        echo(f"{star} {row.name:{width}}  {size:>8}  {row.state:13}  {row.description}{draft}")
 
 
 def _format_size(size: int | None) -> str:

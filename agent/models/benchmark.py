@@ -25,7 +25,7 @@ async def measure(loader: ModelLoader, plan: PlacementPlan | None) -> str:
     A short run first estimates how many tokens take `TARGET_SECONDS`.
     """
     path = loader.gguf_path(lambda done: None)
-    engine = LlamaEngine(path, placement=loader.placement(plan))
+    engine = LlamaEngine(path, placement=loader.placement(plan), draft=loader.draft_path())
     start = perf_counter()
     await engine.load()
     try:

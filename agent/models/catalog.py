@@ -65,7 +65,9 @@ _PLACEMENT_FIELDS = {
         f"one of {', '.join(get_args(Speculation))}", get_args(Speculation).__contains__
     ),
 }
-_TEXT_FIELDS = ("source", "description", "path", "repo", "file", "format", "license", "engine")
+_TEXT_FIELDS = (
+    "source", "description", "path", "repo", "file", "format", "license", "engine", "draft",
+)  # fmt: skip
 _FIELDS = {
     **dict.fromkeys(_TEXT_FIELDS, _TEXT),
     "sampling": FieldSpec(
@@ -110,6 +112,8 @@ class Model:
     """Prompts that it answers well, for people who do not know what to ask."""
     placement_request: PlacementRequest = field(default_factory=PlacementRequest)
     """What the entry says about its placement in memory."""
+    draft: str | None = None
+    """Name of the model that drafts tokens for it (`agent.models.draft`)."""
     loop_limits: LoopLimits | None = field(default_factory=LoopLimits)
     """When a reply that repeats itself is stopped; None: never."""
     keep_alive: float | None = None
@@ -198,6 +202,7 @@ def _parse_entry(name: str, entry: dict[str, Any], paths: Paths) -> Model:
         aliases=tuple(entry.get("aliases", ())),
         examples=tuple(entry.get("examples", GENERAL_EXAMPLES)),
         placement_request=_placement_request(entry),
+        draft=entry.get("draft"),
         loop_limits=_loop_limits(entry.get("loop_guard", True)),
         keep_alive=_optional_float(entry, "keep_alive"),
         endpoint=_endpoint(entry),
@@ -244,6 +249,8 @@ def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:
         return None
     if engine not in REMOTE_ENGINES:
         raise ValueError(f"engine must be one of {', '.join((LOCAL_ENGINE, *REMOTE_ENGINES))}")
+    if "draft" in entry:
+        raise ValueError(f"draft needs engine = {LOCAL_ENGINE!r}: set it where the server runs")
     if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", url):
         raise ValueError("url must be the server's address, as in http://127.0.0.1:8000")
     url = url.rstrip("/").removesuffix("/v1")

@@ -83,4 +83,6 @@ def _placement_facts(plan: PlacementPlan | None, model: Model) -> Iterator[tuple
     experts = f", experts of {placement.cpu_experts} on the CPU" if placement.cpu_experts else ""
     yield "Placement", where + experts
     on_gpus = "".join(f" + {format_bytes(size)} on GPU {n}" for n, size in enumerate(use.devices))
+    if model.draft:
+        yield "Draft model", model.draft
     yield "Memory", format_bytes(use.memory) + on_gpus

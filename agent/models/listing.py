@@ -41,6 +41,8 @@ class ModelRow:
     description: str
     download_size: int | None = None
     """Bytes that downloading it takes, about; None: it is here, or nobody knows."""
+    draft: str | None = None
+    """The model that drafts its tokens."""
 
     @property
     def state(self) -> str:
@@ -72,6 +74,7 @@ def list_models(paths: Paths) -> list[ModelRow]:
             path=model.location,
             description=model.problem or model.description,
             download_size=None if model.installed else model.download_size,
+            draft=model.draft,
         )
         for model in catalog.values()
     ]

@@ -19,12 +19,13 @@ from agent.engine.remote.endpoint import LOCAL_ENGINE, RemoteEndpoint
 from agent.engine.shared import wire
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
+from agent.models.draft import check_vocabulary, resolve_draft
 
 # Imported where it is needed: none of the rest belongs before the first paint.
 if TYPE_CHECKING:
     from openai_harmony import HarmonyEncoding
 
-    from agent.engine.placement.planner import PlacementPlan
+    from agent.engine.placement.planner import PlacementPlan, PlacementRequest
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +105,16 @@ class ModelLoader:
             return None
         from agent.engine.placement import cpu_probe, memory_estimate, planner
         from agent.engine.placement.devices import free_memory, list_devices
+        from agent.engine.placement.draft_placement import plan_with_draft
 
+        draft, draft_sizes = resolve_draft(self.model, self.paths), None
         try:
             sizes = memory_estimate.read_model_sizes(self.model.path)
+            types = sizes.weight_types
+            if draft is not None:
+                path = replace(self, model=draft).gguf_path(lambda done: None)
+                draft_sizes = memory_estimate.read_model_sizes(path)
+                types |= draft_sizes.weight_types
         except EngineError:
             return None  # llama.cpp will say what is wrong with it
         gpus = [
@@ -116,14 +124,22 @@ class ModelLoader:
         request = replace(self.model.placement_request, required_context=self.context)
         if request.extra_buffers is None:
             request = replace(
-                request, extra_buffers=cpu_probe.should_repack(self.paths.cache, sizes.weight_types)
+                request, extra_buffers=cpu_probe.should_repack(self.paths.cache, types)
             )
-        plan = planner.plan_placement(self.model.name, sizes, free_memory(), gpus, request)
+
+        def plan_for(request: PlacementRequest) -> PlacementPlan:
+            if draft is None or draft_sizes is None:
+                return planner.plan_placement(name, sizes, free_memory(), gpus, request)
+            names, both = (name, draft.name), (sizes, draft_sizes)
+            return plan_with_draft(names, both, free_memory(), gpus, request)
+
+        name = self.model.name
+        plan = plan_for(request)
         for _ in range(failed_loads if self.context is None else 0):
             shorter = replace(
                 request, context=max(plan.placement.context // 2, planner.MIN_CONTEXT_TOKENS)
             )
-            plan = planner.plan_placement(self.model.name, sizes, free_memory(), gpus, shorter)
+            plan = plan_for(shorter)
         return plan
 
     async def recover_from_crash(self) -> None:
@@ -172,11 +188,23 @@ class ModelLoader:
             return Placement(context)
         from agent.engine.placement import cpu_probe
 
-        return Placement(
-            context,
-            extra_buffers=cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES),
-            speculation=self.model.placement_request.speculation,
+        placement = Placement(
+            context, extra_buffers=cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES)
         )
+        return replace(
+            placement,
+            speculation=self.model.placement_request.speculation,
+            draft=None if self.model.draft is None else placement,
+        )
+
+    def draft_path(self) -> Path | None:
+        """The GGUF of the model that drafts tokens; None: there is none. Raises EngineError where it
+        cannot draft for this model."""
+        if (draft := resolve_draft(self.model, self.paths)) is None:
+            return None
+        path = replace(self, model=draft).gguf_path(lambda done: None)
+        check_vocabulary(self.model, self.gguf_path(lambda done: None), path)
+        return path
 
     def create_engine(
         self, placement: Placement, on_progress: LoadProgress
@@ -195,7 +223,10 @@ class ModelLoader:
         path = self.gguf_path(on_progress)
         disk_cache = DiskCacheOptions(self.paths.prefix_cache, self.prefix_cache_bytes)
         threads = EMBEDDED_THREADS if self.model.embedded else None
-        engine = LlamaEngine(path, placement=placement, threads=threads, disk_cache=disk_cache)
+        draft = self.draft_path() if placement.draft is not None else None
+        engine = LlamaEngine(
+            path, placement=placement, threads=threads, disk_cache=disk_cache, draft=draft
+        )
 
         def create_format() -> Format:
             embedded = self.model.embedded

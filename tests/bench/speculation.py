@@ -2,6 +2,8 @@
 
 What is written is forced token by token, so that both sides write the same: a text that copies most of
 the prompt, as an edit of a file does, and one that repeats nothing, where drafts must cost nothing.
+Then a draft model: the embedded model drafts for itself what it writes freely, where all is right, and
+for the 1.4 GB model's forced text, where nothing is and it must be given up.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -50,7 +53,30 @@ def rows() -> list[BenchmarkRow]:
     return [
         *_model_rows(endless_model(), "embedded", 480, 9),
         *_model_rows(large_model(), "1.4 GB MXFP4", 96, 5),
+        _draft_row(endless_model(), "embedded, drafts for itself", 480, 9, free=True),
+        _draft_row(large_model(), "1.4 GB MXFP4, drafts never right", 192, 5, goal="≥ 0.98"),
     ]
+
+
+def _draft_row(
+    path: Path, name: str, count: int, n: int, *, free: bool = False, goal: str = ""
+) -> BenchmarkRow:
+    """Decoding with the embedded model as the draft model. ``free``: what is written is not forced."""
+    source = random.Random(1)
+    ids = source.sample(range(1000, 190_000), PROMPT_TOKENS + count)
+    prompt, text = ids[:PROMPT_TOKENS], None if free else ids[PROMPT_TOKENS:]
+    with asyncio.Runner() as runner:
+        engines = (
+            _load(runner, path, "off", draft=endless_model()),
+            _load(runner, path, "off"),
+        )
+        ours, theirs = (
+            partial(_run_rate, runner, engine, prompt, text, count) for engine in engines
+        )
+        row = compare(name, "tokens/s", ours, "the same without drafts", theirs, n, goal)
+        for engine in engines:
+            runner.run(engine.close())
+    return row
 
 
 def _model_rows(path: Path, name: str, count: int, n: int) -> list[BenchmarkRow]:
@@ -67,7 +93,9 @@ def _model_rows(path: Path, name: str, count: int, n: int) -> list[BenchmarkRow]
         engines = _load(runner, path, "lookup"), _load(runner, path, "off")
         table = []
         for what, text in texts.items():
-            ours, theirs = (partial(_run_rate, runner, engine, prompt, text) for engine in engines)
+            ours, theirs = (
+                partial(_run_rate, runner, engine, prompt, text, count) for engine in engines
+            )
             peer = "the same without drafts"
             table.append(compare(f"{name}, {what}", "tokens/s", ours, peer, theirs, n, goals[what]))
         for engine in engines:
@@ -75,30 +103,38 @@ def _model_rows(path: Path, name: str, count: int, n: int) -> list[BenchmarkRow]
     return table
 
 
-def _load(runner: asyncio.Runner, path: Path, mode: Speculation) -> LlamaEngine:
-    engine = LlamaEngine(
-        path, placement=Placement(4096, speculation=mode), threads=thread_counts(path)
-    )
+def _load(
+    runner: asyncio.Runner, path: Path, mode: Speculation, draft: Path | None = None
+) -> LlamaEngine:
+    placement = Placement(4096, speculation=mode)
+    if draft is not None:
+        placement = replace(placement, draft=placement)
+    engine = LlamaEngine(path, placement=placement, threads=thread_counts(path), draft=draft)
     runner.run(engine.load())
     return engine
 
 
 def _run_rate(
-    runner: asyncio.Runner, engine: LlamaEngine, prompt: list[int], text: list[int]
+    runner: asyncio.Runner,
+    engine: LlamaEngine,
+    prompt: list[int],
+    text: list[int] | None,
+    count: int,
 ) -> float:
-    return runner.run(_rate(engine, prompt, text))
+    return runner.run(_rate(engine, prompt, text, count))
 
 
-async def _rate(engine: LlamaEngine, prompt: list[int], text: list[int]) -> float:
+async def _rate(
+    engine: LlamaEngine, prompt: list[int], text: list[int] | None, count: int
+) -> float:
     """Tokens per second from the end of prefill to the last token."""
     start = 0.0
-    request = Request(
-        prompt, len(text), sampling=Sampling(temperature=0), constraint=ForcedText(text)
-    )
+    constraint = None if text is None else ForcedText(text)
+    request = Request(prompt, count, sampling=Sampling(temperature=0), constraint=constraint)
     async for item in engine.generate(request):
         match item:
             case Prefill():
                 start = time.perf_counter()
             case Finished(drafted_tokens=drafted, accepted_tokens=accepted) if drafted:
                 progress(f"{accepted} of {drafted} drafted tokens accepted")
-    return len(text) / (time.perf_counter() - start)
+    return count / (time.perf_counter() - start)

@@ -178,6 +178,31 @@ def test_speculation_drafts_tokens_where_models_toml_says_so(
     assert sum(args.get("drafted", 0) for args in decodes) == stats["drafted_tokens"]
 
 
+def test_draft_model_drafts_tokens_where_models_toml_names_one(
+    agent: RunAgent, home: Path, tiny_gguf: Path
+) -> None:
+    """A copy of the embedded model, with itself as the draft model."""
+    entry = f'path = "{tiny_gguf}"\nsampling = {{ temperature = 0.0 }}\n'
+    (home / "config").mkdir()
+    (home / "config" / "models.toml").write_text(
+        f'[plain]\n{entry}[drafted]\n{entry}draft = "tiny"\n[lost]\n{entry}draft = "gone"\n'
+    )
+    assert re.search(r"placement .*draft model tiny on", agent("doctor", "--model", "drafted").out)
+    assert list_models(agent)["drafted"]["draft"] == "tiny"
+    assert re.search(r"drafted .* \(draft model: tiny\)", agent("models", "list").out)
+    plain = agent("run", "Hello! Who are you?", "-q", "--model", "plain")
+    drafted = agent("run", "Hello! Who are you?", "-q", "--model", "drafted", "--json-events")
+    assert check(drafted.events)["status"] == "completed" and drafted.code == plain.code == 0
+    deltas = (e["delta"] for e in drafted.events if e["type"] == "response.output_text.delta")
+    assert "".join(deltas).strip() == plain.out.strip()
+    (stats,) = (event for event in drafted.events if event["type"] == "agent.stats")
+    assert stats["drafted_tokens"] > 0
+    lost = agent("run", "hi", "--model", "lost")
+    assert lost.code == 1 and "gone cannot be the draft model of lost. There is no" in lost.err
+    wrong = agent("doctor", "--model", "lost")
+    assert wrong.code == 1 and "WRONG" in wrong.out
+
+
 @pytest.mark.slow
 def test_doctor_bench_prints_speeds(agent: RunAgent) -> None:
     ran = agent("doctor", "--bench")

@@ -30,15 +30,17 @@ class LlamaEngine:
         placement: Placement | None = None,
         threads: ThreadCounts | None = None,
         disk_cache: DiskCacheOptions | None = None,
+        draft: Path | None = None,
     ) -> None:
         """Loads nothing yet. `threads` are measured by the first load if None. ``disk_cache``: where
-        prefixes outlive the process; None: nowhere."""
+        prefixes outlive the process; None: nowhere. ``draft``: the file of the draft model."""
         self.placement = placement or Placement()
         self.context_length = self.placement.context
         self.threads = threads
         """Measured by the last load; the next load uses them again."""
         self._path = Path(path)
         self._disk_cache = disk_cache
+        self._draft = draft
         self._worker: EngineWorker | None = None
 
     @property
@@ -72,7 +74,9 @@ class LlamaEngine:
                 with suppress(RuntimeError):  # the loop is closed
                     loop.call_soon_threadsafe(progress, done)
 
-        worker = EngineWorker(self._path, self.placement, self.threads, report, self._disk_cache)
+        worker = EngineWorker(
+            self._path, self.placement, self.threads, report, self._disk_cache, self._draft
+        )
         worker.start()
         return worker
 

@@ -42,6 +42,10 @@ COST_FADE_STEPS = 1000
 """Plain steps in which a cost that was measured fades, so that it is measured again one day."""
 MIN_GAIN = 1.05
 """How many times the tokens of plain decoding a draft must promise in the same time."""
+PAUSE_STEPS = 32, 1024
+"""Plain steps after which a draft model that did not pay is tried again: at first, and at most."""
+PLAIN_STEP_INTERVAL = 50
+"""Steps with a draft model's drafts after which a plain one is measured."""
 
 
 class PromptLookup:
@@ -82,14 +86,18 @@ class PromptLookup:
 class Acceptance:
     """How often drafts of one kind are right up to a certain token."""
 
-    def __init__(self) -> None:
-        self._shares = [FIRST_ACCEPTANCE] * MAX_DRAFT_TOKENS
+    def __init__(self, decay: float = 1.0) -> None:
+        """``decay``: how much less often each further token is assumed to be right."""
+        self._shares = [FIRST_ACCEPTANCE * decay**n for n in range(MAX_DRAFT_TOKENS)]
         """Of the drafts, those whose first n + 1 tokens were right; newer ones weigh more."""
 
-    def record(self, accepted: int) -> None:
-        """Record that so many tokens of a draft were right."""
-        for n, share in enumerate(self._shares):
-            self._shares[n] = share + ACCEPTANCE_RATE * ((n < accepted) - share)
+    def record(self, accepted: int, drafted: int = MAX_DRAFT_TOKENS) -> None:
+        """Record that so many tokens of a draft were right.
+
+        Where all were, nothing is known of what would have followed them.
+        """
+        for n in range(drafted if accepted == drafted else MAX_DRAFT_TOKENS):
+            self._shares[n] += ACCEPTANCE_RATE * ((n < accepted) - self._shares[n])
 
     def expected(self, length: int) -> float:
         """Return how many tokens of a draft of ``length`` will be right, on average."""
@@ -167,6 +175,12 @@ class StepCosts:
         measured = (self._ratios.get((generations, size)) for size in sizes)
         return max(1.0, next((ratio for ratio in measured if ratio is not None), 1.0))
 
+    def is_measured(self, generations: int, drafted: int) -> bool:
+        """Whether a step with about so many drafted tokens was measured."""
+        if not drafted:
+            return generations in self._plain_seconds
+        return self._ratios.get((generations, _size_class(drafted))) is not None
+
 
 def _size_class(drafted: int) -> int:
     return (drafted - 1).bit_length()
@@ -206,3 +220,52 @@ class DraftPlanner:
             if (gain := tokens / self.costs.ratio(count, total)) > best:
                 best, best_length = gain, length
         return [draft[:best_length] for draft in drafts]
+
+
+class DraftLengths:
+    """Decides how many tokens a draft model drafts before a step.
+
+    Its drafts take time, so none is made only to be compared: lengths are tried from the shortest on,
+    the next one when one pays, and where none does the model pauses, ever longer.
+    """
+
+    def __init__(self, max_tokens: int = MAX_DRAFT_TOKENS) -> None:
+        """``max_tokens``: drafted tokens of a step, of all generations together."""
+        self.costs = StepCosts()
+        """Of steps with the drafts that they verify."""
+        self.acceptance = Acceptance(decay=FIRST_ACCEPTANCE)
+        """Of all generations: what the model is good at is mostly what they have in common."""
+        self._max_tokens = max_tokens
+        self._steps = 0
+        """With drafts since the last plain one."""
+        self._pause = PAUSE_STEPS[0]
+        self._paused_steps = 0
+
+    def choose(self, limits: Sequence[int]) -> int:
+        """Return how many tokens to draft for each generation of the next step, or 0.
+
+        ``limits``: how many tokens the drafts of each may have; those are shortened.
+        """
+        count = len(limits)
+        if not self.costs.is_measured(count, 0) or self._steps >= PLAIN_STEP_INTERVAL:
+            self._steps = 0
+            return 0
+        best, best_length = MIN_GAIN * count, 0
+        for length in DRAFT_LENGTHS:
+            sizes = [max(0, min(length, limit)) for limit in limits]
+            if not 0 < (total := sum(sizes)) <= self._max_tokens:
+                break
+            tokens = count + sum(map(self.acceptance.expected, sizes))
+            if (gain := tokens / self.costs.ratio(count, total)) > best:
+                best, best_length = gain, length
+            if not self.costs.is_measured(count, total):
+                break
+        if best_length:
+            self._steps += 1
+            self._pause, self._paused_steps = PAUSE_STEPS[0], 0
+        elif (steps := self._paused_steps + 1) < self._pause:
+            self._paused_steps = steps
+        elif min(limits) > 0 and count * DRAFT_LENGTHS[0] <= self._max_tokens:
+            self._pause, self._paused_steps = min(2 * self._pause, PAUSE_STEPS[1]), 0
+            return DRAFT_LENGTHS[0]
+        return best_length

@@ -15,11 +15,11 @@ from queue import Empty, SimpleQueue
 
 from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.disk_cache import DiskCache
+from agent.engine.llama.drafting import Drafting
 from agent.engine.llama.model import DecodeOutcome, LlamaModel
 from agent.engine.llama.prefix_cache import PrefixCache
 from agent.engine.llama.sampler import Sampler
 from agent.engine.llama.scheduler import GenerationJob, Scheduler, StepShare
-from agent.engine.llama.speculation import Candidate, Drafter, DraftPlanner
 from agent.engine.llama.token_stream import TokenStream
 from agent.engine.protocol import EngineError, Finished, FinishReason, Prefill, Request
 
@@ -45,17 +45,17 @@ class StepLoop:
         inbox: Inbox,
         on_ended: Callable[[Request], None],
         disk: DiskCache | None = None,
-        speculation: DraftPlanner | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
         """`on_ended` is called once for each request of the inbox, when its generation has
-        ended. ``disk``: where prefixes outlive the process; None: nowhere. ``speculation``: how many
-        drafted tokens a step verifies; None: none."""
+        ended. ``disk``: where prefixes outlive the process; None: nowhere. ``drafting``: drafts
+        what a step verifies; None: nothing."""
         self._model = model
         self._cache = PrefixCache(model, sequences, disk)
         self._saves = False
         """Whether prefixes are being written to disk, until the next request."""
         self._scheduler = Scheduler(self._cache, model.ubatch)
-        self._speculation = speculation if model.can_save_ranges else None
+        self._drafting = drafting if model.can_save_ranges else None
         self._inbox = inbox
         self._on_ended = on_ended
         self.runs_background = False
@@ -107,7 +107,8 @@ class StepLoop:
         if len(shares) == 1 and shares[0].job.remaining == 1 and not scheduler.waiting:
             self._decode_solo(shares[0].job)
         else:
-            self._decode_shares(shares)
+            began_at = time.perf_counter()
+            self._decode_shares(shares, self._draft(shares), began_at)
 
     def close(self) -> None:
         """Cancel all jobs, and write to disk what is not there yet."""
@@ -146,8 +147,6 @@ class StepLoop:
             return
         job.began_at = job.began_at or time.perf_counter()
         job.sampler = job.sampler or Sampler(job.request, self._model.vocabulary_size)
-        if self._speculation is not None:
-            job.drafter = job.drafter or Drafter()
         if not job.generated:
             job.stream.put(Prefill(job.position, job.prompt_length, job.cached_tokens))
         self._wake_when_grammar_done(job)
@@ -159,10 +158,14 @@ class StepLoop:
 
     # --- a step ---
 
-    def _decode_shares(self, shares: list[StepShare], *, drafting: bool = True) -> bool:
+    def _decode_shares(
+        self, shares: list[StepShare], drafts: list[list[int]], began_at: float
+    ) -> bool:
         """Feed each job's share in one batch; jobs that have nothing left to feed sample a
-        token, or several with a draft. Return False if nothing was decoded."""
-        drafts = self._draft(shares) if drafting else [[] for _ in shares]
+        token, or several with a draft. Return False if nothing was decoded.
+
+        ``began_at``: perf_counter before the drafts were made.
+        """
         drafted = sum(map(len, drafts))
         spans = []
         for (job, count), draft in zip(shares, drafts, strict=True):
@@ -171,15 +174,14 @@ class StepLoop:
             spans.append(BatchSpan(job.seq_id, ids, start, is_last + len(draft)))
             if len(shares) > 1:
                 job.stream.flush()
-        began_at = time.perf_counter()
         outcome = self._model.decode(spans)
         if outcome == "full" and drafted:
-            return self._decode_shares(shares, drafting=False)
+            return self._decode_shares(shares, [[] for _ in shares], began_at)
         if not self._is_done(outcome):
             return False
-        if self._speculation is not None and all(job.remaining == 1 for job, _ in shares):
+        if self._drafting is not None and all(job.remaining == 1 for job, _ in shares):
             self._model.synchronize()
-            self._speculation.costs.record(len(shares), drafted, time.perf_counter() - began_at)
+            self._drafting.step_done(len(shares), drafted, time.perf_counter() - began_at)
         self._scheduler.step_done(shares, time.perf_counter() - began_at)
         complete = [pair for pair in zip(shares, drafts, strict=True) if not pair[0].job.remaining]
         output = 0
@@ -193,15 +195,9 @@ class StepLoop:
 
     def _draft(self, shares: list[StepShare]) -> list[list[int]]:
         """Return what is drafted for each job, where all of them decode."""
-        if self._speculation is None or any(job.remaining > 1 for job, _ in shares):
+        if self._drafting is None or any(job.remaining > 1 for job, _ in shares):
             return [[] for _ in shares]
-        candidates = []
-        for job, _ in shares:
-            assert job.drafter is not None
-            candidates.append(
-                Candidate(job.drafter, job.ids, job.max_generated - job.generated - 1)
-            )
-        return self._speculation.draft(candidates)
+        return self._drafting.draft([job for job, _ in shares])
 
     def _sample_draft(self, job: GenerationJob, output: int, draft: list[int]) -> None:
         """Sample a job's tokens for as long as they are those of its draft, and remove the rest of it
@@ -218,9 +214,15 @@ class StepLoop:
                 or job.awaiting_grammar
             ):
                 sequence.drop_rejected()
+                self._verified(index + is_accepted, index + 1)
                 return
             sequence.ids.append(token)
+        self._verified(len(draft), len(draft))
         self._sample_token(job, output + len(draft))
+
+    def _verified(self, accepted: int, drafted: int) -> None:
+        if self._drafting is not None and drafted:
+            self._drafting.verified(accepted, drafted)
 
     def _decode_solo(self, job: GenerationJob) -> None:
         """Generate for the only running job, until it ends or anything else happens."""
@@ -229,14 +231,21 @@ class StepLoop:
             and self._inbox.empty()
             and not (job.stream.cancelled or job.awaiting_grammar)
         ):
-            if self._speculation is not None:
-                if job.remaining > 1 or not self._decode_shares([StepShare(job, 1)]):
+            began_at = time.perf_counter()
+            if self._drafting is not None:
+                if job.remaining > 1:
                     return
-                continue
+                if (drafts := self._drafting.draft([job]))[0]:
+                    if not self._decode_shares([StepShare(job, 1)], drafts, began_at):
+                        return
+                    continue
             position = len(sequence.ids)
             token = job.ids[position:]
             if not self._is_done(self._model.decode([BatchSpan(sequence.seq_id, token, position)])):
                 return
+            if self._drafting is not None:
+                self._model.synchronize()
+                self._drafting.step_done(1, 0, time.perf_counter() - began_at)
             sequence.ids += token
             self._sample_token(job, 0)
 

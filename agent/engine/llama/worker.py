@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -35,6 +35,19 @@ class LoadedWorker:
 
     model: LlamaModel
     loop: StepLoop
+    draft_model: LlamaModel | None = None
+
+    def abort(self) -> None:
+        """Abort the native call that runs."""
+        self.model.abort()
+        if self.draft_model is not None:
+            self.draft_model.abort()
+
+    def close(self) -> None:
+        """Free both models."""
+        self.model.close()
+        if self.draft_model is not None:
+            self.draft_model.close()
 
 
 class EngineWorker(threading.Thread):
@@ -47,6 +60,7 @@ class EngineWorker(threading.Thread):
         threads: ThreadCounts | None,
         progress: Callable[[float], None],
         disk_cache: DiskCacheOptions | None = None,
+        draft: Path | None = None,
     ) -> None:
         super().__init__(name="llama.cpp", daemon=True)
         self.loaded: Future[LoadedWorker] = Future()
@@ -57,6 +71,7 @@ class EngineWorker(threading.Thread):
         self.threads = threads
         self._progress = progress
         self._disk_cache = disk_cache
+        self._draft = draft
         self._percent = -1
         self._inbox: SimpleQueue[tuple[Request, TokenStream] | None] = SimpleQueue()
         self._max_unfinished = placement.sequences + MAX_QUEUED_REQUESTS
@@ -92,20 +107,20 @@ class EngineWorker(threading.Thread):
                 self.unfinished += 1
             loaded = self.loaded.result()
             if loaded.loop.runs_background:
-                loaded.model.abort()
+                loaded.abort()
         self._inbox.put((request, stream))
 
     def interrupt(self, stream: TokenStream) -> None:
         """Abort the native call that works for `stream`, which was cancelled."""
         if stream.begun:
-            self.loaded.result().model.abort()
+            self.loaded.result().abort()
         self._inbox.put(None)
 
     def shut_down(self) -> None:
         """Cancel all generations, abort a load, free everything and end the thread."""
         self._shutting_down = True
         if self.ready:
-            self.loaded.result().model.abort()
+            self.loaded.result().abort()
         self._inbox.put(None)
 
     def _at_exit(self) -> None:
@@ -130,11 +145,13 @@ class EngineWorker(threading.Thread):
                 try:
                     loaded.loop.close()
                 finally:
-                    loaded.model.close()
+                    loaded.close()
         atexit.unregister(self._at_exit)
 
     def _load(self) -> LoadedWorker:
         try:  # imported here, since this loads the native library
+            from agent.engine.llama.draft_model import DraftModel
+            from agent.engine.llama.drafting import Drafting
             from agent.engine.llama.model import LlamaModel
             from agent.engine.llama.speculation import DraftPlanner
             from agent.engine.llama.step_loop import StepLoop
@@ -145,22 +162,49 @@ class EngineWorker(threading.Thread):
                 f"llama.cpp cannot be loaded ({error}): install llama-cpp-python again."
             ) from error
         model = LlamaModel(self._path, self._placement, self._on_progress)
-        disk = self._open_disk_cache() if model.can_save_ranges else None
-        sequences, speculation = self._placement.sequences, None
-        if self._placement.speculation != "off":
-            speculation = DraftPlanner(min(MAX_DRAFT_TOKENS, model.ubatch - sequences))
-        loop = StepLoop(model, sequences, self._inbox, self._on_ended, disk, speculation)
-        chosen = self.threads
+        draft: LlamaModel | None = None
         try:
+            sequences = self._placement.sequences
+            max_drafted = min(MAX_DRAFT_TOKENS, model.ubatch - sequences)
+            lookup, draft_model = None, None
+            if self._placement.speculation != "off":
+                lookup = DraftPlanner(max_drafted)
+            if self._draft is not None and model.can_save_ranges:
+                draft = self._load_draft(self._draft, model.vocabulary_size)
+                draft_model = DraftModel(draft, sequences, max_drafted)
+            drafting = Drafting(lookup, draft_model) if lookup or draft_model else None
+            disk = self._open_disk_cache() if model.can_save_ranges else None
+            loop = StepLoop(model, sequences, self._inbox, self._on_ended, disk, drafting)
+            chosen = self.threads
             self.threads = chosen or measure_threads(model)
+            for each in (model, draft):
+                if each is not None:
+                    each.set_threads(self.threads.decode, self.threads.prefill)
+                    if chosen is None and not self._placement.gpu_layers:
+                        each.balance_threads(self.threads, usable_cores())
         except BaseException:
             model.close()
+            if draft is not None:
+                draft.close()
             raise
-        model.set_threads(self.threads.decode, self.threads.prefill)
-        if chosen is None and not self._placement.gpu_layers:
-            model.balance_threads(self.threads, usable_cores())
         log.info("%s loaded, %s", self._path, self.threads)
-        return LoadedWorker(model, loop)
+        return LoadedWorker(model, loop, draft)
+
+    def _load_draft(self, path: Path, vocabulary_size: int) -> LlamaModel:
+        from agent.engine.llama.model import LlamaModel
+
+        placement = self._placement.draft or replace(self._placement, speculation="off")
+        model = LlamaModel(path, placement, lambda done: not self._shutting_down)
+        reason = ""
+        if model.vocabulary_size != vocabulary_size:
+            reason = f"it has {model.vocabulary_size:,} tokens and the model {vocabulary_size:,}"
+        elif not model.can_save_ranges:
+            reason = "it has recurrent layers"
+        if reason:
+            model.close()
+            raise EngineError(f"{path} cannot be the draft model: {reason}.")
+        log.info("%s loaded, the draft model", path)
+        return model
 
     def _open_disk_cache(self) -> DiskCache | None:
         if self._disk_cache is None:

@@ -41,12 +41,15 @@ class Placement:
     """Repack the weights for the CPU's matrix instructions (use_extra_bufts), half as fast again;
     None: only where that is known to work."""
     speculation: Speculation = field(default="off", repr=False)
-    """It changes how many logits a step may have, and no state of the KV cache."""
+    """It changes how many logits a step may have, and no state of the KV cache; nor does `draft`."""
+    draft: Placement | None = field(default=None, repr=False)
+    """That of the draft model; None: there is none."""
 
     @property
     def outputs(self) -> int:
         """Tokens of a step whose logits are computed (n_outputs_max)."""
-        return self.kv_sequences + (0 if self.speculation == "off" else MAX_DRAFT_TOKENS)
+        drafts = self.speculation != "off" or self.draft is not None
+        return self.kv_sequences + (MAX_DRAFT_TOKENS if drafts else 0)
 
     @property
     def kv_sequences(self) -> int:

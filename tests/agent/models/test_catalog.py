@@ -42,6 +42,8 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ("[bad]\ncontext = -1", "context must be a number"),
         ('[bad]\nspeculation = "guess"', "speculation must be one of off, lookup"),
         ("[bad]\nspeculation = true", "speculation must be one of off, lookup"),
+        ("[bad]\ndraft = 5", "draft must be a text in quotes"),
+        (f'[bad]\n{SERVER}draft = "tiny"', "draft needs engine = 'llama.cpp'"),
         ("[bad]\nsampling = 1", "sampling must be a table"),
         ("[bad]\nsampling = { temprature = 1 }", "sampling has no setting temprature"),
         ('[bad]\nsampling = { temperature = "hot" }', "temperature must be a number"),

@@ -46,6 +46,7 @@ def test_model_row_as_json_keeps_published_keys(paths: Paths) -> None:
     assert list(rows["mine"].as_json()) == [
         *("name", "aliases", "default", "usable", "size", "source", "path", "description"),
         "download_size",
+        "draft",
     ]
     assert rows["mine"].as_json()["usable"] is True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from agent.engine.llama.draft_model import DraftModel
+from agent.engine.llama.drafting import Drafting
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.scheduler import Scheduler
@@ -25,6 +28,7 @@ from agent.engine.llama.speculation import (
     MIN_MATCH_TOKENS,
     Candidate,
     Drafter,
+    DraftLengths,
     DraftPlanner,
     PromptLookup,
     StepCosts,
@@ -35,6 +39,7 @@ from agent.engine.llama.token_stream import TokenStream
 from agent.engine.placement.placement import MAX_DRAFT_TOKENS, Placement
 from agent.engine.protocol import EngineError, Finished, Logprob, Request, Sampling, Tokens
 from agent.formats.harmony.format import HarmonyFormat
+from tests.support import random_gguf
 from tests.support.engines import (
     GenerationResult,
     assert_likely,
@@ -51,6 +56,9 @@ class FreeSteps(StepCosts):
 
     def ratio(self, generations: int, drafted: int) -> float:
         return 1.0
+
+    def is_measured(self, generations: int, drafted: int) -> bool:
+        return True
 
 
 # --- drafts ---
@@ -172,6 +180,52 @@ def test_cost_that_was_measured_too_high_is_measured_again() -> None:
     assert costs.ratio(1, 16) < 3
 
 
+def chosen_lengths(costs: dict[int, float], right: int, steps: int = 400) -> list[int]:
+    """The lengths that a draft model drafts, step by step, at these costs of a step with so many,
+    whose first ``right`` tokens are always right."""
+    lengths = DraftLengths()
+    chosen = []
+    for _ in range(steps):
+        chosen.append(length := lengths.choose([99]))
+        lengths.costs.record(1, length, costs.get(length, 1.0))
+        if length:
+            lengths.acceptance.record(min(right, length), length)
+    return chosen
+
+
+def test_draft_model_drafts_as_much_as_pays() -> None:
+    def usual(costs: dict[int, float], right: int) -> int:
+        return Counter(chosen_lengths(costs, right)[200:]).most_common()[0][0]
+
+    assert usual(GPU, 16) == 16
+    assert usual(GPU, 3) == 4
+    assert usual(GPU | {8: 20.0, 16: 40.0}, 16) == 4
+    lengths = DraftLengths()
+    lengths.costs = FreeSteps()
+    assert [lengths.choose(limits) for limits in ([0], [-1], [99, 99])] == [0, 0, 8]
+
+
+def test_draft_model_that_does_not_pay_is_hardly_tried() -> None:
+    for costs, right in ((GPU, 0), (LITTLE_MODEL_ON_A_CPU, 1)):
+        chosen = chosen_lengths(costs, right, steps=3000)
+        assert sum(map(bool, chosen[:100])) < 15 and sum(map(bool, chosen[1000:])) < 20
+
+
+def test_draft_model_is_tried_again() -> None:
+    lengths = DraftLengths()
+    for _ in range(20):
+        lengths.acceptance.record(0, 2)
+        lengths.costs.record(1, lengths.choose([99]), 1.0)
+    drafted = 0
+    for _ in range(500):
+        length = lengths.choose([99])
+        lengths.costs.record(1, length, GPU.get(length, 1.0))
+        if length:
+            lengths.acceptance.record(length, length)
+            drafted += length
+    assert drafted > 4000
+
+
 # --- exactness ---
 
 
@@ -204,7 +258,7 @@ class Outcome:
 
 def run_generations(
     requests: Sequence[Request],
-    speculation: DraftPlanner | None,
+    drafting: Drafting | None,
     model: FakeLlamaModel | None = None,
     on_step: Callable[[list[TokenStream]], object] = lambda streams: None,
 ) -> tuple[list[Outcome], list[Finished]]:
@@ -213,9 +267,7 @@ def run_generations(
 
     async def run() -> tuple[list[Outcome], list[Finished]]:
         inbox: SimpleQueue[Any] = SimpleQueue()
-        loop = StepLoop(
-            cast(LlamaModel, model), 4, inbox, lambda request: None, speculation=speculation
-        )
+        loop = StepLoop(cast(LlamaModel, model), 4, inbox, lambda request: None, drafting=drafting)
         streams = [TokenStream(lambda stream: None) for _ in requests]
         for pair in zip(requests, streams, strict=True):
             inbox.put(pair)
@@ -244,10 +296,24 @@ def run_generations(
     return asyncio.run(run())
 
 
-def speculate() -> DraftPlanner:
-    speculation = DraftPlanner()
-    speculation.costs = FreeSteps()
-    return speculation
+def speculate() -> Drafting:
+    lookup = DraftPlanner()
+    lookup.costs = FreeSteps()
+    return Drafting(lookup)
+
+
+class HalfRightModel(FakeLlamaModel):
+    """A draft model that often writes what the model does."""
+
+    def _logits(self, last: list[int]) -> Any:
+        row = super()._logits(last)
+        return row if sum(last) % 3 else -row
+
+
+def draft_with(model: FakeLlamaModel, *, lookup: bool = False) -> Drafting:
+    draft_model = DraftModel(cast(LlamaModel, model), 4)
+    draft_model.lengths.costs = FreeSteps()
+    return Drafting(speculate()._lookup if lookup else None, draft_model)
 
 
 requests_strategy = st.builds(
@@ -283,11 +349,24 @@ def fresh(request: Request) -> Request:
     return replace(request, constraint=Alternating() if request.constraint else None)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(requests_strategy, min_size=1, max_size=3))
-def test_generations_with_drafts_are_those_without(requests: list[Request]) -> None:
+drafting_strategy = st.builds(
+    lambda source, context: {
+        "lookup": lambda: speculate(),
+        "model": lambda: draft_with(HalfRightModel(context_length=context)),
+        "both": lambda: draft_with(HalfRightModel(context_length=context), lookup=True),
+    }[source],
+    st.sampled_from(["lookup", "model", "both"]),
+    st.sampled_from([60, 400]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(requests_strategy, min_size=1, max_size=3), drafting_strategy)
+def test_generations_with_drafts_are_those_without(
+    requests: list[Request], drafting: Callable[[], Drafting]
+) -> None:
     plain, _ = run_generations([fresh(request) for request in requests], None)
-    drafted, ends = run_generations([fresh(request) for request in requests], speculate())
+    drafted, ends = run_generations([fresh(request) for request in requests], drafting())
     for with_drafts, without in zip(drafted, plain, strict=True):
         assert (with_drafts.ids, with_drafts.reason) == (without.ids, without.reason)
         assert with_drafts.logprobs == without.logprobs
@@ -307,6 +386,49 @@ def test_drafts_save_steps() -> None:
     assert (end.drafted_tokens, end.accepted_tokens) == (0, 0)
 
 
+def test_draft_model_saves_steps() -> None:
+    """Perfectly right drafts, of several generations side by side that begin with long prompts."""
+    prompts = ([n, *random_ids(100, n)] for n in range(3))
+    requests = [Request(prompt, 60, sampling=Sampling(temperature=0)) for prompt in prompts]
+    model = FakeLlamaModel(context_length=2000)
+    drafting = draft_with(FakeLlamaModel(context_length=2000))
+    outcomes, ends = run_generations(requests, drafting, model)
+    assert [len(outcome.ids) for outcome in outcomes] == [60] * 3
+    assert all(end.accepted_tokens > 40 for end in ends)
+    assert len(model.decoded_tokens) < 35
+
+
+def random_ids(length: int, seed: int) -> list[int]:
+    source = random.Random(seed)
+    return [source.randrange(12) for _ in range(length)]
+
+
+def test_draft_model_reads_the_next_prompt_of_a_conversation_from_there_on() -> None:
+    draft = FakeLlamaModel(context_length=2000)
+    drafting = draft_with(draft)
+    prompt = random_ids(300, 0)
+    (first,), _ = run_generations([Request(prompt, 20)], drafting)
+    before = sum(draft.decoded_tokens)
+    run_generations([Request([*prompt, *first.ids, 3], 20)], drafting)
+    assert sum(draft.decoded_tokens) - before < 200  # 320 without what it has read
+
+
+class FailingModel(FakeLlamaModel):
+    """It fails after some batches."""
+
+    def decode(self, spans: Any) -> Any:
+        if len(self.decoded_tokens) == 40:
+            raise EngineError("llama.cpp failed with code -3")
+        return super().decode(spans)
+
+
+def test_draft_model_that_fails_is_abandoned() -> None:
+    request = Request([1, 2], 100, sampling=Sampling(temperature=0))
+    (plain,), _ = run_generations([request], None)
+    (outcome,), (end,) = run_generations([request], draft_with(FailingModel()))
+    assert outcome.ids == plain.ids and 0 < end.drafted_tokens < 99
+
+
 class CancellingConstraint(Alternating):
     """It cancels its generation at a token."""
 
@@ -323,7 +445,7 @@ class CancellingConstraint(Alternating):
 
 
 def run_until_cancelled(
-    speculation: DraftPlanner | None, model: FakeLlamaModel, counts: Sequence[int]
+    drafting: Drafting | None, model: FakeLlamaModel, counts: Sequence[int]
 ) -> tuple[list[Outcome], list[Finished]]:
     """Run generations that cancel themselves after so many tokens."""
     constraints = [CancellingConstraint(count) for count in counts]
@@ -335,7 +457,7 @@ def run_until_cancelled(
         for constraint, stream in zip(constraints, streams, strict=True):
             constraint.stream = stream
 
-    return run_generations(requests, speculation, model, on_step)
+    return run_generations(requests, drafting, model, on_step)
 
 
 def test_cancelled_generation_takes_no_more_drafted_tokens() -> None:
@@ -403,14 +525,17 @@ def test_failure_within_a_draft_ends_one_generation() -> None:
 
 
 async def generate(
-    path: Path, requests: Sequence[Request], speculation: Any = "off", **placement: int
+    path: Path,
+    requests: Sequence[Request],
+    speculation: Any = "off",
+    draft: Path | None = None,
+    ubatch: int = 512,
 ) -> list[GenerationResult]:
     """Run requests side by side on a model that is loaded for them."""
-    engine = LlamaEngine(
-        path,
-        placement=Placement(4096, speculation=speculation, **placement),
-        threads=ThreadCounts(1, 1),
-    )
+    placement = Placement(4096, speculation=speculation, ubatch=ubatch)
+    if draft is not None:
+        placement = replace(placement, draft=placement)
+    engine = LlamaEngine(path, placement=placement, threads=ThreadCounts(1, 1), draft=draft)
     await engine.load()
     try:
         return await asyncio.gather(*(read_generation(engine.generate(r)) for r in requests))
@@ -421,6 +546,7 @@ async def generate(
 @pytest.fixture
 def free_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepCosts, "ratio", FreeSteps.ratio)
+    monkeypatch.setattr(StepCosts, "is_measured", FreeSteps.is_measured)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -445,6 +571,29 @@ async def test_engine_drafts_leave_the_sliding_window_intact(
         end = result.finished
         assert len(result.ids) == 600 and 0 < end.accepted_tokens < end.drafted_tokens
         assert_likely(gguf, list(request.prompt), result.ids)
+
+
+@pytest.mark.usefixtures("free_steps")
+async def test_engine_drafts_with_a_draft_model(gguf: Path, tmp_path: Path) -> None:
+    """Itself, which is mostly right, and another one, which never is; prompts beyond the window and
+    longer than a batch."""
+    requests = [greedy_request(random_prompt(700, seed), 300) for seed in range(2)]
+    other = random_gguf.write_model(tmp_path / "other.gguf", random_gguf.RandomShape(seed=1))
+    for draft in (gguf, other):
+        for request, result in zip(
+            requests, await generate(gguf, requests, draft=draft, ubatch=128), strict=True
+        ):
+            end = result.finished
+            assert len(result.ids) == 300 and end.drafted_tokens > 0
+            assert (end.accepted_tokens > 100) == (draft == gguf)
+            assert_likely(gguf, list(request.prompt), result.ids)
+
+
+async def test_draft_model_with_another_vocabulary_is_refused(gguf: Path, tmp_path: Path) -> None:
+    shape = random_gguf.RandomShape(vocabulary=600)
+    other = random_gguf.write_model(tmp_path / "other.gguf", shape)
+    with pytest.raises(EngineError, match="cannot be the draft model: it has 600 tokens and"):
+        await generate(gguf, [], draft=other)
 
 
 @pytest.mark.usefixtures("free_steps")
@@ -486,6 +635,7 @@ async def test_embedded_model_writes_the_same_with_drafts(
     ]
     # One by one: side by side is another batch, too.
     plain = [(await generate(tiny_gguf, [request]))[0] for request in requests]
-    drafted = [(await generate(tiny_gguf, [request], "lookup"))[0] for request in requests]
-    assert [result.ids for result in drafted] == [result.ids for result in plain]
-    assert sum(result.finished.accepted_tokens for result in drafted) > 0
+    for options in ({"speculation": "lookup"}, {"draft": tiny_gguf}):
+        drafted = [(await generate(tiny_gguf, [each], **options))[0] for each in requests]
+        assert [result.ids for result in drafted] == [result.ids for result in plain]
+        assert sum(result.finished.accepted_tokens for result in drafted) > 0

@@ -1,0 +1,140 @@
+"""Drafts tokens with a second, small model of the same vocabulary.
+
+It follows the jobs that decode: a sequence of its own memory has what a job's has, as far as it has
+been read. Before a step it writes its likeliest tokens after a job's last one, and the step verifies
+them (`agent.engine.llama.speculation`). What was rejected is removed again before the next draft.
+
+It reads a job's prompt only when it is to draft for it, a chunk before each step, so that no token
+waits long for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.engine.llama.batch import BatchSpan
+from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.prefix_cache import KvSequence, PrefixCache
+from agent.engine.llama.scheduler import MAX_CHUNK_SECONDS, MIN_CHUNK_TOKENS, GenerationJob
+from agent.engine.llama.speculation import DraftLengths
+from agent.engine.placement.placement import MAX_DRAFT_TOKENS
+
+log = logging.getLogger(__name__)
+
+MAX_LAG_TOKENS = 4
+"""Tokens that may be read with the first one of a draft: two after a draft that was right, and few
+enough that all sequences' fit into a batch."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """What the draft model has read of a job."""
+
+    sequence: KvSequence
+    confirmed: int = 0
+    """Tokens of the sequence that are the job's."""
+
+
+class DraftModel:
+    """The draft model of an engine, used in the engine's thread."""
+
+    def __init__(
+        self, model: LlamaModel, sequences: int, max_tokens: int = MAX_DRAFT_TOKENS
+    ) -> None:
+        """``sequences``: jobs that run side by side. ``max_tokens``: as of `DraftLengths`."""
+        self.lengths = DraftLengths(max_tokens)
+        self.has_read = False
+        """Whether the last call of `draft` has read what it should draft for, too."""
+        self._model = model
+        self._cache = PrefixCache(model, sequences)
+        self._followed: dict[GenerationJob, _Followed] = {}
+        self._seconds_per_token = MAX_CHUNK_SECONDS / MIN_CHUNK_TOKENS
+        """Time to read a token, a moving average."""
+        self._failed = False
+
+    def draft(self, jobs: Sequence[GenerationJob], limits: Sequence[int]) -> list[list[int]]:
+        """Return what may follow each job's ids; nothing where that does not pay, and once the model
+        has failed.
+
+        ``limits``: tokens that each draft may have.
+        """
+        self.has_read = False
+        if not self._failed and (length := self.lengths.choose(limits)):
+            try:
+                return self._draft(jobs, [min(length, limit) for limit in limits])
+            except Exception:
+                log.exception("The draft model failed and is not used any more")
+                self._failed = True
+        return [[] for _ in jobs]
+
+    def _draft(self, jobs: Sequence[GenerationJob], sizes: list[int]) -> list[list[int]]:
+        for job in [job for job in self._followed if job.sequence is None]:  # it runs no more
+            self._cache.release(self._followed.pop(job).sequence)
+        drafts: list[list[int]] = [[] for _ in jobs]
+        ready = [index for index, job in enumerate(jobs) if sizes[index] and self._follow(job)]
+        while ready := [index for index in ready if len(drafts[index]) < sizes[index]]:
+            spans = []
+            for index in ready:
+                sequence = self._followed[jobs[index]].sequence
+                ids = drafts[index][-1:] or jobs[index].ids[len(sequence.ids) :]
+                spans.append(BatchSpan(sequence.seq_id, ids, len(sequence.ids)))
+            if not self._decode(spans):
+                break
+            for output, index in enumerate(ready):
+                self._followed[jobs[index]].sequence.ids += spans[output].ids
+                drafts[index].append(int(self._model.logits(output).argmax()))
+        return drafts
+
+    def _follow(self, job: GenerationJob) -> bool:
+        """Read a chunk of a job's ids where more than a few are missing; return whether they are few
+        now."""
+        if len(job.ids) + MAX_DRAFT_TOKENS > self._model.context_length:
+            return False
+        if (followed := self._followed.get(job)) is None:
+            followed = self._followed[job] = _Followed(self._cache.acquire(job.ids).sequence)
+            followed.confirmed = len(followed.sequence.ids)
+        sequence = followed.sequence
+        self._drop_rejected(followed, job.ids)
+        end = len(job.ids) - 1
+        if end - len(sequence.ids) >= MAX_LAG_TOKENS:
+            start, prompt_end = len(sequence.ids), job.prompt_length - 1
+            chunk = max(MIN_CHUNK_TOKENS, int(MAX_CHUNK_SECONDS / self._seconds_per_token))
+            end = min(end, start + min(chunk, self._model.ubatch))
+            end = prompt_end if start < prompt_end < end else end
+            began_at = time.perf_counter()
+            self.has_read = True
+            if not self._decode([BatchSpan(sequence.seq_id, job.ids[start:end], start)]):
+                return False
+            self._model.synchronize()
+            seconds = (time.perf_counter() - began_at) / (end - start)
+            self._seconds_per_token += (seconds - self._seconds_per_token) / 2
+            sequence.ids += job.ids[start:end]
+            followed.confirmed = end
+            if end == prompt_end:  # the conversation's next prompt comes back there
+                sequence.save_checkpoint()
+        return len(job.ids) - len(sequence.ids) <= MAX_LAG_TOKENS
+
+    def _drop_rejected(self, followed: _Followed, ids: list[int]) -> None:
+        """Remove from a sequence what was drafted and is not in the job's ids."""
+        sequence, count = followed.sequence, followed.confirmed
+        limit = min(len(sequence.ids), len(ids) - 1)
+        while count < limit and sequence.ids[count] == ids[count]:
+            count += 1
+        if count < len(sequence.ids):
+            del sequence.ids[count:]
+            sequence.drop_rejected()
+        followed.confirmed = len(sequence.ids)
+
+    def _decode(self, spans: list[BatchSpan]) -> bool:
+        """Compute a batch; return False where there was no room for it, or it was aborted."""
+        match self._model.decode(spans):
+            case "done":
+                return True
+            case "stopped":
+                self._model.clear_abort()
+            case "full":
+                self._cache.evict()  # for the next draft
+        return False

@@ -1,0 +1,51 @@
+"""Drafts for the jobs of a step from what there is: what came before, and a draft model.
+
+What followed the same tokens before costs nothing to draft, so it goes first; where it promises
+nothing, the draft model is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.engine.llama.draft_model import DraftModel
+from agent.engine.llama.scheduler import GenerationJob
+from agent.engine.llama.speculation import Candidate, Drafter, DraftPlanner
+
+
+class Drafting:
+    """Drafts tokens, and learns from every step how often that pays."""
+
+    def __init__(self, lookup: DraftPlanner | None, model: DraftModel | None = None) -> None:
+        self._lookup, self._model = lookup, model
+        self._model_drafted = False
+        """Whether the last drafts are the draft model's."""
+
+    def draft(self, jobs: Sequence[GenerationJob]) -> list[list[int]]:
+        """Return what the next step verifies for each job, all of which decode; empty drafts where that
+        does not pay."""
+        limits = [job.max_generated - job.generated - 1 for job in jobs]
+        drafts: list[list[int]] = [[] for _ in jobs]
+        if self._lookup is not None:
+            candidates = []
+            for job, limit in zip(jobs, limits, strict=True):
+                job.drafter = job.drafter or Drafter()
+                candidates.append(Candidate(job.drafter, job.ids, limit))
+            drafts = self._lookup.draft(candidates)
+        self._model_drafted = self._model is not None and not any(drafts)
+        if self._model is not None and self._model_drafted:
+            drafts = self._model.draft(jobs, limits)
+        return drafts
+
+    def step_done(self, generations: int, drafted: int, seconds: float) -> None:
+        """Record how long drafting and the step took, for so many generations and drafted tokens."""
+        if self._lookup is not None and not (drafted and self._model_drafted):
+            self._lookup.costs.record(generations, drafted, seconds)
+        if self._model is not None and self._model_drafted and not self._model.has_read:
+            self._model.lengths.costs.record(generations, drafted, seconds)
+
+    def verified(self, accepted: int, drafted: int) -> None:
+        """Record that so many tokens of one of the last drafts were right, of those that were compared
+        with what was sampled."""
+        if self._model is not None and self._model_drafted:
+            self._model.lengths.acceptance.record(accepted, drafted)

@@ -51,6 +51,33 @@ class GenerationConstraints:
         }
 
 
+def argument_gap(grammars: GrammarCompiler, grammar: Grammar) -> str | None:
+    """Why the grammar of a call's arguments is not enforced in full; None: it is, or no call has needed
+    it yet."""
+    compiled = grammars.submitted(grammar)
+    if compiled is None or not compiled.done():
+        return None
+    error = compiled.exception()
+    return str(error) if error else compiled.result().unenforced
+
+
+class ArgumentGaps:
+    """What could not be enforced of a recipe's arguments, once calls have needed their grammars."""
+
+    def __init__(self, form: ConstrainableFormat, recipe: Mapping[str, Any]) -> None:
+        self._form = form
+        self._unreported = {name: Grammar(**one) for name, one in recipe["arguments"].items()}
+
+    def new(self) -> dict[str, str]:
+        """The reasons that were not returned before, by the declared tool's canonical name."""
+        gaps = {}
+        for name, grammar in list(self._unreported.items()):
+            if (why := argument_gap(self._form.grammars, grammar)) is not None:
+                gaps[name] = why
+                del self._unreported[name]
+        return gaps
+
+
 def constraint_of(form: ConstrainableFormat, recipe: Mapping[str, Any]) -> Constraint:
     """The constraint of a recipe; may wait for a grammar. Raises KeyError, TypeError for no recipe."""
     answer = recipe["answer"] and Grammar(**recipe["answer"])

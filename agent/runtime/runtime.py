@@ -31,7 +31,7 @@ from agent.engine.protocol import (
     OutOfMemoryError,
     Request,
 )
-from agent.formats.constraints import ConstrainableFormat, constraint_of
+from agent.formats.constraints import ArgumentGaps, ConstrainableFormat, constraint_of
 from agent.formats.protocol import Format
 from agent.models.catalog import Model
 from agent.models.loaded import LoadedModel
@@ -397,6 +397,12 @@ class Runtime:
             assert isinstance(form, ConstrainableFormat)
             return constraint_of(form, recipe)
 
+        def watch_gaps(recipe: Mapping[str, Any]) -> Callable[[], dict[str, str]]:
+            if RECIPE_FIELD in recipe:
+                return dict
+            assert isinstance(form, ConstrainableFormat)
+            return ArgumentGaps(form, recipe).new
+
         def on_use(begins: bool) -> None:
             self._served += 1 if begins else -1
             if begins:
@@ -404,7 +410,7 @@ class Runtime:
             else:
                 self.restart_idle_timers()
 
-        self._engine_server = EngineServer(engine, make_constraint, on_use)
+        self._engine_server = EngineServer(engine, make_constraint, on_use, watch_gaps)
         if not await self._engine_server.start(socket):
             self._engine_server = None
 

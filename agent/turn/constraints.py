@@ -22,7 +22,12 @@ from agent.engine.grammars import (
 )
 from agent.engine.protocol import Constraint
 from agent.errors import AgentError
-from agent.formats.constraints import ConstrainableFormat, ConstraintKind, GenerationConstraints
+from agent.formats.constraints import (
+    ConstrainableFormat,
+    ConstraintKind,
+    GenerationConstraints,
+    argument_gap,
+)
 from agent.formats.protocol import Format
 from agent.formats.recipients import Recipients
 from agent.turn.options import DeclaredTools, TurnOptions
@@ -79,6 +84,7 @@ class TurnConstraints:
         self._answer_gap: str | None = None
         """Why the answer's form is not enforced in full."""
         self._warned_subjects: set[str] = set()
+        self._reported_gaps: dict[str, str] = {}
 
     # --- before and while it generates ---
 
@@ -202,12 +208,13 @@ class TurnConstraints:
         """Emit a notice, once, of what was not enforced of a called tool's arguments."""
         if self._constrainable is None or (grammar := self._grammars.get(recipient)) is None:
             return
-        compiled = self._constrainable.grammars.submitted(grammar)
-        if compiled is not None and compiled.done():
-            error = compiled.exception()
-            why = str(error) if error else compiled.result().unenforced
-            if why is not None:
-                self._warn_once(recipient, why, checked=recipient in self._schemas)
+        why = argument_gap(self._constrainable.grammars, grammar)
+        if (why := why or self._reported_gaps.get(recipient)) is not None:
+            self._warn_once(recipient, why, checked=recipient in self._schemas)
+
+    def report_gaps(self, gaps: Mapping[str, str]) -> None:
+        """Take what another process could not enforce of calls' arguments, by recipient."""
+        self._reported_gaps |= gaps
 
     def validate_answer(self, text: str) -> str | None:
         """What is wrong with an answer whose form was to be checked; None: nothing."""

@@ -539,6 +539,7 @@ class Turn:
             recipe=None
             if constraint is None
             else partial(constraints.recipe, first=first, further=bool(further)),
+            report_gaps=constraints.report_gaps,
             continues_turn=not first,
             head_tokens=len(self.conversation.header_ids),
             private=options.private,

@@ -221,6 +221,10 @@ class SharedGeneration:
     async def _read_to_end(self, reader: asyncio.StreamReader) -> None:
         while True:
             event = wire.event_of(await wire.receive(reader))
+            if isinstance(event, wire.Gaps):
+                if self.request.report_gaps is not None:
+                    self.request.report_gaps(event.reasons)
+                continue
             if isinstance(event, Tokens):
                 self._generated += len(event.ids)
             self._items.put_nowait(event)

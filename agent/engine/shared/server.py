@@ -19,6 +19,10 @@ log = logging.getLogger(__name__)
 MakeConstraint = Callable[[dict[str, Any]], Constraint]
 """Makes the constraint of a recipe (`agent.engine.protocol.Request.recipe`)."""
 
+WatchGaps = Callable[[dict[str, Any]], Callable[[], dict[str, str]]]
+"""Makes of a recipe what returns, each time, the reasons that came up since why it is not enforced in
+full, by tool."""
+
 
 class EngineServer:
     """Serves one engine over a Unix socket.
@@ -32,8 +36,10 @@ class EngineServer:
         engine: Engine,
         make_constraint: MakeConstraint,
         on_use: Callable[[bool], None] = lambda _: None,
+        watch_gaps: WatchGaps = lambda _: dict,
     ) -> None:
         """``on_use`` is called when a generation for another program begins (True) and ends (False)."""
+        self._watch_gaps = watch_gaps
         self._engine, self._make_constraint, self._on_use = engine, make_constraint, on_use
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -137,6 +143,7 @@ class EngineServer:
         # Making a constraint may wait for grammars that are being compiled.
         constraint = recipe and await asyncio.to_thread(self._make_constraint, recipe)
         request = wire.request_of(message, constraint)
+        new_gaps = self._watch_gaps(recipe) if recipe else dict
         if self._stopping:
             return
         generation = self._engine.generate(request)
@@ -146,6 +153,8 @@ class EngineServer:
             async for event in generation:
                 if self._stopping:
                     return
+                if gaps := new_gaps():  # before the call that they are of has ended
+                    await wire.send(writer, wire.event_message(wire.Gaps(gaps)))
                 await wire.send(writer, wire.event_message(event))
         finally:
             watch.cancel()

@@ -22,7 +22,7 @@ import socket
 import struct
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,18 @@ def _integer(value: object) -> int:
     return value
 
 
-def event_message(event: Prefill | Waiting | Tokens | Finished) -> list[object]:
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What the other process could not enforce of a request's constraint, by tool."""
+
+    reasons: dict[str, str]
+
+
+def event_message(event: Prefill | Waiting | Tokens | Finished | Gaps) -> list[object]:
     """An event of a generation as JSON."""
     match event:
+        case Gaps(reasons):
+            return ["gaps", reasons]
         case Prefill(done, total, cached):
             return ["prefill", done, total, cached]
         case Waiting(message):
@@ -156,11 +165,13 @@ def _logprob_row(logprob: Logprob) -> list[object]:
     return [logprob.token, logprob.logprob, list(logprob.top)]
 
 
-def event_of(message: list[Any]) -> Prefill | Waiting | Tokens | Finished:
+def event_of(message: list[Any]) -> Prefill | Waiting | Tokens | Finished | Gaps:
     """The event of a message. Raises the EngineError that it reports, ConnectionError for nonsense."""
     match message:
         case ["prefill", done, total, cached]:
             return Prefill(done, total, cached)
+        case ["gaps", dict(reasons)]:
+            return Gaps(reasons)
         case ["waiting", text]:
             return Waiting(text)
         case ["tokens", ids, rows]:

@@ -17,14 +17,21 @@ from typing import Any
 import pytest
 
 from agent.config.paths import Paths
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
 from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.planner import PlacementRequest
 from agent.engine.protocol import EngineError, Finished, Request, Sampling, Tokens, Waiting
 from agent.engine.shared.engine import SharedEngine
+from agent.formats.protocol import FunctionTool
 from agent.models.catalog import Model
 from agent.runtime.runtime import Runtime
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
 from tests.support.hosts import wait_until
+from tests.support.invariants import check
+from tests.support.turns import read_events
 from tools.mcp.host import Host
 from tools.policy.approvals import Policy
 
@@ -122,6 +129,26 @@ async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
         for one in event.logprobs or ()
     ]
     assert [one.token for one in logprobs] == forced
+
+
+async def test_client_warns_of_schema_that_the_owner_enforces_in_part(new_runtime: NewRuntime) -> None:
+    _, client = await both(new_runtime)
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    functions = [
+        FunctionTool("weather", "The weather.", schema | {"not": {"required": ["country"]}}),
+        FunctionTool("time", "The time.", schema),
+    ]
+    options = TurnOptions(
+        sampling=GREEDY, functions=tuple(functions), tool_choice="must", max_output_tokens=300
+    )
+    events = await read_events(
+        Turn(client, Conversation("c"), [User("How is the weather in Oslo?")], options).start()
+    )
+    (call,) = (item for item in check(events)["output"] if item["type"] == "function_call")
+    notices = [event["message"] for event in events if event["type"] == "agent.notice"]
+    gaps = [message for message in notices if "cannot be enforced in full" in message]
+    assert call["name"] == "weather" and len(gaps) == 1
+    assert gaps[0].startswith("The JSON Schema of functions.weather")
 
 
 @pytest.fixture

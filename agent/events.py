@@ -888,6 +888,50 @@ class AgentStats(WireModel):
     total_ms: float
 
 
+ContextPartKind = Literal[
+    "system", "developer", "tools", "summary", "prompt", "file", "reasoning", "commentary", "call",
+    "result", "answer", "opening",
+]  # fmt: skip
+"""``developer``: instructions, of a project too; ``tools``: definitions; ``file``: what was attached
+to a prompt; ``opening``: the beginning of the assistant's next message."""
+
+
+class ContextPart(WireModel):
+    """One part of a prompt."""
+
+    kind: ContextPartKind
+    name: str = ""
+    """Of definitions: the server, empty for their common framing; of files: the path; of calls and
+    results: the tool as the model called it; of instructions: the files that they come from."""
+    turn: int | None = None
+    """The turn, counted from 1; null: it is of none."""
+    entry: int | None = None
+    """Index of the conversation's message; null: it is of none."""
+    tokens: int
+    """Tokens that the prompt has of it."""
+    full_tokens: int
+    """Tokens that it has where nothing was done to it."""
+    state: Literal["", "folded", "dropped", "summarised"] = ""
+    """``folded``: only its two ends are in the prompt; ``summarised``: a summary stands for it."""
+    pinned: bool = False
+    """A compaction spares it."""
+
+
+class AgentContext(WireModel):
+    """What fills the context once a turn of a person has generated, before ``agent.stats``: the prompt
+    that a further generation would have. Not for turns of API clients."""
+
+    type: Literal["agent.context"] = "agent.context"
+    context_length: int
+    tokens: int
+    """Of the prompt: the parts' tokens together."""
+    cached: int
+    """How many of them the turn's generations have read or written."""
+    compactable: int
+    """How many of them ``/compact`` would replace by a summary."""
+    parts: list[ContextPart]
+
+
 Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
 """The last official event of a response; exactly one comes."""
 
@@ -950,6 +994,7 @@ Event = Annotated[
     | AgentRepair
     | AgentSteered
     | AgentNotice
+    | AgentContext
     | AgentStats,
     Field(discriminator="type"),
 ]

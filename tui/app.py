@@ -268,9 +268,16 @@ class AgentApp(CommandContext):
             if tab is not None:
                 turn, conversation = tab.turn, tab.conversation
             else:
-                turn = self.chat.latest_turn
+                if (turn := self.chat.latest_turn) is None:
+                    self.session.refresh_header()
                 conversation = turn.conversation if turn else self.session.conversation
             self.token_view.follow(turn, conversation, self.session.format)
+
+    def restart_token_view(self) -> None:
+        """Have the token view show what the model reads next, after the prompt was changed."""
+        if self.token_view is not None:
+            self.token_view.restart()
+        self.update_token_view()
 
     def on_transcript_following_changed(self) -> None:
         self.prompt.set_scrolled_away(self.visible_transcript.is_scrolled_away)

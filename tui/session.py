@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from agent.config.launch import LaunchOptions
     from agent.conversation.conversation import Conversation
+    from agent.events import AgentContext
     from agent.formats.protocol import Format
     from agent.runtime.runtime import Runtime
     from agent.store.conversations import Store
@@ -77,6 +78,8 @@ class Session:
         self.choose_conversation = resume == ""
         """Whether the list of conversations is to be opened first."""
         self.tool_selection = ToolSelection()
+        self._switched_off: dict[str, set[str]] = {}
+        """By server: the tools that `toggle_server_tools` has switched off."""
         self._titles: bool | None = None
         self._store: Store | None = None
         self._recorder: TurnRecorder | None = None
@@ -250,7 +253,7 @@ class Session:
         """A copy of the conversation up to entry ``before`` with the current tools and instructions:
         what the next turn's prompt begins with."""
         conversation = self.conversation.branch(
-            self.conversation.id, self.next_entry if before is None else before
+            self.conversation.id, len(self.conversation.entries) if before is None else before
         )
         options, tools = self._options, self.runtime.host.tools()
         conversation.set_header(
@@ -346,6 +349,82 @@ class Session:
             return 0, []
         own = next((branch for branch in store.lineage(current) if branch in branches), None)
         return (branches.index(own) + 1, branches) if own else (0, [])
+
+    # --- what the prompt has ---
+
+    def refresh_header(self) -> None:
+        """Give the conversation the header of its next turn: tools and instructions as they are now."""
+        loaded = self.runtime.loaded
+        if loaded is None or self.runtime.running_turns:
+            return
+        if self.conversation.vocabulary in (None, loaded.vocabulary):
+            options = self._options
+            tools = self.runtime.host.tools() if options.tools is None else options.tools
+            self.conversation.set_header(loaded.format, options.prompt_header(tools))
+
+    def measure_context(self) -> AgentContext:
+        """What fills the context of the next prompt, and while a turn runs of its next generation.
+
+        What of it is cached is not known. Raises UserError without a model.
+        """
+        from agent.turn.context_usage import header_parts, measure_context
+
+        form = self._require_format()
+        options, tools = self._options, self.runtime.host.tools()
+        header = header_parts(form, options, tools if options.tools is None else options.tools)
+        conversation = self._prompt_conversation(form)
+        return measure_context(form, conversation, header, self.runtime.context_length)
+
+    async def cached_tokens(self) -> int | None:
+        """How many tokens of the next prompt are in memory; None where that is not known, as while a
+        turn runs."""
+        if self.runtime.loaded is None or self.runtime.running_turns or self.format is None:
+            return None
+        prompt = self._prompt_conversation(self.format).prompt(self.format)
+        return await self.runtime.prefetcher.cached_tokens(prompt)
+
+    def change_prompt(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
+        """Make or undo a choice of `agent.conversation.prompt_choices`, and store it.
+
+        Raises UserError.
+        """
+        from agent.conversation.prompt_choices import PromptChoiceError
+        from agent.errors import UserError
+
+        form = self._require_format()
+        self._require_no_turn()
+        try:
+            choice(form, self.conversation, at)
+        except PromptChoiceError as error:
+            raise UserError(str(error)) from error
+        self._write_store(lambda store: store.write_prompt_choices(self.conversation))
+
+    def toggle_server_tools(self, server: str) -> None:
+        """Switch all tools of a server off, or those on again that were. Raises UserError."""
+        self._require_no_turn()
+        host = self.runtime.host
+        names = {tool.name for tool in host.all_tools() if tool.server == server}
+        on = {name for name in names if not host.is_tool_disabled(server, name)}
+        if on:
+            self._switched_off[server] = on
+        else:
+            on = self._switched_off.pop(server, names)
+        enabled = server not in self._switched_off
+        for name in on:
+            host.set_tool_enabled(server, name, enabled=enabled)
+
+    def _require_format(self) -> Format:
+        from agent.errors import UserError
+
+        if self.format is None:
+            raise UserError("The tokens can be counted once the model is loaded.")
+        return self.format
+
+    def _require_no_turn(self) -> None:
+        from agent.errors import UserError
+
+        if self.runtime.running_turns:
+            raise UserError("A turn is running: change the prompt when it has ended.")
 
     async def switch_model(self, name: str, progress: Callable[[float], None]) -> str | None:
         """Load another model. Returns a notice if the conversation had to be converted for it.

@@ -67,12 +67,24 @@ def list_(
 
 
 @app.command(epilog="Example: agent sessions show 3bc06fe5")
-def show(session: SessionId) -> None:
+def show(
+    session: SessionId,
+    context: Annotated[
+        bool, typer.Option("--context", help="Show what fills the context instead, in tokens.")
+    ] = False,
+) -> None:
     """Show a conversation as text."""
     from agent.store.export import markdown
-    from agent.util.sanitize import sanitize
+    from agent.util.sanitize import echo, sanitize
 
-    record = _load_record(_open_store(), session)
+    store = _open_store()
+    record = _load_record(store, session)
+    if context:
+        from agent.cli.context import context_table
+
+        for line in context_table(store, record):
+            echo(line)
+        return
     facts = [record.summary.id, _turn_count(record.summary.turns)]
     if record.summary.parent:
         facts.append(f"branch of {short_id(record.summary.parent)}")

@@ -10,8 +10,9 @@ The prompt of a long conversation, and what becomes of it (`starts` are where tu
 2. If it is enough, only the long tool results before the end are shortened (SHORTENED_SHARE).
 3. Else the model summarises all before the end; where it writes no summary, that is left out.
 
-Only finished turns are compacted, never a call without its result. All entries stay in the
-conversation; only its prompt changes. A compaction happens completely or not at all.
+Only finished turns are compacted, never a call without its result, and none that a person pinned:
+it stays behind the summary as it is. All entries stay in the conversation; only its prompt changes.
+A compaction happens completely or not at all.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ async def make_room(
         return
     compaction = _Compaction(generator, conversation, emit, on_generation)
     end = compaction.latest_turns()
-    if end is None:
-        return  # the turn that runs fills the context by itself
+    if end is None or not compaction.replaceable_tokens(end):
+        return  # the turn that runs, or what is pinned, fills the context by itself
     if compaction.shorten(end):
         return
     try:
@@ -102,6 +103,8 @@ async def compact(
     if not compaction.starts:
         raise NotCompactedError("There is no earlier turn to compact.")
     end = compaction.starts[-1]
+    if not compaction.replaceable_tokens(end):
+        raise NotCompactedError("Nothing was compacted: all earlier turns are pinned or dropped.")
     try:
         text = await compaction.summary(end, sampling)
     except NoSummaryError as error:
@@ -122,10 +125,29 @@ def needs_compaction(form: Format, context_length: int, conversation: Conversati
 def minimum_prompt_tokens(form: Format, conversation: Conversation) -> int:
     """Tokens of the prompt that `make_room` cannot take away."""
     starts = turn_starts(form, conversation.entries)
-    latest = conversation.entries[starts[-1] if starts else 0 :]
+    last = starts[-1] if starts else 0
+    stays = [*_pinned(conversation.entries[:last]), *conversation.entries[last:]]
     left_out = form.developer_message(LEFT_OUT) if starts[1:] else []
     fixed = len(conversation.header_ids) + len(left_out) + len(form.open_assistant())
-    return min(fixed + _size(latest), len(conversation.prompt(form)))
+    return min(fixed + _size(stays), len(conversation.prompt(form)))
+
+
+def replaceable_tokens(form: Format, conversation: Conversation) -> int:
+    """Tokens of the prompt in whose place `compact` would put a summary; 0: there is nothing to do."""
+    base = conversation.compacted.end if conversation.compacted else 0
+    starts = [start for start in turn_starts(form, conversation.entries) if start > base]
+    return _replaceable(conversation, starts[-1]) if starts else 0
+
+
+def _replaceable(conversation: Conversation, end: int) -> int:
+    compacted, entries = conversation.compacted, conversation.entries
+    base, summary = (compacted.end, len(compacted.ids)) if compacted else (0, 0)
+    tokens = sum(len(entry.prompt_ids) for entry in entries[base:end] if not entry.pinned)
+    return tokens + summary if tokens else 0
+
+
+def _pinned(entries: Sequence[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry.pinned]
 
 
 def turn_starts(form: Format, entries: Sequence[Entry]) -> list[int]:
@@ -217,12 +239,17 @@ class _Compaction:
         last = end = self.starts[-1]
         last_turn = _size(conversation.entries[last:])
         used = len(conversation.header_ids) + summary_tokens(context) + last_turn
+        used += _size(_pinned(conversation.entries[:last]))
         room = min(LATEST_TURNS_SHARE * context, FULL_SHARE * context - used)
         for start in reversed(self.starts[:-1]):
             if _size(conversation.entries[start:last]) > room:
                 break
             end = start
         return end
+
+    def replaceable_tokens(self, end: int) -> int:
+        """Tokens in the prompt before ``end`` in whose place a summary can stand."""
+        return _replaceable(self._conversation, end)
 
     def shorten(self, end: int) -> bool:
         """Shorten the long results before ``end``, if that is enough; whether it was."""
@@ -245,7 +272,8 @@ class _Compaction:
         return {
             at: shorten_entry(form, entry, limit, note if at < conversation.saved else "")
             for at, entry in enumerate(conversation.entries[self._base : end], self._base)
-            if entry.recipient and entry.shortened_ids is None and len(entry.ids) > 2 * limit
+            if entry.recipient and not entry.pinned and len(entry.ids) > 2 * limit
+            if entry.prompt_ids is entry.ids
         }
 
     async def summary(self, end: int, sampling: Sampling) -> str:
@@ -273,7 +301,7 @@ class _Compaction:
             )
         except EngineError as error:
             raise NotCompactedError(f"Nothing was compacted: {error}") from error
-        if len(_render(form, text)) >= _size(entries):
+        if len(_render(form, text)) >= self.replaceable_tokens(end):
             raise NoSummaryError("the summary is not shorter than the turns")
         return text
 
@@ -291,7 +319,9 @@ class _Compaction:
         if text is None:
             self._notify(f"{self._turns(end)} left out: the model wrote no summary")
             return
-        self._generator.summaries.put(self._conversation.entries[:end], text)
+        entries = self._conversation.entries[:end]
+        if not any(entry.dropped for entry in entries):  # else the summary tells nothing of them
+            self._generator.summaries.put(entries, text)
         self._notify(f"{self._turns(end)} summarised in {len(ids):,} tokens")
 
     def _turns(self, end: int) -> str:

@@ -10,6 +10,9 @@ All messages stay in ``entries``; the prompt is made of them, except that after 
     entries   [u1][a1][u2][a2][tool result      ][a3][u3]...
     prompt    header | summary  |[shortened result][a3][u3]... | opening of the assistant's message
                        `-- CompactedPrefix, end = 4
+
+A person may choose what the prompt has of it, too: entries that are dropped are left out, and those
+that are pinned stay although a summary stands for their neighbours.
 """
 
 from __future__ import annotations
@@ -48,11 +51,17 @@ class Entry:
     recipient: str | None = None
     """Of a tool result: the tool as the model called it; of several in one message, all of them."""
     shortened_ids: list[int] | None = None
-    """The ids that stand for it in the prompt since a compaction."""
+    """The ids that stand for it in the prompt since a compaction, or since a person folded it."""
+    dropped: bool = False
+    """A person took it out of the prompt."""
+    pinned: bool = False
+    """A person wants it in the prompt as it is, also after a compaction."""
 
     @property
     def prompt_ids(self) -> list[int]:
-        """The ids that the prompt has of it."""
+        """The ids that the prompt has of it, unless a summary stands for it."""
+        if self.dropped:
+            return []
         return self.ids if self.shortened_ids is None else self.shortened_ids
 
 
@@ -122,9 +131,10 @@ class Conversation:
         """The entries of the prompt, with the ids that it has of them."""
         compacted = self.compacted
         summary = [Entry(compacted.ids, role="developer")] if compacted else []
-        rest = self.entries[compacted.end :] if compacted else self.entries
+        end = compacted.end if compacted else 0
+        rest = [*(entry for entry in self.entries[:end] if entry.pinned), *self.entries[end:]]
         return summary + [
-            entry if entry.shortened_ids is None else replace(entry, ids=entry.shortened_ids)
+            entry if entry.prompt_ids is entry.ids else replace(entry, ids=entry.prompt_ids)
             for entry in rest
         ]
 

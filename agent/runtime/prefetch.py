@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from agent.engine.protocol import EngineError, Generation, Request
+from agent.engine.protocol import EngineError, Generation, Prefill, Request
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,22 @@ class Prefetcher:
         except EngineError:
             return  # too long to go on with; the next turn will say so
         self._task = asyncio.create_task(_read_to_end(self._generation))
+
+    async def cached_tokens(self, ids: list[int]) -> int | None:
+        """How many tokens of a prompt are in the engine's memory; None where it cannot say.
+
+        What is being prefilled is stopped. The engine must be idle, or the answer waits for it.
+        """
+        self.cancel()
+        try:
+            generation = self._generate(Request(ids, max_tokens=0, background=True, private=True))
+            async for event in generation:
+                generation.cancel()
+                if isinstance(event, Prefill):
+                    return event.cached
+        except EngineError:
+            pass
+        return None
 
     def cancel(self) -> None:
         """Stop prefilling; what is in the engine's memory already stays there."""

@@ -142,6 +142,15 @@ class Store(StoreReader):
             if served is not None:
                 self._write_served(conversation, response)
 
+    def write_prompt_choices(self, conversation: Conversation) -> None:
+        """Write what a person folded, dropped or pinned of a conversation, unless another process has
+        continued it: then the branch that its next turn makes has it. Raises sqlite3.Error."""
+        query = "select 1 from conversations where id = ? and revision = ? and not hidden"
+        with self._db:
+            self._db.execute("begin immediate")
+            if self._db.execute(query, (conversation.id, conversation.revision)).fetchone():
+                self._tree.write_prompt_choices(conversation)
+
     def discard(self, conversation: Conversation, response_id: str) -> None:
         """Delete a turn that never began, and its conversation if nothing else was ever in it.
 

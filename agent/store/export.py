@@ -122,14 +122,16 @@ def as_json(record: ExportRecord) -> str:
 def tokens(record: ExportRecord) -> str:
     """One JSON object a message: who wrote it, and its ids as the model saw or wrote them.
 
-    ``prompt``: what the prompt has of it instead since a compaction; [] is nothing.
+    ``prompt``: what the prompt has of it instead, since a compaction or as a person chose; [] is
+    nothing.
     """
     upto = record.conversation.compacted.end if record.conversation.compacted else 0
     lines = []
     for at, entry in enumerate(record.conversation.entries):
         line: dict[str, Any] = {"role": entry.role, "tokens": entry.ids}
-        if at < upto or entry.shortened_ids is not None:
-            line["prompt"] = [] if at < upto else entry.shortened_ids
+        ids = [] if at < upto and not entry.pinned else entry.prompt_ids
+        if ids is not entry.ids:
+            line["prompt"] = ids
         lines.append(json.dumps(line) + "\n")
         if at == upto - 1 and record.conversation.compacted:
             line = {"role": "summary", "tokens": record.conversation.compacted.ids}

@@ -12,6 +12,7 @@ messages           ids by their SHA-256, so that conversations with the same mes
 pending_entries    reasoning that a response's next one still needs, as its call waits for a client
 turn_items         output items by id, for item references of the Responses API
 compactions        what stands in the prompt for the oldest entries; ``shortened``: for long results
+entry_marks        what a person has dropped from the prompt or pinned
 journal            notes of turns that run (`recorder.py`)
 =================  ====================================================================================
 """
@@ -138,6 +139,15 @@ METADATA_COLUMN = "alter table conversations add column metadata text"
 """Of conversations that a client of ``/v1/conversations`` made or used, as JSON; null: of no client's.
 One with metadata is kept until it is deleted."""
 
+MARK_TABLE = """
+create table entry_marks (
+    conversation text not null references conversations(id) on delete cascade,
+    position integer not null, dropped integer not null, pinned integer not null,
+    primary key (conversation, position)
+) without rowid
+"""
+"""What a person chose for entries of the prompt. Each conversation has its own, as of ``shortened``."""
+
 _ROLES = {1428: "user", 173781: "assistant", 77944: "developer"}
 """Second ids of Harmony's messages; a tool's result begins with its name."""
 
@@ -262,6 +272,10 @@ def _metadata(db: sqlite3.Connection) -> None:
     _execute_all(db, METADATA_COLUMN)
 
 
+def _entry_marks(db: sqlite3.Connection) -> None:
+    _execute_all(db, MARK_TABLE)
+
+
 def _responses_as_turns(db: sqlite3.Connection) -> None:
     from agent.store.merge_responses import merge_responses  # here: most files have taken this step
 
@@ -278,4 +292,5 @@ def _execute_all(db: sqlite3.Connection, statements: str) -> None:
 
 MIGRATION_STEPS: list[Callable[[sqlite3.Connection], None]] = [
     _first_version, _branches, _responses, _journal, _responses_as_turns, _metadata,
+    _entry_marks,
 ]  # fmt: skip

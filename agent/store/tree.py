@@ -167,23 +167,37 @@ class ConversationTree:
                 for at, entry in enumerate(conversation.entries[saved:], saved)
             ),
         )
-        self._db.execute("delete from shortened where conversation = ?", (name,))
-        self._db.executemany(
-            "insert into shortened values (?,?,?)",
-            (
-                (name, at, ids_to_blob(entry.shortened_ids))
-                for at, entry in enumerate(conversation.entries)
-                if entry.shortened_ids is not None
-            ),
-        )
+        conversation.saved = len(conversation.entries)
+        self.write_prompt_choices(conversation)
         self._db.execute("delete from compactions where conversation = ?", (name,))
         if (compacted := conversation.compacted) is not None:
             self._db.execute(
                 "insert into compactions values (?,?,?,?)",
                 (name, compacted.end, compacted.text, ids_to_blob(compacted.ids)),
             )
-        conversation.saved = len(conversation.entries)
         conversation.revision += 1
+
+    def write_prompt_choices(self, conversation: Conversation) -> None:
+        """Write what the prompt has instead of entries, and which of them are dropped or pinned."""
+        name, entries = conversation.id, list(enumerate(conversation.entries[: conversation.saved]))
+        for table in ("shortened", "entry_marks"):
+            self._db.execute(f"delete from {table} where conversation = ?", (name,))
+        self._db.executemany(
+            "insert into shortened values (?,?,?)",
+            (
+                (name, at, ids_to_blob(entry.shortened_ids))
+                for at, entry in entries
+                if entry.shortened_ids is not None
+            ),
+        )
+        self._db.executemany(
+            "insert into entry_marks values (?,?,?,?)",
+            (
+                (name, at, entry.dropped, entry.pinned)
+                for at, entry in entries
+                if entry.dropped or entry.pinned
+            ),
+        )
 
     def message(self, ids: Sequence[int]) -> int:
         """The number under which these ids are stored; a damaged row of theirs is mended."""
@@ -225,7 +239,7 @@ class ConversationTree:
                 break
             if needed is None:
                 self._db.execute("delete from conversations where id = ?", (conversation_id,))
-            for table in ("compactions", "shortened"):
+            for table in ("compactions", "shortened", "entry_marks"):
                 self._db.execute(f"delete from {table} where conversation = ?", (conversation_id,))
             for table, column in (("entries", "position"), ("turns", "coalesce(start, 0)")):
                 self._db.execute(
@@ -254,19 +268,22 @@ class ConversationTree:
         entries: list[Entry] = []
         try:
             rows = self._db.execute(
-                f"{PATH} select e.position, m.ids, reasoning, role, recipient, s.ids from path"
+                f"{PATH} select e.position, m.ids, reasoning, role, recipient, s.ids,"
+                " coalesce(dropped, 0), coalesce(pinned, 0) from path"
                 " join entries e on e.conversation = path.id and e.position < path.upto"
                 " left join messages m on m.number = e.message"
                 " left join shortened s on s.conversation = ? and s.position = e.position"
+                " left join entry_marks k on k.conversation = ? and k.position = e.position"
                 " order by e.position",
-                (name, name),
+                (name, name, name),
             )
-            for position, ids, reasoning, role, recipient, short in rows:
+            for position, ids, reasoning, role, recipient, short, drop, pin in rows:
                 if position != len(entries):
                     return entries, f"message {len(entries)} is missing"
                 short_ids = short and _read_ids(short)
+                marks = bool(drop), bool(pin)
                 entries.append(
-                    Entry(_read_ids(ids), bool(reasoning), None, role, recipient, short_ids)
+                    Entry(_read_ids(ids), bool(reasoning), None, role, recipient, short_ids, *marks)
                 )
         except READ_ERRORS as error:
             return entries, f"message {len(entries)}: {describe(error)}"

@@ -36,6 +36,7 @@ from agent.formats.protocol import Format, SingleMessageFormat
 from agent.turn.call_writers import write_tool_list
 from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
 from agent.turn.context import TurnRuntime
+from agent.turn.context_usage import header_parts, measure_context
 from agent.turn.decoder import GenerationDecoder
 from agent.turn.endings import (
     CUT_OFF,
@@ -418,7 +419,24 @@ class Turn:
             await self._job.run(self)
             return False
         await self._begin_answer(prepared)
-        return await self._run_generations(prepared)
+        try:
+            return await self._run_generations(prepared)
+        finally:
+            self._emit_context(prepared)
+
+    def _emit_context(self, prepared: PreparedTurn) -> None:
+        """Emit what fills the context, where a person reads it."""
+        if self.source not in ("run", "app") or not self.generations:
+            return
+        form, conversation = prepared.format, self.conversation
+        tools = list(prepared.calls.declared.server_tools.values())
+        header = header_parts(form, self.options, tools)
+        context = measure_context(form, conversation, header, self.runtime.context_length)
+        if self.generations[-1].ids:  # else it ended while its prompt was read
+            unread = conversation.entries[self._first_unread_entry :]
+            new = sum(len(entry.prompt_ids) for entry in unread) + len(form.open_assistant())
+            context.cached = context.tokens - new
+        self.emit(context)
 
     async def _begin_answer(self, prepared: PreparedTurn) -> None:
         """List tools, compile grammars, make approved calls pending."""

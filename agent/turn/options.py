@@ -18,7 +18,7 @@ from agent.util.ids import new_id
 from tools.mcp.client_requests import OnElicitation
 from tools.types import Approver, Tool
 
-_EMPTY_TOOL = Tool("", "", "", {"type": "object", "properties": {}}, "nothing")
+EMPTY_TOOL = Tool("", "", "", {"type": "object", "properties": {}}, "nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +155,9 @@ class TurnOptions:
 
     def tool_tokens(self, form: Format, tools: Sequence[Tool]) -> list[int]:
         """Prompt tokens that each tool's declaration adds where other tools are declared already."""
-        base = len(form.prompt_header(self.prompt_header([_EMPTY_TOOL])))
+        base = len(form.prompt_header(self.prompt_header([EMPTY_TOOL])))
         return [
-            len(form.prompt_header(self.prompt_header([_EMPTY_TOOL, tool]))) - base
-            for tool in tools
+            len(form.prompt_header(self.prompt_header([EMPTY_TOOL, tool]))) - base for tool in tools
         ]
 
     def total_tool_tokens(self, form: Format, tools: Sequence[Tool]) -> int:

@@ -45,6 +45,20 @@ def test_sessions_list_and_show(agent: RunAgent, session: dict[str, Any]) -> Non
     assert missing.code == 2 and "no conversation with the id nothing" in missing.err
 
 
+def test_sessions_show_context(agent: RunAgent, session: dict[str, Any]) -> None:
+    shown = agent("sessions", "show", session["id"], "--context")
+    assert shown.code == 0 and " of 131,072 tokens; /compact frees up to" in shown.out
+    rows = [line.split("  ")[0] for line in shown.out.splitlines()[4:]]
+    assert rows[0] == "system message" and rows[-1] == "opening of the answer"
+    assert any(row.startswith("1 ❯ First line") for row in rows)
+    assert any(row.startswith("2 ❯ again") for row in rows)
+    assert "    call · python" in shown.out and "    result · python" in shown.out
+    tokens = [
+        int(line[40:50].replace(",", "")) for line in shown.out.splitlines()[4:] if line[:1] != " "
+    ]
+    assert sum(tokens) == int(shown.out.split(" ")[0].replace(",", ""))
+
+
 def test_sessions_export_formats(agent: RunAgent, session: dict[str, Any], tmp_path: Path) -> None:
     name = session["id"]
     exported = json.loads(agent("sessions", "export", name, "--format", "json").out)

@@ -177,6 +177,7 @@ class FakeRuntime:
     script = None
     context_length = 32768
     format = loaded = None
+    running_turns = 0
 
     def __init__(self, states: list[ServerState]) -> None:
         self.model, self.hub, self.host = TINY, Hub(), FakeHost(states)

@@ -182,6 +182,26 @@ async def servers(folder: Path, work: Path) -> None:
         await photographer.take("servers")
 
 
+async def context(folder: Path, work: Path) -> None:
+    async with photographing(folder, work, (110, 27), context=2048) as photographer:
+        app = photographer.app
+        for prompt in (
+            "What is 12*34?",
+            "List the numbers from 1 to 200 with their squares",
+            "hello",
+        ):
+            before = app.session.next_entry
+            await photographer.type_text(prompt, "enter")
+            await photographer.wait_for(
+                lambda before=before: app.turn is None and app.session.next_entry > before
+            )
+        await photographer.type_text("/context ", "enter")
+        await photographer.expect_text("in memory", "3 ❯ hello")
+        await photographer.pilot.press(*["down"] * 12, "f", *["up"] * 8, "p")
+        await photographer.expect_text("folded, of", "pinned")
+        await photographer.take("context")
+
+
 async def take(folder: Path) -> None:
     """Take all pictures into this folder."""
     with tempfile.TemporaryDirectory() as home:
@@ -191,7 +211,7 @@ async def take(folder: Path) -> None:
         welcomed = Path(home, "state/welcomed")
         welcomed.parent.mkdir()
         welcomed.touch()
-        for scene in (panes_and_tokens, approval, servers):
+        for scene in (panes_and_tokens, approval, servers, context):
             work = Path(home, scene.__name__)
             work.mkdir()
             await scene(folder, work)

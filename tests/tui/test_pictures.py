@@ -15,6 +15,7 @@ EXPECTED_TEXTS = {
     "app.svg": ["Reasoning", "A product of two numbers is asked.", "56088"],
     "raw.svg": ["<|start|>", "<|return|>"],
     "approval.svg": ["Allow files.apply_patch?", "+    if not path.exists():", "scripted"],
+    "context.svg": ["1 ❯ What is 12*34?", "in memory", "pinned", "folded, of"],
     "servers.svg": ["cities", "distance", "WEATHER_KEY is not set"],
 }
 

@@ -9,17 +9,17 @@ from pytest_textual_snapshot import SVGImageExtension
 from syrupy import SnapshotAssertion
 
 from tests.support.fake_app import FakeSession, drive_app, screen_text
-from tests.tui.scenes import Scene, approvals, screens, turns, views
+from tests.tui.scenes import Scene, approvals, screens, tokens, turns, views
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
-SCENES = [*views.SCENES, *turns.SCENES, *approvals.SCENES, *screens.SCENES]
+SCENES = [*views.SCENES, *turns.SCENES, *approvals.SCENES, *screens.SCENES, *tokens.SCENES]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 async def test_scene_matches_snapshot(
     snapshot: SnapshotAssertion, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if scene in views.PLAIN:
+    if scene in (*views.PLAIN, *tokens.PLAIN):
         monkeypatch.setenv("NO_COLOR", "1")
     pictures = snapshot.use_extension(SVGImageExtension)
     root = tmp_path / "fox"

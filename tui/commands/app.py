@@ -9,7 +9,6 @@ from tui.commands.registry import Command
 
 if TYPE_CHECKING:
     from agent.models.loaded import LoadedModel
-    from agent.turn.options import TurnOptions
     from tui.commands.context import CommandContext
 
 MAX_INSTRUCTION_CHARACTERS = 200
@@ -79,39 +78,8 @@ def _shorten(instructions: str) -> str:
 
 
 async def show_context(app: CommandContext, _: str) -> None:
-    """Show how many tokens of the next prompt each of its parts takes."""
-    from dataclasses import replace
-
-    from agent.conversation.project_instructions import ProjectInstructions
-    from agent.errors import UserError
-    from tui.widgets.notice import TableEntries
-
-    session = app.session
-    model_format, options = session.format, session.options
-    if model_format is None:
-        raise UserError("The tokens can be counted once the model is loaded.")
-
-    def header_tokens(with_options: TurnOptions) -> int:
-        return len(model_format.prompt_header(with_options.prompt_header(())))
-
-    tools = [tool for tool in session.runtime.host.tools() if session.tool_selection.includes(tool)]
-    plain = replace(options, project=ProjectInstructions())
-    bare = replace(plain, instructions=None)
-    used, limit = session.context_used() or 0, session.runtime.context_length
-    parts = {
-        "System": header_tokens(bare),
-        "Instructions": header_tokens(plain) - header_tokens(bare),
-        "Project": header_tokens(options) - header_tokens(plain),
-        "Tools": options.total_tool_tokens(model_format, tools),
-    }
-    parts["Conversation"] = used - sum(parts.values())
-    parts |= {"Together": used, "Free": max(0, limit - used)}
-    fields = {name: f"{count:>9,}  {count / limit:6.1%}" for name, count in parts.items()}
-    if files := options.project.files:
-        fields["Project"] += "  " + ", ".join(
-            f"{file.name} {len(model_format.encode_text(file.text)):,}" for file in files
-        )
-    app.transcript.add_section(TableEntries(f"Tokens of the next prompt, of {limit:,}", fields))
+    """Open the screen of what fills the context. Raises UserError without a model."""
+    await app.navigator.context()
 
 
 def commands(app: CommandContext) -> tuple[Command, ...]:
@@ -122,7 +90,7 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "status", "show model, context, options, tools and servers", partial(show_status, app)
         ),
         Command(
-            "context", "show what takes how many tokens of the context", partial(show_context, app)
+            "context", "show what fills the context; fold, drop, pin", partial(show_context, app)
         ),
         Command("quit", "quit; the conversation is kept", partial(leave, app)),
         Command("exit", "the same as /quit", partial(leave, app)),

@@ -91,6 +91,10 @@ class AppContext(KeymapApp):
         """Show the tokens of the visible turn, where the token view is open."""
         raise NotImplementedError
 
+    def restart_token_view(self) -> None:
+        """Have the token view show what the model reads next, after the prompt was changed."""
+        raise NotImplementedError
+
     @property
     def clock_timer(self) -> Timer:
         """Repaints elapsed times; paused while no visible turn runs."""

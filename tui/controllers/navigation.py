@@ -113,6 +113,29 @@ class Navigator:
         screen = ServersScreen(app.session.runtime, app.session.options)
         await app.push_screen(screen, lambda _: app.update_status())
 
+    async def context(self) -> None:
+        """Open the screen of what fills the context. Raises UserError without a model."""
+        from tui.screens.context import ContextScreen
+
+        app = self._app
+        session = app.session
+        session.measure_context()  # raises where it cannot
+        prompts = {
+            turn.start: turn.prompt for turn in app.transcript.own_turns if turn.start is not None
+        }
+
+        def on_change() -> None:
+            self._chat.latest_turn = None  # the token view shows what the model reads next
+            app.restart_token_view()
+            if (view := self._chat.turn_view) is not None:
+                view.context_used = session.context_used()
+
+        def on_close(_: None) -> None:
+            session.prefetch("")
+            app.update_status()
+
+        await app.push_screen(ContextScreen(session, prompts, on_change), on_close)
+
     async def approvals(self) -> None:
         """Open the list of what the person allowed."""
         from tui.screens.approvals import ApprovalsScreen

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -79,8 +78,7 @@ class TokenView(Vertical):
             self._events_read = self._tokens_written = 0
             self._stream.truncate()
             if turn is None:
-                entries = (entry.ids for entry in conversation.entries)
-                self._write_prompt(list(chain(conversation.header_ids, *entries)), form)
+                self._write_prompt(conversation.ids(), form)
         if turn is not None:
             self._write_events(turn.log.events[self._events_read :], form)
             self._events_read = len(turn.log.events)
@@ -88,8 +86,12 @@ class TokenView(Vertical):
         self._update_title(f"{format_count(written)} tokens written" if written else "")
 
     def toggle(self) -> None:
-        """Open or close the view; the next ``follow`` writes everything anew."""
+        """Open or close the view."""
         self.display = not self.display
+        self.restart()
+
+    def restart(self) -> None:
+        """Have the next ``follow`` write everything anew."""
         self._turn = self._conversation = None
         self._stream.truncate()
 

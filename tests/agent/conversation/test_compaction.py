@@ -13,6 +13,7 @@ from agent.conversation.compaction import (
     SUMMARY,
     minimum_prompt_tokens,
     needs_compaction,
+    replaceable_tokens,
     turn_starts,
 )
 from agent.conversation.conversation import Conversation, Entry
@@ -23,6 +24,7 @@ from agent.conversation.messages import (
     ToolResultMessage,
     User,
 )
+from agent.conversation.prompt_choices import PromptChoiceError, toggle_dropped, toggle_pinned
 from agent.engine.protocol import EngineError, Generation, Request, Sampling
 from agent.formats.protocol import PromptHeader
 from agent.models.catalog import Model
@@ -385,6 +387,51 @@ async def test_minimum_prompt_tokens_bounds_the_prompt(new_recorder: NewRecorder
     assert 300 < bound < 600
     await run(turn)
     assert bound <= len(recorder.requests[-1].prompt)
+
+
+async def test_compaction_spares_pinned_turn(new_recorder: NewRecorder) -> None:
+    recorder = await new_recorder(SUMMARY_REPLY, FINAL_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(20)
+    toggle_pinned(form, conversation, 2)
+    await recorder.run_turn(conversation)
+    summarising, answering = (recorder.text(request.prompt) for request in recorder.requests)
+    assert "question 1 " in summarising and SUMMARY_TEXT in answering
+    assert "question 1 " in answering and "answer 1<" in answering
+    assert "question 0 " not in answering and "question 2 " not in answering
+    assert answering.index(SUMMARY_TEXT) < answering.index("question 1 ")
+    toggle_pinned(form, conversation, 2)
+    assert "question 1 " not in recorder.text(conversation.ids()), "the summary stands for it"
+    toggle_pinned(form, conversation, 1)
+    assert "question 0 " in recorder.text(conversation.ids()), "it comes back"
+    with pytest.raises(PromptChoiceError, match="summary stands for this turn"):
+        toggle_dropped(form, conversation, 2)
+
+
+async def test_compaction_of_pinned_turns_alone_is_refused(new_recorder: NewRecorder) -> None:
+    recorder = await new_recorder(SUMMARY_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(3)
+    toggle_pinned(form, conversation, 1)
+    toggle_dropped(form, conversation, 2)
+    assert replaceable_tokens(form, conversation) == 0
+    turn = Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob())
+    _, final = await run(turn)
+    assert "pinned or dropped" in final["error"]["message"] and not recorder.requests
+    toggle_dropped(form, conversation, 2)
+    assert replaceable_tokens(form, conversation) == sum(
+        len(e.ids) for e in conversation.entries[2:4]
+    )
+
+
+async def test_summary_of_a_conversation_without_dropped_turns_is_not_reused(
+    new_recorder: NewRecorder,
+) -> None:
+    recorder = await new_recorder(SUMMARY_REPLY, FINAL_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(20)
+    toggle_dropped(form, conversation, 1)
+    await recorder.run_turn(conversation)
+    assert "question 0 " not in recorder.text(recorder.requests[0].prompt)
+    await recorder.run_turn(recorder.conversation(20))
+    assert len(recorder.requests) == 4, "that one is summarised by itself"
 
 
 @pytest.mark.slow

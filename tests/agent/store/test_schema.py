@@ -69,6 +69,23 @@ def test_second_version_branch_keeps_compaction_and_shortened(tmp_path: Path) ->
     assert branch.entries[4].role == "user" and branch.entries[5].ids[-1] == 8
 
 
+def test_sixth_version_gets_marks_of_entries(tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "store.sqlite")
+    db.executescript((HERE / "sixth_store.sql").read_text())
+    db.close()
+    store = Store(tmp_path / "store.sqlite")
+    talk = store.load("conv_first")
+    assert [turn.prompt for turn in store.turns("conv_first")] == ["Multiply"]
+    assert [entry.role for entry in talk.entries] == ["user", "result", "assistant"]
+    assert talk.entries[1].shortened_ids == [200006, 2]
+    assert not any(entry.dropped or entry.pinned for entry in talk.entries)
+    talk.entries[0].dropped = talk.entries[2].pinned = True
+    talk.entries[1].shortened_ids = None
+    store.write_prompt_choices(talk)
+    again = Store(tmp_path / "store.sqlite").load("conv_first")
+    assert again.entries == talk.entries and again.revision == talk.revision
+
+
 @pytest.mark.parametrize("version", [3, 4])
 def test_responses_become_turns_with_their_conversations(tmp_path: Path, version: int) -> None:
     path = tmp_path / "store.sqlite"

@@ -1,0 +1,102 @@
+"""`agent sessions show --context`: what fills the context of a stored conversation, as text."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from agent.errors import UserError
+from agent.events import AgentContext
+
+if TYPE_CHECKING:
+    from agent.formats.protocol import Format
+    from agent.store.conversations import Store
+    from agent.store.export import ExportRecord
+
+MAX_COLUMNS = 100
+"""Columns that the table takes of a wider terminal."""
+
+
+def context_table(store: Store, record: ExportRecord) -> Iterator[str]:
+    """The lines of a bar and a table. What comes before the first message is as it was in the latest
+    recorded turn. Raises UserError."""
+    from agent.turn.context_usage import (
+        BAR_MARKS,
+        FREE_MARK,
+        bar_widths,
+        measure_context,
+        part_name,
+        part_note,
+        turn_note,
+    )
+
+    conversation = record.conversation
+    if conversation.vocabulary is None:
+        raise UserError("There are no messages yet.")
+    recorded = _latest_context(store, record)
+    header = [part for part in recorded.parts if part.kind in ("system", "developer", "tools")]
+    header = [part for part in header if part.entry is None]
+    form = _load_format(conversation.vocabulary)
+    context = measure_context(form, conversation, header, recorded.context_length)
+
+    columns = min(MAX_COLUMNS, shutil.get_terminal_size().columns)
+    length = f" of {context.context_length:,}" if context.context_length else ""
+    yield f"{context.tokens:,}{length} tokens; /compact frees up to {context.compactable:,}"
+    widths = bar_widths(context, columns)
+    bar = "".join(BAR_MARKS[name] * count for name, count in widths.items())
+    yield bar.ljust(columns, FREE_MARK)
+    yield "  ".join([*(f"{BAR_MARKS[name]} {name}" for name in widths), f"{FREE_MARK} free"])
+    yield ""
+    if not header:
+        yield "Instructions and tools were not recorded."
+    prompts = {turn.start: turn.prompt for turn in record.turns}
+    whole = max(1, context.context_length or context.tokens)
+
+    def row(name: str, tokens: int, notes: str = "") -> str:
+        room = max(10, columns - 40)
+        cell = name if len(name) <= room else f"{name[: room - 1]}…"
+        return f"{cell:{room}}{tokens:>10,}{tokens / whole:>8.1%}  {notes}".rstrip()
+
+    for number, parts in groupby(context.parts, lambda part: part.turn):
+        group = list(parts)
+        if number is not None:
+            prompt = " ".join(prompts.get(group[0].entry, "").split())
+            tokens = sum(part.tokens for part in group)
+            yield row(f"{number} ❯ {prompt}", tokens, turn_note(group))
+        for part in group:
+            yield row("    " * (number is not None) + part_name(part), part.tokens, part_note(part))
+
+
+def _latest_context(store: Store, record: ExportRecord) -> AgentContext:
+    """The latest recorded ``agent.context`` event; an empty one where there is none."""
+    for turn in reversed(record.turns):
+        for _, event in reversed(store.events(turn.response.id)):
+            if isinstance(event, AgentContext):
+                return event
+    return AgentContext(context_length=0, tokens=0, cached=0, compactable=0, parts=[])
+
+
+def _load_format(vocabulary: str) -> Format:
+    """The format that reads a vocabulary's tokens. Raises UserError."""
+    from agent.config.paths import user_paths
+    from agent.engine.protocol import EngineError
+    from agent.formats import detect
+    from agent.models import resolve
+
+    if vocabulary == "o200k_harmony":
+        # The other formats do without the 200,000 tokens of this encoding.
+        from agent.formats.harmony.encoding import load_encoding
+        from agent.formats.harmony.format import HarmonyFormat
+        from agent.tiny.vocabulary import ranks
+
+        return HarmonyFormat(load_encoding(ranks, user_paths().cache / "vocabulary"))
+    try:
+        model = resolve.resolve_model(vocabulary, user_paths())
+        form = detect.load_format(model.path, model.format) if model.path is not None else None
+    except EngineError as error:
+        raise UserError(str(error)) from error
+    if form is None:
+        raise UserError(f"The messages are tokens of {vocabulary}, whose file is not here.")
+    return form

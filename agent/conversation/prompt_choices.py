@@ -1,0 +1,66 @@
+"""What a person chooses of a conversation's prompt: fold a result, drop a turn, pin one.
+
+Each choice is undone by making it again, and changes nothing of what was said: all entries stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.conversation.compaction import LONG_RESULT_TOKENS, turn_starts
+from agent.conversation.conversation import Conversation
+from agent.conversation.summary import shorten_entry
+from agent.errors import AgentError
+from agent.formats.protocol import Format
+
+
+class PromptChoiceError(AgentError):
+    """Nothing was changed; the message is a sentence that says why."""
+
+
+def toggle_fold(form: Format, conversation: Conversation, at: int) -> None:
+    """Leave only the two ends of a tool's result in the prompt, or all of it again.
+
+    ``at``: index of its entry. Raises PromptChoiceError.
+    """
+    entry = conversation.entries[at]
+    if not entry.recipient:
+        raise PromptChoiceError("Only the results of tools can be folded.")
+    shortened = None
+    if entry.shortened_ids is None:
+        note = f"; the whole: agent sessions show {conversation.id}"
+        limit = min(LONG_RESULT_TOKENS, len(entry.ids) // 3)
+        shortened = shorten_entry(form, entry, limit, note)
+        if len(shortened) >= len(entry.ids):
+            raise PromptChoiceError(
+                f"This result has {len(entry.ids)} tokens: too few to fold any away."
+            )
+    # A copy, for another conversation may have the same entry.
+    conversation.entries[at] = replace(entry, shortened_ids=shortened)
+
+
+def toggle_dropped(form: Format, conversation: Conversation, turn: int) -> None:
+    """Leave a turn, counted from 1, out of the prompt, or put it back. Raises PromptChoiceError."""
+    entries, span = conversation.entries, _turn_span(form, conversation, turn)
+    summarised = conversation.compacted is not None and span.start < conversation.compacted.end
+    dropped = not entries[span.start].dropped
+    if dropped and summarised and not entries[span.start].pinned:
+        raise PromptChoiceError("A summary stands for this turn already; p puts it back.")
+    for at in span:
+        entries[at] = replace(entries[at], dropped=dropped)
+
+
+def toggle_pinned(form: Format, conversation: Conversation, turn: int) -> None:
+    """Have compactions spare a turn, counted from 1, or no longer. Raises PromptChoiceError."""
+    entries, span = conversation.entries, _turn_span(form, conversation, turn)
+    pinned = not entries[span.start].pinned
+    for at in span:
+        entries[at] = replace(entries[at], pinned=pinned)
+
+
+def _turn_span(form: Format, conversation: Conversation, turn: int) -> range:
+    """The indexes of a turn's entries. Raises PromptChoiceError."""
+    starts = [*turn_starts(form, conversation.entries), len(conversation.entries)]
+    if not 1 <= turn < len(starts):
+        raise PromptChoiceError(f"There is no turn {turn}.")
+    return range(starts[turn - 1], starts[turn])

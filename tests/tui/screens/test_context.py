@@ -1,0 +1,113 @@
+"""`/context` on a real session: each key changes what the model reads next, and undoes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agent import events as ev
+from agent.store.conversations import Store
+from tests.support.fake_app import ScreenDriver, screen_text
+from tests.support.scripts import final, python
+from tui.screens.context import ContextScreen
+from tui.widgets.text_stream import TextStream
+
+REPLIES = (
+    python("print('\\n'.join(f'{n} squared is {n*n}' for n in range(200)))"),
+    final("Two hundred squares."),
+    final("You are welcome."),
+)
+
+
+def write_replies(folder: Path) -> dict[str, Any]:
+    """Launch options of an app whose model gives these replies."""
+    script = folder / "replies.jsonl"
+    script.write_text("".join(json.dumps({"markup": reply}) + "\n" for reply in REPLIES))
+    return {"engine": f"script:{script}", "tools": "python", "approve": "all"}
+
+
+async def ask(driver: ScreenDriver, text: str, answer: str) -> None:
+    app: Any = driver.app
+    await driver.pilot.press(*text, "enter")
+    await driver.wait_for(lambda: app.turn is None and answer in screen_text(app))
+
+
+def last_prompt(driver: ScreenDriver) -> list[int]:
+    """The ids that the latest turn's first generation has read."""
+    events = driver.app.chat.latest_turn.log.events  # type: ignore[union-attr]
+    return next(event.ids for event in events if isinstance(event, ev.AgentPrompt))
+
+
+def row_of(driver: ScreenDriver, text: str) -> str:
+    return next(row for row in screen_text(driver.app).splitlines() if text in row)
+
+
+async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_path: Path) -> None:
+    async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
+        app = driver.app
+        await driver.wait_for(lambda: app.session.runtime.loaded)
+        await ask(driver, "squares", "Two hundred squares.")
+        await driver.pilot.press(*"/context", "enter")
+        await driver.expect_text("1 ❯ squares", "in memory", "result · python")
+        await driver.wait_for(lambda: isinstance(app.screen, ContextScreen))
+        rows = {name: row_of(driver, name) for name in ("1 ❯ squares", "result · python")}
+
+        await driver.pilot.press(*["down"] * 5, "f")
+        await driver.expect_text("folded, of")
+        folded = app.session.conversation.ids()
+        assert len(folded) < 800
+        await driver.pilot.press("f")
+        await driver.expect_text(rows["result · python"].strip(), gone="folded, of")
+        await driver.pilot.press("f", "p", "d")
+        await driver.expect_text("dropped  pinned")
+        await driver.pilot.press("d", "o")
+        await driver.expect_text("pinned", "folded, of", gone="dropped")
+        await driver.expect_text("This row is no server's tools")
+        await driver.pilot.press(*["up"] * 4, "enter")
+        await driver.expect_text("switched off")
+        await driver.pilot.press("escape", "f8")
+        await driver.wait_for(lambda: app.token_view)
+        stream = app.token_view.query_one(TextStream)
+        await driver.wait_for(lambda: "tokens were cut here" in stream.text)
+        shown = stream.text
+        assert "code_interpreter" not in shown.partition("<|start|>user")[0]
+
+        expected = app.session.conversation.ids()
+        await ask(driver, "thanks", "You are welcome.")
+        read = last_prompt(driver)
+        assert read[: len(expected)] == expected, "what F8 has shown is what the model reads"
+        stored = Store(app.session.runtime.paths.store).load(app.session.conversation.id)
+        assert (
+            stored.ids()
+            == app.session.conversation.ids()[len(app.session.conversation.header_ids) :]
+        )
+        assert stored.entries[2].pinned and stored.entries[2].shortened_ids
+
+        await driver.pilot.press(*"/context", "enter")
+        await driver.expect_text("switched off")
+        await driver.pilot.press("down", "o")
+        await driver.expect_text("tools · code_interpreter", gone="switched off")
+
+
+async def test_context_is_not_changed_while_a_turn_runs(open_app: Any, tmp_path: Path) -> None:
+    script = tmp_path / "slow.jsonl"
+    script.write_text(json.dumps({"markup": final("word " * 400), "delay_ms": 20}))
+    async with open_app(size=(80, 24), launch={"engine": f"script:{script}"}) as driver:
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
+        await driver.pilot.press(*"go", "enter")
+        await driver.expect_text("word word")
+        await driver.pilot.press(*"/context", "enter")
+        await driver.expect_text("1 ❯ go")
+        await driver.pilot.press("down", "d")
+        await driver.expect_text("A turn is running")
+        assert not any(entry.dropped for entry in driver.app.session.conversation.entries)
+        await driver.pilot.press("escape", "escape")
+        await driver.wait_for(lambda: driver.app.turn is None)
+
+
+async def test_context_without_a_model_is_a_sentence(open_app: Any) -> None:
+    async with open_app() as driver:
+        driver.app.session.runtime.format = None
+        await driver.pilot.press(*"/context", "enter")
+        await driver.expect_text("can be counted once the model is loaded")

@@ -1,0 +1,304 @@
+"""The screen of the context: what fills it, and keys that fold, drop, pin and switch off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.widgets import OptionList, Static
+
+from tui.screens.list_screen import ListRow, ListScreen
+from tui.util.format import display_text
+
+if TYPE_CHECKING:
+    from agent.conversation.conversation import Conversation
+    from agent.events import AgentContext, ContextPart
+    from agent.formats.protocol import Format
+    from tui.session import Session
+
+POLL_SECONDS = 0.5
+"""Time between two looks whether the conversation has changed."""
+NUMBER_COLUMNS = 19
+"""Columns of a row behind its name: tokens, and their share of the context."""
+NOTE_COLUMNS = 20
+"""Columns behind those, for what was done to the part."""
+MAX_DETAIL_TOKENS = 2000
+"""Tokens of a part that are shown beside the list."""
+BAR_COLOURS = {
+    "instructions": "$text-muted",
+    "tools": "$warning",
+    "summary": "$error",
+    "prompts": "$primary",
+    "reasoning": "$secondary",
+    "calls": "$warning",
+    "answers": "$success",
+}
+"""By group of parts; the bar's marks tell them apart too."""
+
+
+class ContextScreen(ListScreen[None]):
+    """Shows the next prompt part by part; its changes count from the next turn on."""
+
+    KEY_HINT = "f fold result · d drop turn · p pin · o tools off · same key undoes · Esc back"
+    AUTO_FOCUS = "OptionList"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f", "fold", show=False),
+        Binding("d", "drop", show=False),
+        Binding("p", "pin", show=False),
+        Binding("o", "switch", show=False),
+    ]
+    DEFAULT_CSS = """
+    ContextScreen {
+        & > .name { height: auto; }
+        & > .bar { height: auto; padding: 0 1; }
+        & OptionList {
+            width: 1fr; max-width: 100%;
+            &:focus { background-tint: $foreground 0%; }
+            &:focus > .option-list--option-highlighted {
+                background: $primary 35%; color: $text; text-style: bold;
+            }
+        }
+        &:ansi OptionList:focus > .option-list--option-highlighted { text-style: bold underline; }
+        & VerticalScroll { display: none; }
+        &.-wide VerticalScroll { display: block; width: 2fr; }
+        &.-wide OptionList { width: 3fr; }
+    }
+    """
+
+    def __init__(
+        self, session: Session, prompts: Mapping[int, str], on_change: Callable[[], None]
+    ) -> None:
+        """``prompts``: those of turns, by the entry that they begin with. ``on_change``: called after
+        each change of the prompt."""
+        super().__init__()
+        self._session, self._prompts, self._on_change = session, prompts, on_change
+        self._measured: AgentContext | None = None
+        self._cached: int | None = None
+        self._parts: dict[str, list[ContextPart]] = {}
+        """The parts of each row, by its id."""
+        self._seen: object = None
+        """What the rows depend on, as it was last read."""
+
+    def compose(self) -> ComposeResult:
+        yield Static("Context", classes="name", markup=False)
+        yield Static("", classes="bar", markup=False)
+        with Horizontal():
+            yield OptionList(markup=False)
+            with VerticalScroll(can_focus=False):
+                yield Static("", classes="details", markup=False)
+        yield Static(self.KEY_HINT, classes="keys", markup=False)
+
+    def on_mount(self) -> None:
+        self._read()
+        self.set_interval(POLL_SECONDS, self._poll)
+        self.run_worker(self._read_cached(), exclusive=True)
+        self.call_after_refresh(self.refresh_rows)
+
+    def on_resize(self, _: events.Resize) -> None:
+        self.call_after_refresh(self.refresh_rows)
+
+    @property
+    def search_text(self) -> str:
+        """Nothing is searched here: letters are keys."""
+        return ""
+
+    def _poll(self) -> None:
+        if self._read():
+            self.refresh_rows()
+
+    def _read(self) -> bool:
+        """Measure the context if it has changed since it was; return whether it has."""
+        host, conversation = self._session.runtime.host, self._session.conversation
+        offered = [(tool.server, tool.name) for tool in host.tools()]
+        marks = [(e.dropped, e.pinned, e.shortened_ids is None) for e in conversation.entries]
+        seen = (offered, marks, conversation.compacted)
+        if changed := seen != self._seen:
+            self._seen, self._measured = seen, self._session.measure_context()
+        return changed
+
+    async def _read_cached(self) -> None:
+        self._cached = await self._session.cached_tokens()
+        self.refresh_rows()
+
+    # --- rows ---
+
+    def make_rows(self, search: str) -> Sequence[ListRow]:
+        """Return a row for each part, above those of a turn one for the turn."""
+        context = self._measured
+        assert context is not None, "measured when mounted"
+        self._show_bar(context)
+        self._parts = {}
+        return list(self._rows(context))
+
+    def _rows(self, context: AgentContext) -> Iterator[ListRow]:
+        from agent.turn.context_usage import part_name, part_note, turn_note
+
+        for turn, parts in groupby(context.parts, lambda part: part.turn):
+            group = list(parts)
+            if turn is not None:
+                start = min(part.entry or 0 for part in group)
+                prompt = " ".join(display_text(self._prompts.get(start, "")).split())
+                name = f"{turn} ❯ {prompt}"
+                yield self._row(f"turn {turn}", name, group, turn_note(group), head=True)
+            for number, part in enumerate(group):
+                place = part.entry if turn is not None else f"{part.kind} {part.name}"
+                name = ("    " if turn is not None else "") + display_text(part_name(part))
+                yield self._row(f"part {place} {number}", name, [part], part_note(part))
+            if turn is None:
+                yield from self._rows_off(group)
+
+    def _rows_off(self, parts: Sequence[ContextPart]) -> Iterator[ListRow]:
+        """The servers whose tools are all switched off, behind those that are on."""
+        if not any(part.kind == "system" for part in parts):
+            return
+        host = self._session.runtime.host
+        on = {tool.server for tool in host.tools()}
+        for server in dict.fromkeys(tool.server for tool in host.all_tools()):
+            if server not in on:
+                name = f"tools · {display_text(server)}"
+                yield self._row(f"off {server}", name, [], "switched off")
+
+    def _row(
+        self,
+        row_id: str,
+        name: str,
+        parts: list[ContextPart],
+        note: str,
+        *,
+        head: bool = False,
+    ) -> ListRow:
+        context = self._measured
+        assert context is not None
+        self._parts[row_id] = parts
+        tokens = sum(part.tokens for part in parts)
+        columns = self.option_list.scrollable_content_region.width - 2
+        room = max(10, columns - NUMBER_COLUMNS - NOTE_COLUMNS)
+        cell = Content(name).truncate(room, ellipsis=True, pad=True)
+        share = tokens / max(1, context.context_length)
+        label = Content.assemble(
+            cell.stylize("bold") if head else cell.stylize("" if tokens else "$text-muted"),
+            f"{tokens:>10,}",
+            (f"{share:>7.1%}  ", "$text-muted"),
+            (note, "$warning"),
+        )
+        return ListRow(row_id, label)
+
+    def _show_bar(self, context: AgentContext) -> None:
+        from agent.turn.context_usage import BAR_MARKS, FREE_MARK, bar_widths
+
+        used, length = context.tokens, context.context_length
+        words = [f"{used:,} of {length:,} tokens"]
+        if self._cached is not None:
+            words.append(f"{self._cached:,} in memory")
+        if context.compactable:
+            words.append(f"/compact frees up to {context.compactable:,}")
+        self.query_one(".name", Static).update(Content("Context: " + " · ".join(words)))
+        columns = max(1, self.size.width - 2)
+        widths = bar_widths(context, columns)
+        bar = [(BAR_MARKS[name] * count, BAR_COLOURS[name]) for name, count in widths.items()]
+        free = (FREE_MARK * (columns - sum(widths.values())), "$text-muted")
+        legend = Content("  ").join([
+            *(Content.assemble((BAR_MARKS[name], BAR_COLOURS[name]), f" {name}") for name in widths),
+            Content.assemble((FREE_MARK, "$text-muted"), " free"),
+        ])  # fmt: skip
+        self.query_one(".bar", Static).update(
+            Content("\n").join([Content.assemble(*bar, free), legend])
+        )
+
+    def row_details(self, row_id: str, search: str) -> Content:
+        """Return what the model reads of a message."""
+        form, parts = self._session.format, self._parts.get(row_id, [])
+        entry = parts[0].entry if len(parts) == 1 else None
+        if form is None or entry is None:
+            return Content("")
+        ids = self._session.conversation.entries[entry].prompt_ids
+        if not parts[0].tokens:
+            return Content("The prompt has nothing of this.").stylize("$text-muted")
+        raw = b"".join(form.token_bytes(token) for token in ids[:MAX_DETAIL_TOKENS])
+        cut = len(ids) - MAX_DETAIL_TOKENS
+        more = f"\n… {cut:,} more tokens" if cut > 0 else ""
+        return Content(display_text(raw.decode("utf-8", "replace")) + more)
+
+    # --- keys ---
+
+    def choose_row(self, row_id: str) -> None:
+        """Do what the row's own key does: fold, drop, or switch off."""
+        kind = row_id.partition(" ")[0]
+        parts = self._parts.get(row_id, [])
+        if kind == "turn":
+            self.action_drop()
+        elif kind == "off" or any(part.kind == "tools" for part in parts):
+            self.action_switch()
+        else:
+            self.action_fold()
+
+    def action_fold(self) -> None:
+        """Fold the result of the highlighted row to its ends, or unfold it."""
+        from agent.conversation.prompt_choices import toggle_fold
+
+        entry = next((part.entry for part in self._highlighted), None)
+        results = [part for part in self._highlighted if part.kind == "result"]
+        if entry is None or len(results) != len(self._highlighted):
+            self.notify("Only the results of tools can be folded.", severity="warning")
+        else:
+            self._change(toggle_fold, entry)
+
+    def action_drop(self) -> None:
+        """Take the turn of the highlighted row out of the prompt, or put it back."""
+        from agent.conversation.prompt_choices import toggle_dropped
+
+        self._change_turn(toggle_dropped)
+
+    def action_pin(self) -> None:
+        """Have compactions spare the turn of the highlighted row, or no longer."""
+        from agent.conversation.prompt_choices import toggle_pinned
+
+        self._change_turn(toggle_pinned)
+
+    def action_switch(self) -> None:
+        """Switch the tools of the highlighted row's server off, or on again."""
+        from agent.errors import UserError
+
+        row_id = self.highlighted_id or ""
+        names = [part.name for part in self._highlighted if part.kind == "tools"]
+        server = row_id.removeprefix("off ") if row_id.startswith("off ") else "".join(names)
+        if not server:
+            self.notify("This row is no server's tools.", severity="warning")
+            return
+        try:
+            self._session.toggle_server_tools(server)
+        except UserError as error:
+            self.notify(str(error), severity="warning", markup=False)
+        self._changed()
+
+    @property
+    def _highlighted(self) -> list[ContextPart]:
+        return self._parts.get(self.highlighted_id or "", [])
+
+    def _change_turn(self, choice: Callable[[Format, Conversation, int], None]) -> None:
+        turn = next((part.turn for part in self._highlighted), None)
+        if turn is None:
+            self.notify("This row is of no turn.", severity="warning")
+        else:
+            self._change(choice, turn)
+
+    def _change(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
+        from agent.errors import UserError
+
+        try:
+            self._session.change_prompt(choice, at)
+        except UserError as error:
+            self.notify(str(error), severity="warning", markup=False)
+            return
+        self._changed()
+
+    def _changed(self) -> None:
+        self._on_change()
+        self._poll()
+        self.run_worker(self._read_cached(), exclusive=True)

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from agent.config.paths import Paths
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
+from agent.engine.grammars import GrammarCompiler, TokenBytes
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.planner import PlacementRequest
 from agent.engine.protocol import EngineError, Finished, Request, Sampling, Tokens, Waiting
 from agent.engine.shared.engine import SharedEngine
+from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import FunctionTool
 from agent.models.catalog import Model
 from agent.runtime.runtime import Runtime
@@ -131,8 +134,19 @@ async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
     assert [one.token for one in logprobs] == forced
 
 
-async def test_client_warns_of_schema_that_the_owner_enforces_in_part(new_runtime: NewRuntime) -> None:
+class OtherProcessFormat(HarmonyFormat):
+    """A format that has compiled nothing for the runtimes of the same process."""
+
+    grammars = GrammarCompiler(lambda: TokenBytes([], frozenset()))  # type: ignore[assignment]
+
+
+async def test_client_warns_of_schema_that_the_owner_enforces_in_part(
+    new_runtime: NewRuntime,
+) -> None:
     _, client = await both(new_runtime)
+    form = client.loaded and client.loaded.format
+    assert client.loaded is not None and isinstance(form, HarmonyFormat)
+    client.loaded = replace(client.loaded, format=OtherProcessFormat(form.encoding))
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     functions = [
         FunctionTool("weather", "The weather.", schema | {"not": {"required": ["country"]}}),

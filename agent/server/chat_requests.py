@@ -21,8 +21,10 @@ from agent.server.schemas import (
     CreateResponse,
     MetadataKey,
     MetadataValue,
+    OutputLimit,
     RequestModel,
     ToolName,
+    TopK,
 )
 from agent.server.turn_options import INCLUDE_LOGPROBS
 from agent.util.images import CANNOT_SEE
@@ -184,8 +186,8 @@ class ChatRequest(RequestModel):
     function_call: Literal["none", "auto"] | ToolReference | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: OutputLimit = None
+    max_completion_tokens: OutputLimit = None
     response_format: ResponseFormat | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = (
         None
@@ -193,7 +195,7 @@ class ChatRequest(RequestModel):
     verbosity: Literal["low", "medium", "high"] | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    top_k: int | None = None
+    top_k: TopK = None
     min_p: float | None = None
     seed: Seed | None = None
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
@@ -283,7 +285,6 @@ def _refuse(chat: ChatRequest, has_browser: bool) -> None:
         "audio": (chat.audio is not None, "Audio output"),
         "modalities": (chat.modalities not in (None, [], ["text"]), "An output other than text"),
         "moderation": (chat.moderation is not None, "Moderation"),
-        "store": (chat.store is True, "Storing chat completions (/v1/responses stores)"),
     }
     for param, (asked, feature) in refused.items():
         if asked:

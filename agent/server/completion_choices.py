@@ -20,7 +20,8 @@ class ChoiceSettings:
     """What the choices of one request have in common."""
 
     sampling: Sampling
-    max_tokens: int
+    max_tokens: int | None
+    """None: as many as fit."""
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     """Number of alternatives; None: no log probabilities."""
@@ -63,7 +64,7 @@ class CompletionChoice:
             async with aclosing(self._prompt_pieces()) as pieces:
                 async for piece in pieces:
                     yield piece
-        if settings.max_tokens:
+        if settings.max_tokens != 0:
             async with aclosing(self._generated_pieces()) as pieces:
                 async for piece in pieces:
                     yield piece

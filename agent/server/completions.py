@@ -36,7 +36,7 @@ from agent.server.json_response import JsonResponse
 from agent.server.parsing import parse_json_object, validate
 from agent.server.request_body import read_body
 from agent.server.request_planner import resolve_model_name
-from agent.server.schemas import LogitBias, RequestModel, TokenId
+from agent.server.schemas import LogitBias, RequestModel, TokenId, TopK
 from agent.server.service import ResponseService
 from agent.server.sse import DONE_MESSAGE, RAW_STREAM_HEADERS
 from agent.server.token_limits import context_length_exceeded
@@ -67,10 +67,10 @@ class CompletionRequest(RequestModel):
             ]
         },
     )
-    max_tokens: int | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=-1)
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
-    top_k: int | None = Field(default=None, ge=0)
+    top_k: TopK = None
     min_p: float | None = Field(default=None, ge=0, le=1)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
@@ -308,13 +308,18 @@ class CompletionAnswer(Response):
         ranked = (body.best_of or 1) > (body.n or 1)
         return ChoiceSettings(
             self._service.sampling_with(fields),
-            DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens,
+            _output_limit(body.max_tokens),
             stop_texts(body.stop),
             0 if ranked and body.logprobs is None else body.logprobs,
             echo=body.echo is True,
             ignore_end=body.ignore_eos is True,
             special_tokens=body.skip_special_tokens is False,
         )
+
+
+def _output_limit(sent: int | None) -> int | None:
+    """The most tokens of a choice; None: as many as fit."""
+    return DEFAULT_MAX_TOKENS if sent is None else None if sent < 0 else sent
 
 
 async def _gather(coroutines: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:

@@ -184,16 +184,21 @@ def new_messages(
     tools: Sequence[Tool],
     find: Callable[[str], InputItem | None],
     pdfs: Mapping[str, PdfText],
+    *,
+    refuse_unseen: bool,
 ) -> list[list[Message]]:
     """The messages of each item that a client adds; ``history`` learns of the calls among them.
 
-    Raises ApiError, with the item's path.
+    ``refuse_unseen``: refuse messages with content that the model cannot read. Raises ApiError, with
+    the item's path.
     """
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     groups = []
     for index, item in enumerate(items):
         history.messages = []
-        reader = ItemReader(history, names, find, leading=False, pdfs=pdfs)
+        reader = ItemReader(
+            history, names, find, leading=False, refuse_unseen=refuse_unseen, pdfs=pdfs
+        )
         reader.add(item, f"items[{index}]")
         groups.append(history.messages)
     return _as_read(groups)

@@ -56,11 +56,14 @@ class Conversations:
         cache: ResponseCache,
         memo: TokenMemo,
         pdf_reader: PdfReader,
+        *,
+        lenient: bool = False,
     ) -> None:
-        """``cache``: the server's responses. ``memo``: ids of messages that were rendered before."""
+        """``cache``: the server's responses. ``memo``: ids of messages that were rendered before.
+        ``lenient``: tell the model of content that it cannot read, instead of refusing it."""
         self.store = ApiConversationStore(store)
         self._runtime, self._cache, self._memo = runtime, cache, memo
-        self._pdf_reader = pdf_reader
+        self._pdf_reader, self._lenient = pdf_reader, lenient
         self._locked: set[str] = set()
 
     # --- whole conversations ---
@@ -263,7 +266,9 @@ class Conversations:
         async with self._model(conversation) as loaded:
             tools = self._runtime.host.tools()
             history = read_turns(turns, tools)[0]
-            groups = new_messages(items, history, tools, find, pdfs)
+            groups = new_messages(
+                items, history, tools, find, pdfs, refuse_unseen=not self._lenient
+            )
             groups = [
                 list(await pretokenise(loaded.format, group, None, self._memo)) for group in groups
             ]

@@ -125,6 +125,8 @@ class InputHistory:
     """Calls that the client has approved with this request; they run first."""
     pending_calls: dict[str, str] = field(default_factory=dict)
     """call_id → the function, of calls without an output so far."""
+    answered_calls: set[str] = field(default_factory=set)
+    """call_ids of calls whose output was sent."""
 
 
 def read_input(
@@ -152,6 +154,7 @@ def read_input(
         set(earlier.listed_servers),
         dict(earlier.pending_approvals),
         pending_calls=dict(earlier.pending_calls),
+        answered_calls=set(earlier.answered_calls),
     )
     names = {(tool.server, tool.name): tool.model_name for tool in tools}
     reader = ItemReader(history, names, find, leading=first, refuse_unseen=refuse_unseen, pdfs=pdfs)
@@ -260,6 +263,7 @@ class ItemReader:
         history, call_id = self.history, item.call_id
         name = f"{item.namespace}__{item.name}" if item.namespace else item.name
         history.call_names[call_id] = history.pending_calls[call_id] = name
+        history.answered_calls.discard(call_id)  # clients count their calls anew in each turn
         self._call_numbers[call_id] = len(self._call_numbers) + len(history.messages)
         self._add_call(call_id, ToolCallMessage(name, text, json=json))
 
@@ -348,6 +352,10 @@ class ItemReader:
         if name is None:
             message = f"No tool call found for function call output with call_id {call_id[:80]}."
             raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
+        if call_id in self.history.answered_calls:
+            message = f"The function call with call_id {call_id[:80]} has an output already."
+            raise ApiError(400, message, code="invalid_value", param=f"{param}.call_id")
+        self.history.answered_calls.add(call_id)
         self.history.pending_calls.pop(call_id, None)
         return name
 

@@ -89,6 +89,7 @@ class TurnPlan:
                 if isinstance(item, ev.McpApprovalRequestItem)
             },
             pending_calls=_call_names(response) if response.status == "completed" else {},
+            answered_calls=known.answered_calls - _call_names(response).keys(),
             listed_servers=known.listed_servers | {
                 item.server_label
                 for item in response.output

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from agent import events as ev
 from agent.conversation.compaction import LATEST_TURNS_SHARE
 from agent.server.compaction_token import encode_summary
-from agent.server.errors import ApiError, invalid, rate_limited
+from agent.server.errors import ApiError, invalid, rate_limited, unsupported
 from agent.server.input_items import list_input
 from agent.server.json_response import JsonResponse, error_response
 from agent.server.parsing import parse_request
@@ -38,6 +38,10 @@ def route(service: ResponseService) -> Route:
         if "model" not in wanted.model_fields_set:  # null is allowed
             message = "Missing required parameter: 'model'."
             raise invalid("model", message, "missing_required_parameter")
+        if wanted.conversation is not None and wanted.refuses_unseen:
+            raise unsupported(
+                "conversation", "Compacting a conversation (send its items as 'input')"
+            )
         # A history that is too long to answer is what one compacts.
         changes: dict[str, Any] = {"truncation": "auto", "store": False, "stream": False}
         changes |= {"background": False, "conversation": None}

@@ -44,11 +44,24 @@ class ConfigModel(RequestModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_null(cls, value: Any) -> Any:
-        """Drop unknown fields that are null: they ask for nothing."""
+        """Drop unknown fields that are null or an empty list: they ask for nothing."""
         if not isinstance(value, dict):
             return value
         known = {field.alias or name for name, field in cls.model_fields.items()}
-        return {name: part for name, part in value.items() if part is not None or name in known}
+        return {
+            name: part for name, part in value.items() if part not in (None, []) or name in known
+        }
+
+
+def _replaces_no_limit(value: Any) -> BeforeValidator:
+    """Read -1 as ``value``: "no limit", as clients of llama.cpp's and vLLM's servers send it."""
+    return BeforeValidator(lambda sent: value if type(sent) is int and sent == -1 else sent)
+
+
+OutputLimit = Annotated[Annotated[int, Field(ge=1)] | None, _replaces_no_limit(None)]
+"""Tokens of an answer; None: as many as fit."""
+TopK = Annotated[Annotated[int, Field(ge=0)] | None, _replaces_no_limit(0)]
+"""How many of the likeliest tokens are drawn from; 0: all."""
 
 
 UNSUPPORTED_FIELDS = frozenset(
@@ -438,7 +451,7 @@ class CreateResponse(ConfigModel):
     tools: list[RequestTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    max_output_tokens: int | None = Field(default=None, ge=1)
+    max_output_tokens: OutputLimit = None
     """From 16 on, but for an empty input (`agent.server.parsing`)."""
     max_tool_calls: int | None = Field(default=None, ge=1)
     reasoning: RequestReasoning | None = None
@@ -470,7 +483,7 @@ class CreateResponse(ConfigModel):
     user: str | None = None
     client_metadata: dict[str, Any] | None = None
     """What Codex says of itself."""
-    top_k: int | None = Field(default=None, ge=0)
+    top_k: TopK = None
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     stop: str | list[str] | None = None

@@ -74,7 +74,7 @@ class ResponseService:
         self._stores_responses = store is not None
         pdf_reader = PdfReader()
         self.conversations = Conversations(
-            runtime, in_store, self.cache, self.token_memo, pdf_reader
+            runtime, in_store, self.cache, self.token_memo, pdf_reader, lenient=options.lenient
         )
         self.running: dict[Turn, TurnPlan] = {}
         self._other_work = 0

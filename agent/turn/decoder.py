@@ -56,7 +56,7 @@ class GenerationDecoder:
         self._loop_guard = LoopGuard(limits) if limits is not None else None
         self._logprobs = LogprobBuffer(self._format)
         self._stop_sequences: StopSequences | None = None
-        """Watches the open segment, where it is an answer that a sequence ends."""
+        """Watches the open segment, where it is a message that a sequence ends."""
         self._kind = SegmentKind.FINAL
         self._writer: ReasoningWriter | MessageWriter | ToolCall | None = None
 
@@ -129,7 +129,8 @@ class GenerationDecoder:
             case Opened(kind=kind):
                 self._kind = kind
                 self._writer = self._open_item(event)
-                stop = self._context.options.stop if kind is SegmentKind.FINAL else ()
+                text = kind in (SegmentKind.FINAL, SegmentKind.PREAMBLE)
+                stop = self._context.options.stop if text else ()
                 self._stop_sequences = StopSequences(stop) if stop else None
             case Closed(complete, start, end, tokens):
                 assert self._writer is not None

@@ -91,7 +91,7 @@ class TurnOptions:
     """Give reasoning items their text as a token too (`agent.conversation.reasoning_token`)."""
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
-    """Texts before which the answer ends; reasoning, preambles and calls may have them."""
+    """Texts before which the answer ends, also in a preamble; reasoning and calls may have them."""
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     functions: tuple[FunctionTool, ...] = ()

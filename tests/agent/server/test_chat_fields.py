@@ -11,6 +11,7 @@ import pytest
 
 from tests.agent.server.test_chat_completions import NESTED, USER, streamed_message
 from tests.support.endpoint import Serve, Served, engine_markup
+from tests.support.invariants import check
 from tests.support.scripts import HELLO, WEATHER, call, final, preamble, raw_call, thought
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -49,7 +50,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"audio": {"voice": "alloy", "format": "wav"}}, "audio"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"moderation": {"model": "x"}}, "moderation"),
-    ({"store": True}, "store"),
     ({"service_tier": "gold"}, "service_tier"),
     ({"prompt_cache_options": {"mode": "explicit"}}, "prompt_cache_options.mode"),
     ({"web_search_options": {}}, "web_search_options"),
@@ -57,7 +57,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"reasoning_effort": "huge"}, "reasoning_effort"),
     ({"metadata": {"a": "x" * 513}}, "metadata.a"),
     ({"max_tokens": 0}, "max_tokens"),
-    ({"max_completion_tokens": -1}, "max_completion_tokens"),
+    ({"max_completion_tokens": -2}, "max_completion_tokens"),
+    ({"top_k": -2}, "top_k"),
     ({"seed": "x"}, "seed"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
@@ -134,7 +135,7 @@ async def test_chat_fields_without_effect_are_accepted(serve: Serve) -> None:
     served = await serve(HELLO)
     body = await complete(
         served,
-        store=False,
+        store=True,
         user="me",
         safety_identifier="me",
         prompt_cache_key="key",
@@ -159,6 +160,9 @@ async def test_chat_fields_without_effect_are_accepted(serve: Serve) -> None:
         {"logprobs": False, "top_logprobs": 0},
         {"prediction": {"type": "content", "content": "x"}},
         {"modalities": []},
+        {"max_tokens": -1},
+        {"max_completion_tokens": -1},
+        {"top_k": -1},
         {"function_call": "auto"},
         {"prompt_cache_retention": "in-memory"},
     ],
@@ -191,16 +195,21 @@ async def test_chat_parts_named_as_in_responses_are_text(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("stop", ["three", ["never", " three"]])
-async def test_chat_stop_ends_the_answer_only(serve: Serve, stop: Any) -> None:
-    reply = thought("one two three four") + preamble("three") + final("one two three four")
-    served = await serve(reply)
+@pytest.mark.parametrize("in_preamble", [False, True])
+async def test_chat_stop_ends_the_content(serve: Serve, stop: Any, in_preamble: bool) -> None:
+    """Reasoning may have the text; after a preamble that has it comes nothing more."""
+    counted = "one two three four"
+    messages = [preamble(counted), final(counted)] if in_preamble else [final(counted)]
+    served = await serve(thought(counted) + "".join(messages))
     body = await complete(served, stop=stop)
     (choice,) = body.choices
-    expected = "three\n\none two " if stop == "three" else "three\n\none two"
+    expected = "one two " if stop == "three" else "one two"
     assert choice.message.content == expected and choice.finish_reason == "stop"
     assert choice.message.model_dump()["reasoning"] == "one two three four"
     message, _ = await streamed_message(served, messages=USER, stop=stop)
     assert message["content"] == expected and message["finish_reason"] == "stop"
+    for turn in served.turns:
+        assert check([json.loads(event.model_dump_json()) for event in turn.log.events])
 
 
 async def test_chat_stopped_answer_sent_back_is_read_as_sent(serve: Serve) -> None:

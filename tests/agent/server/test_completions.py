@@ -135,6 +135,9 @@ async def test_completions_end_of_text(serve: Serve) -> None:
     assert ended.choices[0].logprobs.tokens[-1] in ("<|return|>", "<|call|>")
     more = await complete(served, max_tokens=400, extra_body={"ignore_eos": True})
     assert more.usage.completion_tokens == 400 and more.choices[0].finish_reason == "length"
+    unlimited = await complete(served, max_tokens=-1)
+    assert unlimited.choices[0].text == ended.choices[0].text
+    assert unlimited.choices[0].finish_reason == "stop"
 
 
 async def test_completions_wrong_requests_are_named(serve: Serve) -> None:
@@ -153,7 +156,7 @@ async def test_completions_wrong_requests_are_named(serve: Serve) -> None:
         ({"suffix": "x"}, "suffix"),
         ({"best_of": 1, "n": 2}, "best_of"),
         ({"best_of": 2, "stream": True}, "best_of"),
-        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"stop": ["a"] * 5}, "stop"),
         ({"logprobs": 21}, "logprobs"),
         ({"logit_bias": {"x": 1}}, "logit_bias.x"),

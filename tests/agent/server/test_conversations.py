@@ -378,3 +378,21 @@ async def test_include_chooses_what_items_list(serve: Serve) -> None:
     for include, there in (("", False), ("?include=message.output_text.logprobs", True)):
         data = (await served.get(f"/v1/conversations/{name}/items{include}")).json()["data"]
         assert bool(data[0]["content"][0]["logprobs"]) is there
+
+
+@pytest.mark.parametrize("created", [True, False])
+@pytest.mark.parametrize("lenient", [True, False])
+async def test_images_among_items_are_refused_as_in_requests(
+    serve: Serve, created: bool, lenient: bool
+) -> None:
+    served = await serve(HELLO, server={"lenient": lenient})
+    url = f"{served.url}/conversations"
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    body = {"items": [{"role": "user", "content": [image]}]}
+    if not created:
+        url += f"/{(await served.post({}, url=url)).json()['id']}/items"
+    answer = await served.post(body, url=url)
+    if lenient:
+        assert answer.status_code == 200, answer.text
+    else:
+        assert api_error(answer, 400)["param"] == "items[0].content[0].type"

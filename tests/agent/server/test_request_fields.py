@@ -43,8 +43,9 @@ ACCEPTED: dict[str, list[Any]] = {
     "tools": [[], [WEATHER], [{"type": "web_search"}, {"type": "tool_search"}]],
     "tool_choice": ["auto", "none"],
     "parallel_tool_calls": [True, False, None],
-    "max_output_tokens": [16, None],
+    "max_output_tokens": [16, -1, None],
     "max_tool_calls": [1, None],
+    "context_management": [[], None],
     "reasoning.effort": ["none", "minimal", "low", "medium", "high", "xhigh", "max", None],
     "reasoning.summary": ["auto", "concise", "detailed", None],
     "reasoning.generate_summary": ["auto", None],
@@ -149,6 +150,17 @@ async def test_other_values_are_refused_with_the_parameter(serve: Serve) -> None
             error = api_error(answer, 400)
             assert error["param"] == field + path, (field, value, error)
     assert not served.turns, "nothing was begun"
+
+
+async def test_minus_one_is_no_limit(serve: Serve) -> None:
+    served = await serve(HELLO)
+    for body in ({"max_output_tokens": -1, "top_k": -1}, {"max_output_tokens": None}):
+        answer = (await served.post({"input": "x", **body})).json()
+        assert answer["max_output_tokens"] is None
+    assert served.turns[0].options.sampling.top_k == 0
+    for value in (-2, True, -1.0, "-1"):
+        error = api_error(await served.post({"input": "x", "max_output_tokens": value}), 400)
+        assert error["param"] == "max_output_tokens"
 
 
 async def test_null_asks_for_nothing(serve: Serve) -> None:

@@ -132,3 +132,15 @@ async def test_compact_without_model_is_refused(serve: Serve) -> None:
     assert (error["param"], error["code"]) == ("model", "missing_required_parameter")
     unset = await served.post({"model": None, "input": HISTORY}, "/compact")
     assert unset.status_code == 200, "the API's reference lets it be null"
+
+
+async def test_compact_refuses_a_conversation(serve: Serve) -> None:
+    for lenient in (False, True):
+        served = await serve(SUMMARY_REPLY, server={"lenient": lenient})
+        name = (await served.post({}, url=f"{served.url}/conversations")).json()["id"]
+        body = {"model": None, "input": HISTORY, "conversation": name}
+        answer = await served.post(body, "/compact")
+        if lenient:
+            assert answer.status_code == 200
+        else:
+            assert api_error(answer, 400)["param"] == "conversation"

@@ -170,6 +170,43 @@ async def test_item_reference_is_resolved(serve: Serve) -> None:
     assert '{"place": "Oslo"}<|call|>' in engine_markup(served)
 
 
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "-3"}
+CALL = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
+
+
+async def test_second_output_of_a_call_is_refused(serve: Serve) -> None:
+    served = await serve(call("get_weather", place="Oslo"), final("Cold."), final("Warm."))
+    user = {"role": "user", "content": "Oslo?"}
+    error = api_error(await served.post({"input": [user, CALL, OUTPUT, OUTPUT]}), 400)
+    assert error["param"] == "input[3].call_id" and "has an output already" in error["message"]
+    first = (await served.post({"input": "Oslo?", "tools": [WEATHER]})).json()
+    output = {**OUTPUT, "call_id": first["output"][0]["call_id"]}
+    second = await served.post({"input": [output], "previous_response_id": first["id"]})
+    third = await served.post({"input": [output], "previous_response_id": second.json()["id"]})
+    assert api_error(third, 400)["param"] == "input[0].call_id"
+    again = await served.post({"input": [output], "previous_response_id": first["id"]})
+    assert again.status_code == 200, "another branch of the conversation"
+
+
+async def test_call_ids_may_be_used_again(serve: Serve) -> None:
+    """Clients that count the calls of each turn send an id twice, each with its own output."""
+    served = await serve(HELLO)
+    user = {"role": "user", "content": "Oslo?"}
+    answer = await served.post({"input": [user, CALL, OUTPUT, user, CALL, OUTPUT]})
+    assert answer.status_code == 200, answer.text
+
+
+async def test_outputs_are_counted_after_a_restart(serve: Serve) -> None:
+    served = await serve(call("get_weather", place="Oslo"), final("Cold."))
+    first = (await served.post({"input": "Oslo?", "tools": [WEATHER]})).json()
+    output = {**OUTPUT, "call_id": first["output"][0]["call_id"]}
+    second = (await served.post({"input": [output], "previous_response_id": first["id"]})).json()
+    await served.end()
+    served = await serve(final("Cold."))
+    third = await served.post({"input": [output], "previous_response_id": second["id"]})
+    assert "has an output already" in api_error(third, 400)["message"]
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_tool_choice_forces_call(serve: Serve, stream: bool) -> None:
     time_ = {**WEATHER, "name": "get_time"}

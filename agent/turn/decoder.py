@@ -26,6 +26,9 @@ from agent.turn.stop_sequences import StopSequences
 from agent.turn.tool_calls import ToolCall
 
 
+_MESSAGE_KINDS = (SegmentKind.PREAMBLE, SegmentKind.FINAL)
+
+
 class GenerationDecoder:
     """Takes the ids of one generation, in order."""
 
@@ -129,8 +132,7 @@ class GenerationDecoder:
             case Opened(kind=kind):
                 self._kind = kind
                 self._writer = self._open_item(event)
-                text = kind in (SegmentKind.FINAL, SegmentKind.PREAMBLE)
-                stop = self._context.options.stop if text else ()
+                stop = self._context.options.stop if kind in _MESSAGE_KINDS else ()
                 self._stop_sequences = StopSequences(stop) if stop else None
             case Closed(complete, start, end, tokens):
                 assert self._writer is not None

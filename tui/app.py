@@ -317,7 +317,7 @@ class AgentApp(CommandContext):
 
     def on_key(self, event: events.Key) -> None:
         """Insert printable keys into the prompt, wherever the focus is."""
-        if self.screen is not self.default_screen:
+        if self.screen is not self.default_screen or self.chat.cards.has_focus:
             return
         if event.is_printable and event.character and not self.prompt.has_focus:
             self.prompt.focus()

@@ -114,13 +114,21 @@ def call(
     name: NameArgument,
     tool: Annotated[str, typer.Argument(metavar="TOOL")],
     arguments: Annotated[str, typer.Argument(metavar="JSON")] = "{}",
+    *,
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JSON|decline|cancel",
+            help="Answer a question of the server; its defaults fill in the rest (repeatable).",
+        ),
+    ] = None,
     root: RootOption = Path(),
     trust_project: TrustOption = False,
 ) -> None:
     """Call one tool and print its result; exit code 1 if it fails."""
     from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_actions.call(name, tool, arguments, root, trust_project))
+    raise typer.Exit(mcp_actions.call(name, tool, arguments, answer or [], root, trust_project))
 
 
 @mcp_app.command(epilog="Example: agent mcp login web")

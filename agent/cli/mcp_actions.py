@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from agent.cli.mcp_forms import FormAnswers
 from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.util.process import EXIT_DONE, EXIT_FAILED
@@ -18,7 +19,6 @@ from tools.config import edit
 from tools.config.importers import ImportPlan, plan_import
 from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import build_toolbox
-from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.host import Host
 from tools.sanitize import clean_line, clean_text
@@ -144,8 +144,12 @@ def inspect(name: str, root: Path, trust: bool) -> int:
 # --- call ---
 
 
-def call(name: str, tool: str, arguments: str, root: Path, trust: bool) -> int:
-    """Call a tool: the result goes to stdout; progress, output and failures to stderr."""
+def call(name: str, tool: str, arguments: str, answers: list[str], root: Path, trust: bool) -> int:
+    """Call a tool: the result goes to stdout; progress, output and failures to stderr.
+
+    ``answers``: what ``--answer`` says.
+    """
+    forms = FormAnswers(answers)
     try:
         values = json.loads(arguments)
     except ValueError as error:
@@ -169,9 +173,11 @@ def call(name: str, tool: str, arguments: str, root: Path, trust: bool) -> int:
             values,
             on_progress=_print_progress,
             on_output=_print_output,
-            on_elicitation=_answer_elicitation,
+            on_elicitation=forms.answer,
         )
-        failed = result.failure != "none"
+        failed = result.failure != "none" or forms.problem is not None
+        if forms.problem is not None:
+            echo(f"agent: {forms.problem}", file=sys.stderr)
         echo(result.text, file=sys.stderr if failed else sys.stdout)
         return EXIT_FAILED if failed else EXIT_DONE
 
@@ -185,39 +191,6 @@ def _print_progress(progress: float, total: float | None, message: str | None) -
 
 def _print_output(stream: str, text: str) -> None:
     echo(clean_text(text), file=sys.stderr)
-
-
-async def _answer_elicitation(question: ElicitationRequest) -> ElicitationResult:
-    """Ask for each field of the form on a terminal; decline where there is none."""
-    if not (sys.stdin and sys.stdin.isatty()):
-        return ElicitationResult("decline")
-    echo(f"{question.server} asks: {question.message}", file=sys.stderr)
-    if question.url is not None:
-        echo(f"  {clean_text(question.url)}", file=sys.stderr)
-        typed = await _read_line("Have you finished there? [y/N] ")
-        return ElicitationResult("accept" if typed.lower() in ("y", "yes") else "decline")
-    content: dict[str, Any] = {}
-    for key, about in (question.schema or {}).get("properties", {}).items():
-        typed = await _read_line(f"  {clean_text(str(key))} ({about.get('type', 'string')}): ")
-        if not typed:
-            continue
-        content[key] = (
-            typed if about.get("type", "string") == "string" else _parse_json_or_text(typed)
-        )
-    return ElicitationResult("accept", content) if content else ElicitationResult("decline")
-
-
-def _parse_json_or_text(typed: str) -> Any:
-    try:
-        return json.loads(typed)
-    except ValueError:
-        return typed
-
-
-async def _read_line(prompt: str) -> str:
-    echo(prompt, end="", file=sys.stderr)
-    line: str = await asyncio.to_thread(sys.stdin.readline)
-    return line.strip()
 
 
 # --- add, remove, import ---

@@ -87,6 +87,47 @@ def test_mcp_add_list_inspect_call_remove(agent: RunAgent, home: Path, tmp_path:
     assert read_servers(home) == {"q": {"command": str(program)}}
 
 
+def test_mcp_call_answers_forms(agent: RunAgent, home: Path) -> None:
+    write_servers(home / "config" / "mcp.json", {"booking": server_entry("booking")})
+    call = ("mcp", "call", "booking", "book")
+    booked = agent(*call, "--answer", '{"seats": 3, "extras": ["w", "b"]}')
+    values = {"mail": None, "seats": 3, "meal": "v", "extras": ["w", "b"], "window": True}
+    assert (booked.code, json.loads(booked.out)) == (0, values)
+    for answer, problem in (
+        ('{"seats": 9}', "--answer: Seats: must be a whole number, 1 to 8."),
+        ('{"seats": 1, "seat": 1}', "--answer: seat: is no field; the form has mail, seats"),
+        ("{}", "--answer: Seats: is required."),
+    ):
+        wrong = agent(*call, "--answer", answer)
+        assert wrong.code == 1 and problem in wrong.err
+    assert agent(*call, "--answer", "decline").out.startswith("decline\n")
+    assert "must be a JSON object, decline or cancel" in agent(*call, "--answer", "x").err
+    nobody = agent(*call)
+    assert nobody.out.startswith("decline\n") and """--answer '{"seats": "…"}'""" in nobody.err
+
+
+def test_mcp_call_asks_on_terminal(home: Path) -> None:
+    write_servers(home / "config" / "mcp.json", {"booking": server_entry("booking")})
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "agent", "mcp", "call", "booking", "book"],
+        env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with os.fdopen(master, "w") as terminal:
+        terminal.write("ada\n\n9\n4\n1\n.\n")
+        terminal.flush()
+        out, _ = process.communicate(timeout=60)
+    os.close(slave)
+    assert "E-mail: must be an e-mail address." in out
+    assert "Seats: must be a whole number, 1 to 8." in out
+    values = {"mail": None, "seats": 4, "meal": "m", "extras": ["b"], "window": True}
+    assert json.loads(out[out.rindex("{") :]) == values
+
+
 def test_mcp_list_broken_servers_say_why(agent: RunAgent, home: Path) -> None:
     write_servers(
         home / "config" / "mcp.json",

@@ -16,6 +16,7 @@ from pydantic import FileUrl
 
 from tools.mcp.call_scope import CallScope
 from tools.mcp.client_requests import ElicitationRequest, SamplingRequest
+from tools.mcp.forms import page_host
 from tools.sanitize import clean_schema, clean_text
 
 
@@ -38,6 +39,8 @@ class ClientCallbacks:
         schema = url = None
         if isinstance(params, T.ElicitRequestURLParams):
             url = params.url
+            if page_host(url) is None:  # nothing that a browser should open unseen
+                return T.ElicitResult(action="decline")
         else:
             schema = clean_schema(params.requested_schema)
         request = ElicitationRequest(self._server, clean_text(params.message), schema, url)

@@ -40,13 +40,15 @@ from tools.config.servers import ServerConfig
 from tools.mcp import listing
 from tools.mcp.call_scope import CallScope, SessionLostError
 from tools.mcp.client_callbacks import ClientCallbacks
-from tools.mcp.client_requests import CallHandlers
+from tools.mcp.client_requests import CallHandlers, ElicitationRequest
 from tools.mcp.context import HostContext
 from tools.mcp.diagnostics import describe_error, describe_exit, innermost
+from tools.mcp.forms import page_host
 from tools.mcp.http import HttpTransport
 from tools.mcp.oauth import stored_auth
 from tools.mcp.stdio import StdioTransport
 from tools.results import protocol_failure
+from tools.sanitize import clean_text
 from tools.types import Tool, ToolResult
 from tools.version import program_version
 
@@ -224,9 +226,14 @@ class Connection:
     async def _call_tool(
         self, name: str, arguments: dict[str, Any], scope: CallScope
     ) -> ToolResult:
-        result = await self._connected_client().call_tool(
-            name, arguments, progress_callback=scope.progress
-        )
+        try:
+            result = await self._connected_client().call_tool(
+                name, arguments, progress_callback=scope.progress
+            )
+        except MCPError as error:
+            if error.code != T.URL_ELICITATION_REQUIRED:
+                raise
+            return self._failure(await self._show_pages(error, scope), error.code)
         content = [
             block.model_dump(mode="json", by_alias=True, exclude_none=True)
             for block in result.content
@@ -235,6 +242,18 @@ class Connection:
         return await asyncio.to_thread(
             self._results.build, content, result.structured_content, failed=bool(result.is_error)
         )
+
+    async def _show_pages(self, error: MCPError, scope: CallScope) -> str:
+        """Ask the person to visit the pages that a call needs first; return what came of it."""
+        pages = UrlElicitationRequiredError.from_error(error.error).elicitations
+        where = "; ".join(f"{page.message} {page.url}" for page in pages)
+        for page in pages:
+            if page_host(page.url) is None:
+                continue
+            request = ElicitationRequest(self.config.name, clean_text(page.message), url=page.url)
+            if (await scope.elicit(request)).action != "accept":
+                return f"wants the user to visit a page first: {where}"
+        return f"has shown the user a page; call it again once they are done there: {where}"
 
     async def _list_resources(self, scope: CallScope) -> ToolResult:
         resources = await listing.list_resources(self._connected_client())
@@ -267,10 +286,6 @@ class Connection:
                 raise SessionLostError
             case T.METHOD_NOT_FOUND | T.INVALID_PARAMS:
                 reason = f"refused the call of {name}: {error.message}"
-            case T.URL_ELICITATION_REQUIRED:
-                pages = UrlElicitationRequiredError.from_error(error.error).elicitations
-                where = "; ".join(f"{page.message} {page.url}" for page in pages)
-                reason = f"wants the user to visit a page first: {where}"
             case _:
                 reason = f"answered with an error: {error.message}"
                 if self._error_status in (401, 403):

@@ -41,6 +41,11 @@ class PromptCards:
         self._cards[0].enter()
         return True
 
+    @property
+    def has_focus(self) -> bool:
+        """Whether keys are for a question."""
+        return any(card.has_focus_within for card in self._cards)
+
     async def approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask whether a call may run; an ``Approver`` of turns."""
         from tui.widgets.approval_card import ApprovalCard, change_text, question_note

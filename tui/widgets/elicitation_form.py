@@ -9,28 +9,40 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.widgets import Button, Checkbox, Input, Label, Select, Static
+from textual.widget import Widget
+from textual.widgets import Button, Checkbox, Input, Label, Select, SelectionList, Static
+from textual.widgets.selection_list import Selection
 
+from tools.mcp.forms import Form, FormError, FormField, page_host
 from tui.util.format import display_text
 
 if TYPE_CHECKING:
     from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 
-FieldWidget = Input | Select[str] | Checkbox
+FieldWidget = Input | Select[Any] | Checkbox | SelectionList[int]
 
 
 class ElicitationForm(VerticalScroll):
     """Asks the person what a server wants to know; mounted while ``answer`` waits."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+d", "decline", "Decline", priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+s", "send", "Send", priority=True),
+        Binding("ctrl+d", "decline", "Decline", priority=True),
+    ]
     DEFAULT_CSS = """
     ElicitationForm {
         dock: bottom; height: auto; max-height: 100%; padding: 0 1; border: round $warning;
-        border-title-color: $text-warning;
-        & Label { color: $text-muted; }
+        border-title-color: $text-warning; border-subtitle-color: $text-muted;
+        & Label { width: 100%; color: $text-muted; }
+        & .url { color: $text-primary; }
         & .problem { color: $text-error; display: none; }
         & > Horizontal { height: 1; }
         & Button { margin-right: 2; &:focus { text-style: bold underline !important; } }
+        & SelectionList {
+            height: auto; max-height: 6; padding: 0; border: none; background: $background;
+            &:focus { border: none; background-tint: $background 0%; }
+            &:blur > .option-list--option-highlighted { background: $background; }
+        }
     }
     """
 
@@ -38,7 +50,10 @@ class ElicitationForm(VerticalScroll):
         super().__init__()
         self.border_title = Content(f"{display_text(elicitation.server)} asks")
         self._elicitation = elicitation
-        self._fields: dict[str, FieldWidget] = {}
+        self._form = Form.from_schema(elicitation.schema)
+        if elicitation.url is None and self._form.fields and not self._form.needs_input:
+            self.border_subtitle = "Ctrl-S sends the defaults"
+        self._widgets: dict[str, FieldWidget] = {}
         self._decided: asyncio.Future[ElicitationResult] = (
             asyncio.get_running_loop().create_future()
         )
@@ -48,29 +63,24 @@ class ElicitationForm(VerticalScroll):
         yield Static(display_text(question.message), markup=False)
         if question.url is not None:
             yield Static(display_text(question.url), classes="url", markup=False)
-        else:
-            schema = question.schema or {}
-            required = schema.get("required", ())
-            for name, field in schema.get("properties", {}).items():
-                title = display_text(str(field.get("title") or name)) + (
-                    " *" if name in required else ""
-                )
-                if hint := field.get("description"):
-                    title += f": {display_text(str(hint))}"
-                widget = self._fields[name] = _field_widget(field, title)
-                if not isinstance(widget, Checkbox):
-                    yield Label(title, markup=False)
-                yield widget
+            yield Label(f"A page of {display_text(page_host(question.url) or '?')}", markup=False)
+        for field in self._form.fields:
+            widget = self._widgets[field.name] = _field_widget(field)
+            if not isinstance(widget, Checkbox):
+                yield Label(_label(field), markup=False)
+            yield widget
         yield Static(classes="problem", markup=False)
         with Horizontal():
-            yield Button(
-                "Open it" if question.url else "Send", id="send", variant="primary", compact=True
-            )
+            if question.url is None:
+                yield Button("Send (Ctrl-S)", id="send", variant="primary", compact=True)
+            else:
+                yield Button("Open it (Ctrl-S)", id="send", variant="primary", compact=True)
+                yield Button("I'll open it myself", id="accept", compact=True)
             yield Button("Decline (Ctrl-D)", id="decline", compact=True)
 
     def enter(self) -> None:
         """Move the focus to the first field."""
-        first = next(iter(self._fields.values()), None) or self.query_one("#send")
+        first: Widget = next(iter(self._widgets.values()), None) or self.query_one("#send")
         first.focus()
 
     async def answer(self) -> ElicitationResult:
@@ -80,39 +90,44 @@ class ElicitationForm(VerticalScroll):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Go on to the next field; from the last one, send."""
         event.stop()
-        if event.input is list(self._fields.values())[-1]:
-            self._send()
+        if event.input is list(self._widgets.values())[-1]:
+            self.action_send()
         else:
             self.screen.focus_next()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()
-        if event.button.id == "decline":
-            self.action_decline()
-        else:
-            self._send()
+        match event.button.id:
+            case "decline":
+                self.action_decline()
+            case "accept":
+                self._decide("accept")
+            case _:
+                self.action_send()
 
     def action_decline(self) -> None:
         """Decline to answer."""
         self._decide("decline")
 
-    def _send(self) -> None:
+    def action_send(self) -> None:
+        """Send the values if they fit, or open the page."""
         if self._elicitation.url is not None:
             self.app.open_url(self._elicitation.url)
             self._decide("accept")
             return
-        from agent.util.json_schema import find_violation
-
-        content = {
-            name: value
-            for name, field in self._fields.items()
-            if (value := _field_value(field)) is not None
-        }
-        if wrong := find_violation(self._elicitation.schema or {}, content):
+        try:
+            content = {
+                field.name: value
+                for field in self._form.fields
+                if (value := _field_value(field, self._widgets[field.name])) is not None
+            }
+            self._form.check(content)
+        except FormError as error:
             label = self.query_one(".problem", Static)
-            label.update(display_text(wrong))
+            label.update(display_text(str(error)))
             label.display = True
-            self.scroll_end(animate=False)
+            self._widgets[error.field_name].focus()
+            self.call_after_refresh(label.scroll_visible, animate=False)
         else:
             self._decide("accept", content)
 
@@ -123,43 +138,42 @@ class ElicitationForm(VerticalScroll):
             self._decided.set_result(ElicitationResult(action, content))
 
 
-def _field_widget(schema: dict[str, Any], title: str) -> FieldWidget:
-    """Make the widget for one property of the form's flat schema."""
-    default = schema.get("default")
-    match schema.get("type"):
+def _label(field: FormField) -> str:
+    title = f"{field.title} *" if field.required else field.title
+    rule = f"({field.rule})" if field.rule else ""
+    text = f"{title}: {field.description}" if field.description else title
+    return display_text(f"{text} {rule}".strip())
+
+
+def _field_widget(field: FormField) -> FieldWidget:
+    default = field.default
+    match field.kind:
         case "boolean":
-            return Checkbox(Content(title), default is True, compact=True)
-        case "integer":
-            return Input("" if default is None else str(default), type="integer", compact=True)
-        case "number":
-            return Input("" if default is None else str(default), type="number", compact=True)
-    choices = _enum_choices(schema)
-    if choices:
-        known = default if default in [value for _, value in choices] else Select.NULL
-        return Select(choices, value=known, compact=True)
-    return Input("" if default is None else str(default), compact=True)
+            return Checkbox(Content(_label(field)), default is True, compact=True)
+        case "choice":
+            choices = [(display_text(title), value) for title, value in field.choices]
+            return Select(choices, value=Select.NULL if default is None else default, compact=True)
+        case "choices":
+            return SelectionList(
+                *(
+                    Selection(Content(display_text(title)), number, value in (default or ()))
+                    for number, (title, value) in enumerate(field.choices)
+                ),
+                compact=True,
+            )
+    text = default if isinstance(default, str) else field.describe(default)
+    return Input("" if default is None else text, compact=True)
 
 
-def _enum_choices(schema: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return title and value of each choice of an enumeration, in any form that MCP has had."""
-    titled = schema.get("oneOf") or schema.get("anyOf")
-    if isinstance(titled, list):
-        choices = [(c.get("title", c["const"]), c["const"]) for c in titled if "const" in c]
-    else:
-        values = schema.get("enum") or ()
-        choices = list(zip(schema.get("enumNames") or values, values, strict=False))
-    return [(display_text(str(title)), str(value)) for title, value in choices]
-
-
-def _field_value(field: FieldWidget) -> object:
-    """Return what was filled in, in the type of the property; None where nothing was."""
-    match field:
+def _field_value(field: FormField, widget: FieldWidget) -> Any:
+    """Return what was filled in; None where nothing was. Raises FormError."""
+    match widget:
         case Checkbox():
-            return field.value
+            return widget.value
         case Select():
-            return None if field.is_blank() else field.value
-        case Input(type="integer", value=text) if text:
-            return int(text)
-        case Input(type="number", value=text) if text:
-            return float(text)
-    return field.value or None
+            return None if widget.is_blank() else widget.value
+        case SelectionList():
+            chosen = [value for n, (_, value) in enumerate(field.choices) if n in widget.selected]
+            return chosen if chosen or field.required else None
+        case Input(value=text):
+            return field.parse(text) if text else None

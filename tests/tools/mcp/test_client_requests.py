@@ -195,6 +195,30 @@ async def test_resources_and_prompts_readable(plain: Host) -> None:
         await plain.prompts("nowhere")
 
 
+async def test_call_that_needs_page_asks_person(make_host: MakeHost) -> None:
+    host = make_host(server("booking"))
+    await host.start()
+    await host.wait_settled()
+    requests: list[ElicitationRequest] = []
+
+    async def answer(request: ElicitationRequest) -> ElicitationResult:
+        requests.append(request)
+        return ElicitationResult("accept" if len(requests) == 1 else "decline")
+
+    log_in = tool(host, "booking__log_in")
+    shown = await host.call(log_in, {}, on_elicitation=answer)
+    page = "https://example.org/login?next=tables"
+    assert requests == [ElicitationRequest("booking", "Log in first.", url=page)]
+    assert shown.text == (
+        "Error: the server booking has shown the user a page; call it again once they are done"
+        f" there: Log in first. {page}"
+    )
+    declined = await host.call(log_in, {}, on_elicitation=answer)
+    assert "wants the user to visit a page first" in declined.text and len(requests) == 2
+    await host.call(log_in, {"url": "file:///etc/passwd"}, on_elicitation=answer)
+    assert len(requests) == 2
+
+
 async def test_call_scope_bounds_elicitations() -> None:
     messages: list[str] = []
 

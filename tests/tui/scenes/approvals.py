@@ -46,6 +46,41 @@ FORM = {
     "required": ["name", "age"],
 }
 
+BOOKING = {
+    "type": "object",
+    "properties": {
+        "mail": {"type": "string", "format": "email", "title": "E-mail", "maxLength": 60},
+        "day": {"type": "string", "format": "date", "default": "2026-12-01", "title": "Day"},
+        "seats": {"type": "integer", "minimum": 1, "maximum": 8, "default": 2, "title": "Seats"},
+        "meal": {
+            "type": "string",
+            "title": "Meal",
+            "oneOf": [{"const": "m", "title": "Meat"}, {"const": "v", "title": "Vegetables"}],
+            "default": "v",
+        },
+        "extras": {
+            "type": "array",
+            "title": "Extras",
+            "description": "what comes with it",
+            "maxItems": 2,
+            "items": {
+                "anyOf": [
+                    {"const": "w", "title": "Wine"},
+                    {"const": "b", "title": "Bread"},
+                    {"const": "s", "title": "Soup"},
+                ]
+            },
+            "default": ["b"],
+        },
+        "window": {"type": "boolean", "title": "At a window", "default": True},
+    },
+    "required": ["day", "seats"],
+}
+PAGE = (
+    "https://accounts.example.org/authorize?client=calendar&scope=read+write&state=8f1d3c2b7a"
+    "&redirect=https%3A%2F%2Fcalendar.example.org%2Fdone&language=en&theme=plain"
+)
+
 
 async def request_approval(
     driver: AppDriver,
@@ -135,8 +170,29 @@ async def question(driver: AppDriver) -> None:
     for field in driver.app.query_one(ElicitationForm).query(Input):
         field.cursor_blink = False
     await driver.pilot.click("#send")
-    await driver.expect_text("17 is less than the minimum of 18")
+    await driver.expect_text("age: must be a whole number, at least 18.")
     await driver.wait_for(lambda: not driver.app.query_one("#send").has_class("-active"))
+
+
+async def ask(driver: AppDriver, request: ElicitationRequest) -> None:
+    """A server asks the person something."""
+    await driver.ask("Book a table.")
+    keep_reference(driver, driver.session.answerer(request))
+    await driver.wait_for(lambda: driver.app.query(ElicitationForm))
+    await driver.wait_for(lambda: driver.app.query_one(ElicitationForm).has_focus_within)
+    for field in driver.app.query_one(ElicitationForm).query(Input):
+        field.cursor_blink = False
+
+
+async def booking(driver: AppDriver) -> None:
+    """A form with every kind of field, which its defaults fill in."""
+    await ask(driver, ElicitationRequest("tables", "Which table shall it be?", BOOKING))
+
+
+async def page(driver: AppDriver) -> None:
+    """A server wants a page to be visited."""
+    message = "Log in to your calendar, so that the table is written into it."
+    await ask(driver, ElicitationRequest("tables", message, url=PAGE))
 
 
 async def commands(driver: AppDriver) -> None:
@@ -176,5 +232,6 @@ async def palette(driver: AppDriver) -> None:
 
 
 SCENES: list[Scene] = [
-    waiting, edit, command, leak, refused, question, commands, files, search, keys, palette,
+    waiting, edit, command, leak, refused, question, booking, page, commands, files, search, keys,
+    palette,
 ]  # fmt: skip

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from textual.widgets import Input, Select
+import pytest
+from textual.widgets import Input, Select, SelectionList
 
 from tests.support.fake_app import AppDriver, drive_app
-from tests.tui.scenes.approvals import FORM
+from tests.tui.scenes.approvals import BOOKING, FORM, PAGE
 from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tui.widgets.elicitation_form import ElicitationForm
 
@@ -32,7 +33,7 @@ async def test_elicitation_form_valid_fields_are_sent() -> None:
         await driver.pilot.press(*"Ada", "tab", *"17")
         driver.app.query_one(Select).value = "m"
         await driver.pilot.click("#send")
-        await driver.expect_text("17 is less than the minimum of 18")
+        await driver.expect_text("age: must be a whole number, at least 18.")
         list(driver.app.query_one(ElicitationForm).query(Input))[1].focus()
         await driver.pilot.press("1", "8")  # what was there is selected
         await driver.pilot.click("#send")
@@ -53,6 +54,57 @@ async def test_elicitation_form_enter_in_last_field_sends() -> None:
         await driver.pilot.press(*"Ada", "enter", *"Byron", "enter")
         await driver.wait_for(answer.done)
         assert answer.result().content == {"first": "Ada", "last": "Byron"}
+        turn.end()
+
+
+async def test_elicitation_form_one_key_sends_defaults() -> None:
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("tables", "Which table?", BOOKING))
+        await driver.pilot.press("ctrl+s")
+        await driver.wait_for(answer.done)
+        defaults = {"day": "2026-12-01", "seats": 2, "meal": "v", "extras": ["b"], "window": True}
+        assert answer.result() == ElicitationResult("accept", defaults)
+        turn.end()
+
+
+async def test_elicitation_form_values_checked_before_sent() -> None:
+    async with drive_app(size=(80, 24)) as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("tables", "Which table?", BOOKING))
+        await driver.expect_text("Seats * (a whole number, 1 to 8)")
+        await driver.pilot.press(*"ada", "ctrl+s")
+        await driver.expect_text("E-mail: must be an e-mail address.")
+        await driver.pilot.press("end", *"@example.org")
+        (extras,) = driver.app.query(SelectionList)
+        extras.focus()
+        await driver.pilot.press("space", "down", "down", "space")
+        await driver.wait_for(lambda: len(extras.selected) == 3)
+        await driver.pilot.press("ctrl+s")
+        await driver.expect_text("Extras: must be at most 2 of them.")
+        assert extras.has_focus
+        await driver.pilot.press("space", "ctrl+s")
+        await driver.wait_for(answer.done)
+        content = answer.result().content or {}
+        assert (content["mail"], content["extras"]) == ("ada@example.org", ["w", "b"])
+        turn.end()
+
+
+async def test_elicitation_page_opened_in_browser_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    async with drive_app() as driver:
+        monkeypatch.setattr(driver.app, "open_url", opened.append)
+        turn = await driver.ask("hello")
+        for press, pages in (("ctrl+s", [PAGE]), ("#accept", [PAGE])):
+            answer = await elicit(driver, ElicitationRequest("tables", "Log in.", url=PAGE))
+            await driver.expect_text("A page of accounts.example.org")
+            if press.startswith("#"):
+                await driver.pilot.click(press)
+            else:
+                await driver.pilot.press(press)
+            await driver.wait_for(answer.done)
+            assert (answer.result(), opened) == (ElicitationResult("accept"), pages)
+            await driver.wait_for(lambda: not driver.app.query(ElicitationForm))
         turn.end()
 
 

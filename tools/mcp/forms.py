@@ -1,0 +1,334 @@
+"""The form of an elicitation: its fields, their defaults, and what is wrong with a value.
+
+A server describes the form by a flat JSON Schema
+(https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#requested-schema).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from agent.errors import AgentError
+from agent.util.json_schema import find_violation
+from tools.sanitize import clean_line
+
+Kind = Literal["text", "integer", "number", "boolean", "choice", "choices", "json"]
+"""json: none of the kinds that the specification knows; its value is typed as JSON."""
+_TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
+_FORMATS = {
+    "email": "an e-mail address",
+    "uri": "a whole address, as https://example.org/",
+    "date": "a date, as 2026-01-31",
+    "date-time": "a date and time, as 2026-01-31T12:00:00Z",
+}
+_EMAIL = re.compile(r"[^\s@]+@[^\s@.]+(\.[^\s@.]+)*")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_BOOLEANS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+
+
+class FormError(AgentError):
+    """A value does not fit; the message is a sentence that begins with the field's title."""
+
+    def __init__(self, field: FormField, problem: str) -> None:
+        super().__init__(f"{field.title}: {problem}.")
+        self.field_name = field.name
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """One property of the form."""
+
+    name: str
+    kind: Kind
+    schema: Mapping[str, Any]
+    title: str
+    description: str = ""
+    required: bool = False
+    default: Any = None
+    """None: it has none."""
+    choices: tuple[tuple[str, Any], ...] = ()
+    """Title and value of each choice, of the kinds choice and choices."""
+
+    @property
+    def rule(self) -> str:
+        """What a value has to be like, as a phrase; empty: anything of its kind."""
+        schema, rules = self.schema, list[str]()
+        match self.kind:
+            case "integer" | "number":
+                rules.append("a whole number" if self.kind == "integer" else "a number")
+                rules.append(_range(schema, "minimum", "maximum", ""))
+            case "text":
+                rules.append(_FORMATS.get(str(schema.get("format")), ""))
+                rules.append(_range(schema, "minLength", "maxLength", " characters"))
+            case "choices":
+                rules.append(_range(schema, "minItems", "maxItems", " of them") or "any of them")
+            case "json":
+                rules.append("JSON")
+        return ", ".join(filter(None, rules))
+
+    def parse(self, text: str) -> Any:
+        """Return the value of what was typed; of several choices, separated by commas.
+
+        A choice may be typed as its value, its title or its number from 1. Raises FormError.
+        """
+        match self.kind:
+            case "text":
+                return text
+            case "boolean":
+                if text.lower() not in _BOOLEANS:
+                    raise FormError(self, "answer y or n")
+                return _BOOLEANS[text.lower()]
+            case "choice":
+                return self._choice(text)
+            case "choices":
+                words = (word.strip() for word in text.split(","))
+                return [self._choice(word) for word in words if word]
+            case "integer" | "number":
+                try:
+                    return int(text) if self.kind == "integer" else float(text)
+                except ValueError:
+                    raise FormError(self, f"must be {self.rule}") from None
+        try:
+            return json.loads(text)
+        except ValueError:
+            raise FormError(self, "must be JSON") from None
+
+    def _choice(self, text: str) -> Any:
+        for title, value in self.choices:
+            if text in (str(value), title):
+                return value
+        if text.isascii() and text.isdigit() and 0 < int(text) <= len(self.choices):
+            return self.choices[int(text) - 1][1]
+        raise FormError(self, f"must be one of {self._titles}")
+
+    def describe(self, value: Any) -> str:
+        """Return a value as a person reads it."""
+        titles = {json.dumps(value): title for title, value in self.choices}
+        match self.kind:
+            case "boolean":
+                return "yes" if value else "no"
+            case "choice":
+                return titles[json.dumps(value)]
+            case "choices":
+                return ", ".join(titles[json.dumps(each)] for each in value)
+            case "json":
+                return clean_line(json.dumps(value, ensure_ascii=False))
+        return clean_line(str(value))
+
+    def check(self, value: Any) -> None:
+        """Raise FormError if the value does not fit."""
+        schema = self.schema
+        match self.kind:
+            case "text" if isinstance(value, str):
+                kind = str(schema.get("format"))
+                if not _has_format(value, kind):
+                    raise FormError(self, f"must be {_FORMATS[kind]}")
+                if not _matches(value, schema.get("pattern")):
+                    raise FormError(self, f"must match {schema['pattern']}")
+                fits = _within(len(value), schema, "minLength", "maxLength")
+            case "integer" | "number" if _is_number(value, integral=self.kind == "integer"):
+                fits = _within(value, schema, "minimum", "maximum")
+            case "choices" if isinstance(value, list):
+                if not all(self._offers(each) for each in value):
+                    raise FormError(self, f"must be some of {self._titles}")
+                fits = _within(len(value), schema, "minItems", "maxItems")
+            case "choice":
+                fits = self._offers(value)
+            case "boolean":
+                fits = isinstance(value, bool)
+            case "json":
+                if problem := find_violation(schema, value):
+                    raise FormError(self, problem)
+                return
+            case _:
+                fits = False
+        if not fits:
+            kinds = {"boolean": "true or false", "text": "a text"}
+            rule = self.rule or kinds.get(self.kind, f"one of {self._titles}")
+            raise FormError(self, f"must be {rule}")
+
+    @property
+    def _titles(self) -> str:
+        return ", ".join(title for title, _ in self.choices)
+
+    def _offers(self, value: Any) -> bool:
+        return any(type(value) is type(each) and value == each for _, each in self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of an elicitation, in the server's order."""
+
+    fields: tuple[FormField, ...]
+
+    @classmethod
+    def from_schema(cls, schema: Mapping[str, Any] | None) -> Form:
+        """Read the schema of an elicitation; whatever cannot be read is a field for JSON."""
+        schema = schema or {}
+        properties, required = schema.get("properties"), schema.get("required")
+        names = required if isinstance(required, list) else ()
+        return cls(
+            tuple(
+                _read_field(str(name), _resolve(about, schema), name in names)
+                for name, about in properties.items()
+            )
+            if isinstance(properties, dict)
+            else ()
+        )
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The default of each field that has one which fits."""
+        return {field.name: field.default for field in self.fields if field.default is not None}
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether the defaults alone are no answer."""
+        return any(field.required and field.default is None for field in self.fields)
+
+    def check(self, content: Mapping[str, Any]) -> None:
+        """Raise FormError for the first field whose value is missing, or unknown, or does not fit."""
+        names = [field.name for field in self.fields]
+        for name in content:
+            if name not in names:
+                field = FormField(name, "json", {}, name)
+                raise FormError(field, f"is no field; the form has {', '.join(names) or 'none'}")
+        for field in self.fields:
+            if field.name in content:
+                field.check(content[field.name])
+            elif field.required:
+                raise FormError(field, "is required")
+
+
+def _resolve(about: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a property without a reference, and without the null of an optional one."""
+    if not isinstance(about, dict):
+        return {}
+    reference, definitions = str(about.get("$ref", "")), root.get("$defs")
+    if reference.startswith("#/$defs/") and isinstance(definitions, dict):
+        target = definitions.get(reference.removeprefix("#/$defs/"))
+        about = {**(target if isinstance(target, dict) else {}), **about}
+    options = about.get("anyOf")
+    if isinstance(options, list):
+        typed = [o for o in options if isinstance(o, dict) and o.get("type") != "null"]
+        if len(typed) == 1 and "const" not in typed[0]:
+            return {**typed[0], **{k: v for k, v in about.items() if k != "anyOf"}}
+    return dict(about)
+
+
+def _read_field(name: str, about: dict[str, Any], required: bool) -> FormField:
+    choices = read_choices(about)
+    kind: Any = "choice" if choices else _TYPES.get(str(about.get("type")), "json")
+    if about.get("type") == "array" and isinstance(about.get("items"), dict):
+        choices = read_choices(about["items"])
+        kind = "choices" if choices else "json"
+    field = FormField(
+        name=name,
+        kind=kind,
+        schema=about,
+        title=clean_line(str(about.get("title") or name)),
+        description=clean_line(str(about.get("description") or "")),
+        required=required,
+        default=about.get("default"),
+        choices=choices,
+    )
+    try:
+        if field.default is not None:
+            field.check(field.default)
+    except FormError:
+        return FormField(name, kind, about, field.title, field.description, required, None, choices)
+    return field
+
+
+def read_choices(about: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return title and value of each choice of an enumeration, in any form that MCP has had."""
+    titled = about.get("oneOf") or about.get("anyOf")
+    if isinstance(titled, list):
+        pairs = [
+            (each.get("title", each["const"]), each["const"])
+            for each in titled
+            if isinstance(each, dict) and "const" in each
+        ]
+    else:
+        values = about.get("enum")
+        values = values if isinstance(values, list) else []
+        names = about.get("enumNames")
+        names = names if isinstance(names, list) and len(names) == len(values) else values
+        pairs = list(zip(names, values, strict=True))
+    return tuple((clean_line(str(title)), value) for title, value in pairs)
+
+
+def _range(schema: Mapping[str, Any], low: str, high: str, unit: str) -> str:
+    least, most = schema.get(low), schema.get(high)
+    if least is not None and most is not None:
+        return f"{least}{unit}" if least == most else f"{least} to {most}{unit}"
+    if least is not None:
+        return f"at least {least}{unit}"
+    return "" if most is None else f"at most {most}{unit}"
+
+
+def _within(value: float, schema: Mapping[str, Any], low: str, high: str) -> bool:
+    least, most = schema.get(low), schema.get(high)
+    return not (
+        (isinstance(least, int | float) and value < least)
+        or (isinstance(most, int | float) and value > most)
+    )
+
+
+def _is_number(value: Any, *, integral: bool) -> bool:
+    match value:
+        case bool():
+            return False
+        case float():
+            return value.is_integer() if integral else math.isfinite(value)
+    return isinstance(value, int)
+
+
+def _has_format(text: str, name: str) -> bool:
+    try:
+        match name:
+            case "email":
+                return _EMAIL.fullmatch(text) is not None
+            case "uri":
+                return bool(urlsplit(text).scheme) and " " not in text
+            case "date":
+                return bool(_DATE.fullmatch(text) and date.fromisoformat(text))
+            case "date-time":
+                return bool(_DATE_TIME.fullmatch(text) and datetime.fromisoformat(text.upper()))
+    except ValueError:
+        return False
+    return True
+
+
+def _matches(text: str, pattern: Any) -> bool:
+    """Match in time that grows with the text alone; a pattern that allows no such match is passed."""
+    if not isinstance(pattern, str):
+        return True
+    from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
+
+    try:
+        SchemaValidator(core_schema.str_schema(pattern=pattern)).validate_python(text)
+    except ValidationError:
+        return False
+    except SchemaError:
+        return True
+    return True
+
+
+def page_host(url: str) -> str | None:
+    """Return the host of a page to visit, in ASCII; None for what is no web address."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        ascii_host = host.encode("idna").decode() if not host.isascii() else host
+    except ValueError:
+        return None
+    return ascii_host if parts.scheme in ("http", "https") and ascii_host else None

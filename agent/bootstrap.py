@@ -16,6 +16,7 @@ from agent.config.launch import LaunchOptions
 from agent.config.paths import Paths, user_paths
 from agent.config.settings import Settings, load_settings
 from agent.conversation.project_instructions import ProjectInstructions, read_project_instructions
+from agent.engine.placement.placement import DEFAULT_SEQUENCES
 from agent.engine.protocol import EngineError, Sampling
 from agent.errors import UserError
 from agent.models import catalog, resolve
@@ -41,12 +42,14 @@ def create_runtime(
     tools: str = "all",
     keep_alive: float | None = None,
     serves_engine: bool = True,
+    parallel: int | None = None,
 ) -> Runtime:
     """Build the runtime, and check all that can be checked before it loads. Raises UserError.
 
     ``tools``: the selection where ``--tools`` is absent. ``keep_alive``: seconds without a turn until
     the model is unloaded; None: models.toml's or config.toml's. ``serves_engine``: other programs of
-    this person may use the loaded model; not of a program that soon ends.
+    this person may use the loaded model; not of a program that soon ends. ``parallel``: generations
+    that run side by side; None: the default.
     """
     paths = user_paths()
     log_to_file(paths, launch.log_level)
@@ -92,6 +95,7 @@ def create_runtime(
         serves_engine=serves_engine,
         own_engine=launch.own_engine,
         prefix_cache_bytes=prefix_cache_bytes(settings),
+        sequences=parallel or DEFAULT_SEQUENCES,
         wrap_generation=None if trace is None else trace.wrap_generation,
     )
     if trace is not None:

@@ -24,6 +24,7 @@ from agent.cli.options import (
     MaxBodyOption,
     ModelOption,
     OriginOption,
+    ParallelOption,
     PortOption,
     PrivateOption,
     ReasoningOption,
@@ -232,6 +233,7 @@ def serve(
             min=0, metavar="SECONDS", help="Unload the model after this time without a request."
         ),
     ] = None,
+    parallel: ParallelOption = None,
     store: StoreOption = True,
     client_servers: ClientServersOption = False,
     allow_private_urls: PrivateOption = False,
@@ -258,7 +260,45 @@ def serve(
         lenient=lenient,
         max_body_bytes=max_body * MIB_BYTES,
     )
-    raise typer.Exit(main(launch, options, keep_alive=keep_alive))
+    raise typer.Exit(main(launch, options, keep_alive=keep_alive, parallel=parallel))
+
+
+@app.command(
+    epilog="Example: agent batch questions.jsonl -o answers.jsonl  ·  the same again goes on with it"
+)
+@takes_launch_options
+def batch(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Requests, a JSON line each; - reads stdin.")
+    ],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write a JSON line for each request to this file; what it has is not done again.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the lines and count tokens; answer nothing.")
+    ] = False,
+    parallel: ParallelOption = None,
+    alias: AliasOption = None,
+    launch: LaunchOptions,
+) -> None:
+    """Answer many requests, side by side.
+
+    A line is what OpenAI's batch files have: {"custom_id": "1", "method": "POST", "url":
+    "/v1/responses", "body": {"input": "What is 2+2?"}}; /v1/chat/completions works too. Results are
+    written as they come, in any order. A run that was stopped goes on where it was: start it again.
+    No tool is offered unless --tools names it. Exit codes: 0 all were answered, 1 some were not, 2
+    wrong options, 130 interrupted.
+    """
+    from agent.cli.batch import BatchOptions, main
+
+    options = BatchOptions(file, output, dry_run, parallel, tuple(alias or ()))
+    raise typer.Exit(main(options, launch))
 
 
 @app.command(epilog="Example: echo '[200005,17196,200008,525,200002]' | agent parse")

@@ -21,6 +21,7 @@ from agent.cli.completion import (
     complete_tools,
 )
 from agent.config.launch import LaunchOptions
+from agent.engine.placement.placement import MAX_SEQUENCES
 
 Effort = Literal["low", "medium", "high"]
 
@@ -149,6 +150,15 @@ HostOption = Annotated[
 ]
 PortOption = Annotated[
     int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")
+]
+ParallelOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=MAX_SEQUENCES,
+        metavar="N",
+        help="Requests that the model answers side by side.",
+    ),
 ]
 KeyOption = Annotated[
     str | None,

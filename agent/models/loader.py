@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from agent.config.paths import Paths
 from agent.engine.llama.thread_counts import ThreadCounts
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement
 from agent.engine.protocol import Engine, EngineError
 from agent.engine.remote.endpoint import LOCAL_ENGINE, RemoteEndpoint
 from agent.engine.shared import wire
@@ -52,6 +52,8 @@ class ModelLoader:
     """Tokens of context that --context demands."""
     prefix_cache_bytes: int | None = None
     """Bytes of the prefix cache on disk; 0: none; None: as many as are reasonable."""
+    sequences: int = DEFAULT_SEQUENCES
+    """Generations that run side by side."""
 
     @property
     def engine_name(self) -> str:
@@ -121,7 +123,9 @@ class ModelLoader:
             replace(gpu, free=int(gpu.free * RETRY_MEMORY_SHARE**failed_loads))
             for gpu in list_devices()
         ]
-        request = replace(self.model.placement_request, required_context=self.context)
+        request = replace(
+            self.model.placement_request, required_context=self.context, sequences=self.sequences
+        )
         if request.extra_buffers is None:
             request = replace(
                 request, extra_buffers=cpu_probe.should_repack(self.paths.cache, types)
@@ -189,7 +193,9 @@ class ModelLoader:
         from agent.engine.placement import cpu_probe
 
         placement = Placement(
-            context, extra_buffers=cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES)
+            context,
+            self.sequences,
+            extra_buffers=cpu_probe.should_repack(self.paths.cache, EMBEDDED_TENSOR_TYPES),
         )
         return replace(
             placement,

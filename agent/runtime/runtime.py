@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from agent.config.paths import Paths
 from agent.conversation.summary import SummaryCache
 from agent.engine.grammars import ANY_OBJECT
-from agent.engine.placement.placement import Placement
+from agent.engine.placement.placement import DEFAULT_SEQUENCES, Placement
 from agent.engine.protocol import (
     Constraint,
     Engine,
@@ -76,6 +76,7 @@ class Runtime:
         context: int | None = None,
         keep_alive: float | None = None,
         prefix_cache_bytes: int | None = None,
+        sequences: int = DEFAULT_SEQUENCES,
         serves_engine: bool = False,
         own_engine: bool = False,
         wrap_generation: WrapGeneration | None = None,
@@ -90,10 +91,11 @@ class Runtime:
         ``serves_engine``: other programs of this person may use the loaded model. ``own_engine``: load
         the model also where another program has done so.
         ``prefix_cache_bytes``: of the prefix cache on disk; 0: none; None: as many as are reasonable.
+        ``sequences``: generations that run side by side, where the model is loaded here.
         ``warm_up_seconds``, ``probe_seconds``: idle times, see `agent.runtime.idle_timers`.
         """
         self.host, self.policy, self.paths = host, policy, paths
-        self.loader = ModelLoader(model, paths, script, context, prefix_cache_bytes)
+        self.loader = ModelLoader(model, paths, script, context, prefix_cache_bytes, sequences)
         self.hub = Hub()
         self.summaries = SummaryCache()
         self.context_length = context or model.context

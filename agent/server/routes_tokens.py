@@ -131,13 +131,12 @@ class _TokenRoutes:
     async def props(self, request: Request) -> Response:
         """GET /props: facts of the loaded model, as llama.cpp's server names them."""
         runtime = self._runtime
-        plan = runtime.placement_plan
         sampling = asdict(self._service.sampling_with({}))
         settings = {"n_ctx": runtime.context_length, "params": sampling}
         return JsonResponse(
             {
                 "default_generation_settings": settings,
-                "total_slots": plan.placement.sequences if plan is not None else 1,
+                "total_slots": runtime.loader.sequences,
                 "model_alias": runtime.model.name,
                 "modalities": {"vision": False, "audio": False},
                 "is_sleeping": runtime.loaded is None,

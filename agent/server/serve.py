@@ -80,16 +80,25 @@ def base_url(listener: socket.socket) -> str:
     return f"http://{name}:{port}/v1"
 
 
-def main(launch: LaunchOptions, options: ServerOptions, *, keep_alive: float | None = None) -> int:
+def main(
+    launch: LaunchOptions,
+    options: ServerOptions,
+    *,
+    keep_alive: float | None = None,
+    parallel: int | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. Raises UserError.
 
     The operator's tools are exposed: the runtime has no others than those that ``--tools`` names.
     ``keep_alive``: seconds after which the idle model is unloaded; None as the configuration says.
+    ``parallel``: generations that run side by side; None: the default.
     """
     for alias in options.aliases:
         if not alias.isprintable() or not alias.strip():
             raise UserError(f"--alias must be a name, not {alias!r}.")
-    runtime = bootstrap.create_runtime(launch, tools="none", keep_alive=keep_alive)
+    runtime = bootstrap.create_runtime(
+        launch, tools="none", keep_alive=keep_alive, parallel=parallel
+    )
     turn_defaults = replace(
         bootstrap.turn_options(launch, runtime.model), private=not options.store
     )

@@ -15,6 +15,8 @@ Speculation = Literal["off", "lookup"]
 """How tokens are drafted, to verify several in one step: not at all, or from what came before."""
 MAX_DRAFT_TOKENS = 16
 """Drafted tokens of a step, of all generations together."""
+DEFAULT_SEQUENCES, MAX_SEQUENCES = 4, 64
+"""Generations that run side by side; llama.cpp could have 256 (LLAMA_MAX_SEQ)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Placement:
 
     context: int = 32_768
     """Tokens that one sequence may have (n_ctx); all sequences share these cells."""
-    sequences: int = 4
+    sequences: int = DEFAULT_SEQUENCES
     """Generations that run side by side (n_seq_max)."""
     ubatch: int = 512
     """Tokens of one prefill chunk (n_ubatch)."""

@@ -17,7 +17,12 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from agent.engine.placement.memory_estimate import ModelSizes
-from agent.engine.placement.placement import KvType, Placement, Speculation
+from agent.engine.placement.placement import (
+    DEFAULT_SEQUENCES,
+    KvType,
+    Placement,
+    Speculation,
+)
 from agent.engine.protocol import EngineError
 
 if TYPE_CHECKING:
@@ -55,6 +60,7 @@ class PlacementRequest:
     overcommit: bool = False
     """Load the model even into too little memory: its pages are then read again and again."""
     speculation: Speculation = "off"
+    sequences: int = DEFAULT_SEQUENCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,7 @@ def plan_placement(
         flash_attention=True if request.kv_type not in (None, "f16") else request.flash_attention,
         extra_buffers=request.extra_buffers,
         speculation=request.speculation,
+        sequences=request.sequences,
     )
     placement = _first_fitting(budget, _candidates(budget, start, request))
     if placement is None and request.required_context and request.kv_type is None:
@@ -321,6 +328,7 @@ def longest_context(
                 kv_type=kind,
                 flash_attention=True if kind != "f16" else None,
                 speculation=request.speculation,
+                sequences=request.sequences,
             )
             fit = _first_fitting(budget, _candidates(budget, start, required_request))
             low, high = (middle, high) if fit is not None else (low, middle)

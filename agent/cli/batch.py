@@ -1,0 +1,248 @@
+"""`agent batch`: answers the lines of a batch file, with progress, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from agent import bootstrap
+from agent.config.launch import LaunchOptions
+from agent.errors import UserError
+from agent.runtime.runtime import Runtime
+from agent.server.app import create_app
+from agent.server.batch import (
+    BatchRequest,
+    BatchRunner,
+    ResultLog,
+    WrongLine,
+    count_tokens,
+    output_tokens,
+    read_lines,
+)
+from agent.server.errors import ApiError
+from agent.server.options import ServerOptions
+from agent.server.service import ResponseService
+from agent.util.process import (
+    EXIT_CANCELLED,
+    EXIT_DONE,
+    EXIT_FAILED,
+    exit_on_signals,
+    termination_signals,
+)
+from agent.util.sanitize import echo
+
+DEFAULT_PARALLEL = 8
+REPORTS = 10
+"""Of progress, where stderr is no terminal."""
+MAX_FAULTS = 5
+"""Lines whose fault --dry-run prints."""
+
+Line = BatchRequest | WrongLine
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """The options of `agent batch` alone, named as on the command line."""
+
+    file: Path
+    output: Path | None = None
+    dry_run: bool = False
+    parallel: int | None = None
+    aliases: tuple[str, ...] = ()
+
+
+def main(options: BatchOptions, launch: LaunchOptions) -> int:
+    """Answer the lines and return the exit code. Raises UserError."""
+    if options.output is None and not options.dry_run:
+        raise UserError("Name a file for the results with -o, or count tokens with --dry-run.")
+    lines = list(read_lines(_read(options.file)))
+    if not lines:
+        raise UserError(f"{options.file} has no requests.")
+    results = None if options.dry_run else _open_results(options)
+    parallel = options.parallel or DEFAULT_PARALLEL
+    runtime = bootstrap.create_runtime(launch, tools="none", serves_engine=False, parallel=parallel)
+    runtime.aliases = options.aliases
+    try:
+        return asyncio.run(_run(launch, runtime, lines, results, parallel))
+    finally:
+        exit_on_signals()
+
+
+def _read(file: Path) -> list[str]:
+    try:
+        piped = str(file) == "-"
+        data = sys.stdin.buffer.read() if piped else file.expanduser().read_bytes()
+        return data.decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file} is not UTF-8 text.") from error
+
+
+def _open_results(options: BatchOptions) -> ResultLog:
+    """The file of results with those of an earlier run. Raises UserError."""
+    assert options.output is not None
+    path, source = options.output.expanduser(), options.file.expanduser()
+    try:
+        if path.exists() and source.exists() and path.samefile(source):
+            raise UserError("--output: the results need another file than the requests.")
+        return ResultLog(path)
+    except ValueError as error:
+        message = f"--output: {path} has lines that are no results; name another file."
+        raise UserError(message) from error
+    except OSError as error:
+        raise UserError(f"--output: {path} cannot be used: {error.strerror}.") from error
+
+
+async def _run(
+    launch: LaunchOptions,
+    runtime: Runtime,
+    lines: list[Line],
+    results: ResultLog | None,
+    parallel: int,
+) -> int:
+    """Count the lines' tokens, or answer those that ``results`` does not have."""
+    working = asyncio.current_task()
+    assert working is not None
+    for number in termination_signals():
+        asyncio.get_running_loop().add_signal_handler(number, working.cancel)
+    app = create_app(
+        runtime,
+        bootstrap.turn_options(launch, runtime.model),
+        ServerOptions(expose_tools=True, store=False, aliases=runtime.aliases),
+    )
+    progress = BatchProgress(len(lines), sys.stderr)
+    runner = BatchRunner(app, parallel)
+    try:
+        await runtime.start()
+        with progress:
+            await runtime.ready(progress.load)
+            if results is None:
+                return await _count(app.state.service, lines, progress)
+            with results:
+                missing = results.missing(lines)
+                progress.begin(len(lines) - len(missing))
+                await runner.run(missing, lambda result: _take(result, results, progress))
+        echo(progress.summary(results), file=sys.stderr)
+        return EXIT_FAILED if results.failed else EXIT_DONE
+    except asyncio.CancelledError:
+        echo(
+            f"agent: stopped; {progress.done} of {len(lines)} are done, and the same command goes on.",
+            file=sys.stderr,
+        )
+        return EXIT_CANCELLED
+    finally:
+        await runner.close()
+        await runtime.close()
+
+
+def _take(result: dict[str, Any], results: ResultLog, progress: BatchProgress) -> None:
+    results.add(result)
+    progress.advance(output_tokens(result))
+
+
+async def _count(service: ResponseService, lines: Iterable[Line], progress: BatchProgress) -> int:
+    """Print how many tokens the lines' prompts have, and what is wrong with lines."""
+    counts: list[int] = []
+    faults: list[str] = []
+    progress.begin(0)
+    for line in lines:
+        try:
+            if isinstance(line, WrongLine):
+                raise line.error
+            counts.append(await count_tokens(service, line))
+        except ApiError as error:
+            name = "" if isinstance(line, WrongLine) else f"{line.custom_id}: "
+            faults.append(f"{name}{error}")
+        progress.advance(0)
+    progress.stop()
+    for fault in faults[:MAX_FAULTS]:
+        echo(f"agent: {fault}", file=sys.stderr)
+    if len(faults) > MAX_FAULTS:
+        echo(f"agent: and {len(faults) - MAX_FAULTS} more.", file=sys.stderr)
+    echo(
+        f"{len(counts)} requests with {sum(counts):,} tokens, {max(counts, default=0):,} in the"
+        f" longest; {len(faults)} wrong lines."
+    )
+    return EXIT_FAILED if faults else EXIT_DONE
+
+
+class BatchProgress:
+    """Says how far the work is: as a bar on a terminal, else a line at every tenth."""
+
+    def __init__(self, total: int, out: TextIO) -> None:
+        self.total, self.done = total, 0
+        self._out, self._tokens, self._began, self._done_before = out, 0, time.monotonic(), 0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=Console(file=out),
+            transient=True,
+            disable=not out.isatty(),
+        )
+        self._task = self._bar.add_task("Loading the model", total=1.0, note="")
+
+    def load(self, share: float) -> None:
+        """The model is loaded so far, 0 to 1."""
+        self._bar.update(self._task, completed=share)
+
+    def begin(self, done: int) -> None:
+        """The model is loaded, and so many lines were done before."""
+        self.done = self._done_before = done
+        self._began = time.monotonic()
+        self._bar.update(self._task, description="", total=self.total, completed=done)
+        if 0 < done < self.total:
+            self._say(f"{done} of {self.total} were done before.")
+
+    def advance(self, tokens: int) -> None:
+        """Another line is done, with so many tokens of output."""
+        self.done, self._tokens = self.done + 1, self._tokens + tokens
+        self._bar.update(self._task, completed=self.done, note=self._note())
+        if (
+            self._bar.disable
+            and self.done * REPORTS // self.total > (self.done - 1) * REPORTS // self.total
+        ):
+            self._say(self._note())
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    def summary(self, results: ResultLog) -> str:
+        """A sentence about all that was done."""
+        seconds = time.monotonic() - self._began
+        failed = f"; {results.failed} failed, as {results.path} says" if results.failed else ""
+        if self.done == self._done_before:
+            return f"All {self.done} requests were done before{failed}."
+        return (
+            f"{self.done - self._done_before} requests, {self._tokens:,} tokens in {seconds:.1f} s"
+            f" ({self._tokens / seconds:.0f} tokens/s){failed}."
+        )
+
+    def _note(self) -> str:
+        seconds = time.monotonic() - self._began
+        left = seconds / (self.done - self._done_before) * (self.total - self.done)
+        ends = time.strftime("%H:%M", time.localtime(time.time() + left))
+        return f"{self.done} of {self.total}, {self._tokens / seconds:.0f} tokens/s, done at {ends}"
+
+    def _say(self, text: str) -> None:
+        if self._bar.disable:
+            echo(f"agent: {text}", file=self._out)
+        else:
+            self._bar.print(text)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()

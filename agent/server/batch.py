@@ -1,0 +1,233 @@
+"""Runs the lines of OpenAI's batch files side by side, each as the request that it is over HTTP.
+
+A line is ``{"custom_id", "method": "POST", "url", "body"}``, its result
+``{"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error"}``. Results come in the
+order in which the requests end. Reference: https://platform.openai.com/docs/api-reference/batch
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TextIO
+
+import httpx2
+from starlette.applications import Starlette
+
+from agent.server.chat_requests import ChatRequest, chat_params, to_response_requests
+from agent.server.errors import ApiError, invalid
+from agent.server.parsing import parse_json_object, parse_request, validate
+from agent.server.service import ResponseService
+from agent.util.ids import new_id
+from tools import private_files
+
+ENDPOINTS = ("/v1/responses", "/v1/chat/completions")
+"""What a line may ask."""
+MAX_CUSTOM_ID_CHARACTERS = 512
+TRANSIENT_STATUSES = frozenset({408, 429, *range(500, 600)})
+"""Of requests that may succeed when they are made again."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """A line of a batch file."""
+
+    custom_id: str
+    url: str
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class WrongLine:
+    """A line that is no request, and why."""
+
+    custom_id: str | None
+    """None also where it is an earlier line's."""
+    error: ApiError
+
+
+def read_lines(
+    lines: Iterable[str], endpoints: Iterable[str] = ENDPOINTS
+) -> Iterator[BatchRequest | WrongLine]:
+    """The requests of a batch file; lines of blanks are left out. ``endpoints``: those that it may
+    ask."""
+    seen: set[str] = set()
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        custom_id: str | None = None
+        try:
+            value = parse_json_object(line.encode())
+            if (wanted := _custom_id(value)) in seen:
+                raise invalid("custom_id", f"{wanted!r} is the custom_id of an earlier line too.")
+            seen.add(custom_id := wanted)
+            request = BatchRequest(custom_id, *_target(value, tuple(endpoints)))
+        except ApiError as error:
+            message = f"Line {number}: {error}"
+            yield WrongLine(
+                custom_id, ApiError(error.status, message, code=error.code, param=error.param)
+            )
+        else:
+            yield request
+
+
+def _custom_id(value: Json) -> str:
+    custom_id = value.get("custom_id")
+    if not isinstance(custom_id, str) or not custom_id:
+        message = "A line needs a 'custom_id', a string by which its result is found."
+        raise invalid("custom_id", message, "missing_required_parameter")
+    if len(custom_id) > MAX_CUSTOM_ID_CHARACTERS:
+        message = f"'custom_id' is longer than {MAX_CUSTOM_ID_CHARACTERS} characters."
+        raise invalid("custom_id", message, "string_above_max_length")
+    return custom_id
+
+
+def _target(value: Json, endpoints: tuple[str, ...]) -> tuple[str, Json]:
+    """The URL and the body of a line. Raises ApiError."""
+    if value.get("method", "POST") != "POST":
+        raise invalid("method", "'method' must be POST.")
+    url, body = value.get("url"), value.get("body")
+    if url not in endpoints:
+        raise invalid("url", f"'url' must be {' or '.join(endpoints)}.", "invalid_url")
+    if not isinstance(body, dict):
+        raise invalid("body", "'body' must be an object, the body of the request.", "invalid_type")
+    for field in ("stream", "background"):
+        if body.get(field):
+            raise invalid(f"body.{field}", f"A request of a batch cannot have '{field}'.")
+    return url, {"store": False, **body}
+
+
+class BatchRunner:
+    """Makes the requests of batches, so many at a time."""
+
+    def __init__(self, app: Starlette, parallel: int, headers: Json | None = None) -> None:
+        """``app``: from `agent.server.app.create_app`. ``headers``: of every request."""
+        self.parallel = parallel
+        self._client = httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False),
+            base_url="http://localhost",
+            headers=headers,
+            timeout=None,
+        )
+
+    async def run(
+        self,
+        requests: Iterable[BatchRequest | WrongLine],
+        on_result: Callable[[Json], None],
+    ) -> None:
+        """Make all requests and pass each result on as it comes. Cancel it to stop them."""
+        queue = iter(requests)
+
+        async def work() -> None:
+            for request in queue:
+                on_result(await self.answer(request))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.parallel):
+                group.create_task(work())
+
+    async def answer(self, request: BatchRequest | WrongLine) -> Json:
+        """The result of a line."""
+        if isinstance(request, WrongLine):
+            return _result(request.custom_id, request.error.status, {"error": request.error.body})
+        answer = await self._client.post(request.url, json=request.body)
+        return _result(request.custom_id, answer.status_code, answer.json())
+
+    async def close(self) -> None:
+        """Close the client; after this, nothing can be run."""
+        await self._client.aclose()
+
+
+class ResultLog:
+    """A file of results: what it has already, and what is added to it, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what an earlier run wrote; what was being written when it was stopped is left out.
+
+        Raises OSError, and ValueError where a line is no result.
+        """
+        self.path = path
+        self.failed = 0
+        """Results that are errors."""
+        self._kept: dict[str, str] = {}
+        """Lines of results that stay, by custom_id."""
+        self._file: TextIO | None = None
+        with open(path, "a+b", opener=private_files.opener) as file:
+            file.seek(0)
+            *lines, cut_off = file.read().decode("utf-8").split("\n")
+        for line in lines or filter(None, [cut_off]):
+            self._keep(line)
+
+    def _keep(self, line: str) -> None:
+        result = json.loads(line)
+        try:
+            if is_final(result):
+                self._kept[result["custom_id"]] = line
+                self.failed += status_of(result) != 200
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("no result of a batch") from error
+
+    def missing(self, lines: Iterable[BatchRequest | WrongLine]) -> list[BatchRequest | WrongLine]:
+        """The lines that have no result, or one that may be another now."""
+        return [line for line in lines if line.custom_id not in self._kept]
+
+    def add(self, result: Json) -> None:
+        """Write a result. Raises OSError."""
+        assert self._file is not None
+        self.failed += status_of(result) != 200
+        self._file.write(json.dumps(result, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def __enter__(self) -> Self:
+        text = "".join(f"{line}\n" for line in self._kept.values())
+        private_files.overwrite_text(self.path, text)
+        self._file = self.path.open("a", encoding="utf-8", errors="replace")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._file is not None
+        self._file.close()
+
+
+def _result(custom_id: str | None, status: int, body: Json) -> Json:
+    return {
+        "id": new_id("batch_req"),
+        "custom_id": custom_id,
+        "response": {"status_code": status, "request_id": new_id("req"), "body": body},
+        "error": None,
+    }
+
+
+def status_of(result: Json) -> int:
+    """The HTTP status of a result."""
+    status: int = result["response"]["status_code"]
+    return status
+
+
+def is_final(result: Json) -> bool:
+    """Whether the request would have the same result again, as far as is known."""
+    return result.get("custom_id") is not None and status_of(result) not in TRANSIENT_STATUSES
+
+
+def output_tokens(result: Json) -> int:
+    """Tokens that were generated for a result, as far as it says so."""
+    usage = result["response"]["body"].get("usage") or {}
+    return int(usage.get("output_tokens") or usage.get("completion_tokens") or 0)
+
+
+async def count_tokens(service: ResponseService, request: BatchRequest) -> int:
+    """Tokens of a request's prompt; nothing is generated. Raises ApiError."""
+    body = json.dumps(request.body).encode()
+    if request.url == "/v1/responses":
+        return await service.count_input_tokens(
+            parse_request(body, lenient=service.options.lenient)
+        )
+    chat = validate(ChatRequest, parse_json_object(body))
+    with chat_params(chat):
+        choices = to_response_requests(chat, service.has_browser)
+        return await service.count_input_tokens(choices[0])

@@ -19,8 +19,8 @@ from agent.errors import UserError
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
 from agent.server.batch import (
-    BatchRequest,
     BatchRunner,
+    Line,
     ResultLog,
     WrongLine,
     count_tokens,
@@ -44,8 +44,6 @@ REPORTS = 10
 """Of progress, where stderr is no terminal."""
 MAX_FAULTS = 5
 """Lines whose fault --dry-run prints."""
-
-Line = BatchRequest | WrongLine
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from agent.server import (
     chat_completions,
     completions,
     openapi,
+    routes_batches,
     routes_compaction,
     routes_conversations,
     routes_responses,
@@ -26,6 +27,7 @@ from agent.server import (
     websocket,
 )
 from agent.server.auth import AccessMiddleware, FramingMiddleware
+from agent.server.batches import BatchQueue
 from agent.server.errors import ApiError, internal_error
 from agent.server.json_response import JsonResponse, error_response
 from agent.server.model_description import describe_models
@@ -46,12 +48,13 @@ def create_app(
     *,
     loopback_only: bool = True,
     store: ResponseStore | None = None,
+    batches: BatchQueue | None = None,
 ) -> Starlette:
     """Build the application; its ``state.service`` is the `ResponseService`.
 
     ``turn_defaults``: the operator's settings of a turn. ``loopback_only``: the socket is bound to
     loopback: only requests to local names are answered, and they may bring MCP servers. ``store``:
-    where responses are stored; None: in memory only.
+    where responses are stored; None: in memory only. ``batches``: None where there are none.
     """
     options = options or ServerOptions()
     options = replace(options, client_servers=options.client_servers or loopback_only)
@@ -65,6 +68,7 @@ def create_app(
         chat_completions.route(service),
         completions.route(service),
         *routes_tokens.routes(service),
+        *routes_batches.routes(service, batches),
         *_server_routes(service),
     ]
     app = Starlette(

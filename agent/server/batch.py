@@ -27,7 +27,7 @@ from tools import private_files
 ENDPOINTS = ("/v1/responses", "/v1/chat/completions")
 """What a line may ask."""
 MAX_CUSTOM_ID_CHARACTERS = 512
-TRANSIENT_STATUSES = frozenset({408, 429, *range(500, 600)})
+TRANSIENT_STATUSES = frozenset({0, 408, 429, *range(500, 600)})
 """Of requests that may succeed when they are made again."""
 
 Json = dict[str, Any]
@@ -49,11 +49,14 @@ class WrongLine:
     custom_id: str | None
     """None also where it is an earlier line's."""
     error: ApiError
+    number: int | None = None
+    """In the file, from 1."""
 
 
-def read_lines(
-    lines: Iterable[str], endpoints: Iterable[str] = ENDPOINTS
-) -> Iterator[BatchRequest | WrongLine]:
+Line = BatchRequest | WrongLine
+
+
+def read_lines(lines: Iterable[str], endpoints: Iterable[str] = ENDPOINTS) -> Iterator[Line]:
     """The requests of a batch file; lines of blanks are left out. ``endpoints``: those that it may
     ask."""
     seen: set[str] = set()
@@ -69,9 +72,8 @@ def read_lines(
             request = BatchRequest(custom_id, *_target(value, tuple(endpoints)))
         except ApiError as error:
             message = f"Line {number}: {error}"
-            yield WrongLine(
-                custom_id, ApiError(error.status, message, code=error.code, param=error.param)
-            )
+            named = ApiError(error.status, message, code=error.code, param=error.param)
+            yield WrongLine(custom_id, named, number)
         else:
             yield request
 
@@ -117,7 +119,7 @@ class BatchRunner:
 
     async def run(
         self,
-        requests: Iterable[BatchRequest | WrongLine],
+        requests: Iterable[Line],
         on_result: Callable[[Json], None],
     ) -> None:
         """Make all requests and pass each result on as it comes. Cancel it to stop them."""
@@ -131,7 +133,7 @@ class BatchRunner:
             for _ in range(self.parallel):
                 group.create_task(work())
 
-    async def answer(self, request: BatchRequest | WrongLine) -> Json:
+    async def answer(self, request: Line) -> Json:
         """The result of a line."""
         if isinstance(request, WrongLine):
             return _result(request.custom_id, request.error.status, {"error": request.error.body})
@@ -172,7 +174,7 @@ class ResultLog:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("no result of a batch") from error
 
-    def missing(self, lines: Iterable[BatchRequest | WrongLine]) -> list[BatchRequest | WrongLine]:
+    def missing(self, lines: Iterable[Line]) -> list[Line]:
         """The lines that have no result, or one that may be another now."""
         return [line for line in lines if line.custom_id not in self._kept]
 
@@ -180,8 +182,18 @@ class ResultLog:
         """Write a result. Raises OSError."""
         assert self._file is not None
         self.failed += status_of(result) != 200
-        self._file.write(json.dumps(result, ensure_ascii=False) + "\n")
+        text = json.dumps(result, ensure_ascii=False)
+        self._file.write(text + "\n")
         self._file.flush()
+        if is_final(result):
+            self._kept[result["custom_id"]] = text
+
+    def add_expired(self, lines: Iterable[Line]) -> None:
+        """Write results of all lines that have none, as their time is over. Raises OSError."""
+        error = {"code": "batch_expired", "message": "The time of the batch was over before."}
+        for line in self.missing(lines):
+            result = {"id": new_id("batch_req"), "custom_id": line.custom_id}
+            self.add({**result, "response": None, "error": error})
 
     def __enter__(self) -> Self:
         text = "".join(f"{line}\n" for line in self._kept.values())
@@ -204,9 +216,9 @@ def _result(custom_id: str | None, status: int, body: Json) -> Json:
 
 
 def status_of(result: Json) -> int:
-    """The HTTP status of a result."""
-    status: int = result["response"]["status_code"]
-    return status
+    """The HTTP status of a result; 0 of a request that was not made."""
+    response = result["response"]
+    return int(response["status_code"]) if response else 0
 
 
 def is_final(result: Json) -> bool:

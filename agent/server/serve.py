@@ -24,7 +24,9 @@ from agent.observability.logging import open_log_file
 from agent.runtime.runtime import Runtime
 from agent.server.app import create_app
 from agent.server.auth import is_loopback
+from agent.server.batches import BatchQueue
 from agent.server.connections import ConnectionLimits, LimitedConfig, close_late
+from agent.server.file_store import FileStore
 from agent.server.options import DEFAULT_HOST, ServerOptions
 from agent.server.service import ResponseService
 from agent.store.conversations import Store, StoreError
@@ -180,13 +182,19 @@ class HttpServer:
     ) -> None:
         """Raises UserError when the store cannot be opened."""
         self._store = _open_store(runtime) if options.store else None
-        app = create_app(
+        self._batches: BatchQueue | None = None
+        if options.store:
+            state = runtime.paths.state
+            self._batches = BatchQueue(state / "batches", FileStore(state / "files"))
+        self._app = app = create_app(
             runtime,
             turn_defaults,
             options,
             loopback_only=is_loopback(listener.getsockname()[0]),
             store=self._store,
+            batches=self._batches,
         )
+        self._key = options.api_key
         self.service: ResponseService = app.state.service
         self.draining = False
         self._drain_requested = asyncio.Event()
@@ -212,11 +220,23 @@ class HttpServer:
         """Serve until drained; every response has ended and is stored then."""
         open_log_file()
         try:
+            self._start_batches()
             await self._uvicorn.serve([self._listener])
             await self.service.wait_idle()
         finally:
+            if self._batches is not None:
+                await self._batches.close()
             if self._store is not None:
                 self._store.store.close()
+
+    def _start_batches(self) -> None:
+        """Go on with the batches that an earlier server left."""
+        if self._batches is None:
+            return
+        # One place is kept for whoever waits for an answer.
+        parallel = max(1, self.service.runtime.loader.sequences - 1)
+        headers = {"authorization": f"Bearer {self._key}"} if self._key else {}
+        self._batches.start(self._app, parallel, headers)
 
     async def wait_draining(self) -> None:
         """Wait until `drain` is called."""
@@ -230,6 +250,8 @@ class HttpServer:
             return
         self.draining = self.service.draining = True
         self._drain_requested.set()
+        if self._batches is not None:
+            self._batches.stop()
         self._uvicorn.should_exit = True
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self.service.stop_all)
 

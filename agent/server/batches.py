@@ -1,0 +1,266 @@
+"""Batches: files of requests that are answered in the background, one file after the other.
+
+What is done is on disk: a server that ends goes on with its batches when it starts again.
+Reference: https://platform.openai.com/docs/api-reference/batch
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from starlette.applications import Starlette
+
+from agent.server.batch import (
+    BatchRunner,
+    Json,
+    Line,
+    ResultLog,
+    WrongLine,
+    read_lines,
+    status_of,
+)
+from agent.server.errors import ApiError
+from agent.server.file_store import FileStore, ObjectFolder
+from agent.util.ids import new_id
+from tools import private_files
+
+log = logging.getLogger(__name__)
+
+PURPOSE, RESULT_PURPOSE = "batch", "batch_output"
+WINDOW_SECONDS = 24 * 3600
+"""After this time a batch expires; what is done by then stays."""
+MAX_FAULTS = 100
+"""Wrong lines that a failed batch names."""
+OTHER_SERVER = "Another server of this person works at the batches: ask that one."
+UNFINISHED = ("validating", "in_progress", "finalizing", "cancelling")
+_TIMES = (
+    "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at",
+    "cancelling_at", "cancelled_at",
+)  # fmt: skip
+
+
+class BatchQueue:
+    """The batches of a folder. One server works at them; others that have the folder too only read."""
+
+    def __init__(self, folder: Path, files: FileStore) -> None:
+        self.files = files
+        self._batches = ObjectFolder(folder, "batch")
+        self.find, self.entries = self._batches.find, self._batches.entries
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._worker: asyncio.Task[None] | None = None
+        self._runner: BatchRunner | None = None
+        self._running: Json | None = None
+        """The batch that is worked at."""
+        self._answering: asyncio.Task[None] | None = None
+        """Its requests."""
+        self._lock: int | None = None
+
+    def start(self, app: Starlette, parallel: int, headers: dict[str, str]) -> None:
+        """Begin to work, first at what an earlier server left; ``headers``: of every request."""
+        self._runner = BatchRunner(app, parallel, headers)
+        if self._batches.folder.exists():
+            self._begin_work()
+
+    def _begin_work(self) -> None:
+        """Take the folder, unless another server has it, and go on with its batches."""
+        if self._worker is not None:
+            return
+        private_files.make_folder(self._batches.folder)
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        lock = os.open(self._batches.folder / "lock", flags, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return
+        self._lock = lock
+        for batch in self.entries():
+            if batch["status"] in UNFINISHED:
+                self._waiting.put_nowait(batch["id"])
+        self._worker = asyncio.create_task(self._work())
+
+    def stop(self) -> None:
+        """Begin no more; the batch that runs goes on when a server starts again."""
+        if self._worker is not None:
+            self._worker.cancel()
+
+    async def close(self) -> None:
+        """Stop, and give the folder to other servers."""
+        self.stop()
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+        if self._runner is not None:
+            await self._runner.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # --- what clients ask ---
+
+    def create(self, file_id: str, endpoint: str, metadata: dict[str, str] | None) -> Json:
+        """Queue a batch; it. Raises ApiError."""
+        source = self.files.find(file_id)
+        if source["purpose"] != PURPOSE:
+            message = f"The purpose of file '{file_id}' is '{source['purpose']}', not 'batch'."
+            raise ApiError(400, message, code="invalid_value", param="input_file_id")
+        self._begin_work()
+        if self._worker is None:
+            raise ApiError(409, OTHER_SERVER, code="conflict")
+        now = int(time.time())
+        batch: Json = {
+            "id": new_id("batch"),
+            "object": "batch",
+            "endpoint": endpoint,
+            "errors": None,
+            "input_file_id": file_id,
+            "completion_window": "24h",
+            "status": "validating",
+            "output_file_id": None,
+            "error_file_id": None,
+            "created_at": now,
+            **dict.fromkeys(_TIMES),
+            "expires_at": now + WINDOW_SECONDS,
+            "request_counts": {"total": 0, "completed": 0, "failed": 0},
+            "metadata": metadata,
+        }
+        self._batches.write(batch)
+        self._waiting.put_nowait(batch["id"])
+        return batch
+
+    def cancel(self, name: str) -> Json:
+        """Cancel a batch; it. Raises ApiError: 404, and 409 where it has ended."""
+        running = self._running is not None and self._running["id"] == name
+        batch = self._running if running and self._running else self.find(name)
+        if batch["status"] not in UNFINISHED:
+            message = f"Cannot cancel a batch with status '{batch['status']}'."
+            raise ApiError(409, message, code="invalid_state", param="id")
+        if self._worker is None:
+            raise ApiError(409, OTHER_SERVER, code="conflict", param="id")
+        if batch["status"] != "cancelling":
+            self._set_status(batch, "cancelling")
+        if not running:
+            self._set_status(batch, "cancelled")
+        elif self._answering is not None:
+            self._answering.cancel()
+        return batch
+
+    # --- the work ---
+
+    async def _work(self) -> None:
+        while True:
+            batch = self.find(await self._waiting.get())
+            if batch["status"] not in UNFINISHED:
+                continue  # cancelled before its turn came
+            self._running = batch
+            try:
+                await self._process(batch)
+            except Exception:
+                log.exception("the batch %s broke", batch["id"])
+                message = "Something went wrong inside this server; its log file has the details."
+                self._fail(batch, [WrongLine(None, ApiError(500, message, code="server_error"))])
+            finally:
+                self._running = None
+
+    async def _process(self, batch: Json) -> None:
+        """Answer the requests of a batch that have no result yet, and file the results."""
+        lines = await asyncio.to_thread(self._read, batch)
+        if wrong := [line for line in lines if isinstance(line, WrongLine)]:
+            self._fail(batch, wrong)
+            return
+        results = ResultLog(self._batches.path(batch["id"], "results"))
+        with results:
+            ending = await self._answer(batch, lines, results)
+        if ending == "completed":
+            self._set_status(batch, "finalizing")
+        await asyncio.to_thread(self._file_results, batch, results.path)
+        self._set_status(batch, ending)
+        results.path.unlink()
+
+    async def _answer(self, batch: Json, lines: list[Line], results: ResultLog) -> str:
+        """Make the requests that have no result; the status with which the batch ends."""
+        assert self._runner is not None
+        missing = results.missing(lines)
+        counts = batch["request_counts"] = {
+            "total": len(lines),
+            "completed": len(lines) - len(missing) - results.failed,
+            "failed": results.failed,
+        }
+
+        def add(result: Json) -> None:
+            results.add(result)
+            counts["completed" if status_of(result) == 200 else "failed"] += 1
+            self._batches.write(batch)
+
+        if batch["status"] == "cancelling":  # by a server that ended then
+            return "cancelled"
+        self._set_status(batch, "in_progress")
+        self._answering = asyncio.create_task(self._runner.run(missing, add))
+        try:
+            left = max(0.0, batch["expires_at"] - time.time())
+            done, _ = await asyncio.wait([self._answering], timeout=left)
+        finally:
+            self._answering.cancel()
+            await asyncio.wait([self._answering])
+        if not done:
+            results.add_expired(lines)
+            return "expired"
+        if self._answering.cancelled():
+            return "cancelled"
+        self._answering.result()
+        return "completed"
+
+    def _read(self, batch: Json) -> list[Line]:
+        try:
+            text = self.files.content(batch["input_file_id"]).read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            return [WrongLine(None, ApiError(404, "The file was deleted.", code="file_not_found"))]
+        except UnicodeDecodeError:
+            message = "The file is not UTF-8 text."
+            return [WrongLine(None, ApiError(400, message, code="invalid_file"))]
+        lines = list(read_lines(text.split("\n"), [batch["endpoint"]]))
+        empty = ApiError(400, "The file has no requests.", code="empty_file")
+        return lines or [WrongLine(None, empty)]
+
+    def _fail(self, batch: Json, wrong: list[WrongLine]) -> None:
+        faults = [
+            {
+                "code": line.error.code,
+                "message": str(line.error),
+                "param": line.error.param,
+                "line": line.number,
+            }
+            for line in wrong[:MAX_FAULTS]
+        ]
+        batch["errors"] = {"object": "list", "data": faults}
+        self._set_status(batch, "failed")
+
+    def _file_results(self, batch: Json, results: Path) -> None:
+        """Make the output file and the error file of what was done."""
+        with (
+            results.open("rb") as lines,
+            tempfile.TemporaryFile() as output,
+            tempfile.TemporaryFile() as errors,
+        ):
+            for line in lines:
+                (output if _is_answer(line) else errors).write(line)
+            for file, kind in ((output, "output"), (errors, "error")):
+                if file.tell():
+                    name = f"{batch['id']}_{kind}.jsonl"
+                    entry = self.files.add(name, RESULT_PURPOSE, file)
+                    batch[f"{kind}_file_id"] = entry["id"]
+
+    def _set_status(self, batch: Json, status: str) -> None:
+        batch["status"] = status
+        batch[f"{status}_at"] = int(time.time())
+        self._batches.write(batch)
+
+
+def _is_answer(line: bytes) -> bool:
+    return status_of(json.loads(line)) == 200

@@ -1,0 +1,183 @@
+"""/v1/files and /v1/batches by openai's own client: statuses, results, a cancel, a server that ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from agent.server import batches
+from tests.support.endpoint import API_KEY, Serve, Served
+from tests.support.hosts import wait_until
+from tests.support.requests import ENDLESS
+from tests.support.scripts import HELLO
+
+WINDOW: Any = "24h"
+RESPONSES: Any = "/v1/responses"
+CHAT: Any = "/v1/chat/completions"
+
+
+def lines_of(url: str, **bodies: dict[str, Any]) -> bytes:
+    lines = (
+        {"custom_id": name, "method": "POST", "url": url, "body": bodies[name]} for name in bodies
+    )
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+async def begin(served: Served, content: bytes, endpoint: Any = RESPONSES, **options: Any) -> Any:
+    """A batch of an uploaded file."""
+    client = served.client()
+    file = await client.files.create(file=("in.jsonl", content), purpose="batch")
+    return await client.batches.create(
+        input_file_id=file.id, endpoint=endpoint, completion_window=WINDOW, **options
+    )
+
+
+async def ended(served: Served, batch_id: str) -> Any:
+    """The batch once it is worked at no more."""
+    client = served.client()
+    while (batch := await client.batches.retrieve(batch_id)).status in batches.UNFINISHED:
+        pass
+    return batch
+
+
+async def post_form(served: Served, form: dict[str, Any]) -> httpx2.Response:
+    async with httpx2.AsyncClient() as http:
+        return await http.post(f"{served.url}/files", **form)
+
+
+async def read_file(served: Served, file_id: str) -> dict[str, Any]:
+    content = (await served.client().files.content(file_id)).text
+    results = [json.loads(line) for line in content.splitlines()]
+    return {result["custom_id"]: result for result in results}
+
+
+async def test_batch_answers_and_errors_have_their_files(serve: Serve) -> None:
+    served = await serve(HELLO, HELLO)
+    client = served.client()
+    messages = [{"role": "user", "content": "x"}]
+    content = lines_of(CHAT, a={"messages": messages}, b={"messages": []}, c={"messages": messages})
+    created = await begin(served, content, CHAT, metadata={"name": "n"})
+    assert (created.status, created.metadata) == ("validating", {"name": "n"})
+    assert created.expires_at == created.created_at + 24 * 3600
+    batch = await ended(served, created.id)
+    assert batch.status == "completed"
+    counts = batch.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (3, 2, 1)
+    assert batch.in_progress_at <= batch.finalizing_at <= batch.completed_at
+    answers = await read_file(served, batch.output_file_id)
+    assert answers.keys() == {"a", "c"}
+    assert answers["a"]["response"]["body"]["choices"][0]["message"]["content"] == "Hello there!"
+    errors = await read_file(served, batch.error_file_id)
+    assert errors["b"]["response"]["status_code"] == 400
+    assert errors["b"]["response"]["body"]["error"]["param"] == "messages"
+    listed = [file.purpose async for file in client.files.list()]
+    assert sorted(listed) == ["batch", "batch_output", "batch_output"]
+    assert [one.id async for one in client.batches.list(limit=1)] == [batch.id]
+    with pytest.raises(openai.ConflictError):
+        await client.batches.cancel(batch.id)
+    await client.files.delete(batch.output_file_id)
+    with pytest.raises(openai.NotFoundError):
+        await client.files.content(batch.output_file_id)
+
+
+async def test_batch_with_wrong_lines_fails_and_names_them(serve: Serve) -> None:
+    served = await serve(HELLO)
+    content = lines_of(RESPONSES, a={"input": "x"}) + b"{nonsense\n" + lines_of(CHAT, b={})
+    batch = await ended(served, (await begin(served, content)).id)
+    assert batch.status == "failed" and batch.failed_at
+    assert [(fault.line, fault.code) for fault in batch.errors.data] == [
+        (2, "invalid_json"), (3, "invalid_url"),
+    ]  # fmt: skip
+    assert served.turns == []
+    empty = await ended(served, (await begin(served, b"\n")).id)
+    assert [fault.code for fault in empty.errors.data] == ["empty_file"]
+
+
+async def test_batch_cancelled_keeps_what_is_done(serve: Serve) -> None:
+    served = await serve(temperature=0, loop_guard=False)
+    client = served.client()
+    endless = {"input": "x", **ENDLESS}
+    created = await begin(served, lines_of(RESPONSES, a={"input": "Hello"}, b=endless, c=endless))
+    following = await begin(served, lines_of(RESPONSES, d=endless))
+    while (await client.batches.retrieve(created.id)).request_counts.completed < 1:
+        pass
+    assert (await client.batches.cancel(following.id)).status == "cancelled"
+    assert (await client.batches.cancel(created.id)).status == "cancelling"
+    batch = await ended(served, created.id)
+    assert batch.status == "cancelled" and batch.error_file_id is None
+    assert (await read_file(served, batch.output_file_id)).keys() == {"a"}
+    await wait_until(lambda: not served.service.running)
+
+
+async def test_batch_goes_on_when_a_server_starts_again(serve: Serve) -> None:
+    served = await serve(temperature=0, loop_guard=False)
+    endless = {"input": "x", **ENDLESS}
+    created = await begin(served, lines_of(RESPONSES, a={"input": "Hello"}, b=endless))
+    client = served.client()
+    while (await client.batches.retrieve(created.id)).request_counts.completed < 1:
+        pass
+    await served.end()
+    again = await serve(HELLO)
+    batch = await ended(again, created.id)
+    assert (batch.status, batch.request_counts.completed) == ("completed", 2)
+    answers = await read_file(again, batch.output_file_id)
+    assert answers.keys() == {"a", "b"}
+    assert len(again.turns) == 1, "the first line was answered before"
+
+
+async def test_batch_expires(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "WINDOW_SECONDS", 0)
+    served = await serve(HELLO)
+    batch = await ended(served, (await begin(served, lines_of(RESPONSES, a={"input": "x"}))).id)
+    assert batch.status == "expired" and batch.output_file_id is None
+    errors = await read_file(served, batch.error_file_id)
+    assert errors["a"]["error"]["code"] == "batch_expired" and errors["a"]["response"] is None
+
+
+@pytest.mark.parametrize(
+    ("form", "param"),
+    [
+        ({"files": {"file": ("x", b"x")}, "data": {"purpose": "vision"}}, "purpose"),
+        ({"data": {"purpose": "batch"}}, "file"),
+        ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, "file"),
+    ],
+)
+async def test_wrong_uploads_are_refused(serve: Serve, form: dict[str, Any], param: str) -> None:
+    served = await serve(HELLO)
+    answer = await post_form(served, form)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
+async def test_wrong_batches_are_refused(serve: Serve) -> None:
+    served = await serve(HELLO)
+    client = served.client()
+    with pytest.raises(openai.NotFoundError):
+        await client.batches.retrieve("../../x")
+    with pytest.raises(openai.NotFoundError):
+        await client.batches.create(
+            input_file_id="file_1", endpoint=RESPONSES, completion_window=WINDOW
+        )
+    other: Any = "/v1/embeddings"
+    with pytest.raises(openai.BadRequestError, match="endpoint"):
+        await begin(served, b"", other)
+    stateless = await serve(HELLO, server={"store": False})
+    with pytest.raises(openai.BadRequestError, match="stores nothing"):
+        await begin(stateless, b"")
+
+
+async def test_second_server_reads_the_batches_of_the_first(serve: Serve) -> None:
+    first, second = await serve(HELLO), await serve(HELLO)
+    batch = await ended(first, (await begin(first, lines_of(RESPONSES, a={"input": "x"}))).id)
+    assert (await second.client().batches.retrieve(batch.id)).status == "completed"
+    with pytest.raises(openai.ConflictError, match="Another server"):
+        await begin(second, lines_of(RESPONSES, a={"input": "x"}))
+
+
+async def test_batches_with_a_key(serve: Serve) -> None:
+    served = await serve(HELLO, api_key=API_KEY)
+    batch = await ended(served, (await begin(served, lines_of(RESPONSES, a={"input": "x"}))).id)
+    assert batch.request_counts.completed == 1

@@ -40,7 +40,7 @@ from agent.util.process import (
 from agent.util.sanitize import echo
 
 DEFAULT_PARALLEL = 8
-REPORTS = 10
+MAX_REPORTS = 10
 """Of progress, where stderr is no terminal."""
 MAX_FAULTS = 5
 """Lines whose fault --dry-run prints."""
@@ -207,7 +207,7 @@ class BatchProgress:
         self._bar.update(self._task, completed=self.done, note=self._note())
         if (
             self._bar.disable
-            and self.done * REPORTS // self.total > (self.done - 1) * REPORTS // self.total
+            and self.done * MAX_REPORTS // self.total > (self.done - 1) * MAX_REPORTS // self.total
         ):
             self._say(self._note())
 

@@ -13,6 +13,11 @@ from pydantic import BaseModel, RootModel
 from agent.events import Item, OfficialEvent, Response, Usage, WireModel
 from agent.server.schemas import InputItem
 
+BatchStatus = Literal[
+    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling",
+    "cancelled",
+]  # fmt: skip
+
 # --- chat completions and completions ---
 
 
@@ -322,6 +327,97 @@ class ModelPage(WireModel):
     data: list[ModelObject]
 
 
+class FileObject(WireModel):
+    """A file that a client uploaded, or that a batch made."""
+
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    expires_at: int | None
+    filename: str
+    purpose: Literal["batch", "batch_output"]
+    status: Literal["processed"]
+    status_details: None
+
+
+class FilePage(WireModel):
+    """Files of a list."""
+
+    object: Literal["list"]
+    data: list[FileObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedFile(WireModel):
+    """The answer to a deletion."""
+
+    id: str
+    object: Literal["file"]
+    deleted: Literal[True]
+
+
+class BatchFault(WireModel):
+    """What is wrong with a line of a batch's file."""
+
+    code: str | None
+    message: str
+    param: str | None
+    line: int | None
+
+
+class BatchFaults(WireModel):
+    """Why a batch failed."""
+
+    object: Literal["list"]
+    data: list[BatchFault]
+
+
+class RequestCounts(WireModel):
+    """Requests of a batch: all, those that were answered and those that were not."""
+
+    total: int
+    completed: int
+    failed: int
+
+
+class BatchObject(WireModel):
+    """A batch as it is now."""
+
+    id: str
+    object: Literal["batch"]
+    endpoint: str
+    errors: BatchFaults | None
+    input_file_id: str
+    completion_window: str
+    status: BatchStatus
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    in_progress_at: int | None
+    expires_at: int | None
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: RequestCounts
+    metadata: dict[str, str] | None
+
+
+class BatchPage(WireModel):
+    """Batches of a list."""
+
+    object: Literal["list"]
+    data: list[BatchObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
 class TokenPiece(WireModel):
     """A token with its text, or its bytes where they are a part of a character."""
 
@@ -370,6 +466,7 @@ class ServerHealth(WireModel):
     running: int
 
 
+BATCH, FILE = "/v1/batches/{id}", "/v1/files/{id}"
 CONVERSATION, CONVERSATION_ITEMS = "/v1/conversations/{id}", "/v1/conversations/{id}/items"
 ANSWERS: dict[tuple[str, str], type[BaseModel]] = {
     ("POST", "/v1/responses"): Response,
@@ -391,6 +488,14 @@ ANSWERS: dict[tuple[str, str], type[BaseModel]] = {
     ("DELETE", f"{CONVERSATION_ITEMS}/{{item_id}}"): ConversationObject,
     ("GET", "/v1/models"): ModelPage,
     ("GET", "/v1/models/{id}"): ModelObject,
+    ("POST", "/v1/files"): FileObject,
+    ("GET", "/v1/files"): FilePage,
+    ("GET", FILE): FileObject,
+    ("DELETE", FILE): DeletedFile,
+    ("POST", "/v1/batches"): BatchObject,
+    ("GET", "/v1/batches"): BatchPage,
+    ("GET", BATCH): BatchObject,
+    ("POST", f"{BATCH}/cancel"): BatchObject,
     ("POST", "/tokenize"): TokenizedText,
     ("POST", "/detokenize"): DetokenizedText,
     ("GET", "/props"): ServerProperties,

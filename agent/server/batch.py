@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Literal, Self, TextIO, get_args
 
 import httpx2
 from starlette.applications import Starlette
@@ -24,8 +24,9 @@ from agent.server.service import ResponseService
 from agent.util.ids import new_id
 from tools import private_files
 
-ENDPOINTS = ("/v1/responses", "/v1/chat/completions")
+Endpoint = Literal["/v1/responses", "/v1/chat/completions"]
 """What a line may ask."""
+ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 MAX_CUSTOM_ID_CHARACTERS = 512
 TRANSIENT_STATUSES = frozenset({0, 408, 429, *range(500, 600)})
 """Of requests that may succeed when they are made again."""
@@ -156,27 +157,27 @@ class ResultLog:
         self.path = path
         self.failed = 0
         """Results that are errors."""
-        self._kept: dict[str, str] = {}
+        self._final: dict[str, str] = {}
         """Lines of results that stay, by custom_id."""
         self._file: TextIO | None = None
         with open(path, "a+b", opener=private_files.opener) as file:
             file.seek(0)
             *lines, cut_off = file.read().decode("utf-8").split("\n")
         for line in lines or filter(None, [cut_off]):
-            self._keep(line)
+            self._read_line(line)
 
-    def _keep(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         result = json.loads(line)
         try:
             if is_final(result):
-                self._kept[result["custom_id"]] = line
+                self._final[result["custom_id"]] = line
                 self.failed += status_of(result) != 200
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("no result of a batch") from error
 
     def missing(self, lines: Iterable[Line]) -> list[Line]:
         """The lines that have no result, or one that may be another now."""
-        return [line for line in lines if line.custom_id not in self._kept]
+        return [line for line in lines if line.custom_id not in self._final]
 
     def add(self, result: Json) -> None:
         """Write a result. Raises OSError."""
@@ -186,7 +187,7 @@ class ResultLog:
         self._file.write(text + "\n")
         self._file.flush()
         if is_final(result):
-            self._kept[result["custom_id"]] = text
+            self._final[result["custom_id"]] = text
 
     def add_expired(self, lines: Iterable[Line]) -> None:
         """Write results of all lines that have none, as their time is over. Raises OSError."""
@@ -196,7 +197,7 @@ class ResultLog:
             self.add({**result, "response": None, "error": error})
 
     def __enter__(self) -> Self:
-        text = "".join(f"{line}\n" for line in self._kept.values())
+        text = "".join(f"{line}\n" for line in self._final.values())
         private_files.overwrite_text(self.path, text)
         self._file = self.path.open("a", encoding="utf-8", errors="replace")
         return self

@@ -18,6 +18,7 @@ from agent.server.answer_schemas import ANSWERS, STREAMS
 from agent.server.chat_requests import ChatRequest
 from agent.server.completions import CompletionRequest
 from agent.server.json_response import JsonResponse
+from agent.server.routes_batches import CreateBatch
 from agent.server.routes_tokens import DetokenizeRequest, EmbeddingsRequest, TokenizeRequest
 from agent.server.schemas import (
     ITEM_MODELS,
@@ -43,13 +44,24 @@ BODIES: dict[str, type[BaseModel]] = {
     "/v1/conversations": CreateConversation,
     "/v1/conversations/{id}": UpdateConversation,
     "/v1/conversations/{id}/items": CreateItems,
+    "/v1/batches": CreateBatch,
 }
 """Models of request bodies, by the path of a POST."""
 STREAM_EVENTS: tuple[type[OfficialEvent], ...] = tuple(
     kind for kind in get_args(get_args(Event)[0]) if issubclass(kind, OfficialEvent)
 )
 """The events of a streamed response."""
+_UPLOAD = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "contentMediaType": "application/octet-stream"},
+        "purpose": {"type": "string", "enum": ["batch"]},
+    },
+}
+"""The form of ``POST /v1/files``."""
 _UNTYPED_ANSWERS: dict[str, Any] = {
+    "/v1/files/{id}/content": {"application/octet-stream": {"schema": {"type": "string"}}},
     "/metrics": {"text/plain": {"schema": {"type": "string"}}},
     "/openapi.json": {"application/json": {"schema": {"type": "object"}}},
 }
@@ -195,6 +207,9 @@ def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
             "required": True,
             "content": {"application/json": {"schema": _reference(body)}},
         }
+    elif (method, path) == ("POST", "/v1/files"):
+        content = {"multipart/form-data": {"schema": _UPLOAD}}
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 

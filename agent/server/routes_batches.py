@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive
 
-from agent.server.batch import ENDPOINTS
+from agent.server.batch import Endpoint
 from agent.server.batches import PURPOSE, BatchQueue
 from agent.server.errors import ApiError, body_too_large, invalid
 from agent.server.json_response import JsonResponse
@@ -36,7 +36,7 @@ class CreateBatch(ConfigModel):
     """The body of ``POST /v1/batches``."""
 
     input_file_id: str
-    endpoint: str
+    endpoint: Endpoint
     completion_window: Literal["24h"]
     metadata: Metadata | None = None
 
@@ -124,9 +124,6 @@ class _BatchRoutes:
         wanted = validate(CreateBatch, parse_json_object(await read_body(request, self._service)))
         if self._service.draining:
             raise ApiError(503, "This server is shutting down.", code="server_error")
-        if wanted.endpoint not in ENDPOINTS:
-            message = f"'endpoint' must be {' or '.join(ENDPOINTS)}."
-            raise invalid("endpoint", message)
         return JsonResponse(queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata))
 
     async def list(self, request: Request) -> Response:

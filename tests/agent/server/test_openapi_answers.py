@@ -25,11 +25,13 @@ class Checker:
         self.served, self.document = served, document
         self.checked: set[tuple[str, str]] = set()
 
-    async def send(self, method: str, template: str, body: Any = None, **names: str) -> Any:
-        """Send a request; the checked answer."""
+    async def send(
+        self, method: str, template: str, body: Any = None, *, files: Any = None, **names: str
+    ) -> Any:
+        """Send a request with a JSON body or a form with ``files``; the checked answer."""
         async with http_client() as http:
             path = template.format(**names)
-            answer = await http.request(method, f"{self.served.root}{path}", json=body)
+            answer = await http.request(method, f"{self.served.root}{path}", json=body, files=files)
         assert answer.status_code == 200, answer.text
         operation = self.document["paths"][template][method.lower()]
         (content,) = [
@@ -102,6 +104,18 @@ async def test_every_answer_fits_its_schema(serve: Serve) -> None:
     await send("GET", f"{path}/{{item_id}}", id=name, item_id=item)
     await send("DELETE", f"{path}/{{item_id}}", id=name, item_id=item)
     await send("DELETE", "/v1/conversations/{id}", id=name)
+    path = "/v1/files/{id}"
+    line = {"custom_id": "a", "url": "/v1/responses", "body": {"input": "Hi"}}
+    upload = {"file": ("in.jsonl", json.dumps(line)), "purpose": (None, "batch")}
+    name = (await send("POST", "/v1/files", files=upload))["id"]
+    await send("GET", path, id=name)
+    await send("GET", "/v1/files")
+    batch = {"input_file_id": name, "endpoint": "/v1/responses", "completion_window": "24h"}
+    created = await send("POST", "/v1/batches", batch)
+    await send("POST", "/v1/batches/{id}/cancel", {}, id=created["id"])
+    await send("GET", "/v1/batches/{id}", id=created["id"])
+    await send("GET", "/v1/batches")
+    await send("DELETE", path, id=name)
     await send("GET", "/health")
     assert check.checked == {*ANSWERS, *STREAMS}
 

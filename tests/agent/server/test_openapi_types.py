@@ -7,8 +7,17 @@ from typing import Any, get_args
 
 import openai
 import pytest
-from openai.types import Completion, Model, conversations, responses
+from openai.types import (
+    Batch,
+    Completion,
+    FileDeleted,
+    FileObject,
+    Model,
+    conversations,
+    responses,
+)
 from openai.types import completion_create_params as completions
+from openai.types.batch_create_params import BatchCreateParams
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.chat import completion_create_params as chat
 from openai.types.conversations import conversation_update_params, item_create_params
@@ -102,6 +111,22 @@ def differences(ours: Shapes, theirs: Shapes) -> list[str]:
 OPENAI_VERSION = "3.54.0"
 """The version that `DIFFERENCES` was written beside; a newer one may have more names."""
 DIFFERENCES = {
+    "CreateBatch": """
+        - .output_expires_after
+        .endpoint: | '/v1/completions' '/v1/embeddings' '/v1/images/edits'
+            '/v1/images/generations' '/v1/moderations' '/v1/videos'
+    """,
+    "BatchObject": """
+        - .model
+        - .usage
+        .errors.object: 'list' | string
+    """,
+    "FileObject": """
+        .purpose: | 'assistants' 'assistants_output' 'fine-tune' 'fine-tune-results' 'user_data'
+            'vision'
+        .status: | 'error' 'uploaded'
+        .status_details: | string
+    """,
     "CreateResponse": """
         + .client_metadata
         + .enable_response_messages
@@ -394,6 +419,10 @@ TYPES: dict[str, Any] = {
     "ChatCompletionChunk": ChatCompletionChunk,
     "Completion": Completion,
     "ModelObject": Model,
+    "CreateBatch": BatchCreateParams,
+    "BatchObject": Batch,
+    "FileObject": FileObject,
+    "DeletedFile": FileDeleted,
 }
 """The schemas of the document, and what openai-python sends or reads."""
 REQUESTS = {
@@ -402,6 +431,7 @@ REQUESTS = {
     "CompletionRequest",
     "UpdateConversation",
     "CreateItems",
+    "CreateBatch",
 }
 
 

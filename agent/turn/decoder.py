@@ -25,7 +25,6 @@ from agent.turn.output import MessageWriter, ReasoningWriter
 from agent.turn.stop_sequences import StopSequences
 from agent.turn.tool_calls import ToolCall
 
-
 _MESSAGE_KINDS = (SegmentKind.PREAMBLE, SegmentKind.FINAL)
 
 

@@ -26,7 +26,7 @@ from agent.server.input_items import (
 )
 from agent.server.schemas import InputItem
 from agent.server.stored_response import served_json
-from agent.store.api_conversations import ItemTurn
+from agent.store.api_conversations import ItemTurn, item_suffix
 from agent.store.event_codec import encode_line, pack, split_line, unpack_lines
 from agent.store.records import prompt_of
 from agent.util.ids import new_id
@@ -58,7 +58,7 @@ def _turn_output(turn: ItemTurn) -> Iterator[dict[str, Any]]:
         while steered and (steered[0][1][0] <= at or item is None):
             number, (_, text) = steered.pop(0)
             if text:
-                yield _user_message(f"{_tail(turn)}s{number}", text)
+                yield _user_message(f"{item_suffix(turn.id)}s{number}", text)
         if item is not None:
             yield item
 
@@ -66,13 +66,9 @@ def _turn_output(turn: ItemTurn) -> Iterator[dict[str, Any]]:
 def turn_inputs(turn: ItemTurn) -> list[dict[str, Any]]:
     """What the model was sent in a turn."""
     if turn.served is None:
-        return [_user_message(_tail(turn), turn.prompt)] if turn.prompt else []
+        return [_user_message(item_suffix(turn.id), turn.prompt)] if turn.prompt else []
     inputs: list[dict[str, Any]] = turn.served["inputs"]
     return [{"status": "completed", **item} for item in inputs if item["type"] != "item_reference"]
-
-
-def _tail(turn: ItemTurn) -> str:
-    return turn.id.partition("_")[2]
 
 
 def _user_message(tail: str, text: str) -> dict[str, Any]:
@@ -83,7 +79,7 @@ def _user_message(tail: str, text: str) -> dict[str, Any]:
 
 def without_item(turn: ItemTurn, item_id: str) -> bool:
     """Remove an item from its turn; False if no item is left."""
-    steered = [f"msg_{_tail(turn)}s{number}" for number in range(len(turn.steered))]
+    steered = [f"msg_{item_suffix(turn.id)}s{number}" for number in range(len(turn.steered))]
     lines = unpack_lines(turn.events or b"") if turn.served is None else []
     if item_id in steered:
         # It stays without its text: the ids of the later ones count it.
@@ -91,7 +87,7 @@ def without_item(turn: ItemTurn, item_id: str) -> bool:
         at = [n for n, line in enumerate(lines) if STEERED in split_line(line)[1]][number]
         lines[at] = encode_line(split_line(lines[at])[0], ev.AgentSteered(text=""))
         turn.steered = tuple((n, "" if k == number else t) for k, (n, t) in enumerate(turn.steered))
-    elif turn.served is None and item_id == f"msg_{_tail(turn)}":
+    elif turn.served is None and item_id == f"msg_{item_suffix(turn.id)}":
         turn.prompt = ""
     else:
         lines = [line for line in lines if f'"{item_id}"' not in line]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,17 @@ from agent.store.event_codec import read_record
 from agent.store.recovery import mark_lost_turns, recover
 from agent.store.schema import give_back_pages
 from agent.store.tree import PATH
-from agent.util.ids import new_id
+
+
+def copy_id(turn_id: str) -> str:
+    """A new id for a copy of a turn, such as ``resp_1.9f…``; what stands before the dot stays, for ids
+    of its items are made of that (`item_suffix`)."""
+    return f"{turn_id.partition('.')[0]}.{uuid.uuid4().hex[:12]}"
+
+
+def item_suffix(turn_id: str) -> str:
+    """What the ids of a person's messages in a turn end with: the same in all copies of the turn."""
+    return turn_id.partition("_")[2].partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +183,7 @@ class ApiConversationStore:
 
     def _write_turn(self, turn: ItemTurn, conversation: Conversation) -> None:
         if turn.conversation != conversation.id:
-            turn.id, turn.conversation = new_id("resp"), conversation.id
+            turn.id, turn.conversation = copy_id(turn.id), conversation.id
             turn.response["id"] = turn.id
         began = self.store.tree.clock.now() if turn.began is None else turn.began
         self._db.execute(
@@ -198,14 +209,14 @@ class ApiConversationStore:
         )
         for branch, shared in branches.fetchall():
             rows = self._db.execute(
-                f"{PATH} select prompt, status, response, pid, created, start, events, t.upto,"
+                f"{PATH} select t.id, prompt, status, response, pid, created, start, events, t.upto,"
                 " revision, served from path join turns t on t.conversation = path.id"
                 " and coalesce(start, 0) < path.upto where coalesce(start, 0) between ? and ?"
                 " and status != 'in_progress'",
                 (name, saved, shared - 1),
             )
-            for prompt, status, response, *rest in rows.fetchall():
-                copy = new_id("resp")
+            for original, prompt, status, response, *rest in rows.fetchall():
+                copy = copy_id(original)
                 response = json.dumps(json.loads(response) | {"id": copy})
                 self._db.execute(
                     "insert into turns values (?,?,?,?,?,?,?,?,?,?,?,?)",

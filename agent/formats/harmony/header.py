@@ -23,6 +23,7 @@ it, prose may follow at once, and only a recipient at the beginning of the rest 
     <|channel|>functions.f<|message|>                          tool functions.f; channel_is_tool
     <|channel|>commentary <|constrain|>functions.f<|message|>  tool functions.f; recipient_bare
     <|channel|>analysis to=assistant json<|message|>           unknown tool "assistant"
+    <|channel|>final to=user json<|message|>                   final
     <|channel|>comentary<|message|>                            preamble; channel_misspelt
     <|channel|>analysis<|channel|>final<|message|>             final; channel_repeated
     <|channel|>plan<|message|>                                 reasoning; channel_unknown
@@ -137,7 +138,9 @@ class MessageHeader:
                 kind = SegmentKind.TOOL_UNKNOWN
             case _:
                 kind = SegmentKind.REASONING if self.channel_seen else SegmentKind.FINAL
-        return Opened(kind, None, None if self.is_call else self.raw_recipient, self.json)
+        # What is addressed to a role is a call if it is JSON, but for an answer.
+        addressed = not self.is_call and self.channel != "final"
+        return Opened(kind, None, self.raw_recipient if addressed else None, self.json)
 
     def abandons_call(self, ended: int | None) -> bool:
         """Tell whether reasoning follows the recipient instead of a call.

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
 
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
 from agent.engine.protocol import EngineError, Generation
 from agent.events import Response
 from agent.store.conversations import Store
+from agent.store.recorder import TurnRecorder
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
+from agent.util.ids import new_id
 from tests.support.endpoint import (
     Serve,
     api_error,
@@ -396,3 +403,26 @@ async def test_images_among_items_are_refused_as_in_requests(
         assert answer.status_code == 200, answer.text
     else:
         assert api_error(answer, 400)["param"] == "items[0].content[0].type"
+
+
+async def test_item_ids_stay_in_a_branch_of_the_app(serve: Serve) -> None:
+    """What stands behind a deleted item becomes the branch's own, with the ids that it had."""
+    served = await serve(HELLO)
+    client, store = served.client(), Store(served.runtime.paths.store)
+    talk, errors = Conversation(new_id("conv")), list[sqlite3.Error]()
+    for text in ("one", "two", "three"):
+        turn = Turn(served.runtime, talk, [User(text)], TurnOptions(), source="app")
+        TurnRecorder(store, errors.append).record(turn, text)
+        await turn.start().done()
+    branch = store.fork(store.load(talk.id)).id
+    before = (await client.conversations.items.list(branch, order="asc")).data
+    messages = [item for item in before if getattr(item, "role", None) == "user"]
+    await client.conversations.items.delete(before[1].id or "", conversation_id=branch)
+    after = (await client.conversations.items.list(branch, order="asc")).data
+    assert [item.id for item in after] == [item.id for item in before if item != before[1]]
+    await client.conversations.items.delete(messages[1].id or "", conversation_id=branch)
+    assert messages[2].id in {
+        item.id for item in (await client.conversations.items.list(branch)).data
+    }
+    assert len((await client.conversations.items.list(talk.id)).data) == len(before)
+    store.close()

@@ -28,15 +28,18 @@ NameArgument = Annotated[
         metavar="NAME", help="A name from agent mcp list.", autocompletion=complete_server
     ),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Also read this folder's .mcp.json.")]
 
 
 @mcp_app.command("list", epilog="Example: agent mcp list --root ~/project")
-def list_servers(root: RootOption = Path(), trust_project: TrustOption = False) -> None:
+def list_servers(
+    root: RootOption = Path(), trust_project: TrustOption = False, as_json: JsonOption = False
+) -> None:
     """Connect to every server and show its state."""
     from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_actions.list_servers(root, trust_project))
+    raise typer.Exit(mcp_actions.list_servers(root, trust_project, as_json=as_json))
 
 
 @mcp_app.command(
@@ -99,12 +102,15 @@ def import_servers(
 
 @mcp_app.command(epilog="Example: agent mcp inspect git")
 def inspect(
-    name: NameArgument, root: RootOption = Path(), trust_project: TrustOption = False
+    name: NameArgument,
+    root: RootOption = Path(),
+    trust_project: TrustOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a server's tools, resources and prompts, and what it wrote to stderr."""
     from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_actions.inspect(name, root, trust_project))
+    raise typer.Exit(mcp_actions.inspect(name, root, trust_project, as_json=as_json))
 
 
 @mcp_app.command(
@@ -124,11 +130,14 @@ def call(
     ] = None,
     root: RootOption = Path(),
     trust_project: TrustOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Call one tool and print its result; exit code 1 if it fails."""
+    """Call one tool and print its result, into a pipe the whole of it; exit code 1 if it fails."""
     from agent.cli import mcp_actions
 
-    raise typer.Exit(mcp_actions.call(name, tool, arguments, answer or [], root, trust_project))
+    raise typer.Exit(
+        mcp_actions.call(name, tool, arguments, answer or [], root, trust_project, as_json=as_json)
+    )
 
 
 @mcp_app.command(epilog="Example: agent mcp login web")

@@ -6,11 +6,12 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agent.cli.mcp_forms import FormAnswers
+from agent.cli.mcp_json import inspection_object, print_json, result_object, server_object
 from agent.config.paths import user_paths
 from agent.errors import UserError
 from agent.util.process import EXIT_DONE, EXIT_FAILED
@@ -21,11 +22,15 @@ from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import build_toolbox
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.host import Host
+from tools.results import protocol_failure
 from tools.sanitize import clean_line, clean_text
-from tools.types import ServerState
+from tools.types import Prompt, Resource, ServerState, Tool
+
+MAX_RESULT_CHARS, MAX_PIPED_CHARS = 32_000, 1 << 30
+"""Characters of a result on a terminal, and in a pipe: no message of a server is longer."""
 
 
-def _create_host(root: Path, trust: bool) -> Host:
+def _create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHARS) -> Host:
     """A host of the person's servers and those of ``root``; nothing is connected yet."""
     paths = user_paths()
     if not root.is_dir():
@@ -33,6 +38,7 @@ def _create_host(root: Path, trust: bool) -> Host:
     try:
         return build_toolbox(
             root=root,
+            max_result_chars=max_result_chars,
             results_folder=paths.cache / "results",
             user_config=paths.mcp_json,
             approvals_file=paths.approvals,
@@ -71,7 +77,7 @@ def _run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
 # --- list, inspect ---
 
 
-def list_servers(root: Path, trust: bool) -> int:
+def list_servers(root: Path, trust: bool, *, as_json: bool = False) -> int:
     """Print a line for each configured server; exit code 1 where an enabled one fails."""
     host = _create_host(root, trust)
 
@@ -81,10 +87,12 @@ def list_servers(root: Path, trust: bool) -> int:
             host.connect(name)
         await host.wait_settled(set(names))
         states = [state for state in host.server_states() if state.name in names]
-        if not states:
+        if as_json:
+            print_json([server_object(s, _require_config(host, s.name)) for s in states])
+        elif not states:
             echo("No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import.")
         width = max((len(state.name) for state in states), default=0)
-        for state in states:
+        for state in () if as_json else states:
             echo(_status_line(state, _require_config(host, state.name), width))
         return EXIT_FAILED if any(state.status == "failed" for state in states) else EXIT_DONE
 
@@ -110,7 +118,7 @@ def _indented(text: str) -> str:
     return "\n  ".join(text.splitlines())
 
 
-def inspect(name: str, root: Path, trust: bool) -> int:
+def inspect(name: str, root: Path, trust: bool, *, as_json: bool = False) -> int:
     """Print a server's tools, resources, prompts and the end of its stderr."""
     host = _create_host(root, trust)
     _require_config(host, name)
@@ -118,33 +126,52 @@ def inspect(name: str, root: Path, trust: bool) -> int:
     async def work(host: Host) -> int:
         host.connect(name)
         await host.wait_settled({name})
-        state = _state(host, name)
-        echo(_status_line(state, _require_config(host, name), len(name)))
-        for tool in host.tools():
-            if tool.server == name:
-                description = " ".join(tool.description.split())
-                only = " (only reads)" if tool.read_only else ""
-                echo(f"\n{clean_text(tool.name)}{only}: {description}")
-                echo(f"  {json.dumps(tool.parameters, ensure_ascii=False)}")
-        if state.status == "ready" and not _require_config(host, name).builtin:
-            for resource in await host.resources(name):
-                echo(f"\nresource {clean_text(resource.uri)}  {resource.name}")
-            for prompt in await host.prompts(name):
-                names = ", ".join(
-                    f"{key}{'' if required else '?'}" for key, required in prompt.arguments
-                )
-                echo(f"\nprompt {clean_text(prompt.name)}({names})  {prompt.description}")
-        if state.stderr:
-            echo(f"\nLast on its stderr:\n  {_indented(state.stderr)}")
+        state, config = _state(host, name), _require_config(host, name)
+        tools = [tool for tool in host.tools() if tool.server == name]
+        lists = state.status == "ready" and not config.builtin
+        resources = await host.resources(name) if lists else []
+        prompts = await host.prompts(name) if lists else []
+        if as_json:
+            server = server_object(state, config)
+            print_json(inspection_object(server, tools, resources, prompts, state.stderr))
+        else:
+            echo(_status_line(state, config, len(name)))
+            _print_offers(tools, resources, prompts)
+            if state.stderr:
+                echo(f"\nLast on its stderr:\n  {_indented(state.stderr)}")
         return EXIT_DONE if state.status == "ready" else EXIT_FAILED
 
     return _run_with(host, work)
 
 
+def _print_offers(
+    tools: Sequence[Tool], resources: Sequence[Resource], prompts: Sequence[Prompt]
+) -> None:
+    for tool in tools:
+        description = " ".join(tool.description.split())
+        only = " (only reads)" if tool.read_only else ""
+        echo(f"\n{clean_text(tool.name)}{only}: {description}")
+        echo(f"  {json.dumps(tool.parameters, ensure_ascii=False)}")
+    for resource in resources:
+        echo(f"\nresource {clean_text(resource.uri)}  {resource.name}")
+    for prompt in prompts:
+        names = ", ".join(f"{key}{'' if required else '?'}" for key, required in prompt.arguments)
+        echo(f"\nprompt {clean_text(prompt.name)}({names})  {prompt.description}")
+
+
 # --- call ---
 
 
-def call(name: str, tool: str, arguments: str, answers: list[str], root: Path, trust: bool) -> int:
+def call(
+    name: str,
+    tool: str,
+    arguments: str,
+    answers: list[str],
+    root: Path,
+    trust: bool,
+    *,
+    as_json: bool = False,
+) -> int:
     """Call a tool: the result goes to stdout; progress, output and failures to stderr.
 
     ``answers``: what ``--answer`` says.
@@ -156,7 +183,8 @@ def call(name: str, tool: str, arguments: str, answers: list[str], root: Path, t
         raise UserError(f"The arguments are not valid JSON: {error}.") from error
     if not isinstance(values, dict):
         raise UserError("The arguments must be one JSON object.")
-    host = _create_host(root, trust)
+    piped = as_json or not (sys.stdout and sys.stdout.isatty())
+    host = _create_host(root, trust, MAX_PIPED_CHARS if piped else MAX_RESULT_CHARS)
     _require_config(host, name)
 
     async def work(host: Host) -> int:
@@ -166,19 +194,22 @@ def call(name: str, tool: str, arguments: str, answers: list[str], root: Path, t
         if definition is None:
             state = _state(host, name)
             why = state.error or f"it has {', '.join(state.tools) or 'none'}"
-            echo(f"agent: the server {name} has no tool {tool!r}: {why}", file=sys.stderr)
-            return EXIT_FAILED
-        result = await host.call(
-            definition,
-            values,
-            on_progress=_print_progress,
-            on_output=_print_output,
-            on_elicitation=forms.answer,
-        )
+            result = protocol_failure(f"the server {name} has no tool {tool!r}: {why}", -32602)
+        else:
+            result = await host.call(
+                definition,
+                values,
+                on_progress=_print_progress,
+                on_output=_print_output,
+                on_elicitation=forms.answer,
+            )
         failed = result.failure != "none" or forms.problem is not None
         if forms.problem is not None:
             echo(f"agent: {forms.problem}", file=sys.stderr)
-        echo(result.text, file=sys.stderr if failed else sys.stdout)
+        if as_json:
+            print_json(result_object(result))
+        else:
+            echo(result.text, file=sys.stderr if failed else sys.stdout)
         return EXIT_FAILED if failed else EXIT_DONE
 
     return _run_with(host, work)

@@ -107,8 +107,8 @@ McpOption = Annotated[
     list[str] | None,
     typer.Option(
         "--mcp",
-        metavar="'NAME=COMMAND ARGS'",
-        help="A stdio MCP server, for this start (repeatable).",
+        metavar="'NAME=COMMAND ARGS|URL'",
+        help="An MCP server, a command or an address, for this start (repeatable).",
     ),
 ]
 DemoToolsOption = Annotated[

@@ -87,6 +87,35 @@ def test_mcp_add_list_inspect_call_remove(agent: RunAgent, home: Path, tmp_path:
     assert read_servers(home) == {"q": {"command": str(program)}}
 
 
+def test_mcp_json_for_programs(agent: RunAgent, home: Path) -> None:
+    servers = {"plain": ENTRY, "gone": {"command": "no-such-command"}}
+    write_servers(home / "config" / "mcp.json", servers)
+    listed = agent("mcp", "list", "--json")
+    plain, gone = json.loads(listed.out)
+    assert listed.code == 1 and (plain["name"], plain["status"]) == ("plain", "ready")
+    assert (plain["transport"], plain["protocol"]) == ("stdio", "2026-07-28")
+    assert "echo" in plain["tools"] and SERVER in plain["command"]
+    assert gone["status"] == "failed" and "no such command" in gone["error"]
+    inspected = json.loads(agent("mcp", "inspect", "plain", "--json").out)
+    echo = next(tool for tool in inspected["tools"] if tool["name"] == "echo")
+    assert echo["annotations"]["readOnlyHint"] and "text" in echo["inputSchema"]["properties"]
+    assert [prompt["name"] for prompt in inspected["prompts"]] == ["greet"]
+    assert inspected["resources"][0]["uri"] == "note://one" and inspected["stderr"]
+    table = json.loads(agent("mcp", "call", "plain", "table", "--json").out)
+    assert not table["isError"] and table["structuredContent"] == {"rows": [1, 2]}
+    assert table["content"][0]["type"] == "text"
+    failed = agent("mcp", "call", "plain", "fail", "--json")
+    assert failed.code == 1 and json.loads(failed.out)["isError"]
+    unknown = json.loads(agent("mcp", "call", "plain", "nope", "--json").out)
+    assert "has no tool 'nope'" in unknown["error"]["message"]
+
+
+def test_mcp_call_whole_result_into_pipe(agent: RunAgent, home: Path) -> None:
+    write_servers(home / "config" / "mcp.json", {"plain": ENTRY})
+    big = agent("mcp", "call", "plain", "big", '{"size": 1000000}')
+    assert (big.code, len(big.out), big.out[0], big.out[-2]) == (0, 1_000_001, "a", "z")
+
+
 def test_mcp_call_answers_forms(agent: RunAgent, home: Path) -> None:
     write_servers(home / "config" / "mcp.json", {"booking": server_entry("booking")})
     call = ("mcp", "call", "booking", "book")

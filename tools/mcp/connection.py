@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -401,6 +402,14 @@ class Connection:
 
     async def _on_log(self, params: T.LoggingMessageNotificationParams) -> None:
         # A log message names no request; with several calls under way, all of them show it.
-        text = params.data if isinstance(params.data, str) else str(params.data)
+        text = log_text(params.data)
         for scope in list(self._scopes):
             scope.output("log", f"{text}\n")
+
+
+def log_text(data: Any) -> str:
+    """Return the data of a log message as text: some servers put the text into an object."""
+    if isinstance(data, dict):
+        text = data.get("msg") or data.get("message")
+        data = text if isinstance(text, str) else data
+    return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)

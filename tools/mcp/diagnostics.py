@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from tools import private_files
 from tools.config.servers import ServerConfig
+from tools.mcp.start_hints import exit_hint, missing_command_hint
 from tools.mcp.stdio import StdioTransport
 
 STDERR_EXCERPT_CHARS = 1500
@@ -24,8 +25,7 @@ def describe_exit(reason: str, process: StdioTransport) -> str:
         ending = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
         reason = ending + reason.removeprefix("ended")
     stderr = process.stderr()
-    if "ImportError" in stderr and "mcp" in stderr:
-        reason += " (an older server; try: uvx --with 'mcp<2' ...)"
+    reason += exit_hint(stderr, process.config.env, process.foreign_output)
     return f"{reason}; last on its stderr: {stderr[-STDERR_EXCERPT_CHARS:]}" if stderr else reason
 
 
@@ -45,7 +45,8 @@ def describe_error(error: BaseException, config: ServerConfig, http_status: int 
         case FileNotFoundError() if config.cwd and error.filename == config.cwd:
             return f"cannot be started: no such folder: {config.cwd}"
         case FileNotFoundError():
-            return f"cannot be started: no such command: {config.command}"
+            hint = missing_command_hint(config.command)
+            return f"cannot be started: no such command: {config.command}{hint}"
         case httpx2.HTTPError() if config.url and "content type" in str(error):
             url = private_files.redact_url(config.url)
             return f"answered at {url}, but not as an MCP server does: {error}"

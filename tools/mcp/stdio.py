@@ -32,6 +32,7 @@ from tools.mcp.limits import (
     check_size,
     parse_message,
 )
+from tools.sanitize import clean_line
 
 log = logging.getLogger(__name__)
 
@@ -57,12 +58,14 @@ class StdioTransport:
     """One run of a server's command."""
 
     def __init__(self, config: ServerConfig) -> None:
-        self._config = config
+        self.config = config
         self._stderr = bytearray()
         self.ended = asyncio.Event()
         """Set when its stdout is at its end, or when it cannot be used any more."""
         self.cutoff_reason: str | None = None
         """Why we cut the server off, if we did."""
+        self.foreign_output = ""
+        """The first line of its stdout that was no message, shortened."""
         self._process: asyncio.subprocess.Process | None = None
         self._bytes_read = 0
         """From its stdout and stderr."""
@@ -105,10 +108,10 @@ class StdioTransport:
         process = asyncio.subprocess.Process(
             *await loop.subprocess_exec(
                 _ProcessProtocol,
-                self._config.command,
-                *self._config.args,
-                env=environment(self._config),
-                cwd=self._config.cwd,
+                self.config.command,
+                *self.config.args,
+                env=environment(self.config),
+                cwd=self.config.cwd,
                 # Its own session: the terminal's Ctrl-C is for us; one signal reaches all of it.
                 start_new_session=True,
             ),
@@ -151,8 +154,10 @@ class StdioTransport:
                     *ends, rest = chunk.split(b"\n")
                     for end in ends:
                         line += end
-                        if message := await _parse_message(line, self._config.name):
+                        if message := await _parse_message(line, self.config.name):
                             await to_us.send(message)
+                        elif not self.foreign_output:
+                            self.foreign_output = clean_line(line[:80].decode(errors="replace"))
                         line = bytearray()
                     line += rest
                     check_size(len(line))
@@ -181,7 +186,7 @@ class StdioTransport:
             self._bytes_read += len(chunk)
             self._stderr += chunk
             del self._stderr[:-STDERR_TAIL_BYTES]
-            log.debug("%s: %s", self._config.name, chunk.decode(errors="replace").rstrip())
+            log.debug("%s: %s", self.config.name, chunk.decode(errors="replace").rstrip())
 
 
 class _ProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):

@@ -39,7 +39,7 @@ from agent.util.process import (
 )
 from agent.util.sanitize import echo
 
-DEFAULT_PARALLEL = 8
+DEFAULT_PARALLEL = 16
 MAX_REPORTS = 10
 """Of progress, where stderr is no terminal."""
 MAX_FAULTS = 5

@@ -26,6 +26,7 @@ GROUPS = (
     "busy",
     "streams",
     "serve",
+    "batch",
     "startup",
     "parser",
     "program",

@@ -52,9 +52,12 @@ class Opened:
     """The header says that the body is JSON (``<|constrain|>json``)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Delta:
-    """The open segment's text goes on; never empty."""
+    """The open segment's text goes on; never empty.
+
+    Not frozen: there is one for each token, and making a frozen one takes twice the time.
+    """
 
     text: str
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
@@ -42,7 +41,6 @@ class Metrics:
     ) -> None:
         """``host``: the MCP servers of this program. The rest are read whenever somebody scrapes."""
         self._host = host
-        self._following: set[asyncio.Task[None]] = set()
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a line each that nobody reads
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
@@ -102,32 +100,24 @@ class Metrics:
 
     def follow(self, turn: RunningTurn) -> None:
         """Count a turn's tokens, tools and repairs; a subscriber of ``Hub``."""
-        task = asyncio.create_task(self._follow(turn))
-        self._following.add(task)
-        task.add_done_callback(self._following.discard)
+        count = _TurnCounter(self).count
+        for event in turn.log.events:
+            count(event)
+        turn.log.on_append(count)
 
-    async def _follow(self, turn: RunningTurn) -> None:
-        started: dict[str, float] = {}
-        async for batch in turn.log.follow():
-            for event in batch:
-                match event:
-                    case ev.AgentStats():
-                        self._record_stats(event, turn)
-                    case ev.AgentRepair(rule=rule):
-                        self._repairs.labels(rule).inc()
-                    case (
-                        ev.McpCallArgumentsDone(item_id=id)
-                        | ev.AgentApprovalResolved(item_id=id, decision="approved")
-                        | ev.CodeInterpreterCallInterpreting(item_id=id)
-                        | ev.WebSearchCallSearching(item_id=id)
-                    ):
-                        started[id] = time.monotonic()
-                    case ev.AgentApprovalResolved(item_id=id):
-                        started.pop(id, None)
-                    case ev.OutputItemDone(item=item) if item.id in started:
-                        seconds = time.monotonic() - started.pop(item.id)
-                        self._tools.labels(self._server_label(item)).observe(seconds)
-        self._turns.labels(turn.response.status).inc()
+    def count_repair(self, rule: str) -> None:
+        """Count a repair of malformed markup."""
+        self._repairs.labels(rule).inc()
+
+    def observe_call(self, call: ev.Item, seconds: float) -> None:
+        """Observe how long a tool's call took."""
+        self._tools.labels(self._server_label(call)).observe(seconds)
+
+    def count_turn(self, response: ev.Response, stats: ev.AgentStats | None) -> None:
+        """Count a turn that ended."""
+        if stats is not None:
+            self._record_stats(stats, response.usage or ev.Usage())
+        self._turns.labels(response.status).inc()
 
     def _server_label(self, call: ev.Item) -> str:
         match call:
@@ -139,8 +129,7 @@ class Metrics:
             case _:
                 return "browser"
 
-    def _record_stats(self, stats: ev.AgentStats, turn: RunningTurn) -> None:
-        usage = turn.response.usage or ev.Usage()
+    def _record_stats(self, stats: ev.AgentStats, usage: ev.Usage) -> None:
         reasoning = usage.output_tokens_details.reasoning_tokens
         for kind, number in (
             ("prefilled", stats.prefill_tokens),
@@ -154,3 +143,36 @@ class Metrics:
         if stats.output_tokens:
             self._speed.observe(stats.tokens_per_second)
             self._first_token.observe(stats.time_to_first_token_ms / 1e3)
+
+
+class _TurnCounter:
+    """Counts the events of one turn, at once: a reader of the log would be woken for each token."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._started: dict[str, float] = {}
+        """When the calls that run began, by item."""
+        self._stats: ev.AgentStats | None = None
+
+    def count(self, event: ev.Event) -> None:
+        match event:
+            case ev.OutputTextDelta() | ev.ReasoningTextDelta():
+                pass  # nearly all of them: the others need not be compared with
+            case ev.AgentStats():
+                self._stats = event
+            case ev.AgentRepair(rule=rule):
+                self._metrics.count_repair(rule)
+            case (
+                ev.McpCallArgumentsDone(item_id=id)
+                | ev.AgentApprovalResolved(item_id=id, decision="approved")
+                | ev.CodeInterpreterCallInterpreting(item_id=id)
+                | ev.WebSearchCallSearching(item_id=id)
+            ):
+                self._started[id] = time.monotonic()
+            case ev.AgentApprovalResolved(item_id=id):
+                self._started.pop(id, None)
+            case ev.OutputItemDone(item=item) if item.id in self._started:
+                seconds = time.monotonic() - self._started.pop(item.id)
+                self._metrics.observe_call(item, seconds)
+            case ev.ResponseCompleted() | ev.ResponseIncomplete() | ev.ResponseFailed():
+                self._metrics.count_turn(event.response, self._stats)

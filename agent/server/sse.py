@@ -55,11 +55,13 @@ class SseEncoder:
 
     def __call__(self, event: ev.OfficialEvent) -> bytes:
         """Write one event, with its name."""
-        return self._encode(event.type, event.model_dump_json())
+        # As `model_dump_json`, but without making a text of the bytes, in half the time.
+        line: bytes = event.__pydantic_serializer__.to_json(event)
+        return self._encode(event.type, line)
 
     def encode_line(self, line: str) -> bytes:
         """Write an event that is JSON already: ``{"type":"…",…}``."""
-        return self._encode(line.split('"', 4)[3], line)
+        return self._encode(line.split('"', 4)[3], line.encode())
 
     def json(self, event: ev.OfficialEvent) -> str:
         """Write an event as the text of a WebSocket message."""
@@ -67,11 +69,11 @@ class SseEncoder:
         name = self._renames.get(event.type)
         return line if name is None else line.replace(event.type, name, 1)
 
-    def _encode(self, event_type: str, line: str) -> bytes:
+    def _encode(self, event_type: str, line: bytes) -> bytes:
         name = self._renames.get(event_type)
-        if name is None:
-            return f"event: {event_type}\ndata: {line}\n\n".encode()
-        return f"event: {name}\ndata: {line.replace(event_type, name, 1)}\n\n".encode()
+        if name is not None:
+            line = line.replace(event_type.encode(), name.encode(), 1)
+        return b"event: %b\ndata: %b\n\n" % ((name or event_type).encode(), line)
 
 
 def response_json(response: ev.Response) -> bytes:

@@ -125,7 +125,8 @@ class GenerationDecoder:
                 assert self._writer is not None
                 logprobs = self._logprobs.take(text)
                 if isinstance(self._writer, MessageWriter):
-                    self._write(self._writer, text, part_logprobs(logprobs, self._format))
+                    parts = part_logprobs(logprobs, self._format) if logprobs else []
+                    self._write(self._writer, text, parts)
                 else:
                     self._writer.delta(text)
             case Opened(kind=kind):

@@ -26,7 +26,9 @@ class LogprobBuffer:
 
         The tokens before them did not become text.
         """
-        remaining, pending = len(text.encode()), self._pending
+        if not (pending := self._pending):
+            return []
+        remaining = len(text.encode())
         self._pending = []
         first = len(pending)
         while first and remaining > 0:

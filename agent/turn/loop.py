@@ -278,7 +278,8 @@ class Turn:
         ):
             self._mark_in_progress()
         if isinstance(event, ev.OfficialEvent):
-            event.sequence_number = self._sequence_number
+            # An assignment would be checked by pydantic, in three times the time.
+            event.__dict__["sequence_number"] = self._sequence_number
             self._sequence_number += 1
         self.log.append(event)
 

@@ -142,7 +142,7 @@ class MessageWriter(TextWriter):
                 item_id=self.id,
                 output_index=self._index,
                 delta=text,
-                logprobs=event_logprobs(logprobs),
+                logprobs=event_logprobs(logprobs) if logprobs else [],
             )
         )
 

@@ -17,6 +17,7 @@ from agent.server.options import ServerOptions
 from agent.server.serve import HttpServer, base_url, listen
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
+from agent.util import gc_tuning
 
 TOKENS = 20_000
 
@@ -32,6 +33,7 @@ async def measure(script: Path) -> dict[str, float]:
 
     ``script``: replies of the scripted engine, which takes the model's place.
     """
+    gc_tuning.defer()  # as the program does; loading the model ends that
     shared = LaunchOptions(engine=f"script:{script}")
     runtime = bootstrap.create_runtime(shared, tools="none")
     await runtime.ready()

@@ -117,21 +117,23 @@ class HarmonyParser:
         known = self._known_texts.get
         i, n = 0, len(ids)
         while i < n and not self._done:
-            if self._in_plain_text and self._body is not None:
-                begin = i
-                run = []
-                while i < n and (text := known(ids[i])) is not None:
-                    run.append(text)
+            if self._in_plain_text and (text := known(ids[i])) is not None:
+                body, begin = self._body, i
+                assert body is not None
+                i += 1
+                run = [text]
+                while i < n and (more := known(ids[i])) is not None:
+                    run.append(more)
                     i += 1
-                if run:
-                    self._position += i - begin
-                    self._body.tokens += i - begin
+                self._position += i - begin
+                body.tokens += i - begin
+                if len(run) > 1:
                     text = "".join(run)
-                    if self._body.may_run_on and (self._run_on.texts or may_end_in_header(text)):
-                        text = "".join([self._run_on.add(part) for part in run])
-                    if text:
-                        self._body.add(text, out)
-                    continue
+                if body.may_run_on and (self._run_on.texts or may_end_in_header(text)):
+                    text = "".join([self._run_on.add(part) for part in run])
+                if text:
+                    body.add_streamed(text, out)
+                continue
             self._feed_token(ids[i])
             i += 1
         return out

@@ -46,6 +46,8 @@ class SegmentBody:
         self, opened: Opened, header_arguments: Repair | None, out: list[ParseEvent]
     ) -> None:
         self.opened = opened
+        self.is_call = opened.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
+        """Whether the segment is a call, of a declared tool or not."""
         self.tokens = 0
         self._header_arguments = header_arguments
         self._buffered: list[str] = []
@@ -63,25 +65,26 @@ class SegmentBody:
             out.append(opened)
 
     @property
-    def is_call(self) -> bool:
-        """Whether the segment is a call, of a declared tool or not."""
-        return self.opened.kind in (SegmentKind.TOOL, SegmentKind.TOOL_UNKNOWN)
-
-    @property
     def is_streaming(self) -> bool:
         """Whether text becomes deltas at once."""
         return self._mode is _Mode.STREAM
 
     def add(self, text: str, out: list[ParseEvent]) -> None:
         """Add text; the events that follow from it are appended to ``out``."""
+        if self._mode is _Mode.STREAM:
+            self.add_streamed(text, out)
+            return
         if self.is_call:
             self._unscanned.append(text)
-        if self._mode is _Mode.STREAM:
-            out.append(Delta(text))
-            return
         self._buffered.append(text)
         if self._mode is _Mode.PREFIX:
             self._classify_prefix(out)
+
+    def add_streamed(self, text: str, out: list[ParseEvent]) -> None:
+        """Do what `add` does in a body that is streaming."""
+        if self.is_call:
+            self._unscanned.append(text)
+        out.append(Delta(text))
 
     def _classify_prefix(self, out: list[ParseEvent]) -> None:
         prefix = "".join(self._buffered)
@@ -118,6 +121,7 @@ class SegmentBody:
             and (ended == CALL_ID or (self._addressed and _is_json_object("".join(self._buffered))))
         ):
             self.opened = replace(self.opened, kind=SegmentKind.TOOL_UNKNOWN, json=True)
+            self.is_call = True
         unused = self._choose_arguments() if self._header_arguments else None
         self._release(out)
         return unused

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.events import AgentApprovalResolved, AgentRepair, AgentStats
+from agent.events import AgentApprovalResolved, AgentRepair, AgentStats, ResponseCompleted
 from agent.observability import metrics
 from agent.turn.loop import Turn
 from tests.support.endpoint import Serve
@@ -80,11 +80,8 @@ async def test_metrics_approval_wait_is_not_tool_time(
         call.arguments_done("{}")
         turn.emit(AgentApprovalResolved(item_id=call.id, decision=decision, by="person"))
         call.completed("ok")
-    turn.log.close()
-    page = ""
-    while "agent_turns_total{" not in page:
-        page = (await served.get("/metrics")).text
-    values = samples(page)
+    turn.emit(ResponseCompleted(response=turn.response))
+    values = samples((await served.get("/metrics")).text)
     assert values["agent_tool_seconds_count", metrics.CLIENT_SERVER_LABEL] == 1
     assert values["agent_tool_seconds_sum", metrics.CLIENT_SERVER_LABEL] == 1.5
 
@@ -99,11 +96,8 @@ async def test_metrics_drafted_tokens_are_counted(serve: Serve) -> None:
             accepted_tokens=15, tokens_per_second=1, time_to_first_token_ms=1, tool_ms=0, total_ms=1,
         )
     )  # fmt: skip
-    turn.log.close()
-    page = ""
-    while "agent_turns_total{" not in page:
-        page = (await served.get("/metrics")).text
-    values = samples(page)
+    turn.emit(ResponseCompleted(response=turn.response))
+    values = samples((await served.get("/metrics")).text)
     assert values["agent_draft_tokens_total", "accepted"] == 15
     assert values["agent_draft_tokens_total", "rejected"] == 5
 

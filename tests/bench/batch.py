@@ -21,7 +21,7 @@ from tests.bench.models import endless_model, large_model
 
 PARALLEL = 16
 QUESTION = "Item {}: say in a few words what a {} customer of the shop in {} wants to know."
-KINDS, PLACES = ("new", "loyal", "late", "young"), ("Oslo", "Rome", "Lima", "Kyoto", "Accra")
+KINDS, CITIES = ("new", "loyal", "late", "young"), ("Oslo", "Rome", "Lima", "Kyoto", "Accra")
 
 
 def rows() -> list[BenchmarkRow]:
@@ -40,7 +40,7 @@ def _bodies(lines: int, tokens: int) -> list[dict[str, Any]]:
             "messages": [
                 {
                     "role": "user",
-                    "content": QUESTION.format(n, KINDS[n % 4], PLACES[n % 5])
+                    "content": QUESTION.format(n, KINDS[n % 4], CITIES[n % 5])
                     + " Be brief." * (n % 7),
                 }
             ],

@@ -110,7 +110,7 @@ def test_mcp_json_for_programs(agent: RunAgent, home: Path) -> None:
     assert "has no tool 'nope'" in unknown["error"]["message"]
 
 
-def test_mcp_call_whole_result_into_pipe(agent: RunAgent, home: Path) -> None:
+def test_mcp_call_result_into_pipe_is_not_cut(agent: RunAgent, home: Path) -> None:
     write_servers(home / "config" / "mcp.json", {"plain": ENTRY})
     big = agent("mcp", "call", "plain", "big", '{"size": 1000000}')
     assert (big.code, len(big.out), big.out[0], big.out[-2]) == (0, 1_000_001, "a", "z")

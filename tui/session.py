@@ -246,8 +246,12 @@ class Session:
         if draft:
             conversation.add(loaded.format, User(draft))
         # What was never sent is not written to disk.
-        head_tokens = len(conversation.header_ids)
-        runtime.prefetch(conversation.ids(), head_tokens=head_tokens, private=bool(draft))
+        runtime.prefetch(
+            conversation.ids(),
+            head_tokens=len(conversation.header_ids),
+            affinity_tokens=conversation.affinity_tokens,
+            private=bool(draft),
+        )
 
     def _prompt_conversation(self, model_format: Format, before: int | None = None) -> Conversation:
         """A copy of the conversation up to entry ``before`` with the current tools and instructions:
@@ -286,12 +290,20 @@ class Session:
         prompt = self._prompt_conversation(loaded.format).ids()
         try:
             title = await write_title(
-                loaded.format, runtime.generate, prompt, self.options.sampling
+                loaded.format,
+                runtime.generate,
+                prompt,
+                self.options.sampling,
+                affinity_tokens=conversation.affinity_tokens,
             )
         except EngineError as error:
             log.info("no title was written: %s", error)
             return
-        runtime.prefetch(prompt, head_tokens=len(self.conversation.header_ids))
+        runtime.prefetch(
+            prompt,
+            head_tokens=len(self.conversation.header_ids),
+            affinity_tokens=self.conversation.affinity_tokens,
+        )
         if title:
             self._write_store(lambda store: store.replace_title(conversation.id, before, title))
 

@@ -12,7 +12,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -191,8 +191,10 @@ class ModelChecks:
             yield "chosen model", "WRONG", problem
             return
         if model.endpoint is not None:
-            ok, finding = asyncio.run(_check_remote(loader))
-            yield "chosen model", _state(ok), finding
+            for endpoint in model.endpoint.replicas():
+                one = replace(loader, model=replace(model, endpoint=endpoint))
+                ok, finding = asyncio.run(_check_remote(one))
+                yield "chosen model", _state(ok), finding
             return
         if model.path is not None:
             try:

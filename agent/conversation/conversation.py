@@ -89,6 +89,16 @@ class Span:
     """Id of the response item that it became."""
 
 
+def affinity_tokens(header_ids: Sequence[int], entries: Sequence[Entry]) -> int:
+    """How many ids the prompt has up to the end of the first user's message; 0: there is none."""
+    count = len(header_ids)
+    for entry in entries:
+        count += len(entry.prompt_ids)
+        if entry.role == "user":
+            return count
+    return 0
+
+
 @dataclass(slots=True)
 class Conversation:
     """The messages of one conversation, in order."""
@@ -126,6 +136,11 @@ class Conversation:
     def header_ids(self) -> list[int]:
         """The ids before the first message: tools, effort, instructions."""
         return self._header_ids
+
+    @property
+    def affinity_tokens(self) -> int:
+        """How many ids all prompts of this conversation begin with, and those of few others."""
+        return affinity_tokens(self._header_ids, self.prompt_entries())
 
     def prompt_entries(self) -> list[Entry]:
         """The entries of the prompt, with the ids that it has of them."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent import events as ev
-from agent.conversation.conversation import Entry
+from agent.conversation.conversation import Entry, affinity_tokens
 from agent.engine.protocol import (
     Finished,
     Generation,
@@ -135,6 +135,7 @@ async def summarise(
             form.stop_ids,
             without_penalties(sampling),
             head_tokens=len(head),
+            affinity_tokens=affinity_tokens(head, entries),
             private=True,  # it does not come again
             **_answer_constraint(form, length),
         )

@@ -27,11 +27,14 @@ async def write_title(
     generate: Callable[[Request], Generation],
     prompt: Sequence[int],
     sampling: Sampling,
+    *,
+    affinity_tokens: int = 0,
 ) -> str:
     """Have the model write a title for the conversation with this prompt; empty where it wrote none.
 
     The generation is a background one: it gives way to all others, and begins as the conversation's
-    next prompt does, with the answer, not with reasoning. Raises EngineError.
+    next prompt does, with the answer, not with reasoning. ``affinity_tokens``: as in
+    `agent.engine.protocol.Request`. Raises EngineError.
     """
     opening = form.open_answer()
     request = Request(
@@ -40,6 +43,7 @@ async def write_title(
         form.stop_ids,
         without_penalties(sampling),
         background=True,
+        affinity_tokens=affinity_tokens,
     )
     parser = form.parser(None)
     parsed: list[ParseEvent] = parser.feed(opening)

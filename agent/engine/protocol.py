@@ -204,6 +204,9 @@ class Request:
     head_tokens: int = 0
     """How many tokens at the beginning of the prompt other conversations have too (tools,
     instructions)."""
+    affinity_tokens: int = 0
+    """How many tokens at the beginning of the prompt all prompts of this conversation have: of several
+    servers of the model, one is chosen by them. 0: it belongs to no conversation."""
     private: bool = False
     """Only these go to the prefix cache on disk."""
 

@@ -51,7 +51,8 @@ _TEXT, _SECONDS = (
     FieldSpec("a number of seconds", _is_seconds),
 )
 _COUNT, _FLAG = FieldSpec("a number", _is_count), FieldSpec("true or false", is_flag)
-_SERVER_FIELDS = {"url": _TEXT, "key_env": _TEXT, "model": _TEXT, "wait": _SECONDS}
+_URLS = FieldSpec("a text in quotes or a list of them", lambda v: is_text(v) or _is_name_list(v))
+_SERVER_FIELDS = {"url": _URLS, "key_env": _TEXT, "model": _TEXT, "wait": _SECONDS}
 """Only models that run on a server have these."""
 _PLACEMENT_FIELDS = {
     "gpu_layers": _COUNT,
@@ -241,7 +242,7 @@ def _loop_limits(setting: bool | dict[str, Any]) -> LoopLimits | None:
 
 
 def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:
-    engine, url = entry.get("engine", LOCAL_ENGINE), entry.get("url")
+    engine, urls = entry.get("engine", LOCAL_ENGINE), entry.get("url", [])
     if engine == LOCAL_ENGINE:
         if misplaced := [key for key in _SERVER_FIELDS if key in entry]:
             engines = " or ".join(map(repr, REMOTE_ENGINES))
@@ -251,11 +252,20 @@ def _endpoint(entry: dict[str, Any]) -> RemoteEndpoint | None:
         raise ValueError(f"engine must be one of {', '.join((LOCAL_ENGINE, *REMOTE_ENGINES))}")
     if "draft" in entry:
         raise ValueError(f"draft needs engine = {LOCAL_ENGINE!r}: set it where the server runs")
-    if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", url):
+    urls = [urls] if isinstance(urls, str) else urls
+    if not urls or not all(re.fullmatch(r"https?://[^/?#]+(/[^?#]*)?", url) for url in urls):
         raise ValueError("url must be the server's address, as in http://127.0.0.1:8000")
-    url = url.rstrip("/").removesuffix("/v1")
-    wait = _optional_float(entry, "wait")
-    return RemoteEndpoint(engine, url, entry.get("key_env"), entry.get("model"), wait)
+    url, *others = (url.rstrip("/").removesuffix("/v1") for url in urls)
+    if len({url, *others}) < len(urls):
+        raise ValueError("url has an address twice")
+    return RemoteEndpoint(
+        engine,
+        url,
+        entry.get("key_env"),
+        entry.get("model"),
+        _optional_float(entry, "wait"),
+        tuple(others),
+    )
 
 
 def _placement_request(entry: dict[str, Any]) -> PlacementRequest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,9 +13,12 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 
 from agent import events as ev
+from agent.engine.remote.endpoint import ReplicaState
 from agent.turn.context import RunningTurn
 from tools.mcp.host import Host
 
@@ -28,6 +31,39 @@ CLIENT_SERVER_LABEL = "client"
 """Label of all MCP servers that requests bring: their names are unbounded."""
 
 
+class ReplicaCollector(Collector):
+    """Reads the state of the servers that run the model, whenever somebody scrapes."""
+
+    def __init__(self, replicas: Callable[[], Sequence[ReplicaState]]) -> None:
+        self._replicas = replicas
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield one family for each number, with a sample for each server."""
+        kinds = (
+            (
+                GaugeMetricFamily,
+                "agent_server_up",
+                "1 while requests go to this server.",
+                "is_usable",
+            ),
+            (GaugeMetricFamily, "agent_server_running", "Generations on this server.", "running"),
+            (
+                CounterMetricFamily,
+                "agent_server_generations",
+                "Generations that this server was asked for.",
+                "generations",
+            ),
+            (CounterMetricFamily, "agent_server_failures", "Failures of this server.", "failures"),
+        )
+        if not (states := self._replicas()):
+            return
+        for family, name, description, field in kinds:
+            metric = family(name, description, labels=["server"])
+            for state in states:
+                metric.add_metric([state.address], getattr(state, field))
+            yield metric
+
+
 class Metrics:
     """Counts the turns that it is told to follow, whichever interface they came through."""
 
@@ -38,6 +74,7 @@ class Metrics:
         turns_running: Callable[[], float],
         engine_requests: Callable[[], float],
         model_loaded: Callable[[], float],
+        replicas: Callable[[], Sequence[ReplicaState]],
     ) -> None:
         """``host``: the MCP servers of this program. The rest are read whenever somebody scrapes."""
         self._host = host
@@ -65,7 +102,7 @@ class Metrics:
         )
         self._first_token = Histogram(
             "agent_time_to_first_token_seconds",
-            "Decode speed of a turn.",
+            "Time to a turn's first token.",
             registry=registry,
             buckets=LATENCY_BUCKETS_SECONDS,
         )
@@ -90,6 +127,7 @@ class Metrics:
             engine_requests,
         )
         self._gauge("agent_model_loaded", "1 while the model is in memory.", model_loaded)
+        registry.register(ReplicaCollector(replicas))
 
     def _gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
         Gauge(name, description, registry=self._registry).set_function(value)

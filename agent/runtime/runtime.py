@@ -46,6 +46,8 @@ from tools.policy.approvals import Policy
 
 if TYPE_CHECKING:
     from agent.engine.placement.planner import PlacementPlan
+    from agent.engine.remote.endpoint import ReplicaState
+    from agent.engine.remote.engine import RemoteEngine
     from agent.engine.shared.engine import SharedEngine
     from agent.engine.shared.server import EngineServer
 
@@ -210,15 +212,27 @@ class Runtime:
             return generation
         return self._wrap_generation(generation, request, loaded.format)
 
-    def prefetch(self, ids: list[int], *, head_tokens: int = 0, private: bool = False) -> None:
+    def prefetch(
+        self,
+        ids: list[int],
+        *,
+        head_tokens: int = 0,
+        affinity_tokens: int = 0,
+        private: bool = False,
+    ) -> None:
         """Put the beginning of the next prompt into the engine's memory, in the background.
 
         It takes the place of what was prefetched before; nothing happens while no model is loaded.
-        ``head_tokens``, ``private``: as in `agent.engine.protocol.Request`.
+        ``head_tokens``, ``affinity_tokens``, ``private``: as in `agent.engine.protocol.Request`.
         """
         if self.loaded is not None and ids:
             request = Request(
-                ids, max_tokens=0, background=True, head_tokens=head_tokens, private=private
+                ids,
+                max_tokens=0,
+                background=True,
+                head_tokens=head_tokens,
+                affinity_tokens=affinity_tokens,
+                private=private,
             )
             self.prefetcher.start(request)
 
@@ -280,20 +294,30 @@ class Runtime:
                 else:
                     await self._plan_placement()
 
-    async def health_problem(self) -> str | None:
-        """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known.
-
-        A remote model's server is asked, at most once a second.
-        """
+    def _remote_engine(self) -> RemoteEngine | None:
+        """The engine, if servers run its model."""
         current = self.loaded or self.asleep
         if self.loader.is_local or self.script is not None or current is None:
             return None
         # Only a remote model's program imports the HTTP client.
         from agent.engine.remote.engine import RemoteEngine
 
-        if not isinstance(current.engine, RemoteEngine):
-            return None  # another was chosen, and is not loaded yet
-        problem = await current.engine.cached_health()
+        engine = current.engine
+        return engine if isinstance(engine, RemoteEngine) else None  # another may be chosen
+
+    def replica_states(self) -> list[ReplicaState]:
+        """What is known of the servers that run the model; empty: it runs here."""
+        engine = self._remote_engine()
+        return engine.replicas.states() if engine is not None else []
+
+    async def health_problem(self) -> str | None:
+        """Why the loaded model cannot answer now, in a sentence; None: it can, as far as is known.
+
+        A remote model's server is asked, at most once a second.
+        """
+        if (engine := self._remote_engine()) is None:
+            return None
+        problem = await engine.cached_health()
         # Where it is need not be known to all who may ask.
         return None if problem is None else f"The {self.engine_name} that runs the model {problem}."
 

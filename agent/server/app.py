@@ -129,6 +129,7 @@ class _ServerRoutes:
             turns_running=lambda: runtime.running_turns,
             engine_requests=lambda: runtime.loaded.engine.unfinished if runtime.loaded else 0,
             model_loaded=lambda: runtime.loaded is not None,
+            replicas=runtime.replica_states,
         )
         runtime.hub.subscribe(self._metrics.follow)
 

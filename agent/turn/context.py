@@ -148,7 +148,14 @@ class TurnRuntime(Protocol):
         """Start a generation. Raises EngineError."""
         ...
 
-    def prefetch(self, ids: list[int], *, head_tokens: int = 0, private: bool = False) -> None:
+    def prefetch(
+        self,
+        ids: list[int],
+        *,
+        head_tokens: int = 0,
+        affinity_tokens: int = 0,
+        private: bool = False,
+    ) -> None:
         """Put a prompt's beginning into the engine's memory, in the background."""
         ...
 

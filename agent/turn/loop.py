@@ -329,6 +329,7 @@ class Turn:
             self.runtime.prefetch(
                 conversation.ids(),
                 head_tokens=len(conversation.header_ids),
+                affinity_tokens=conversation.affinity_tokens,
                 private=self.options.private,
             )
 
@@ -561,6 +562,7 @@ class Turn:
             report_gaps=constraints.report_gaps,
             continues_turn=not first,
             head_tokens=len(self.conversation.header_ids),
+            affinity_tokens=self.conversation.affinity_tokens,
             private=options.private,
         )
         try:

@@ -31,6 +31,7 @@ from agent.engine.protocol import (
 )
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.engine import RemoteEngine
+from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony import encoding as vocabulary
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.harmony.renderer import HarmonyRenderer
@@ -87,6 +88,12 @@ async def vllm(form: HarmonyFormat) -> AsyncIterator[tuple[FakeVllm, RemoteEngin
     yield fake, engine
     await engine.close()
     await fake.stop()
+
+
+def set_timing(engine: RemoteEngine, timing: RemoteTiming) -> None:
+    """Change how long a loaded engine waits for its servers."""
+    for replica in engine.replicas.all:
+        replica.client.timing = timing
 
 
 def user_request(form: HarmonyFormat, text: str, **more: Any) -> Request:

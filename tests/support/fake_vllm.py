@@ -32,6 +32,7 @@ class FakeVllm:
         self.api_key: str | None = None
         self.loading = 0
         """Number of health checks that are still answered with 503; -1: all."""
+        self.model = "openai/gpt-oss-120b"
         self.health_checks = 0
         """Number of requests for /health."""
         self.port = 0
@@ -82,7 +83,7 @@ class FakeVllm:
     async def models(self, request: HttpRequest) -> Response:
         if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
             return JSONResponse({"error": "Unauthorized"}, 401)
-        card = {"id": "openai/gpt-oss-120b", "object": "model", "max_model_len": 1000}
+        card = {"id": self.model, "object": "model", "max_model_len": 1000}
         return JSONResponse({"object": "list", "data": [card]})
 
     async def tokenize(self, request: HttpRequest) -> Response:

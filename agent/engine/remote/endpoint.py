@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tools import private_files
 
@@ -13,19 +13,42 @@ here, as this module belongs to the start of the program)."""
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What is known of one of the servers, for `/metrics`."""
+
+    address: str
+    """Without secrets."""
+    is_usable: bool
+    """Whether new requests may go there."""
+    running: int
+    """Generations that it runs for this program."""
+    generations: int
+    """Those that it was ever asked for, without background ones."""
+    failures: int
+    """How often it failed."""
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteEndpoint:
-    """A server, as an entry of models.toml describes it; str() is its URL without secrets."""
+    """A server, or several of one model, as an entry of models.toml describes them; str() is the URLs
+    without secrets."""
 
     engine: str
     """The kind of server: one of REMOTE_ENGINES."""
     url: str
-    """Without /v1; it may have a user and a password in it."""
+    """Without /v1; it may have a user and a password in it. Of several servers, the first's."""
     key_env: str | None = None
     """The environment variable with the server's API key."""
     model: str | None = None
     """The model's name there, if the server has several."""
     wait: float | None = None
     """Seconds that a turn waits for a server that cannot answer; None: those of `RemoteTiming`."""
+    other_urls: tuple[str, ...] = ()
+    """Those of further servers of the same model."""
+
+    def replicas(self) -> list[RemoteEndpoint]:
+        """Return each server alone."""
+        return [replace(self, url=url, other_urls=()) for url in (self.url, *self.other_urls)]
 
     def __str__(self) -> str:
-        return private_files.redact_url(self.url)
+        return ", ".join(map(private_files.redact_url, (self.url, *self.other_urls)))

@@ -14,6 +14,7 @@ from agent.engine.remote.client import RemoteClient, RemoteVocabulary
 from agent.engine.remote.endpoint import RemoteEndpoint
 from agent.engine.remote.generation import RemoteGeneration
 from agent.engine.remote.health import HealthProblem, RemoteTiming
+from agent.engine.remote.replicas import Replicas
 
 
 class RemoteEngine:
@@ -30,15 +31,19 @@ class RemoteEngine:
     ) -> None:
         """``context``: tokens that the context is limited to; None: the server's."""
         self.name = endpoint.engine
-        self.client = RemoteClient(
-            endpoint, vocabulary, api_key=api_key, max_context=context, timing=timing
+        self.replicas = Replicas(
+            endpoint,
+            [
+                RemoteClient(each, vocabulary, api_key=api_key, max_context=context, timing=timing)
+                for each in endpoint.replicas()
+            ],
         )
         self._running: set[RemoteGeneration] = set()
 
     @property
     def context_length(self) -> int:
         """Tokens that prompt and output may have together; exact once loaded."""
-        return self.client.context_length
+        return self.replicas.context_length
 
     @property
     def unfinished(self) -> int:
@@ -48,40 +53,40 @@ class RemoteEngine:
     async def load(self, progress: Callable[[float], None] | None = None) -> None:
         """Check what the server serves, and that its vocabulary is the one used here; wait for a
         server that is still loading. Raises EngineError."""
-        if self.client.is_open:
+        if self.replicas.is_open:
             return
-        await self.client.open(progress)
+        await self.replicas.open(progress)
         if progress:
             progress(1.0)
 
     async def check_health(self) -> HealthProblem | None:
         """Return what keeps the server from answering now. Raises EngineError if no request can be
         made."""
-        return await self.client.check_health()
+        return await self.replicas.check_health()
 
     async def cached_health(self) -> HealthProblem | None:
         """Return a recent result of `check_health`."""
-        return await self.client.cached_health()
+        return await self.replicas.cached_health()
 
     def generate(self, request: Request) -> RemoteGeneration:
         """Start generating. Raises EngineError, ContextOverflowError."""
-        if not self.client.is_open:
+        if not self.replicas.is_open:
             raise EngineError("The model is not loaded yet.")
         if not request.prompt:
             raise EngineError("The prompt is empty.")
         if len(request.prompt) >= self.context_length:
             raise ContextOverflowError(len(request.prompt), self.context_length)
-        generation = RemoteGeneration(self.client, request)
+        generation = RemoteGeneration(self.replicas, request)
         self._running.add(generation)
         generation.task.add_done_callback(lambda task: self._running.discard(generation))
         return generation
 
     async def close(self) -> None:
-        """Cancel all generations and close the connection; the engine can be loaded again."""
-        http = self.client.detach()
+        """Cancel all generations and close the connections; the engine can be loaded again."""
+        connections = self.replicas.detach()
         for generation in self._running:
             generation.cancel()
         if self._running:
             await asyncio.wait({generation.task for generation in self._running})
-        if http is not None:
+        for http in connections:
             await http.aclose()

@@ -17,6 +17,7 @@ from contextlib import suppress
 import httpx2
 
 from agent.engine.protocol import (
+    EngineBusyError,
     EngineError,
     Finished,
     FinishReason,
@@ -29,7 +30,8 @@ from agent.engine.protocol import (
 from agent.engine.remote.backends.base import CompletionChunk, Json, error_message
 from agent.engine.remote.client import RemoteClient
 from agent.engine.remote.event_stream import read_events
-from agent.engine.remote.health import describe_error
+from agent.engine.remote.health import HealthProblem, describe_error
+from agent.engine.remote.replicas import Replica, Replicas
 from agent.errors import AgentError
 
 log = logging.getLogger(__name__)
@@ -43,8 +45,12 @@ class RemoteGeneration:
     """A Generation that a server runs; cancelling it closes the connection, which ends the server's
     work."""
 
-    def __init__(self, client: RemoteClient, request: Request) -> None:
-        self._client, self.request = client, request
+    def __init__(self, replicas: Replicas, request: Request) -> None:
+        self._replicas, self.request = replicas, request
+        self._replica = replicas.choose(request)
+        replicas.acquire(self._replica, request)
+        self._tried = {self._replica}
+        """The servers that were asked since one could answer."""
         self._generated: list[int] = []
         self._cached = 0
         """Prompt tokens that were in the server's KV cache."""
@@ -61,6 +67,11 @@ class RemoteGeneration:
         """Whether the server's end was noticed by its silence."""
         self.task = asyncio.create_task(self._run())
         """Talks to the server; done when nothing follows."""
+        self.task.add_done_callback(lambda task: replicas.release(self._replica))
+
+    @property
+    def _client(self) -> RemoteClient:
+        return self._replica.client
 
     def cancel(self) -> None:
         """End it; safe from any thread, at any time, more than once."""
@@ -121,7 +132,7 @@ class RemoteGeneration:
 
     def _remaining(self) -> tuple[int, FinishReason]:
         """Return how many tokens may still be generated, and the reason of that limit."""
-        room = self._client.context_length - len(self.request.prompt) - len(self._generated)
+        room = self._replicas.context_length - len(self.request.prompt) - len(self._generated)
         limit = self.request.max_tokens
         if limit is None or limit - len(self._generated) > room:
             return room, "context"
@@ -130,28 +141,51 @@ class RemoteGeneration:
     async def _complete(self, max_tokens: int, allowed: list[int] | None) -> FinishReason | None:
         """Request one completion; None: the constraint rejected a token.
 
-        While the generation has no token yet, a failed request is made again, as soon as the server
-        can answer. Raises EngineError.
+        A request that failed is made again while the generation has no token yet: of another server
+        at once, else as soon as one can answer. One that several servers failed at is not passed on
+        without end, as it may be what they fail at. Raises EngineError.
         """
         failed_at: float | None = None
-        for pause in (*self._client.timing.retry_pauses, None):
+        pauses = iter(self._client.timing.retry_pauses)
+        while True:
             try:
                 return await self._watched_stream(max_tokens, allowed)
+            except EngineBusyError:
+                if self._generated or not self._try_another():
+                    raise
             except (httpx2.TransportError, ServerUnavailableError) as error:
                 url, count = self._client.endpoint, len(self._generated)
                 reason = describe_error(error)
+                self._replicas.mark_away(self._replica, reason)
                 if count:
                     raise EngineError(
                         f"The server at {url} went away after {count:,} tokens ({reason});"
                         " what was written is kept."
                     ) from None
-                if pause is None:
-                    raise EngineError(f"The server at {url} fails ({reason}).") from None
                 log.warning("%s fails (%s); asking again", url, reason)
+                if isinstance(error, httpx2.ConnectError) and self._try_another():
+                    continue
+                if (pause := next(pauses, None)) is None:
+                    raise EngineError(f"The server at {url} fails ({reason}).") from None
+                if self._try_another():
+                    continue
                 failed_at = failed_at or time.monotonic()
                 await asyncio.sleep(pause)
                 await self._wait_until_healthy(failed_at)
-        raise AssertionError("the last try returns or raises")
+
+    def _try_another(self) -> bool:
+        """Go to another server, if one is there that was not tried."""
+        other = self._replicas.choose_another(self.request, self._tried)
+        if other is None:
+            return False
+        self._go_to(other)
+        return True
+
+    def _go_to(self, replica: Replica) -> None:
+        self._replicas.release(self._replica)
+        self._replicas.acquire(replica, self.request)
+        self._replica = replica
+        self._tried.add(replica)
 
     async def _wait_until_healthy(self, failed_at: float) -> None:
         """Wait for a server that is restarting, and report that to the reader.
@@ -159,11 +193,12 @@ class RemoteGeneration:
         ``failed_at``: time.monotonic of the first failure, from which the longest wait counts. A
         background request does not wait. Raises EngineError.
         """
-        client = self._client
-        server = f"{client.endpoint.engine} at {client.endpoint}"
+        endpoint, timing = self._replicas.endpoint, self._client.timing
+        server = f"{endpoint.engine} at {endpoint}"
         is_reported = False
-        while (problem := await client.check_health()) is not None:
-            max_wait = problem.max_wait(client.endpoint.wait, client.timing)
+        while isinstance(ready := await self._replicas.find_ready(self._replica), HealthProblem):
+            problem = ready
+            max_wait = problem.max_wait(endpoint.wait, timing)
             if self.request.background or time.monotonic() - failed_at >= max_wait:
                 hint = "try again later" if problem.loading else "start it, or correct its url"
                 after = "" if self.request.background else f" after {max_wait:g} s"
@@ -171,9 +206,11 @@ class RemoteGeneration:
             if not is_reported:
                 is_reported = True
                 self._items.put_nowait(Waiting(f"{server} {problem}; waiting for it …"))
-            await asyncio.sleep(client.timing.retry_poll)
+            await asyncio.sleep(timing.retry_poll)
+        self._tried.clear()
+        self._go_to(ready)
         if is_reported:
-            await client.refresh()  # it may serve another model now
+            await self._replicas.rejoin(ready)  # it may serve another model now
             self._began = time.perf_counter()
             self._items.put_nowait(Waiting(f"{server} can answer again."))
 

@@ -47,6 +47,20 @@ def test_generated_ids_stay_in_prompt() -> None:
     assert conversation.prompt(FORM)[: len(before) + len(generated)] == before + generated
 
 
+def test_affinity_tokens_are_those_of_all_prompts() -> None:
+    """The header and the first user's message: later prompts begin with them, few others do."""
+    conversation = Conversation("c")
+    conversation.set_header(FORM, PromptHeader(date="2026-01-01"))
+    assert conversation.affinity_tokens == 0
+    conversation.add(FORM, User("1+1?"))
+    first, count = conversation.ids(), conversation.affinity_tokens
+    assert count == len(first)
+    conversation.add_generated(FORM, ids(FINAL), [Span(0, 5, SegmentKind.FINAL, True, "m")])
+    conversation.end_turn()
+    conversation.add(FORM, User("and 2+2?"))
+    assert conversation.affinity_tokens == count and conversation.ids()[:count] == first
+
+
 def test_end_turn_drops_only_reasoning() -> None:
     conversation = new_conversation()
     generated = ids(THINK + CALL)

@@ -56,6 +56,9 @@ SERVER = 'engine = "vllm"\nurl = "http://127.0.0.1:8000"\n'
         ("[bad]\nsampling = { logit_bias = [1] }", "logit_bias must be a list of"),
         ('[bad]\nengine = "other"', "engine must be one of"),
         ('[bad]\nengine = "vllm"', "url must be the server"),
+        ('[bad]\nengine = "vllm"\nurl = []', "url must be the server"),
+        ('[bad]\nengine = "vllm"\nurl = ["http://a", 5]', "url must be a text in quotes or a list"),
+        ('[bad]\nengine = "vllm"\nurl = ["http://a", "http://a/v1/"]', "url has an address twice"),
         (f"[bad]\n{SERVER}wait = -1", "wait must be a number of seconds"),
         ("[bad]\nwait = 60", "wait needs engine = "),
         ('[bad]\nkey_env = "KEY"', "key_env needs engine = "),
@@ -75,6 +78,16 @@ def test_wrong_entry_has_problem_and_others_work(paths: Paths, entry: str, why: 
     assert why in message and message.startswith(f"The entry [{wrong[0].name}] of {paths.config}")
     assert resolve.resolve_model("r", paths).name == "right" and "tiny" in known
     assert resolve.default_name(paths) == "tiny"
+
+
+def test_several_addresses_are_replicas(paths: Paths) -> None:
+    write(paths, '[far]\nengine = "vllm"\nurl = ["http://a:1/v1", "http://u:secret@b"]\nwait = 7\n')
+    endpoint = catalog.load_catalog(paths)["far"].endpoint
+    assert endpoint is not None and str(endpoint) == "http://a:1, http://b"
+    assert [(each.url, each.wait, str(each)) for each in endpoint.replicas()] == [
+        ("http://a:1", 7.0, "http://a:1"),
+        ("http://u:secret@b", 7.0, "http://b"),
+    ]
 
 
 def test_default_model_is_on_this_machine(paths: Paths, tmp_path: Path) -> None:

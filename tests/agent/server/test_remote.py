@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from agent.formats.harmony import encoding
 from agent.formats.harmony.format import HarmonyFormat
 from agent.tiny import vocabulary as tiny
 from tests.support.endpoint import Serve, Served, api_error
+from tests.support.engines import set_timing
 from tests.support.fake_vllm import FakeVllm
+from tests.support.program import RunAgent
 
 
-def set_timing(served: Served, timing: RemoteTiming) -> None:
+def set_served_timing(served: Served, timing: RemoteTiming) -> None:
     """Change how long the loaded engine waits for its server."""
     assert served.runtime.loaded and isinstance(served.runtime.loaded.engine, RemoteEngine)
-    served.runtime.loaded.engine.client.timing = timing
+    set_timing(served.runtime.loaded.engine, timing)
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ async def remote_model(
     (config / "models.toml").write_text(f'[far]\nengine = "vllm"\nurl = "{fake.url}"\n')
     served = await serve(model="far")
     await served.runtime.ready()
-    set_timing(served, RemoteTiming(health_ttl=0.0, retry_pauses=(0.0,), retry_poll=0.001))
+    set_served_timing(served, RemoteTiming(health_ttl=0.0, retry_pauses=(0.0,), retry_poll=0.001))
     yield fake, served
     await served.end()
     await fake.stop()
@@ -59,11 +62,56 @@ async def test_health_reports_remote_server(
     assert (await served.get("/health")).status_code == 200
 
 
+async def test_several_servers_in_health_metrics_and_doctor(
+    serve: Serve, tmp_path: Path, model_cache: Path, home: Path, agent: RunAgent
+) -> None:
+    """As long as one answers, so does this endpoint."""
+    form = HarmonyFormat(encoding.load_encoding(tiny.ranks, model_cache / "vocabulary"))
+    fakes = [FakeVllm(form), FakeVllm(form)]
+    for fake in fakes:
+        await fake.start()
+        ids = form.encoding.encode(
+            "<|channel|>final<|message|>Hello.<|return|>", allowed_special="all"
+        )
+        fake.replies = [[ids]] * 4
+    config = home / "config"
+    config.mkdir()
+    urls = [fake.url for fake in fakes]
+    (config / "models.toml").write_text(
+        f'[far]\nengine = "vllm"\nurl = ["{urls[0]}", "{urls[1]}/v1"]\n'
+    )
+    served = await serve(model="far")
+    await served.runtime.ready()
+    set_served_timing(served, RemoteTiming(health_ttl=0.0, retry_poll=0.001))
+
+    async def samples() -> dict[tuple[str, str], float]:
+        page = (await served.get("/metrics")).text
+        lines = [line for line in page.splitlines() if line.startswith("agent_server_")]
+        pairs = (re.match(r'(\w+)\{server="(.+)"\} (.+)', line) for line in lines)
+        return {(pair[1], pair[2]): float(pair[3]) for pair in pairs if pair}
+
+    assert [(await samples())["agent_server_up", url] for url in urls] == [1, 1]
+    await fakes[0].stop()
+    assert (await served.get("/health")).status_code == 200
+    for number in range(4):
+        answer = await served.post({"input": f"{number}"})
+        assert answer.json()["output"][-1]["content"][0]["text"] == "Hello."
+    values = await samples()
+    asked = [values["agent_server_generations_total", url] for url in urls]
+    assert asked[1] == 4 and asked[0] == values["agent_server_failures_total", urls[0]] <= 1
+    done = await asyncio.to_thread(agent, "doctor", "--model", "far")
+    assert f"No vllm answers at {urls[0]}" in done.out
+    assert f"far, on a server: vllm at {urls[1]}: 1,000 tokens" in done.out
+    await fakes[1].stop()
+    api_error(await served.get("/health"), 503)
+    await served.end()
+
+
 async def test_health_silent_remote_times_out(
     remote_model: tuple[FakeVllm, Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake, served = remote_model
-    set_timing(served, RemoteTiming(health_ttl=0.0, health_timeout=0.05))
+    set_served_timing(served, RemoteTiming(health_ttl=0.0, health_timeout=0.05))
     never = asyncio.Event()
 
     monkeypatch.setattr(fake.app.router.routes[0], "app", lambda *args: never.wait())
@@ -76,7 +124,7 @@ async def test_health_many_requests_query_remote_once(
     remote_model: tuple[FakeVllm, Served],
 ) -> None:
     fake, served = remote_model
-    set_timing(served, RemoteTiming(health_ttl=1000.0))
+    set_served_timing(served, RemoteTiming(health_ttl=1000.0))
     before = fake.health_checks
     answers = await asyncio.gather(*(served.get("/health") for _ in range(20)))
     assert {answer.status_code for answer in answers} == {200} and fake.health_checks == before + 1

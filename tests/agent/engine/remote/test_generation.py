@@ -27,7 +27,7 @@ from agent.engine.remote.engine import RemoteEngine
 from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony.format import HarmonyFormat
 from tests.agent.engine.remote.conftest import API_KEY, CONTEXT, RunningPeer
-from tests.support.engines import DigitsConstraint, read_generation, user_request
+from tests.support.engines import DigitsConstraint, read_generation, set_timing, user_request
 from tests.support.invariants import check
 from tests.support.program import RunAgent
 
@@ -265,7 +265,7 @@ async def test_server_killed_while_streaming_fails_the_turn_and_is_waited_for(
         await read_generation(engine.generate(user_request(form, "hello")))
     with pytest.raises(EngineError, match=rf"No {peer.kind} answers at .*: start it"):
         await peer.engine(form).load()
-    engine.client.timing = RemoteTiming(unreachable_wait=500.0)
+    set_timing(engine, RemoteTiming(unreachable_wait=500.0))
     messages: list[str] = []
     async for item in engine.generate(user_request(form, "hello", max_tokens=5)):
         if isinstance(item, Waiting):

@@ -12,7 +12,7 @@ from agent.engine.protocol import EngineError, Tokens, Waiting
 from agent.engine.remote.engine import RemoteEngine
 from agent.engine.remote.health import RemoteTiming
 from agent.formats.harmony.format import HarmonyFormat
-from tests.support.engines import read_generation, user_request
+from tests.support.engines import read_generation, set_timing, user_request
 from tests.support.fake_vllm import FakeVllm
 from tests.support.hosts import wait_until
 from tests.support.program import RunAgent
@@ -27,7 +27,7 @@ AT_ONCE = RemoteTiming(retry_pauses=(0.0,), retry_poll=0.001)
 def retry_at_once(vllm: Pair) -> None:
     """Check the server's health often, and repeat a request only once."""
     _, engine = vllm
-    engine.client.timing = AT_ONCE
+    set_timing(engine, AT_ONCE)
 
 
 async def test_generation_waits_for_loading_server(vllm: Pair, form: HarmonyFormat) -> None:
@@ -60,7 +60,7 @@ async def test_generation_waits_for_restarting_server(vllm: Pair, form: HarmonyF
 
 async def test_generation_stops_waiting_after_its_limit(vllm: Pair, form: HarmonyFormat) -> None:
     fake, engine = vllm
-    engine.client.timing = replace(AT_ONCE, loading_wait=0.05, unreachable_wait=0.05)
+    set_timing(engine, replace(AT_ONCE, loading_wait=0.05, unreachable_wait=0.05))
     fake.loading = -1
     with pytest.raises(EngineError, match=r"is loading its model after 0.05 s: try again later\.$"):
         await read_generation(engine.generate(user_request(form, "x")))
@@ -115,7 +115,7 @@ async def test_server_that_stops_in_silence_ends_the_generation(
     vllm: Pair, form: HarmonyFormat
 ) -> None:
     fake, engine = vllm
-    engine.client.timing = replace(AT_ONCE, silence=0.05)
+    set_timing(engine, replace(AT_ONCE, silence=0.05))
     fake.replies = [[[11], asyncio.Event()]]
     ids: list[int] = []
     with pytest.raises(EngineError, match=r"went away after 1 tokens \(it is silent"):
@@ -130,7 +130,7 @@ async def test_server_that_stops_before_the_first_token_is_waited_for(
     vllm: Pair, form: HarmonyFormat
 ) -> None:
     fake, engine = vllm
-    engine.client.timing = replace(AT_ONCE, silence=0.05)
+    set_timing(engine, replace(AT_ONCE, silence=0.05))
     fake.replies = [[asyncio.Event()], [[11], "length"]]
     generation = engine.generate(user_request(form, "x"))
     ids: list[int] = []
@@ -151,7 +151,7 @@ async def test_server_that_stops_before_the_first_token_is_waited_for(
 
 async def test_silent_server_that_is_there_is_waited_for(vllm: Pair, form: HarmonyFormat) -> None:
     fake, engine = vllm
-    engine.client.timing = replace(AT_ONCE, silence=0.01)
+    set_timing(engine, replace(AT_ONCE, silence=0.01))
     go_on = asyncio.Event()
     fake.replies = [[[11], go_on, [12], "length"]]
     checks = fake.health_checks

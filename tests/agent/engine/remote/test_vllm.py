@@ -114,7 +114,7 @@ async def test_load_checks_key_and_model(
 ) -> None:
     fake, engine = vllm
     fake.api_key = "right"
-    address = engine.client.endpoint
+    address = engine.replicas.endpoint
     with pytest.raises(EngineError, match="does not accept no key"):
         await RemoteEngine(address, form).load()
     with pytest.raises(EngineError, match="the key in BIG_KEY"):

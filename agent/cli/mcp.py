@@ -13,6 +13,7 @@ import typer
 
 from agent.cli.completion import complete_server
 from agent.cli.options import TrustOption
+from agent.errors import UserError
 
 mcp_app = typer.Typer(
     help="Add, remove, list, inspect and try MCP servers.\n\n"
@@ -29,6 +30,10 @@ NameArgument = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+DEFAULT_REGISTRY = "https://registry.modelcontextprotocol.io"
+RegistryOption = Annotated[
+    str, typer.Option(envvar="AGENT_MCP_REGISTRY", metavar="URL", help="The registry's address.")
+]
 RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Also read this folder's .mcp.json.")]
 
 
@@ -49,12 +54,27 @@ def list_servers(
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The server's name.")],
     command: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="COMMAND ARGS… | URL", help="The command and its arguments, after --."
         ),
-    ],
+    ] = None,
     *,
+    from_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="REGISTRY-ID[@VERSION]",
+            help="Add a server of the registry (agent mcp search); shows what it runs, and asks.",
+        ),
+    ] = None,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="With --from: its address, not its package.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --from: do not ask for confirmation.")
+    ] = False,
+    registry: RegistryOption = DEFAULT_REGISTRY,
     env: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Environment variable of the command (repeatable)."),
@@ -75,11 +95,39 @@ def add(
     ] = False,
 ) -> None:
     """Add a server to your mcp.json; ${VAR} is stored as written and looked up at its start."""
-    from agent.cli import mcp_actions
+    from agent.cli import mcp_actions, mcp_registry
 
-    mcp_actions.add(
-        name, command, env or [], header or [], transport=transport, cwd=cwd, force=force
+    if from_registry is None:
+        mcp_actions.add(
+            name, command or [], env or [], header or [], transport=transport, cwd=cwd, force=force
+        )
+        return
+    if command or transport or cwd:
+        raise UserError("--from takes no COMMAND, --transport or --cwd.")
+    settings = mcp_actions.env_and_headers(env or [], header or [])
+    code = mcp_registry.add(
+        name,
+        from_registry,
+        registry,
+        remote=remote,
+        settings=settings,
+        force=force,
+        yes=yes,
     )
+    raise typer.Exit(code)
+
+
+@mcp_app.command(epilog="Example: agent mcp search github")
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS…")],
+    limit: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Servers to list.")] = 20,
+    registry: RegistryOption = DEFAULT_REGISTRY,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the MCP registry; agent mcp add NAME --from ID adds one."""
+    from agent.cli import mcp_registry
+
+    mcp_registry.search(words, registry, limit, as_json=as_json)
 
 
 @mcp_app.command(epilog="Example: agent mcp remove git")

@@ -238,6 +238,8 @@ def add(
     force: bool,
 ) -> None:
     """Add a server to the person's mcp.json: a command line, or a URL."""
+    if not command:
+        raise UserError("Name a command after --, a URL, or --from REGISTRY-ID.")
     entry: dict[str, Any] = {}
     if command[0].startswith(("http://", "https://")):
         if len(command) > 1 or env or cwd:
@@ -274,6 +276,11 @@ def _split_command(command: list[str]) -> list[str]:
     if not words or not words[0]:
         raise UserError("The command is empty; write it after --.")
     return words
+
+
+def env_and_headers(env: list[str], headers: list[str]) -> dict[str, dict[str, str]]:
+    """Read --env and --header. Raises UserError."""
+    return {"env": _key_value_pairs(env, "="), "headers": _key_value_pairs(headers, ":")}
 
 
 def _key_value_pairs(options: list[str], separator: str) -> dict[str, str]:

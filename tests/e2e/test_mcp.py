@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.hosts import SERVERS_FOLDER, server_command, server_entry
 from tests.support.invariants import check, mcp_calls
+from tests.support.mcp_registry import serve_registry
 from tests.support.program import ROOT, RunAgent
 from tests.support.scripts import DONE, reasoned_call
 from tools.config.project import find_project
@@ -85,6 +86,38 @@ def test_mcp_add_list_inspect_call_remove(agent: RunAgent, home: Path, tmp_path:
     (program := tmp_path / "a b").touch()
     assert agent("mcp", "add", "q", str(program)).code == 0
     assert read_servers(home) == {"q": {"command": str(program)}}
+
+
+def test_mcp_registry_search_and_add(agent: RunAgent, home: Path) -> None:
+    package = {
+        "registryType": "pypi",
+        "identifier": "notes",
+        "version": "1.0",
+        "transport": {"type": "stdio"},
+        "environmentVariables": [{"name": "NOTES_KEY", "isRequired": True, "description": "a key"}],
+    }
+    notes = {"name": "org.example/notes", "version": "1.0", "description": "Keeps notes."}
+    with serve_registry({**notes, "packages": [package]}) as url:
+        registry = {"AGENT_MCP_REGISTRY": url}
+        found = agent("mcp", "search", "notes", env=registry)
+        assert found.code == 0 and "org.example/notes  1.0\n  Keeps notes." in found.out
+        (whole,) = json.loads(agent("mcp", "search", "notes", "--json", "--registry", url).out)
+        assert whole["packages"] == [package]
+        add = ("mcp", "add", "n", "--from", "org.example/notes")
+        declined = agent(*add, stdin="\n", env=registry)
+        assert "runs  uvx notes@1.0" in declined.out and "Nothing was changed." in declined.out
+        assert "set NOTES_KEY before it starts: a key" in declined.out
+        assert not (home / "config" / "mcp.json").exists()
+        assert agent(*add, stdin="y\n", env=registry).code == 0
+        added = {"command": "uvx", "args": ["notes@1.0"], "env": {"NOTES_KEY": "${NOTES_KEY}"}}
+        assert read_servers(home) == {"n": added}
+        assert "--force replaces it" in agent(*add, "--yes", env=registry).err
+        forced = agent(*add, "--yes", "--force", "--env", "NOTES_KEY=x", env=registry)
+        assert forced.code == 0 and read_servers(home)["n"]["env"] == {"NOTES_KEY": "x"}
+        unknown = agent("mcp", "add", "m", "--from", "org.example/none", env=registry)
+        assert unknown.code == 2 and "the registry has no such server" in unknown.err
+    gone = agent("mcp", "search", "notes", env=registry)
+    assert gone.code == 2 and "cannot be reached" in gone.err
 
 
 def test_mcp_json_for_programs(agent: RunAgent, home: Path) -> None:

@@ -1,0 +1,246 @@
+"""Finds MCP servers in a registry and turns what it says of one into an entry of an mcp.json.
+
+The protocol: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml
+(2025-12-01). Nothing of a registry is trusted: a person sees what would be run before it is added.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from tools.config.servers import ConfigError
+from tools.sanitize import clean_line
+
+TIMEOUT_SECONDS = 20.0
+MAX_ANSWER_BYTES = 8 << 20
+MAX_LISTED = 100
+"""Servers of one page; a search reads one page."""
+_META = "io.modelcontextprotocol.registry/official"
+_RUNNERS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "npm": ("npx", ("-y",), "@"),
+    "pypi": ("uvx", (), "@"),
+    "oci": ("docker", ("run", "-i", "--rm"), ":"),
+    "nuget": ("dnx", ("--yes",), "@"),
+}
+"""By registry type: the program, its arguments, and what stands between a package and its version."""
+_IDENTIFIER = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/:-]*")
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryServer:
+    """One server as a registry lists it."""
+
+    name: str
+    """As ``io.github.someone/something``."""
+    version: str
+    description: str
+    status: str
+    """active, deprecated or deleted."""
+    data: Mapping[str, Any] = field(repr=False)
+    """Its ``server.json``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """How a server would be run: its entry, and what the person has to set before."""
+
+    entry: dict[str, Any]
+    variables: dict[str, str]
+    """Environment variables that the entry refers to, with what they are for."""
+
+
+def search(registry: str, words: Sequence[str], limit: int) -> list[RegistryServer]:
+    """Return servers whose name or description has all words. Raises ConfigError."""
+    # A registry searches names for one text; the longest word leaves the least to sort out.
+    text = max(words, key=len, default="")
+    query = {"version": "latest", "limit": str(MAX_LISTED)} | ({"search": text} if text else {})
+    answer = _get(registry, "/v0.1/servers", query)
+    listed = answer.get("servers")
+    servers = (
+        [_read_server(item) for item in listed if isinstance(item, dict)]
+        if isinstance(listed, list)
+        else []
+    )
+    wanted = [word.lower() for word in words]
+    return [
+        server
+        for server in servers
+        if server.name
+        and server.status != "deleted"
+        and all(word in f"{server.name} {server.description}".lower() for word in wanted)
+    ][:limit]
+
+
+def fetch(registry: str, name: str, version: str = "latest") -> RegistryServer:
+    """Return one server. Raises ConfigError, also for one that was deleted."""
+    path = f"/v0.1/servers/{quote(name, safe='')}/versions/{quote(version, safe='')}"
+    server = _read_server(_get(registry, path, {}))
+    if server.status == "deleted" or not server.name:
+        raise ConfigError(f"{name} was deleted from the registry")
+    return server
+
+
+def installation(server: RegistryServer, *, remote: bool = False) -> Installation:
+    """Return how to run a server: its first package that can be run here, else its first address.
+
+    ``remote``: its address even if it has a package. Raises ConfigError.
+    """
+    packages, remotes = _objects(server.data, "packages"), _objects(server.data, "remotes")
+    for package in () if remote else packages:
+        if _objects(package, "transport", "type") == "stdio" and (
+            package.get("registryType") in _RUNNERS
+        ):
+            return _Builder().package(package)
+    for address in remotes:
+        return _Builder().remote(address)
+    kinds = ", ".join(sorted({str(package.get("registryType")) for package in packages}))
+    raise ConfigError(
+        f"{server.name} has no package that can be run here"
+        + (f", only {clean_line(kinds)}" if kinds and not remote else "")
+    )
+
+
+class _Builder:
+    """Builds one entry; collects the variables that it refers to."""
+
+    def __init__(self) -> None:
+        self._variables: dict[str, str] = {}
+
+    def package(self, package: Mapping[str, Any]) -> Installation:
+        program, arguments, separator = _RUNNERS[str(package["registryType"])]
+        identifier, version = str(package.get("identifier", "")), package.get("version")
+        if not _IDENTIFIER.fullmatch(identifier):
+            raise ConfigError(f"{identifier!r} is no name of a package")
+        if version is not None and not _VERSION.fullmatch(str(version)):
+            raise ConfigError(f"{version!r} is no version of a package")
+        name = identifier.rpartition("/")[2]
+        if version and separator not in name:  # else an image with its tag, or a digest
+            identifier = f"{identifier}{separator}{version}"
+        entry: dict[str, Any] = {
+            "command": program,
+            "args": [
+                *arguments,
+                *self._arguments(_objects(package, "runtimeArguments")),
+                identifier,
+                *self._arguments(_objects(package, "packageArguments")),
+            ],
+        }
+        if env := self._pairs(_objects(package, "environmentVariables")):
+            entry["env"] = env
+            if program == "docker":  # it passes on only what it is told to
+                names = [word for variable in env for word in ("-e", variable)]
+                entry["args"][len(arguments) : len(arguments)] = names
+        return Installation(entry, self._variables)
+
+    def remote(self, remote: Mapping[str, Any]) -> Installation:
+        kinds = {"streamable-http": "http", "sse": "sse"}
+        variables = remote.get("variables")
+        url = self._filled(str(remote.get("url", "")), variables)
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise ConfigError(f"{url!r} is no address of a server")
+        entry: dict[str, Any] = {"url": url}
+        if kind := kinds.get(str(remote.get("type"))):
+            entry["type"] = kind
+        if headers := self._pairs(_objects(remote, "headers")):
+            entry["headers"] = headers
+        return Installation(entry, self._variables)
+
+    def _arguments(self, inputs: Sequence[Mapping[str, Any]]) -> list[str]:
+        words: list[str] = []
+        for each in inputs:
+            named = each.get("type") == "named"
+            name = str(each.get("name") or each.get("valueHint") or "ARGUMENT")
+            value = self._value(each, name)
+            if named and (value is not None or each.get("isRequired")):
+                words.append(_literal(name))
+            if value is not None:
+                words.append(value)
+        return words
+
+    def _pairs(self, inputs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        pairs = {}
+        for each in inputs:
+            name = _literal(str(each.get("name") or ""))
+            if name and (value := self._value(each, name)) is not None:
+                pairs[name] = value
+        return pairs
+
+    def _value(self, about: Mapping[str, Any], name: str) -> str | None:
+        """Return an input's value, or a reference to a variable; None: it is left out."""
+        for key in ("value", "default"):
+            if isinstance(about.get(key), str):
+                return self._filled(about[key], about.get("variables"))
+        return self._reference(about, name) if about.get("isRequired") else None
+
+    def _filled(self, template: str, variables: Any) -> str:
+        known = variables if isinstance(variables, dict) else {}
+
+        def substitute(match: re.Match[str]) -> str:
+            about = known.get(match[1])
+            if not isinstance(about, dict):
+                return match[0]
+            value = about.get("value", about.get("default"))
+            return _literal(value) if isinstance(value, str) else self._reference(about, match[1])
+
+        return _PLACEHOLDER.sub(substitute, _literal(template))
+
+    def _reference(self, about: Mapping[str, Any], name: str) -> str:
+        variable = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+        variable = variable if variable[:1].isalpha() else f"MCP_{variable}"
+        self._variables[variable] = clean_line(str(about.get("description") or ""))
+        return f"${{{variable}}}"
+
+
+def _literal(text: str) -> str:
+    """Return a text of the registry's; raises ConfigError if it refers to a variable here."""
+    if "${" in text:
+        raise ConfigError(f"{clean_line(text)!r} would take a variable of this machine")
+    return text
+
+
+def _objects(about: Mapping[str, Any], key: str, inner: str | None = None) -> Any:
+    """Return the objects of a list; with ``inner``, a value of the object that is there instead."""
+    value = about.get(key)
+    if inner is not None:
+        return value.get(inner) if isinstance(value, dict) else None
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _read_server(item: Mapping[str, Any]) -> RegistryServer:
+    data = item.get("server")
+    data = data if isinstance(data, dict) else {}
+    meta = _objects(item, "_meta", _META)
+    status = meta.get("status", "active") if isinstance(meta, dict) else "active"
+    return RegistryServer(
+        clean_line(str(data.get("name") or "")),
+        clean_line(str(data.get("version") or "")),
+        clean_line(str(data.get("description") or "")),
+        clean_line(str(status)),
+        data,
+    )
+
+
+def _get(registry: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    import httpx2
+
+    try:
+        answer = httpx2.get(registry.rstrip("/") + path, params=query, timeout=TIMEOUT_SECONDS)
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        raise ConfigError(f"the registry {registry} cannot be reached: {error}") from error
+    if answer.status_code == 404 and path.count("/") > 2:
+        raise ConfigError("the registry has no such server; agent mcp search finds names")
+    try:
+        data = answer.json() if len(answer.content) <= MAX_ANSWER_BYTES else None
+    except ValueError:
+        data = None
+    if not answer.is_success or not isinstance(data, dict):
+        raise ConfigError(
+            f"the registry {registry} answered with HTTP {answer.status_code}, not with servers"
+        )
+    return data

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     import sqlite3
 
     from agent.config.launch import LaunchOptions
-    from agent.conversation.conversation import Conversation
+    from agent.conversation.conversation import Conversation, Entry
     from agent.events import AgentContext
     from agent.formats.protocol import Format
     from agent.runtime.runtime import Runtime
     from agent.store.conversations import Store
     from agent.store.recorder import TurnRecorder
     from agent.store.records import StoredTurn
+    from agent.turn.continuation import Begin, Continuation, WrittenMessage
     from agent.turn.loop import Turn
     from agent.turn.options import TurnOptions
     from tools.mcp.client_requests import OnElicitation
@@ -209,14 +210,21 @@ class Session:
         await self.runtime.ready(progress)
 
     def start_turn(
-        self, prompt: str, approver: Approver, answerer: OnElicitation | None = None
+        self,
+        prompt: str,
+        approver: Approver,
+        answerer: OnElicitation | None = None,
+        begin: Begin | None = None,
     ) -> Turn:
-        """Start a turn. ``approver`` answers approval requests, ``answerer`` MCP elicitations."""
+        """Start a turn. ``approver`` answers approval requests, ``answerer`` MCP elicitations;
+        ``begin``: what its answer begins with."""
         from agent.conversation.messages import User
         from agent.turn.loop import Turn
 
         options = replace(self._options, approver=approver, answerer=answerer)
-        turn = Turn(self.runtime, self.conversation, [User(prompt)], options, source="app")
+        turn = Turn(
+            self.runtime, self.conversation, [User(prompt)], options, source="app", begin=begin
+        )
         if self._recorder is not None:
             self._recorder.record(turn, prompt)
         return turn.start()
@@ -361,6 +369,60 @@ class Session:
             return 0, []
         own = next((branch for branch in store.lineage(current) if branch in branches), None)
         return (branches.index(own) + 1, branches) if own else (0, [])
+
+    # --- what the model wrote ---
+
+    def written_messages(self, turn: StoredTurn) -> list[WrittenMessage]:
+        """What the model wrote in one of the conversation's turns, to edit it. Raises UserError."""
+        from agent.errors import UserError
+        from agent.formats.protocol import EditableFormat
+        from agent.turn.continuation import written_messages
+
+        form = self._require_format()
+        if not isinstance(form, EditableFormat):
+            raise UserError("This model's messages cannot be continued one by one, only gpt-oss's.")
+        messages = written_messages(form, self._turn_entries(turn))
+        if not messages:
+            raise UserError("The model has written nothing in this turn.")
+        return messages
+
+    def _turn_entries(self, turn: StoredTurn) -> list[Entry]:
+        from agent.turn.continuation import with_reasoning
+
+        entries = self.store.turn_entries(self.conversation, turn.response.id)
+        return with_reasoning(self._require_format(), entries, turn.response.output)
+
+    def continue_message(
+        self, turn: StoredTurn, message: WrittenMessage, text: str
+    ) -> Continuation:
+        """Go on from something that the model wrote, whose text is now ``text``.
+
+        Raises UserError where that cannot be.
+        """
+        from agent.errors import UserError
+        from agent.formats.recipients import PYTHON_TOOL
+        from agent.turn.continuation import arguments_problem, continue_from
+
+        form = self._require_format()
+        if message.kind == "call" and message.tool != PYTHON_TOOL:
+            tools = self.runtime.host.tools()
+            tool = next((tool for tool in tools if tool.model_name == message.tool), None)
+            if problem := arguments_problem(text, tool):
+                raise UserError(f"The arguments do not fit {message.tool}: {problem}.")
+        entries = self._turn_entries(turn)
+        events = [event for _, event in self.store.events(turn.response.id)]
+        begun = continue_from(form, entries, events, message, text)
+        if begun.entries and not begun.events:
+            raise UserError("Only the first message of this turn can be edited: the rest of its"
+                            " events is not stored.")  # fmt: skip
+        before = len(self._prompt_conversation(form, turn.start).prompt(form))
+        total = before + len(begun.ids) + sum(len(entry.ids) for entry in entries[: message.index])
+        if total >= (length := self.runtime.context_length):
+            raise UserError(
+                f"The prompt would have {total:,} tokens with this text, and the context holds"
+                f" {length:,}: shorten it."
+            )
+        return begun
 
     # --- what the prompt has ---
 

@@ -138,6 +138,14 @@ def run(
             metavar="FILE", help="Write the generated ids, as --engine script:FILE reads them."
         ),
     ] = None,
+    begin_thought: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="The reasoning begins with this; the model goes on."),
+    ] = None,
+    begin_answer: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="The answer begins with this; the model goes on."),
+    ] = None,
     launch: LaunchOptions,
 ) -> None:
     """Answer one prompt, then exit.
@@ -159,6 +167,8 @@ def run(
         output_schema=output_schema,
         timeout=timeout,
         dump_tokens=dump_tokens,
+        begin_thought=begin_thought,
+        begin_answer=begin_answer,
     )
     raise typer.Exit(main(request, launch))
 

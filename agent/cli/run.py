@@ -29,6 +29,7 @@ from agent.events import AgentNotice, AgentPrompt, AgentTokens, Event, Response,
 from agent.models.catalog import EMBEDDED_NOTICE
 from agent.store.conversations import Store, StoreError
 from agent.store.recorder import TurnRecorder
+from agent.turn.continuation import begin_with
 from agent.turn.loop import Turn
 from agent.turn.options import AnswerForm, TurnOptions, response_format_section
 from agent.util.ids import new_id
@@ -65,6 +66,8 @@ class RunRequest:
     output_schema: Path | None = None
     timeout: float | None = None
     dump_tokens: Path | None = None
+    begin_thought: str | None = None
+    begin_answer: str | None = None
 
 
 class Renderer(Protocol):
@@ -127,7 +130,12 @@ async def _run(
     renderer: Renderer,
 ) -> int:
     runtime.token_events = request.dump_tokens is not None
-    turn = Turn(runtime, conversation, [User(prompt)], options)
+    begun = [
+        None if text is None else bootstrap.decode_argument(text)
+        for text in (request.begin_thought, request.begin_answer)
+    ]
+    begin = begin_with(*begun) if any(text is not None for text in begun) else None
+    turn = Turn(runtime, conversation, [User(prompt)], options, begin=begin)
     output_error: int | None = None
     loop = asyncio.get_running_loop()
     interrupt = _interrupt(turn)

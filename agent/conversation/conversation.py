@@ -119,6 +119,9 @@ class Conversation:
     """How often the store wrote it; where the stored number differs, another process continued it."""
     unanswered: list[str] = field(default_factory=list)
     """Tools whose calls, the last messages, are the client's to run, and have no result yet."""
+    finished_reasoning: list[tuple[int, Entry]] = field(default_factory=list)
+    """The reasoning of the turn that ended last, with its places among the entries before `end_turn`
+    dropped it. It is in no prompt; the store keeps it with the turn."""
     _header_ids: list[int] = field(default_factory=list)
     _ending: Entry | None = None
     """The closing entry of a message that came in parts; a further part is put before it."""
@@ -289,11 +292,12 @@ class Conversation:
 
     def end_turn(self) -> None:
         """Drop the reasoning, once the turn's answer is complete."""
-        first = next((at for at, entry in enumerate(self.entries) if entry.reasoning), None)
-        if first is None:
+        reasoning = [(at, entry) for at, entry in enumerate(self.entries) if entry.reasoning]
+        self.finished_reasoning = reasoning
+        if not reasoning:
             return
         if self.compacted is not None:
             dropped = sum(entry.reasoning for entry in self.entries[: self.compacted.end])
             self.compacted = replace(self.compacted, end=self.compacted.end - dropped)
-        self.saved = min(self.saved, first)
+        self.saved = min(self.saved, reasoning[0][0])
         self.entries = [entry for entry in self.entries if not entry.reasoning]

@@ -187,6 +187,14 @@ class Format(Protocol):
         """Return what, after `open_assistant`, begins an answer without reasoning."""
         ...
 
+    def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
+        """Return what, after `open_assistant`, is the beginning of a message whose text goes on.
+
+        It has this reasoning and this answer; None: without. Of the two, the last one stays open.
+        Raises ValueError for reasoning in a format that has none.
+        """
+        ...
+
     def open_call(self, recipient: str | None) -> list[int]:
         """Return what, after `open_assistant`, forces a call of this tool or (None) of any tool."""
         ...
@@ -273,4 +281,14 @@ class SingleMessageFormat(Protocol):
 
     def append_result(self, results: Sequence[int], text: str) -> list[int]:
         """Return rendered results with the result of another call of the same generation added."""
+        ...
+
+
+@runtime_checkable
+class EditableFormat(Protocol):
+    """A format whose messages each stand for themselves, so that any of them can be continued."""
+
+    def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return a generated message's header, from after `Format.open_assistant` on, and its body,
+        without its end."""
         ...

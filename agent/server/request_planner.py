@@ -29,6 +29,7 @@ from agent.formats.protocol import Format, SingleMessageFormat
 from agent.models.loaded import LoadedModel
 from agent.runtime.runtime import Runtime
 from agent.server import input_items
+from agent.server.begun_item import begin_with_message, split_begun_item
 from agent.server.client_mcp import client_servers
 from agent.server.conversations import Conversations
 from agent.server.errors import ApiError, invalid, rate_limited
@@ -195,9 +196,10 @@ class TurnPlanner:
     ) -> TurnPlan:
         """Plan with the host that has the servers which the request brings."""
         runtime, exposure = self._runtime, self._exposure
+        answered, begun = split_begun_item(items)
         selected = select_tools(request, exposure.tools(host))
         history = input_items.read_input(
-            items,
+            answered,
             continued.history if continued else InputHistory(),
             host.tools(),
             self._item_finder(request, cache),
@@ -208,9 +210,13 @@ class TurnPlanner:
         tools = apply_tool_choice(selected, request)
         options = turn_options(request, self._turn_defaults, tools, history)
         messages = await self._pretokenise(loaded.format, request, options, history)
+        begin = None
+        if begun is not None:
+            (begun,) = await pretokenise(loaded.format, [begun], runtime.context_length, self._memo)
+            begin = begin_with_message(loaded.format, begun, f"input[{len(items) - 1}]")
         if continued is not None:
             conversation = continued.conversation
-            if not messages and not conversation.entries:
+            if not messages and not conversation.entries and begin is None:
                 raise _missing_input()
         else:
             conversation = Conversation(new_id("conv"))
@@ -224,6 +230,7 @@ class TurnPlanner:
             source="http",
             host=host,
             job=job,
+            begin=begin,
         )
         prepared, tokens = turn.prepare(), turn.prompt_tokens()
         try:
@@ -235,6 +242,7 @@ class TurnPlanner:
             raise rate_limited(str(error)) from error
         if options.compact:
             tokens = compaction.minimum_prompt_tokens(prepared.format, conversation)
+        tokens += len(prepared.begun_ids)
         if tokens >= runtime.context_length:
             raise context_length_exceeded(runtime.context_length, tokens)
         ignored = (*request.ignored, *selected.left_out)
@@ -242,7 +250,10 @@ class TurnPlanner:
             log.warning("of the request is passed over: %s", ", ".join(ignored)[:200])
         inputs = None
         if (name := request.conversation_id) is not None:
-            inputs = self._conversations.new_inputs(name, request.sent_input, cache)
+            sent = (
+                request.sent_input if begin is None else request.sent_input[:-1]
+            )  # its answer has it
+            inputs = self._conversations.new_inputs(name, sent, cache)
         return TurnPlan(turn, request, history, request.store is not False, ignored, inputs)
 
     def _item_finder(

@@ -95,6 +95,8 @@ class InputMessage(RequestModel):
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[ContentPart]
     phase: Literal["commentary", "final_answer"] | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+    """``in_progress``: the model goes on with an assistant's message that is the last item."""
 
 
 class InputReasoning(RequestModel):
@@ -103,6 +105,8 @@ class InputReasoning(RequestModel):
     content: list[ContentPart] | None = None
     encrypted_content: str | None = None
     summary: list[ContentPart] | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+    """``in_progress``: the model goes on with it where it is the last item."""
 
 
 class InputFunctionCall(RequestModel):

@@ -170,7 +170,8 @@ class ResponseService:
         """The prompt that a request would have; starts no turn. Raises ApiError."""
         plan = await self._planner.plan(request, self.cache)
         self._close_request_host(plan)
-        return plan.turn.conversation.prompt(plan.turn.format)
+        turn = plan.turn
+        return [*turn.conversation.prompt(turn.format), *turn.prepare().begun_ids]
 
     def sampling_with(self, fields: Mapping[str, Any]) -> Sampling:
         """The operator's sampling settings with those of a request."""

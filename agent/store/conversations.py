@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.conversation.conversation import Conversation
+from agent.conversation.conversation import Conversation, Entry
 from agent.errors import AgentError
 from agent.events import Response
 from agent.store import reserve
@@ -141,6 +142,8 @@ class Store(StoreReader):
             )  # fmt: skip
             if served is not None:
                 self._write_served(conversation, response)
+            else:
+                self._write_reasoning(response.id, conversation.finished_reasoning)
 
     def write_prompt_choices(self, conversation: Conversation) -> None:
         """Write what a person folded, dropped or pinned of a conversation, unless another process has
@@ -180,17 +183,17 @@ class Store(StoreReader):
 
     def _write_served(self, conversation: Conversation, response: Response) -> None:
         """Write what a continuation of exactly this response needs, and its items by id."""
-        self._db.executemany(
-            "insert or replace into pending_entries values (?,?,?,?)",
-            [
-                (response.id, at, self._tree.message(entry.ids), entry.role)
-                for at, entry in enumerate(conversation.entries)
-                if entry.reasoning
-            ],
-        )
+        pending = [(at, entry) for at, entry in enumerate(conversation.entries) if entry.reasoning]
+        self._write_reasoning(response.id, pending)
         self._db.executemany(
             "insert or replace into turn_items values (?,?)",
             [(item.id, response.id) for item in response.output],
+        )
+
+    def _write_reasoning(self, turn: str, reasoning: Sequence[tuple[int, Entry]]) -> None:
+        self._db.executemany(
+            "insert or replace into pending_entries values (?,?,?,?)",
+            [(turn, at, self._tree.message(entry.ids), entry.role) for at, entry in reasoning],
         )
 
     def fork(self, conversation: Conversation, before: int | None = None) -> Conversation:

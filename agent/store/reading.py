@@ -199,6 +199,32 @@ class StoreReader:
                 self.damage.note(f"The record of events of turn {response_id}", error)
         return []
 
+    def turn_entries(self, conversation: Conversation, response_id: str) -> list[Entry]:
+        """The messages of one of a conversation's turns as the model read and wrote them, its reasoning
+        included where that was stored."""
+        query = "select coalesce(start, 0), coalesce(upto, 0) from turns where id = ?"
+        for start, upto in self._rows(f"Turn {response_id}", query, (response_id,)):
+            entries = [entry for entry in conversation.entries if not entry.reasoning][start:upto]
+            self._insert_reasoning(entries, response_id, start)
+            return entries
+        return []
+
+    def _insert_reasoning(self, entries: list[Entry], response_id: str, start: int = 0) -> int:
+        """Put a turn's reasoning into its place; return the index of the first, or the entries' number.
+
+        ``start``: the index of the first of ``entries`` in the conversation.
+        """
+        rows = self._db.execute(
+            "select position, ids, role from pending_entries join messages on number = message"
+            " where turn = ? order by position",
+            (response_id,),
+        )
+        first = len(entries)
+        for position, ids, role in rows.fetchall():
+            entries.insert(position - start, Entry(ids_from_blob(ids), True, None, role))
+            first = min(first, position - start)
+        return first
+
     def served_turn(self, response_id: str) -> ServedTurn | None:
         """A turn that answered a request, with its conversation as it was then."""
         row = self._db.execute(
@@ -241,13 +267,7 @@ class StoreReader:
         if len(conversation.entries) < upto:
             raise ValueError("messages of its conversation are missing")
         conversation.saved = min(first, upto)
-        rows = self._db.execute(
-            "select position, ids, role from pending_entries join messages on number = message"
-            " where turn = ? order by position",
-            (response_id,),
-        )
-        for position, ids, role in rows.fetchall():
-            conversation.entries.insert(position, Entry(ids_from_blob(ids), True, None, role))
-            conversation.saved = min(conversation.saved, position)
+        reasoning = self._insert_reasoning(conversation.entries, response_id)
+        conversation.saved = min(conversation.saved, reasoning)
         if conversation.compacted is not None and conversation.compacted.end > upto:
             conversation.compacted = None

@@ -9,7 +9,8 @@ conversations      one row each; ``parent``/``shared``: a branch and how many en
 turns              one response each; entries from ``start`` up to ``upto`` are its own
 entries            a conversation's messages by position; their ids are in ``messages``
 messages           ids by their SHA-256, so that conversations with the same messages share them
-pending_entries    reasoning that a response's next one still needs, as its call waits for a client
+pending_entries    reasoning that a response's next one still needs, as its call waits for a client;
+                   of a person's turn its reasoning, to continue it from there
 turn_items         output items by id, for item references of the Responses API
 compactions        what stands in the prompt for the oldest entries; ``shortened``: for long results
 entry_marks        what a person has dropped from the prompt or pinned

@@ -7,7 +7,7 @@ refused, and of any other the person is told once; what was enforced in part is 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -48,6 +48,11 @@ class UnenforceableSchemaError(AgentError):
         self.subject = subject
 
 
+class BegunTextError(AgentError):
+    """What the first generation was to begin with is not allowed by its constraint; the message is a
+    sentence."""
+
+
 class TurnConstraints:
     """The generation constraints of one turn; none for the scripted engine, whose output is fixed."""
 
@@ -59,9 +64,11 @@ class TurnConstraints:
         emit: Emit,
         *,
         scripted: bool = False,
+        begun_ids: Sequence[int] = (),
     ) -> None:
+        """``begun_ids``: what the first generation begins with, as if the model had written it."""
         self._options, self._declared, self._format, self._emit = options, declared, form, emit
-        self._scripted = scripted
+        self._scripted, self._begun_ids = scripted, list(begun_ids)
         self._constrainable = (
             form if isinstance(form, ConstrainableFormat) and not scripted else None
         )
@@ -136,10 +143,13 @@ class TurnConstraints:
             self._warn_once(ANSWER_SUBJECT, self._answer_gap, checked=answer.checked)
 
     def forced_prefix(self, *, first: bool) -> list[int]:
-        """Ids that the generation begins with, to make a model call a tool that no grammar can make.
+        """Ids that the generation begins with: what was begun, or to make a model call a tool that no
+        grammar can make.
 
         ``first``: it is the turn's first generation; later ones are free.
         """
+        if first and self._begun_ids:
+            return self._begun_ids
         if "choice" in self._supported or self._options.tool_choice != "must" or not first:
             return []
         names = self._declared.recipients.declared
@@ -149,7 +159,7 @@ class TurnConstraints:
         """The constraint of the next generation; None: it may write anything.
 
         ``first``: it is the turn's first generation. ``further``: it may only be a further call of the
-        client's functions, or none.
+        client's functions, or none. Raises BegunTextError.
         """
         constraints = self._next_constraints(first=first, further=further)
         if constraints is None:
@@ -158,7 +168,11 @@ class TurnConstraints:
         recipients = self._recipients(further=further)
         constraint = self._constrainable.new_constraint(constraints, recipients)
         for token in self.forced_prefix(first=first):
-            constraint.accept(token)
+            if not constraint.accept(token) and self._begun_ids:
+                raise BegunTextError(
+                    "What was begun cannot go on: the tools and the form of the answer that this turn"
+                    " has do not allow it."
+                )
         return constraint
 
     def recipe(self, *, first: bool, further: bool = False) -> dict[str, Any] | None:

@@ -203,11 +203,11 @@ def _split(form: Format, entry: Entry) -> Iterator[tuple[ev.ContextPartKind, str
         case _ if entry.reasoning:
             yield "reasoning", "", len(entry.ids)
         case _:
-            kind, name = _written_kind(form, entry)
+            kind, name = written_kind(form, entry)
             yield kind, name, len(entry.ids)
 
 
-def _written_kind(form: Format, entry: Entry) -> tuple[ev.ContextPartKind, str]:
+def written_kind(form: Format, entry: Entry) -> tuple[ev.ContextPartKind, str]:
     """What the model's message is, and the tool that it calls."""
     opening, ids = form.open_assistant(), entry.ids
     start = len(opening) if ids[: len(opening)] == opening else 0

@@ -34,9 +34,10 @@ from agent.engine.protocol import (
 )
 from agent.formats.protocol import Format, SingleMessageFormat
 from agent.turn.call_writers import write_tool_list
-from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
+from agent.turn.constraints import BegunTextError, TurnConstraints, UnenforceableSchemaError
 from agent.turn.context import TurnRuntime
 from agent.turn.context_usage import header_parts, measure_context
+from agent.turn.continuation import Begin, Continuation
 from agent.turn.decoder import GenerationDecoder
 from agent.turn.endings import (
     CUT_OFF,
@@ -84,6 +85,10 @@ class PreparedTurn:
     """Index of the turn's first entry in the conversation."""
     first_generated_entry: int
     """Index of the entry after the turn's prompt."""
+    begun_ids: Sequence[int]
+    """What the first generation begins with."""
+    begun_events: Sequence[ev.Event]
+    """Of the items that the turn begins with."""
 
 
 class TurnJob(Protocol):
@@ -111,12 +116,13 @@ class Turn:
         source: str = "run",
         host: Host | None = None,
         job: TurnJob | None = None,
+        begin: Begin | None = None,
     ) -> None:
         """``prompt``: the messages that are new since the conversation's last turn.
 
         ``response``: the response as the request fixes it. ``source``: the interface that the turn came
         through (run, app, http). ``host``: the runtime's, where the turn has MCP servers of its own.
-        ``job``: what the turn does instead of answering.
+        ``job``: what the turn does instead of answering. ``begin``: what its answer begins with.
         """
         self.runtime, self.conversation, self.source = runtime, conversation, source
         self.prompt, self.options = prompt, options
@@ -136,7 +142,7 @@ class Turn:
         """The client continues this turn of the conversation, whose reasoning stays until then."""
         self.started_generating = asyncio.Event()
         """Set once the engine has accepted a generation, or the turn did something else, or ended."""
-        self._job, self._token_events = job, runtime.token_events
+        self._job, self._token_events, self._begin = job, runtime.token_events, begin
         self._prepared: PreparedTurn | None = None
         self._decoding: GenerationDecoder | None = None
         """The generation that runs."""
@@ -246,7 +252,13 @@ class Turn:
         first_entry = self._first_unread_entry = len(conversation.entries)
         declared = DeclaredTools.resolve(self.options, self.host.tools(), form)
         scripted = runtime.engine_name == "script"
-        constraints = TurnConstraints(self.options, declared, form, self.emit, scripted=scripted)
+        try:
+            begun = self._begin(form) if self._begin else Continuation()
+        except ValueError as error:
+            raise TurnFailedError("invalid_prompt", f"Not begun: {error}.", EXIT_USAGE) from error
+        constraints = TurnConstraints(
+            self.options, declared, form, self.emit, scripted=scripted, begun_ids=begun.ids
+        )
         header = self.options.prompt_header(declared.server_tools.values())
         conversation.set_header(form, header)
         for tool in conversation.unanswered:  # its client was to run them, and did not go on
@@ -254,13 +266,17 @@ class Turn:
         conversation.unanswered.clear()
         for message in self.prompt:
             conversation.add(form, message)
+        first_generated_entry = len(conversation.entries)
+        conversation.entries += begun.entries
         return PreparedTurn(
             format=form,
             generator=Generator(form, runtime.context_length, runtime.generate, runtime.summaries),
             calls=ToolCallRunner(self, declared, constraints),
             constraints=constraints,
             first_entry=first_entry,
-            first_generated_entry=len(conversation.entries),
+            first_generated_entry=first_generated_entry,
+            begun_ids=begun.ids,
+            begun_events=begun.events,
         )
 
     def prompt_tokens(self) -> int:
@@ -443,6 +459,8 @@ class Turn:
     async def _begin_answer(self, prepared: PreparedTurn) -> None:
         """List tools, compile grammars, make approved calls pending."""
         calls, constraints = prepared.calls, prepared.constraints
+        for event in prepared.begun_events:
+            self.output.repeat(event)
         unavailable = {
             s.name: s.error or f"is {s.status}"
             for s in self.host.server_states()
@@ -548,7 +566,10 @@ class Turn:
                 return "stop" if further else "length"
         # Accepting a forced prefix may wait for grammars that are still being compiled.
         new_constraint = partial(constraints.next_constraint, first=first, further=bool(further))
-        constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
+        try:
+            constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
+        except BegunTextError as error:
+            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
         request = Request(
             prompt + prefix,
             remaining,
@@ -594,9 +615,9 @@ class Turn:
                 raise
             return "stop"
         dropped = further.undecided_tokens if further else 0
-        self.usage.add_generation(
-            end, len(decoder.ids) - len(prefix) + dropped, decoder.reasoning_tokens + dropped
-        )
+        output = len(decoder.ids) - len(prefix)
+        reasoning = min(decoder.reasoning_tokens, output)  # without what was begun
+        self.usage.add_generation(end, output + dropped, reasoning + dropped)
         if further and not further.is_call:
             return "stop"
         if decoder.looped:

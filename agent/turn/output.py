@@ -50,6 +50,15 @@ class Output:
         self.emit(ev.OutputItemAdded(output_index=index, item=item))
         return index
 
+    def repeat(self, event: ev.Event) -> None:
+        """Emit an event of an item that an earlier turn has written, which this response has too."""
+        match event:
+            case ev.OutputItemAdded():
+                self._opened += 1
+            case ev.OutputItemDone(output_index=index, item=item):
+                self._done[index] = item
+        self.emit(event)
+
     def close(self, index: int, item: ev.Item) -> None:
         """Emit ``response.output_item.done`` and hold ``item`` as its final form."""
         self._done[index] = item

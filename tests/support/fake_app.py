@@ -231,7 +231,9 @@ class FakeSession(Session):
         self.progress = progress
         await self.loaded.wait()
 
-    def start_turn(self, prompt: str, approver: Any, answerer: Any = None) -> Any:
+    def start_turn(
+        self, prompt: str, approver: Any, answerer: Any = None, begin: Any = None
+    ) -> Any:
         self.approver, self.answerer = approver, answerer
         self.turns.append(FakeTurn(prompt).start())
         return self.turns[-1]

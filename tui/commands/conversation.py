@@ -12,7 +12,8 @@ from tools import private_files
 from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
-    from agent.store.records import ConversationSummary
+    from agent.store.records import ConversationSummary, StoredTurn
+    from agent.turn.continuation import Continuation, WrittenMessage
     from tui.commands.context import CommandContext
     from tui.state.turn_view import TurnView
 
@@ -61,6 +62,56 @@ async def retry(app: CommandContext, number: str) -> None:
 async def edit(app: CommandContext, number: str) -> None:
     """Put a message back into the prompt; sending it replaces the message in a branch."""
     app.chat.edit(_message(app, number))
+
+
+async def thought(app: CommandContext, number: str) -> None:
+    """Edit what the model wrote in answer to a message; it goes on from there, in a branch."""
+    from agent.errors import UserError
+    from tui.screens.choice import ChoiceDialog
+
+    turn = _message(app, number)
+    stored = next(
+        (s for s in app.session.stored_turns() if s.response.id == turn.response_id), None
+    )
+    if stored is None:
+        raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
+    messages = app.session.written_messages(stored)
+    choices = [
+        CompletionItem(
+            f"{position} {message.kind}{f' {message.tool}' if message.tool else ''}",
+            " ".join(message.text.split())[:60],
+        )
+        for position, message in enumerate(messages, 1)
+    ]
+
+    async def on_close(choice: str | None) -> None:
+        if choice:
+            edit_written(app, turn, stored, messages[int(choice.split()[0]) - 1])
+
+    if len(messages) == 1:
+        edit_written(app, turn, stored, messages[0])
+    else:
+        app.push_screen(ChoiceDialog("Edit and go on", choices, choices[-1].text), on_close)
+
+
+def edit_written(
+    app: CommandContext, turn: TurnView, stored: StoredTurn, message: WrittenMessage
+) -> None:
+    """Open what the model wrote in an editor; what is saved there is its own words from then on."""
+    from agent.errors import UserError
+    from tui.screens.text_editor import TextEditor
+
+    def accept(text: str) -> Continuation:
+        if not app.chat.idle:
+            raise UserError("A turn is running: stop it or wait, then go on.")
+        return app.session.continue_message(stored, message, text)
+
+    async def on_close(begun: Continuation | None) -> None:
+        if begun is not None:
+            await app.chat.continue_from(turn, begun)
+
+    title = f"{message.kind} {message.tool}".strip()
+    app.push_screen(TextEditor(title, message.text, "lets it go on", accept), on_close)
 
 
 async def branch(app: CommandContext, number: str) -> None:
@@ -238,6 +289,14 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "edit",
             "edit and resend a message",
             partial(edit, app),
+            "[N]",
+            numbers,
+            waits_for_turn=True,
+        ),
+        Command(
+            "thought",
+            "edit what the model wrote, and let it go on",
+            partial(thought, app),
             "[N]",
             numbers,
             waits_for_turn=True,

@@ -17,6 +17,7 @@ from tui.widgets.welcome import PromptExamples
 
 if TYPE_CHECKING:
     from agent.turn.context import RunningTurn
+    from agent.turn.continuation import Begin, Continuation
     from tui.controllers.context import AppContext
     from tui.controllers.prompts import PromptCards
     from tui.state.turn_view import TurnView
@@ -121,6 +122,15 @@ class ChatController:
             await app.transcript.remove_from(turn)
         await self.ask(text)
 
+    async def continue_from(self, turn: TurnView, begun: Continuation) -> None:
+        """Answer a turn's prompt anew from ``begun`` on, in a branch that ends before that turn."""
+        app = self._app
+        assert turn.start is not None, "only own turns are continued"
+        app.session.branch(turn.start)
+        await app.transcript.remove_from(turn)
+        await self.ask(turn.raw_prompt, lambda _: begun)
+        app.transcript.scroll_to_live_end()
+
     async def with_attachments(self, text: str) -> str | None:
         """The text with the files that it mentions; None if it went back to the prompt."""
         from agent.errors import UserError
@@ -192,11 +202,12 @@ class ChatController:
         else:
             self.shell.start(command)
 
-    async def ask(self, text: str) -> None:
-        """Start a turn with this prompt; no other may be running."""
+    async def ask(self, text: str, begin: Begin | None = None) -> None:
+        """Start a turn with this prompt; no other may be running. ``begin``: what its answer begins
+        with."""
         session = self._app.session
         start = session.next_entry
-        turn = session.start_turn(text, self.cards.approve, self.cards.elicit)
+        turn = session.start_turn(text, self.cards.approve, self.cards.elicit, begin)
         await self.show_turn(text, turn, start)
 
     async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> None:

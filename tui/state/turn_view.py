@@ -37,6 +37,8 @@ class TurnView:
         self.raw_prompt = prompt
         """The prompt as it was sent, with what is unsafe to display."""
         self.start = start
+        self.response_id = ""
+        """Once the turn has ended."""
         self.branch_position: tuple[int, int] | None = None
         """Number (from 1) among the branches that start here, and their count; None if it is alone."""
         self.began = clock()
@@ -185,7 +187,7 @@ class TurnView:
 
     def _end(self, response: ev.Response) -> None:
         self.ended = self.clock()
-        self.status = response.status
+        self.status, self.response_id = response.status, response.id
         self.activity = ""
         self.tokens = response.usage.output_tokens if response.usage else self.tokens
         match response.status:

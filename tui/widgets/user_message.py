@@ -1,4 +1,5 @@
-"""A prompt in the transcript, which can be picked: then keys edit, retry, branch or copy it."""
+"""A prompt in the transcript, which can be picked: then keys edit, retry, branch or copy it,
+or edit what the model wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tui.util.attachments import attached_files, without_attachments
 
 MAX_PROMPT_LINES = 6
 """Lines of a prompt that the transcript repeats."""
-COMMAND_KEYS = {"e": "edit", "r": "retry", "b": "branch", "c": "copy"}
+COMMAND_KEYS = {"e": "edit", "t": "thought", "r": "retry", "b": "branch", "c": "copy"}
 """Keys on a picked message, and the slash commands that they run with the message's number."""
 STEP_KEYS = {"up": -1, "down": 1, "ctrl+down": 1, "alt+down": 1}
 """Keys that pick the previous (-1) or the next (1) message."""

@@ -87,6 +87,27 @@ class HarmonyFormat:
         """Return ``<|channel|>final<|message|>``."""
         return self.renderer.final_message("")[len(self.open_assistant()) : -1]
 
+    def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
+        """Return ``<|channel|>analysis<|message|>…`` or ``<|channel|>final<|message|>…``, or both."""
+        ids, opening = [], len(self.open_assistant())
+        if reasoning is not None:
+            ids = self.reasoning_message(reasoning)[opening:]
+            if answer is None:
+                return ids[:-1]
+            ids += self.open_assistant()
+        return ids + self.renderer.final_message(answer or "")[opening:-1]
+
+    def split_message(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Split at the first ``<|message|>``; a message without one is all header."""
+        opening, message = self.open_assistant(), list(ids)
+        if message[: len(opening)] == opening:
+            del message[: len(opening)]
+        at = message.index(MESSAGE_ID) + 1 if MESSAGE_ID in message else len(message)
+        header, body = message[:at], message[at:]
+        if body and self.is_markup(body[-1]):
+            body.pop()
+        return header, body
+
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the header of a call to the tool or, with None, its beginning up to the recipient."""
         if recipient is None:

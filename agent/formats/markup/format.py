@@ -150,6 +150,17 @@ class MarkupFormat:
         """Return the end of the reasoning, where the generation prompt begins one."""
         return self.encoder.encode_markup(f"\n{THINK_END}\n\n") if self._starts_thinking else []
 
+    def begin_message(self, reasoning: str | None, answer: str | None) -> list[int]:
+        """Return the reasoning within ``<think>``, which the generation prompt may have begun, and the
+        answer. Raises ValueError where the template knows no reasoning."""
+        markup, text = self.encoder.encode_markup, self.encoder.encode_text
+        if reasoning is None:
+            return self.open_answer() + text(answer or "")
+        if not (self._starts_thinking or self.template.has_thinking):
+            raise ValueError("the model's chat template knows no reasoning")
+        ids = ([] if self._starts_thinking else markup(f"{THINK}\n")) + text(reasoning)
+        return ids if answer is None else ids + markup(f"\n{THINK_END}\n\n") + text(answer)
+
     def open_call(self, recipient: str | None) -> list[int]:
         """Return the beginning of a call of the tool or, with None, of any; nothing for plain text."""
         if self.name == "plain":

@@ -158,7 +158,7 @@ DIFFERENCES = {
         - .input[].content[].prompt_cache_breakpoint
         - .input[].output[].detail
         - .input[].output[].prompt_cache_breakpoint
-        - .input[].status
+        .input[].status: | 'calling' 'failed' 'interpreting' 'searching'
         - .input[].tools
         - .moderation
         - .prompt
@@ -228,7 +228,7 @@ DIFFERENCES = {
         - .items[].content[].prompt_cache_breakpoint
         - .items[].output[].detail
         - .items[].output[].prompt_cache_breakpoint
-        - .items[].status
+        .items[].status: | 'calling' 'failed' 'interpreting' 'searching'
         - .items[].tools
         .items[].content[].type: string | constants
         .items[].output[].type: string | constants

@@ -9,11 +9,13 @@ from agent.conversation.compaction import summary_message
 from agent.conversation.conversation import CompactedPrefix, Conversation
 from agent.conversation.messages import Assistant, ToolCallMessage, ToolResultMessage, User
 from agent.conversation.prompt_choices import toggle_dropped, toggle_fold, toggle_pinned
+from agent.errors import UserError
 from agent.turn.options import TurnOptions
 from tests.support.fake_app import AppDriver
 from tests.tui.scenes import Scene
 from tests.tui.scenes.screens import AllStatesHost, harmony
 from tui.screens.context import ContextScreen
+from tui.screens.text_editor import EditorArea, TextEditor
 
 NOTES = "Notes on the garden.\n" + "Water the roses in the evening.\n" * 60
 PROMPTS = {
@@ -68,6 +70,20 @@ async def context_plain(driver: AppDriver) -> None:
     await driver.pilot.press("up", "up", "up")
 
 
+async def thought(driver: AppDriver) -> None:
+    """What the model thought is edited, and what was written cannot be."""
+
+    def accept(text: str) -> None:
+        raise UserError("The arguments do not fit files__read: path: 5 is not of type 'string'.")
+
+    text = "They want the notes.\nI look for them with files.read, and then I sum up what is in"
+    screen = TextEditor[None]("reasoning", text, "lets it go on", accept)
+    await driver.app.push_screen(screen)
+    screen.query_one(EditorArea).cursor_blink = False
+    await driver.pilot.press("enter")
+    await driver.expect_text("Enter lets it go on", "do not fit")
+
+
 PLAIN: list[Scene] = [context_plain]
 """Scenes with ``NO_COLOR``."""
-SCENES: list[Scene] = [context, *PLAIN]
+SCENES: list[Scene] = [context, *PLAIN, thought]

@@ -1,0 +1,193 @@
+"""What a turn begins with, as if the model had just written it: a text that it goes on with.
+
+A person edits something that the model wrote (its reasoning, a message, a call's arguments), and a new
+turn goes on from there, in a branch. What came before in the turn is the new turn's too: its messages,
+as the ids that the model read and wrote, and its items, which are emitted again but not run again::
+
+    earlier turn   user | reasoning | call | result | reasoning              | answer
+    new turn       user | reasoning | call | result | reasoning up to the change, what was typed → …
+                          '-- entries, events ----'   '-- ids ------------------------------'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic_core import from_json
+
+from agent import events as ev
+from agent.conversation.conversation import Entry
+from agent.formats.protocol import EditableFormat, Format
+from agent.turn.context_usage import written_kind
+from agent.util.json_schema import find_violation
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How a turn begins."""
+
+    ids: Sequence[int] = ()
+    """What its first generation begins with, after `Format.open_assistant`."""
+    entries: Sequence[Entry] = ()
+    """Messages of the turn before that."""
+    events: Sequence[ev.Event] = ()
+    """The events of these messages' items."""
+
+
+Begin = Callable[[Format], Continuation]
+"""Makes a continuation once the model's format is known. Raises ValueError."""
+
+
+def begin_with(reasoning: str | None, answer: str | None) -> Begin:
+    """Begin with this reasoning and this answer; the last of them goes on."""
+    return lambda form: Continuation(form.begin_message(reasoning, answer))
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenMessage:
+    """Something that the model wrote in a turn, and that can be edited."""
+
+    index: int
+    """Of its entry among the turn's."""
+    kind: ev.ContextPartKind
+    """reasoning, commentary, call or answer."""
+    tool: str
+    """The called tool, as the model wrote it; empty for the others."""
+    header: Sequence[int]
+    body: Sequence[int]
+    """The ids of its text."""
+    text: str
+
+
+def written_messages(form: Format, entries: Sequence[Entry]) -> list[WrittenMessage]:
+    """What the model wrote in a turn, in order; empty where its format allows no editing.
+
+    ``entries``: the turn's, its reasoning included.
+    """
+    if not isinstance(form, EditableFormat):
+        return []
+    messages = []
+    for index, entry in enumerate(entries):
+        if entry.role == "assistant":
+            kind, tool = written_kind(form, entry)
+            header, body = form.split_message(entry.ids)
+            text = b"".join(map(form.token_bytes, body)).decode("utf-8", "replace")
+            messages.append(WrittenMessage(index, kind, tool, header, body, text))
+    return messages
+
+
+def with_reasoning(form: Format, entries: Sequence[Entry], items: Sequence[ev.Item]) -> list[Entry]:
+    """A turn's entries with its reasoning, where only its items still have that.
+
+    The reasoning is tokenised anew then; where the entries have it, they are returned as they are.
+    """
+    if any(entry.reasoning for entry in entries):
+        return list(entries)
+    complete: list[Entry] = []
+    written = [item for item in items if not isinstance(item, ev.McpListToolsItem)]
+
+    def add_reasoning() -> None:
+        while written and isinstance(item := written[0], ev.ReasoningItem):
+            text = "".join(part.text for part in item.content)
+            del written[:1]
+            complete.append(Entry(form.reasoning_message(text), True, item.id, "assistant"))
+
+    for entry in entries:
+        if entry.role == "assistant":
+            add_reasoning()
+            del written[:1]
+        complete.append(entry)
+    add_reasoning()
+    return complete
+
+
+def edited_ids(form: Format, body: Sequence[int], text: str) -> list[int]:
+    """The ids of an edited text: those of ``body`` up to the change, then the rest tokenised.
+
+    The ids before the change are kept as far as they end where a character ends.
+    """
+    raw, at = text.encode("utf-8", "replace"), 0
+    ends = [0]
+    for token in body:
+        piece = form.token_bytes(token)
+        if raw[at : at + len(piece)] != piece:
+            break
+        at += len(piece)
+        ends.append(at)
+    while ends[-1] < len(raw) and raw[ends[-1]] & 0xC0 == 0x80:  # within a character
+        ends.pop()
+    rest = raw[ends[-1] :].decode()
+    return [*body[: len(ends) - 1], *(form.encode_text(rest) if rest else ())]
+
+
+def continue_from(
+    form: Format,
+    entries: Sequence[Entry],
+    events: Sequence[ev.Event],
+    message: WrittenMessage,
+    text: str,
+) -> Continuation:
+    """Go on from one of a turn's messages, whose text is now ``text``.
+
+    ``entries``, ``events``: the turn's.
+    """
+    before = entries[: message.index]
+    # The turn's first entries are its prompt.
+    first = next((n for n, entry in enumerate(entries) if entry.role == "assistant"), 0)
+    written = sum(entry.role == "assistant" for entry in before)
+    return Continuation(
+        [*message.header, *edited_ids(form, message.body, text)],
+        before[first:],
+        _first_items(events, written),
+    )
+
+
+def _first_items(events: Sequence[ev.Event], written: int) -> list[ev.Event]:
+    """The events of the items before the one that the model wrote after ``written`` others."""
+    indexes: set[int] = set()
+    ids: set[str] = set()
+    kept: list[ev.Event] = []
+    has_ended = False
+    for event in events:
+        match event:
+            case ev.OutputItemAdded(output_index=index, item=item):
+                is_written = not isinstance(item, ev.McpListToolsItem)
+                has_ended = has_ended or (is_written and not written)
+                if not has_ended:
+                    written -= is_written
+                    indexes.add(index)
+                    ids.add(item.id)
+        if isinstance(event, ev.OfficialEvent):
+            if getattr(event, "output_index", None) in indexes:
+                kept.append(event)
+        elif isinstance(event, ev.AgentSteered):
+            if not has_ended:
+                kept.append(event)
+        elif getattr(event, "item_id", None) in ids:
+            kept.append(event)
+    return kept
+
+
+class Parameters(Protocol):
+    """A tool, as far as its arguments go."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments."""
+        ...
+
+
+def arguments_problem(text: str, tool: Parameters | None) -> str | None:
+    """Why a call with these arguments (JSON, perhaps unfinished) could not run; None: nothing is known
+    against it."""
+    try:
+        value = from_json(text or "{}", allow_partial=True)
+    except ValueError as error:
+        return f"they are not JSON ({error})"
+    try:
+        value = from_json(text)
+    except ValueError:
+        return None  # the model goes on with them
+    return find_violation(tool.parameters, value) if tool is not None else None

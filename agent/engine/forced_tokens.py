@@ -1,4 +1,8 @@
-"""A constraint that lets a generation repeat given tokens: their log probabilities are then known."""
+"""A constraint that lets a generation repeat given tokens: their log probabilities are then known.
+
+As they are known in advance, a step of the local engine computes several of them at once, like drafted
+ones.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,10 @@ class ForcedTokens:
     def pending(self) -> Future[Any] | None:
         """Nothing has to be compiled."""
         return None
+
+    def upcoming(self, limit: int) -> list[int]:
+        """The next ids, ``limit`` at most."""
+        return list(self._ids[self._next : self._next + max(0, limit)])
 
     def accept(self, token: int) -> bool:
         """Take the token if it is the next one."""

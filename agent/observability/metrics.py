@@ -88,6 +88,12 @@ class Metrics:
             ["kind"],
             registry=registry,
         )
+        self._completions = Counter(
+            "agent_completions",
+            "Raw completions that ended, each choice of them.",
+            ["status"],
+            registry=registry,
+        )
         self._drafts = Counter(
             "agent_draft_tokens",
             "Drafted tokens of speculative decoding: accepted, or rejected.",
@@ -156,6 +162,15 @@ class Metrics:
         if stats is not None:
             self._record_stats(stats, response.usage or ev.Usage())
         self._turns.labels(response.status).inc()
+
+    def record_completion(self, status: str, read: int, cached: int, written: int) -> None:
+        """Count a raw completion, which is no turn: tokens of its prompt, how many of them were in
+        memory, and of its text. ``status``: completed, failed or cancelled."""
+        self._completions.labels(status).inc()
+        for kind, number in (
+            ("prefilled", read - cached), ("cached", cached), ("output", written),
+        ):  # fmt: skip
+            self._tokens.labels(kind).inc(number)
 
     def _server_label(self, call: ev.Item) -> str:
         match call:

@@ -59,6 +59,7 @@ def create_app(
     options = options or ServerOptions()
     options = replace(options, client_servers=options.client_servers or loopback_only)
     service = ResponseService(runtime, turn_defaults or TurnOptions(), options, store=store)
+    metrics = _new_metrics(runtime)
     encoder = SseEncoder.named_after(options.reasoning_events)
     routes: list[Route | WebSocketRoute] = [
         *routes_responses.routes(service, encoder),
@@ -66,10 +67,10 @@ def create_app(
         *routes_conversations.routes(service),
         routes_compaction.route(service),
         chat_completions.route(service),
-        completions.route(service),
+        completions.route(service, metrics.record_completion),
         *routes_tokens.routes(service),
         *routes_batches.routes(service, batches),
-        *_server_routes(service),
+        *_server_routes(service, metrics),
     ]
     app = Starlette(
         routes=[*routes, openapi.route(routes)],
@@ -110,8 +111,20 @@ def _middleware(options: ServerOptions, loopback_only: bool) -> list[Middleware]
 # --- routes about the server itself ---
 
 
-def _server_routes(service: ResponseService) -> list[Route]:
-    handlers = _ServerRoutes(service)
+def _new_metrics(runtime: Runtime) -> Metrics:
+    metrics = Metrics(
+        runtime.host,
+        turns_running=lambda: runtime.running_turns,
+        engine_requests=lambda: runtime.loaded.engine.unfinished if runtime.loaded else 0,
+        model_loaded=lambda: runtime.loaded is not None,
+        replicas=runtime.replica_states,
+    )
+    runtime.hub.subscribe(metrics.follow)
+    return metrics
+
+
+def _server_routes(service: ResponseService, metrics: Metrics) -> list[Route]:
+    handlers = _ServerRoutes(service, metrics)
     return [
         Route("/v1/models", handlers.models, methods=["GET"]),
         Route("/v1/models/{id:path}", handlers.model, methods=["GET"]),
@@ -121,17 +134,8 @@ def _server_routes(service: ResponseService) -> list[Route]:
 
 
 class _ServerRoutes:
-    def __init__(self, service: ResponseService) -> None:
-        self._service, self._runtime = service, service.runtime
-        runtime = service.runtime
-        self._metrics = Metrics(
-            runtime.host,
-            turns_running=lambda: runtime.running_turns,
-            engine_requests=lambda: runtime.loaded.engine.unfinished if runtime.loaded else 0,
-            model_loaded=lambda: runtime.loaded is not None,
-            replicas=runtime.replica_states,
-        )
-        runtime.hub.subscribe(self._metrics.follow)
+    def __init__(self, service: ResponseService, metrics: Metrics) -> None:
+        self._service, self._runtime, self._metrics = service, service.runtime, metrics
 
     async def models(self, request: Request) -> Response:
         """GET /v1/models"""
@@ -146,7 +150,7 @@ class _ServerRoutes:
         return JsonResponse(next((m for m in models if m["id"] == name), models[0]))
 
     async def metrics(self, request: Request) -> Response:
-        """GET /metrics: counters of all turns, in Prometheus's text format."""
+        """GET /metrics: counters of all turns and completions, in Prometheus's text format."""
         return Response(self._metrics.render(), media_type=CONTENT_TYPE)
 
     async def health(self, request: Request) -> Response:

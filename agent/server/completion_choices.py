@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
-from agent.engine.protocol import Finished, Logprob, Request, Sampling, Tokens
+from agent.engine.protocol import EngineError, Finished, Logprob, Request, Sampling, Tokens
 from agent.formats.protocol import Format
 from agent.runtime.runtime import Runtime
 from agent.turn.stop_sequences import StopSequences, TextPiece
@@ -32,10 +32,17 @@ class ChoiceSettings:
     """Special tokens are spelled in the text."""
 
 
+RecordCompletion = Callable[[str, int, int, int], None]
+"""Counts a choice that has ended: its status, and tokens that were read, cached, generated
+(`agent.observability.metrics.Metrics.record_completion`)."""
+
+
 @dataclass(slots=True)
 class ChoiceUsage:
     """Tokens of one choice."""
 
+    read: int = 0
+    """Of prompts, once to be scored and once to go on from."""
     cached: int = 0
     generated: int = 0
 
@@ -53,12 +60,27 @@ class CompletionChoice:
     """Why it ended: ``stop`` or ``length``."""
     mean_logprob: float = 0.0
     """Of the generated tokens, where they were asked for."""
+    record: RecordCompletion | None = None
 
     async def pieces(self) -> AsyncGenerator[TextPiece]:
         """Yield the text as it comes, with its tokens' log probabilities if asked for.
 
         Raises EngineError.
         """
+        status = "cancelled"
+        try:
+            async with aclosing(self._all_pieces()) as pieces:
+                async for piece in pieces:
+                    yield piece
+            status = "completed"
+        except EngineError:
+            status = "failed"
+            raise
+        finally:
+            if self.record is not None:
+                self.record(status, self.usage.read, self.usage.cached, self.usage.generated)
+
+    async def _all_pieces(self) -> AsyncGenerator[TextPiece]:
         settings = self.settings
         if settings.echo:
             async with aclosing(self._prompt_pieces()) as pieces:
@@ -70,7 +92,7 @@ class CompletionChoice:
                     yield piece
 
     async def _prompt_pieces(self) -> AsyncGenerator[TextPiece]:
-        """The prompt itself; with log probabilities the model is led through it token by token."""
+        """The prompt itself; with log probabilities the model is led through it."""
         text = _TextDecoder(self.form, special_tokens=True)
         if self.settings.logprobs is None:
             yield TextPiece("".join(map(text.decode, self.prompt)) + text.end())
@@ -91,6 +113,7 @@ class CompletionChoice:
         )
         async for event in self.runtime.generate(request):
             if isinstance(event, Tokens):
+                self.usage.read += len(event.ids)
                 for logprob in event.logprobs or ():
                     yield TextPiece(text.decode(logprob.token), [text.entry(logprob)])
         if end := text.end():
@@ -113,6 +136,7 @@ class CompletionChoice:
         total = 0.0
         async for event in generation:
             if isinstance(event, Finished):
+                self.usage.read += event.prompt_tokens
                 self.usage.cached = event.cached_tokens
                 if event.reason == "stop" or stop.cut_off is not None:
                     self.finish_reason = "stop"

@@ -28,6 +28,7 @@ from agent.server.chat_requests import Seed, StreamOptions
 from agent.server.completion_choices import (
     ChoiceSettings,
     CompletionChoice,
+    RecordCompletion,
     logprobs_object,
     with_seed,
 )
@@ -114,14 +115,14 @@ class CompletionPlan:
         }
 
 
-def route(service: ResponseService) -> Route:
-    """The route of the oldest API."""
+def route(service: ResponseService, record: RecordCompletion) -> Route:
+    """The route of the oldest API. ``record``: counts its choices."""
 
     async def create(request: Request) -> Response:
         """POST /v1/completions: text or tokens after a raw prompt; docs/completions.md."""
         body = validate(CompletionRequest, parse_json_object(await read_body(request, service)))
         _refuse(body, service)
-        return CompletionAnswer(service, body, _prompts(body.prompt))
+        return CompletionAnswer(service, body, _prompts(body.prompt), record)
 
     return Route("/v1/completions", create, methods=["POST"])
 
@@ -181,10 +182,15 @@ class CompletionAnswer(Response):
     """Generates all choices and sends them, as a stream or as one body; a disconnect ends them."""
 
     def __init__(
-        self, service: ResponseService, body: CompletionRequest, prompts: Sequence[str | list[int]]
+        self,
+        service: ResponseService,
+        body: CompletionRequest,
+        prompts: Sequence[str | list[int]],
+        record: RecordCompletion,
     ) -> None:
         super().__init__()
         self._service, self._body, self._prompts = service, body, prompts
+        self._record = record
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer (ASGI)."""
@@ -285,7 +291,9 @@ class CompletionAnswer(Response):
             if unknown is not None and not isinstance(prompt, str):
                 raise invalid("prompt", f"The model has no token with the id {unknown}.")
             choices += [
-                CompletionChoice(runtime, loaded.format, ids, with_seed(settings, number))
+                CompletionChoice(
+                    runtime, loaded.format, ids, with_seed(settings, number), record=self._record
+                )
                 for number in range(count)
             ]
         head = {

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from agent.engine.forced_tokens import ForcedTokens
 from agent.engine.llama.prefix_cache import (
     CHECKPOINT_INTERVAL_TOKENS,
     MIN_REUSE_TOKENS,
@@ -92,6 +93,18 @@ class GenerationJob:
         """Tokens that are not in the KV cache yet; with one left the job samples in the next
         step."""
         return len(self.ids) - self.position
+
+    @property
+    def forced_tokens(self) -> ForcedTokens | None:
+        """The constraint that gives its tokens, if it has one."""
+        constraint = self.request.constraint
+        return constraint if isinstance(constraint, ForcedTokens) else None
+
+    def upcoming(self, limit: int) -> list[int]:
+        """The given tokens behind the next one to feed, ``limit`` at most; the last one is sampled."""
+        if (forced := self.forced_tokens) is None:
+            return []
+        return forced.upcoming(min(limit, self.max_generated - self.generated - 1))
 
     @property
     def awaiting_grammar(self) -> bool:

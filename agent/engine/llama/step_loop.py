@@ -21,6 +21,7 @@ from agent.engine.llama.prefix_cache import PrefixCache
 from agent.engine.llama.sampler import Sampler
 from agent.engine.llama.scheduler import GenerationJob, Scheduler, StepShare
 from agent.engine.llama.token_stream import TokenStream
+from agent.engine.placement.placement import MAX_FORCED_TOKENS
 from agent.engine.protocol import EngineError, Finished, FinishReason, Prefill, Request
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,10 @@ class StepLoop:
         """Whether prefixes are being written to disk, until the next request."""
         self._scheduler = Scheduler(self._cache, model.ubatch)
         self._drafting = drafting if model.can_save_ranges else None
+        self._max_forced = 0
+        """Given tokens of a step."""
+        if model.can_save_ranges:
+            self._max_forced = max(0, min(MAX_FORCED_TOKENS, model.ubatch - sequences))
         self._inbox = inbox
         self._on_ended = on_ended
         self.runs_background = False
@@ -179,7 +184,7 @@ class StepLoop:
             return self._decode_shares(shares, [[] for _ in shares], began_at)
         if not self._is_done(outcome):
             return False
-        if self._drafting is not None and all(job.remaining == 1 for job, _ in shares):
+        if self._drafting is not None and self._is_typical(shares):
             self._model.synchronize()
             self._drafting.step_done(len(shares), drafted, time.perf_counter() - began_at)
         self._scheduler.step_done(shares, time.perf_counter() - began_at)
@@ -194,17 +199,26 @@ class StepLoop:
         return True
 
     def _draft(self, shares: list[StepShare]) -> list[list[int]]:
-        """Return what is drafted for each job, where all of them decode."""
-        if self._drafting is None or any(job.remaining > 1 for job, _ in shares):
-            return [[] for _ in shares]
-        return self._drafting.draft([job for job, _ in shares])
+        """Return what is drafted for each job, where all of them decode; where tokens are given, these
+        and nothing else."""
+        jobs = [job for job, _ in shares]
+        if any(job.remaining > 1 for job in jobs):
+            return [[] for _ in jobs]
+        if forced := sum(job.forced_tokens is not None for job in jobs):
+            return [job.upcoming(self._max_forced // forced) for job in jobs]
+        return [[] for _ in jobs] if self._drafting is None else self._drafting.draft(jobs)
+
+    def _is_typical(self, shares: list[StepShare]) -> bool:
+        """Whether the step tells how long drafts take: every job decodes, and none is given tokens."""
+        return all(job.remaining == 1 and job.forced_tokens is None for job, _ in shares)
 
     def _sample_draft(self, job: GenerationJob, output: int, draft: list[int]) -> None:
         """Sample a job's tokens for as long as they are those of its draft, and remove the rest of it
         from its sequence. ``output``: the first of its outputs in the batch."""
         sequence = job.sequence
         assert sequence is not None
-        job.drafted += len(draft)
+        is_forced = job.forced_tokens is not None
+        job.drafted += 0 if is_forced else len(draft)
         for index, token in enumerate(draft):
             is_accepted = self._sample_token(job, output + index, token)
             if (
@@ -214,10 +228,12 @@ class StepLoop:
                 or job.awaiting_grammar
             ):
                 sequence.drop_rejected()
-                self._verified(index + is_accepted, index + 1)
+                if not is_forced:
+                    self._verified(index + is_accepted, index + 1)
                 return
             sequence.ids.append(token)
-        self._verified(len(draft), len(draft))
+        if not is_forced:
+            self._verified(len(draft), len(draft))
         self._sample_token(job, output + len(draft))
 
     def _verified(self, accepted: int, drafted: int) -> None:
@@ -232,11 +248,12 @@ class StepLoop:
             and not (job.stream.cancelled or job.awaiting_grammar)
         ):
             began_at = time.perf_counter()
-            if self._drafting is not None:
+            if self._drafting is not None or job.forced_tokens is not None:
                 if job.remaining > 1:
                     return
-                if (drafts := self._drafting.draft([job]))[0]:
-                    if not self._decode_shares([StepShare(job, 1)], drafts, began_at):
+                share = [StepShare(job, 1)]
+                if (drafts := self._draft(share))[0]:
+                    if not self._decode_shares(share, drafts, began_at):
                         return
                     continue
             position = len(sequence.ids)
@@ -279,7 +296,7 @@ class StepLoop:
                 self._fail(job, error)
                 return False
             is_accepted = token == drafted
-            job.accepted += is_accepted
+            job.accepted += is_accepted and job.forced_tokens is None
             if job.drafter is not None:
                 job.drafter.observe(token)
             job.stream.put_token(token, job.sampler.logprob)

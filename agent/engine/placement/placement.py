@@ -15,6 +15,8 @@ Speculation = Literal["off", "lookup"]
 """How tokens are drafted, to verify several in one step: not at all, or from what came before."""
 MAX_DRAFT_TOKENS = 16
 """Drafted tokens of a step, of all generations together."""
+MAX_FORCED_TOKENS = 32
+"""Given tokens of a step (`agent.engine.forced_tokens`), of all generations together."""
 DEFAULT_SEQUENCES, MAX_SEQUENCES = 4, 64
 """Generations that run side by side; llama.cpp could have 256 (LLAMA_MAX_SEQ)."""
 
@@ -43,15 +45,14 @@ class Placement:
     """Repack the weights for the CPU's matrix instructions (use_extra_bufts), half as fast again;
     None: only where that is known to work."""
     speculation: Speculation = field(default="off", repr=False)
-    """It changes how many logits a step may have, and no state of the KV cache; nor does `draft`."""
+    """It changes no state of the KV cache; nor does `draft`."""
     draft: Placement | None = field(default=None, repr=False)
     """That of the draft model; None: there is none."""
 
     @property
     def outputs(self) -> int:
         """Tokens of a step whose logits are computed (n_outputs_max)."""
-        drafts = self.speculation != "off" or self.draft is not None
-        return self.kv_sequences + (MAX_DRAFT_TOKENS if drafts else 0)
+        return self.kv_sequences + max(MAX_DRAFT_TOKENS, MAX_FORCED_TOKENS)
 
     @property
     def kv_sequences(self) -> int:

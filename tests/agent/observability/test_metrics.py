@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.events import AgentApprovalResolved, AgentRepair, AgentStats, ResponseCompleted
 from agent.observability import metrics
 from agent.turn.loop import Turn
-from tests.support.endpoint import Serve
+from tests.support.endpoint import Serve, open_request
 from tests.support.fake_app import FakeTurn, emit_call
+from tests.support.hosts import wait_until
 from tests.support.requests import CODE_CONTAINER, SEED_REQUEST
 from tests.support.scripts import HELLO, LONG, browser_call, final, python
 
@@ -44,6 +46,31 @@ async def test_metrics_turn_is_counted(serve: Serve) -> None:
     assert values["agent_time_to_first_token_seconds_count",] == 1
     assert values["agent_model_loaded",] == 1 and values["agent_engine_requests",] == 0
     assert not any(name.endswith("_created") for name, *_ in values)
+
+
+async def test_metrics_raw_completions_are_counted(serve: Serve) -> None:
+    served = await serve()
+    body = {"prompt": "One two three", "max_tokens": 5, "n": 2, "ignore_eos": True}
+    usages = []
+    for fields in ({}, {"echo": True, "logprobs": 1, "max_tokens": 0, "n": 1}):
+        answer = await served.post({**body, **fields}, url=f"{served.url}/completions")
+        usages.append(answer.json()["usage"])
+    values = samples((await served.get("/metrics")).text)
+    assert values["agent_completions_total", "completed"] == 3
+    assert values["agent_tokens_total", "output"] == usages[0]["completion_tokens"] == 10
+    read = values["agent_tokens_total", "prefilled"] + values["agent_tokens_total", "cached"]
+    prompt = usages[0]["prompt_tokens"]
+    assert read == 2 * prompt + prompt - 1, "of two choices, and of a prompt that was scored"
+    assert ("agent_turns_total", "completed") not in values
+    long = {**body, "max_tokens": 3000, "stream": True}
+    leaving = await open_request(served, long, "/v1/completions")
+    runtime = served.runtime
+    await wait_until(lambda: runtime.loaded and runtime.loaded.engine.unfinished)
+    leaving.close()
+    async with asyncio.timeout(60):
+        while ("agent_completions_total", "cancelled") not in values:
+            values = samples((await served.get("/metrics")).text)
+    assert values["agent_completions_total", "completed"] == 3
 
 
 async def test_metrics_running_generation_is_gauged(serve: Serve) -> None:

@@ -45,22 +45,32 @@ def bits() -> npt.NDArray[np.uint8]:
     """Compute the identity bits of the whole vocabulary, (201088, 160) of 0 and 1; 1 means +."""
     size = vocabulary.VOCABULARY_SIZE
     core = bytearray()
-    flags = np.zeros((size, FLAG_DIMS), dtype=np.uint8)
-    prefixes: dict[bytes, npt.NDArray[np.uint8]] = {}
+    traits: list[tuple[bool, bool, bool, bool, int]] = []
+    """Of each token: space, capital, all capitals, digits, and which of the prefixes."""
+    prefixes: dict[bytes, int] = {}
     shake = hashlib.shake_128
-    for index, token in enumerate(vocabulary.tokens()):
+    for token in vocabulary.tokens():
         prefix, rest = _split(token)
         text = rest.decode("utf-8", "replace") if not rest.isascii() else rest.decode("ascii")
         lower = text.lower()
         core += shake(lower.encode() if "\ufffd" not in text else rest).digest(LETTER_DIMS // 8)
-        row = flags[index]
-        row[0:8] = prefix == b" "
-        row[8:14] = text[:1] != lower[:1]
-        row[14:18] = len(text) > 1 and text != lower and text == text.upper()
-        row[18:22] = text.isdigit()
-        if prefix not in prefixes:
-            prefixes[prefix] = _signs(b"prefix" + prefix, 10 + 6)[:10]
-        row[22:32] = prefixes[prefix]
+        is_lower = text == lower
+        traits.append(
+            (
+                prefix == b" ",
+                not is_lower and text[:1] != lower[:1],
+                not is_lower and len(text) > 1 and text == text.upper(),
+                text.isdigit(),
+                prefixes.setdefault(prefix, len(prefixes)),
+            )
+        )
+    flags = np.zeros((size, FLAG_DIMS), dtype=np.uint8)
+    columns = np.array(traits, np.uint8).T
+    ordinary = flags[: vocabulary.ORDINARY_TOKENS]
+    for trait, (start, end) in enumerate(((0, 8), (8, 14), (14, 18), (18, 22))):
+        ordinary[:, start:end] = columns[trait][:, None]
+    signs = np.array([_signs(b"prefix" + prefix, 10 + 6)[:10] for prefix in prefixes], np.uint8)
+    ordinary[:, 22:32] = signs[columns[4]]
     for index in range(vocabulary.ORDINARY_TOKENS, size):
         core += shake(b"special%d" % index).digest(LETTER_DIMS // 8)
         flags[index] = _signs(b"flags%d" % index, FLAG_DIMS)

@@ -13,6 +13,7 @@ import lzma
 import os
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +147,11 @@ def ensure(
 
 def write_gguf(path: Path, packed: bytes, report: Progress) -> None:
     """Expand a packed core into a GGUF at ``path``."""
-    from agent.tiny import gguf  # numpy-heavy and slow to import: only when needed
+    from agent.tiny import embedding_rows, gguf  # numpy-heavy and slow to import: only when needed
 
-    shape, tensors = read_core(packed)
-    report(5, 100)
-    gguf.write(path, shape, tensors, lambda percent: report(percent, 100))
+    with ThreadPoolExecutor(1, "expand") as pool:  # unpacking takes another core, and no GIL
+        unpacking = pool.submit(read_core, packed)
+        signs = embedding_rows.bits()
+        report(25, 100)
+        shape, tensors = unpacking.result()
+    gguf.write(path, shape, tensors, lambda percent: report(percent, 100), signs)

@@ -21,7 +21,10 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +39,8 @@ head for a peaked distribution, whose tail needs a low envelope, a shallow one f
 distribution."""
 MAX_HEAD_TOKENS = 8192
 """Tokens of a head; where even the shallowest head has more, all tokens are weighed, in float32."""
+SMALL_HEAD_TOKENS = 64
+"""Tokens of a head that Python weighs faster than numpy."""
 MIN_TEMPERATURE = 1e-6
 """Lower temperatures change nothing any more, but their inverse would overflow."""
 BLOCK_TOKENS = 256
@@ -55,6 +60,8 @@ class Sampler:
         self._sampling = sampling = replace(request.sampling, temperature=temperature)
         self._random = random.Random(sampling.seed)
         self._weights = np.zeros(-(-vocabulary_size // BLOCK_TOKENS) * BLOCK_TOKENS, np.float32)
+        self._near = np.zeros(vocabulary_size, np.bool_)
+        """A buffer: a new array of this size has its pages zeroed, which takes longer than the rest."""
         self._penalties = (
             Penalties(sampling, request.prompt, vocabulary_size)
             if Penalties.needed(sampling)
@@ -126,18 +133,23 @@ class Sampler:
         temperature, size = self._sampling.temperature, len(logits)
         for depth in HEAD_DEPTHS_NATS:
             limit = max(floor, peak - depth * temperature)
-            near = logits >= limit
+            near = np.greater_equal(logits, limit, out=self._near[:size])
             if np.count_nonzero(near) <= MAX_HEAD_TOKENS:
                 break
         else:
             return self._draw_by_blocks(logits, peak, floor)
         head = np.flatnonzero(near)
-        sums = np.cumsum(np.exp((logits[head].astype(np.float64) - peak) / temperature))
+        sums: Sequence[float] | npt.NDArray[np.float64]
+        if len(head) <= SMALL_HEAD_TOKENS:
+            scores = logits[head].tolist()
+            sums = list(accumulate([math.exp((score - peak) / temperature) for score in scores]))
+        else:
+            sums = np.cumsum(np.exp((logits[head].astype(np.float64) - peak) / temperature))
         above = float(sums[-1])
         envelope = above if floor >= limit else above + size * math.exp(-depth)
         while True:
             if (drawn := self._random.random() * envelope) < above:
-                return int(head[np.searchsorted(sums, drawn, side="right")])
+                return int(head[bisect_right(sums, drawn)])
             token = int(self._random.random() * size)
             score = float(logits[token])
             if floor <= score < limit and self._random.random() < math.exp(

@@ -45,8 +45,8 @@ def bits() -> npt.NDArray[np.uint8]:
     """Compute the identity bits of the whole vocabulary, (201088, 160) of 0 and 1; 1 means +."""
     size = vocabulary.VOCABULARY_SIZE
     core = bytearray()
-    traits: list[tuple[bool, bool, bool, bool, int]] = []
-    """Of each token: space, capital, all capitals, digits, and which of the prefixes."""
+    traits, prefix_numbers = bytearray(), bytearray()
+    """Of each token: space, capital, all capitals and digits as bits; which of the prefixes."""
     prefixes: dict[bytes, int] = {}
     shake = hashlib.shake_128
     for token in vocabulary.tokens():
@@ -56,21 +56,19 @@ def bits() -> npt.NDArray[np.uint8]:
         core += shake(lower.encode() if "\ufffd" not in text else rest).digest(LETTER_DIMS // 8)
         is_lower = text == lower
         traits.append(
-            (
-                prefix == b" ",
-                not is_lower and text[:1] != lower[:1],
-                not is_lower and len(text) > 1 and text == text.upper(),
-                text.isdigit(),
-                prefixes.setdefault(prefix, len(prefixes)),
-            )
+            (prefix == b" ")
+            | (not is_lower and text[:1] != lower[:1]) << 1
+            | (not is_lower and len(text) > 1 and text == text.upper()) << 2
+            | text.isdigit() << 3
         )
+        prefix_numbers.append(prefixes.setdefault(prefix, len(prefixes)))
     flags = np.zeros((size, FLAG_DIMS), dtype=np.uint8)
-    columns = np.array(traits, np.uint8).T
+    bits_of = np.frombuffer(traits, np.uint8)
     ordinary = flags[: vocabulary.ORDINARY_TOKENS]
     for trait, (start, end) in enumerate(((0, 8), (8, 14), (14, 18), (18, 22))):
-        ordinary[:, start:end] = columns[trait][:, None]
+        ordinary[:, start:end] = (bits_of >> trait & 1)[:, None]
     signs = np.array([_signs(b"prefix" + prefix, 10 + 6)[:10] for prefix in prefixes], np.uint8)
-    ordinary[:, 22:32] = signs[columns[4]]
+    ordinary[:, 22:32] = signs[np.frombuffer(prefix_numbers, np.uint8)]
     for index in range(vocabulary.ORDINARY_TOKENS, size):
         core += shake(b"special%d" % index).digest(LETTER_DIMS // 8)
         flags[index] = _signs(b"flags%d" % index, FLAG_DIMS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import lzma
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ CONTEXT_TOKENS = 131_072
 """Context length in the metadata, that of gpt-oss."""
 BLOCK_SIZE = 32
 """Values of a Q4_0 or Q8_0 block that share one step (ggml)."""
+TEXTS_AT_ONCE = 4096
+"""Texts of the tokenizer that are packed in one call."""
 Q4_BLOCK_BYTES = 18
 """A Q4_0 block: float16 step, then 16 bytes of nibbles (value + 8)."""
 
@@ -132,6 +134,16 @@ def compute_merge_splits() -> bytes:
     return bytes(out)
 
 
+def _pack_texts(texts: Sequence[str]) -> bytes:
+    """Pack texts, each after its length in bytes; in batches, since others wait for the GIL."""
+    length = struct.Struct("<Q").pack
+    body = bytearray()
+    for start in range(0, len(texts), TEXTS_AT_ONCE):
+        encoded = [text.encode() for text in texts[start : start + TEXTS_AT_ONCE]]
+        body += b"".join([part for text in encoded for part in (length(len(text)), text)])
+    return bytes(body)
+
+
 class ArrayWriter(gguf.GGUFWriter):  # type: ignore[misc]
     """A GGUFWriter that packs long arrays of texts and int32 at once, ten times as fast."""
 
@@ -143,9 +155,7 @@ class ArrayWriter(gguf.GGUFWriter):  # type: ignore[misc]
         sub_type: gguf.GGUFValueType | None = None,
     ) -> bytes:
         if vtype is gguf.GGUFValueType.ARRAY and isinstance(val[0], str):
-            kind, texts = gguf.GGUFValueType.STRING, [text.encode() for text in val]
-            length = struct.Struct("<Q").pack
-            body = b"".join([part for text in texts for part in (length(len(text)), text)])
+            kind, body = gguf.GGUFValueType.STRING, _pack_texts(val)
         elif vtype is gguf.GGUFValueType.ARRAY and isinstance(val[0], int):
             kind, body = gguf.GGUFValueType.INT32, np.array(val, "<i4").tobytes()
         else:
@@ -164,10 +174,11 @@ def add_tokenizer(writer: gguf.GGUFWriter) -> None:
     table = byte_letters()
     names = [spell_token(t, table) for t in vocabulary.tokens()]
     pairs = [f"{n[:at]} {n[at:]}" for n, at in zip(names, merge_splits(), strict=True) if at]
-    types = [gguf.TokenType.NORMAL] * vocabulary.ORDINARY_TOKENS
+    normal, control = int(gguf.TokenType.NORMAL), int(gguf.TokenType.CONTROL)
+    types = [normal] * vocabulary.ORDINARY_TOKENS
     for token in range(vocabulary.ORDINARY_TOKENS, vocabulary.VOCABULARY_SIZE):
         names.append(vocabulary.special_name(token))
-        types.append(gguf.TokenType.CONTROL)
+        types.append(control)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-4o")
     writer.add_token_list(names)

@@ -182,9 +182,9 @@ class AgentApp(CommandContext):
     @cached_property
     def commands(self) -> Commands:
         """The slash commands; their modules are imported after the first paint."""
-        from tui.commands import app, conversation, navigation, settings, view
+        from tui.commands import app, compare, conversation, navigation, settings, view
 
-        modules = (conversation, settings, navigation, view, app)
+        modules = (conversation, compare, settings, navigation, view, app)
         return Commands(command for module in modules for command in module.commands(self))
 
     @property

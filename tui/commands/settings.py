@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
+    from agent.engine.protocol import Sampling
     from tui.commands.context import CommandContext
 
 EFFORTS = {"low": "answers sooner", "medium": "the default", "high": "thinks longer"}
@@ -64,26 +65,33 @@ def efforts(app: CommandContext, written: str) -> Iterable[CompletionItem]:
 async def sampling(app: CommandContext, values: str) -> None:
     """Change how tokens are sampled, ``NAME VALUE …`` or ``reset``; show it afterwards."""
     from agent import bootstrap
-    from agent.errors import UserError
 
-    session, changes = app.session, dict[str, float]()
+    session = app.session
     if values == "reset":
         model = session.runtime.model
         sampling = bootstrap.turn_options(session.launch, model).sampling
     else:
-        words = values.replace("=", " ").split()
-        for name, number in zip_longest(words[::2], words[1::2], fillvalue=""):
-            if name not in SAMPLING_VALUES:
-                names = ", ".join(SAMPLING_VALUES)
-                raise UserError(f"/sampling has no value {name}; use one of {names}, or reset.")
-            changes[name] = _parse_number(name, number)
-        try:
-            sampling = replace(session.options.sampling, **changes)  # type: ignore[arg-type]
-        except ValueError as error:
-            raise UserError(f"/sampling: {error}.") from error
+        sampling = change_sampling(session.options.sampling, values)
     session.options = replace(session.options, sampling=sampling)
     text = ", ".join(f"{name} {getattr(sampling, name)}" for name in SAMPLING_VALUES)
     app.transcript.add_notice(f"Sampling: {text.replace('None', 'random')}.")
+
+
+def change_sampling(before: Sampling, values: str) -> Sampling:
+    """Sampling settings with ``NAME VALUE …`` changed. Raises UserError."""
+    from agent.errors import UserError
+
+    changes = dict[str, float]()
+    words = values.replace("=", " ").split()
+    for name, number in zip_longest(words[::2], words[1::2], fillvalue=""):
+        if name not in SAMPLING_VALUES:
+            names = ", ".join(SAMPLING_VALUES)
+            raise UserError(f"/sampling has no value {name}; use one of {names}, or reset.")
+        changes[name] = _parse_number(name, number)
+    try:
+        return replace(before, **changes)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise UserError(f"/sampling: {error}.") from error
 
 
 def _parse_number(name: str, text: str) -> float:

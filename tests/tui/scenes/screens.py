@@ -38,6 +38,7 @@ from tools.config.importers import ClientServers
 from tools.config.servers import ServerConfig
 from tools.policy.approvals import Policy
 from tools.types import Answer, ServerState, Tool
+from tui.screens.compare import ComparedAnswer, CompareScreen
 from tui.screens.confirm import ConfirmDialog
 from tui.screens.models import ModelsScreen
 from tui.screens.welcome import WelcomeScreen, welcome_offers
@@ -52,6 +53,18 @@ MARKUP = (
     "<|start|>assistant<|channel|>final<|message|>It is 56088: 五万六千八十八.<|return|>"
 )
 """The second message has no end token."""
+COMPARED = (
+    (
+        "They ask about scattering.",
+        "Air scatters blue light more than red light, in all directions.",
+    ),
+    (
+        "They ask about the colour of the sky. Rayleigh scattering goes with the fourth power.",
+        "Air scatters short waves, blue light, far more than red light, in all directions.\n\nAt dusk"
+        " the way is longer, and red is what is left.",
+    ),
+)
+"""Thought and answer of two turns."""
 MODELS = [
     ModelRow("tiny", (), True, True, None, "embedded", None,
         "embedded demonstration model (a few million parameters)"),
@@ -343,7 +356,20 @@ async def raw(driver: AppDriver) -> None:
     await driver.expect_text("<|return|>")
 
 
+async def compared(driver: AppDriver) -> None:
+    for thought, answer in COMPARED:
+        turn = await driver.ask("Why is the sky blue?")
+        emit_reasoning(turn, thought).close(True)
+        driver.clock.now += 4.2
+        emit_message(turn, answer).close(True)
+        await end_turn(driver, turn)
+    left, right = driver.app.transcript.own_turns
+    answers = ComparedAnswer("as it was", left), ComparedAnswer("effort=high", right)
+    await driver.app.push_screen(CompareScreen(*answers))
+
+
 SCENES: list[Scene] = [
+    compared,
     conversations, deleting, replayed, models, model_details, first, downloading, examples, servers,
     tool_parameters, server_failed, approvals, approval_revoked, raw,
 ]  # fmt: skip

@@ -1,0 +1,118 @@
+"""The command that answers the last prompt a second time, with other settings, beside the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tui.commands.navigation import runnable_models
+from tui.commands.registry import Command, CompletionItem
+from tui.commands.settings import EFFORTS, SAMPLING_VALUES, change_sampling, choose
+
+if TYPE_CHECKING:
+    from agent.turn.options import TurnOptions
+    from tui.commands.context import CommandContext
+    from tui.screens.compare import Taken
+
+
+async def compare(app: CommandContext, values: str) -> None:
+    """Answer the last prompt once more with other settings, and show both answers.
+
+    ``values``: a model's name, ``effort=LEVEL`` and what ``/sampling`` takes; empty: offer efforts.
+    Raises UserError.
+    """
+    from agent.errors import UserError
+    from tui.screens.compare import ComparedAnswer, CompareScreen
+
+    session = app.session
+    if not app.transcript.own_turns:
+        raise UserError("There are no messages yet.")
+    if not values:
+        offered = [item for item in settings(app, "") if item.text.startswith("effort=")]
+        choose(app, "Compare with", offered, "", partial(compare, app))
+        return
+    model, options = _parse(values, session.options)
+    before, model_before = session.conversation.id, session.runtime.model.name
+    options_before = session.options
+    session.store.load(before)  # the first answer is found again
+    left = ComparedAnswer("as it was", app.transcript.own_turns[-1])
+    if model:
+        await app.navigator.switch_model(model)
+        await app.show_conversation()  # in its own tokens
+        options = replace(options, sampling=session.options.sampling)
+    message = app.transcript.own_turns[-1]
+    switched, session.options = session.options, options
+    try:
+        await app.chat.resubmit(message, message.raw_prompt)
+    finally:
+        session.options = switched if model else options_before
+    assert app.chat.turn_view is not None
+    right = ComparedAnswer(values, app.chat.turn_view)
+
+    async def on_close(taken: Taken | None) -> None:
+        if taken != "left":
+            return
+        if app.turn is not None:
+            app.chat.stop()
+            await app.turn.done()
+        if model:
+            await app.navigator.switch_model(model_before)
+        session.open(before)
+        await app.show_conversation()
+
+    app.push_screen(CompareScreen(left, right), on_close)
+
+
+def _parse(values: str, options: TurnOptions) -> tuple[str, TurnOptions]:
+    """The model's name (empty: the same) and the options of the second answer. Raises UserError."""
+    from agent.errors import UserError
+
+    model, sampling = "", []
+    for word in values.split():
+        name, has_value, value = word.partition("=")
+        if name == "effort" and has_value:
+            if value not in EFFORTS:
+                raise UserError(f"effort= takes {', '.join(EFFORTS)}, not {value}.")
+            options = replace(options, effort=value)  # type: ignore[arg-type]
+        elif has_value and name in SAMPLING_VALUES:
+            sampling.append(word)
+        elif has_value or model:
+            raise UserError(
+                f"/compare cannot use {word}: write a model's name, effort=LEVEL or a value of"
+                " /sampling."
+            )
+        else:
+            model = word
+    if sampling:
+        changed = change_sampling(options.sampling, " ".join(sampling))
+        options = replace(options, sampling=changed)
+    return model, options
+
+
+def settings(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    """Complete what the second answer is made with: effort, sampling, a model."""
+    before = written.rpartition(" ")[0]
+    for level, meaning in EFFORTS.items():
+        if level != app.session.options.effort:
+            yield CompletionItem(f"{before} effort={level}".strip(), meaning)
+    for name, meaning in SAMPLING_VALUES.items():
+        yield CompletionItem(f"{before} {name}=".strip(), meaning)
+    for item in runnable_models(app, written):
+        if item.text != app.session.runtime.model.name:
+            yield CompletionItem(f"{before} {item.text}".strip(), item.description)
+
+
+def commands(app: CommandContext) -> tuple[Command, ...]:
+    """List the commands of this module, bound to ``app``."""
+    return (
+        Command(
+            "compare",
+            "answer the last prompt again with other settings, beside the first answer",
+            partial(compare, app),
+            "[MODEL] [effort=…] [NAME=VALUE …]",
+            partial(settings, app),
+            waits_for_turn=True,
+        ),
+    )

@@ -77,7 +77,6 @@ def clean_schema(schema: Any, depth: int = 0) -> Any:
                 if key in ("description", "title") and isinstance(value, str)
                 else clean_schema(value, depth + 1)
                 for key, value in schema.items()
-                if key != "$schema"  # says nothing to a model
             }
         case list():
             return [clean_schema(item, depth + 1) for item in schema]

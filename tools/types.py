@@ -29,6 +29,11 @@ class Tool:
     """Whether grammars hold the model to ``parameters`` and its arguments are checked by them."""
     labels: frozenset[Label] = UNKNOWN_LABELS
 
+    @property
+    def model_parameters(self) -> dict[str, Any]:
+        """``parameters`` without the name of their dialect, which says nothing to a model."""
+        return {key: value for key, value in self.parameters.items() if key != "$schema"}
+
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -92,10 +97,14 @@ class ServerState:
     required: bool = False
     protocol: str = ""
     """The negotiated version of MCP; empty while the server is not connected."""
+    protocol_reason: str = ""
+    """Why that version: a clause."""
     stderr: str = ""
     """The end of the server's stderr, of this run or of the one before."""
     transport: str = ""
     """stdio, http, sse, built in"""
+    needs_login: bool = False
+    """Whether it failed because it wants the person to log in."""
 
     @property
     def is_builtin(self) -> bool:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agent.turn.loop import Turn
     from agent.turn.options import TurnOptions
     from tools.mcp.client_requests import OnElicitation
+    from tools.mcp.login import OnLogin
     from tools.types import Approver
 
 log = logging.getLogger(__name__)
@@ -214,14 +215,15 @@ class Session:
         prompt: str,
         approver: Approver,
         answerer: OnElicitation | None = None,
+        login: OnLogin | None = None,
         begin: Begin | None = None,
     ) -> Turn:
         """Start a turn. ``approver`` answers approval requests, ``answerer`` MCP elicitations;
-        ``begin``: what its answer begins with."""
+        ``login`` offers the logins that servers want; ``begin``: what its answer begins with."""
         from agent.conversation.messages import User
         from agent.turn.loop import Turn
 
-        options = replace(self._options, approver=approver, answerer=answerer)
+        options = replace(self._options, approver=approver, answerer=answerer, login=login)
         turn = Turn(
             self.runtime, self.conversation, [User(prompt)], options, source="app", begin=begin
         )

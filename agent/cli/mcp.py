@@ -34,6 +34,14 @@ DEFAULT_REGISTRY = "https://registry.modelcontextprotocol.io"
 RegistryOption = Annotated[
     str, typer.Option(envvar="AGENT_MCP_REGISTRY", metavar="URL", help="The registry's address.")
 ]
+ServerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|URL",
+        help="A name from agent mcp list, or the URL of a server.",
+        autocompletion=complete_server,
+    ),
+]
 RootOption = Annotated[Path, typer.Option(metavar="DIR", help="Also read this folder's .mcp.json.")]
 
 
@@ -188,24 +196,40 @@ def call(
     )
 
 
-@mcp_app.command(epilog="Example: agent mcp login web")
+@mcp_app.command(
+    epilog="Examples: agent mcp login web  ·  agent mcp login https://example.org/mcp --device"
+)
 def login(
-    name: NameArgument,
+    name: ServerArgument,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SCOPE", help="Ask for this scope as well (repeatable)."),
+    ] = None,
     browser: Annotated[
         bool, typer.Option(help="Open the login page, or only print its address.")
     ] = True,
+    device: Annotated[
+        bool,
+        typer.Option("--device", help="Log in on any machine with a code, where the server can."),
+    ] = False,
     root: RootOption = Path(),
     trust_project: TrustOption = False,
 ) -> None:
-    """Log in to an HTTP server in the browser; its tokens are stored for later runs."""
-    from agent.cli import mcp_actions
+    """Log in to an HTTP server in the browser; its tokens are stored for later runs.
 
-    raise typer.Exit(mcp_actions.login(name, root, trust_project, browser=browser))
+    With the browser on another machine, paste the address that it ends at.
+    """
+    from agent.cli import mcp_login
+
+    code = mcp_login.login(
+        name, root, trust_project, scopes=scope or [], browser=browser, device=device
+    )
+    raise typer.Exit(code)
 
 
 @mcp_app.command(epilog="Example: agent mcp logout web")
-def logout(name: NameArgument, root: RootOption = Path()) -> None:
+def logout(name: ServerArgument, root: RootOption = Path()) -> None:
     """Log out: delete a server's tokens."""
-    from agent.cli import mcp_actions
+    from agent.cli import mcp_login
 
-    mcp_actions.logout(name, root)
+    mcp_login.logout(name, root)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent.cli import login_prompt
 from agent.cli.mcp_forms import FormAnswers
 from agent.cli.mcp_json import inspection_object, print_json, result_object, server_object
 from agent.config.paths import user_paths
@@ -20,7 +21,6 @@ from tools.config import edit
 from tools.config.importers import ImportPlan, plan_import
 from tools.config.servers import ConfigError, ServerConfig
 from tools.factory import build_toolbox
-from tools.mcp.credentials import CredentialStore
 from tools.mcp.host import Host
 from tools.results import protocol_failure
 from tools.sanitize import clean_line, clean_text
@@ -30,7 +30,7 @@ MAX_RESULT_CHARS, MAX_PIPED_CHARS = 32_000, 1 << 30
 """Characters of a result on a terminal, and in a pipe: no message of a server is longer."""
 
 
-def _create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHARS) -> Host:
+def create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHARS) -> Host:
     """A host of the person's servers and those of ``root``; nothing is connected yet."""
     paths = user_paths()
     if not root.is_dir():
@@ -50,21 +50,24 @@ def _create_host(root: Path, trust: bool, max_result_chars: int = MAX_RESULT_CHA
         raise UserError(f"{error}.") from error
 
 
-def _require_config(host: Host, name: str) -> ServerConfig:
+def require_config(host: Host, name: str) -> ServerConfig:
+    """Return the settings of a server; raises UserError if there is none of this name."""
     config = host.server_config(name)
     if config is None:
-        known = ", ".join(_configured_names(host)) or "none"
+        known = ", ".join(configured_names(host)) or "none"
         raise UserError(f"There is no server {name!r}; known: {known}.")
     return config
 
 
-def _configured_names(host: Host) -> list[str]:
+def configured_names(host: Host) -> list[str]:
     """The servers of the configuration files, without the built-in ones."""
     names = [state.name for state in host.server_states()]
     return [n for n in names if (config := host.server_config(n)) and config.builtin is None]
 
 
-def _run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
+def run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
+    """Run the work of a command and close the host; returns the exit code."""
+
     async def run() -> int:
         try:
             return await work(host)
@@ -79,24 +82,24 @@ def _run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
 
 def list_servers(root: Path, trust: bool, *, as_json: bool = False) -> int:
     """Print a line for each configured server; exit code 1 where an enabled one fails."""
-    host = _create_host(root, trust)
+    host = create_host(root, trust)
 
     async def work(host: Host) -> int:
-        names = _configured_names(host)
+        names = configured_names(host)
         for name in names:
             host.connect(name)
         await host.wait_settled(set(names))
         states = [state for state in host.server_states() if state.name in names]
         if as_json:
-            print_json([server_object(s, _require_config(host, s.name)) for s in states])
+            print_json([server_object(s, require_config(host, s.name)) for s in states])
         elif not states:
             echo("No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import.")
         width = max((len(state.name) for state in states), default=0)
         for state in () if as_json else states:
-            echo(_status_line(state, _require_config(host, state.name), width))
+            echo(_status_line(state, require_config(host, state.name), width))
         return EXIT_FAILED if any(state.status == "failed" for state in states) else EXIT_DONE
 
-    return _run_with(host, work)
+    return run_with(host, work)
 
 
 def _state(host: Host, name: str) -> ServerState:
@@ -120,13 +123,13 @@ def _indented(text: str) -> str:
 
 def inspect(name: str, root: Path, trust: bool, *, as_json: bool = False) -> int:
     """Print a server's tools, resources, prompts and the end of its stderr."""
-    host = _create_host(root, trust)
-    _require_config(host, name)
+    host = create_host(root, trust)
+    require_config(host, name)
 
     async def work(host: Host) -> int:
         host.connect(name)
         await host.wait_settled({name})
-        state, config = _state(host, name), _require_config(host, name)
+        state, config = _state(host, name), require_config(host, name)
         tools = [tool for tool in host.tools() if tool.server == name]
         lists = state.status == "ready" and not config.builtin
         resources = await host.resources(name) if lists else []
@@ -136,12 +139,14 @@ def inspect(name: str, root: Path, trust: bool, *, as_json: bool = False) -> int
             print_json(inspection_object(server, tools, resources, prompts, state.stderr))
         else:
             echo(_status_line(state, config, len(name)))
+            if state.protocol_reason:
+                echo(f"MCP {state.protocol}: {state.protocol_reason}")
             _print_offers(tools, resources, prompts)
             if state.stderr:
                 echo(f"\nLast on its stderr:\n  {_indented(state.stderr)}")
         return EXIT_DONE if state.status == "ready" else EXIT_FAILED
 
-    return _run_with(host, work)
+    return run_with(host, work)
 
 
 def _print_offers(
@@ -184,8 +189,8 @@ def call(
     if not isinstance(values, dict):
         raise UserError("The arguments must be one JSON object.")
     piped = as_json or not (sys.stdout and sys.stdout.isatty())
-    host = _create_host(root, trust, MAX_PIPED_CHARS if piped else MAX_RESULT_CHARS)
-    _require_config(host, name)
+    host = create_host(root, trust, MAX_PIPED_CHARS if piped else MAX_RESULT_CHARS)
+    require_config(host, name)
 
     async def work(host: Host) -> int:
         host.connect(name)
@@ -202,6 +207,7 @@ def call(
                 on_progress=_print_progress,
                 on_output=_print_output,
                 on_elicitation=forms.answer,
+                on_login=login_prompt.ask_login if login_prompt.can_ask() else None,
             )
         failed = result.failure != "none" or forms.problem is not None
         if forms.problem is not None:
@@ -212,7 +218,7 @@ def call(
             echo(result.text, file=sys.stderr if failed else sys.stdout)
         return EXIT_FAILED if failed else EXIT_DONE
 
-    return _run_with(host, work)
+    return run_with(host, work)
 
 
 def _print_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -336,34 +342,3 @@ def _plan(path: Path) -> ImportPlan:
 def _confirm(question: str) -> bool:
     echo(question, end="", file=sys.stderr)
     return sys.stdin is not None and sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-# --- login ---
-
-
-def login(name: str, root: Path, trust: bool, *, browser: bool) -> int:
-    """Log in to a server over HTTP with OAuth; ``browser``: open the page."""
-    from tools.mcp.oauth import LoginError, log_in
-
-    config = _require_config(_create_host(root, trust), name)
-    if config.problem or not config.enabled:
-        # Its headers may hold what only a server that somebody agreed to should see.
-        raise UserError(f"{name} {config.problem or 'is disabled'}.")
-    if config.url is None:
-        raise UserError(f"{name} is a stdio server; it needs no login.")
-    try:
-        asyncio.run(log_in(config, CredentialStore(user_paths().credentials), browser=browser))
-    except LoginError as error:
-        echo(f"agent: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    echo(f"Logged in to {name}.")
-    return EXIT_DONE
-
-
-def logout(name: str, root: Path) -> None:
-    """Delete a server's OAuth tokens."""
-    from tools.mcp.oauth import log_out
-
-    config = _require_config(_create_host(root, trust=False), name)
-    log_out(config, CredentialStore(user_paths().credentials))
-    echo(f"Logged out of {name}; its tokens are deleted.")

@@ -24,6 +24,8 @@ def server_object(state: ServerState, config: ServerConfig) -> dict[str, Any]:
         "error": state.error,
         "transport": state.transport,
         "protocol": state.protocol or None,
+        "protocol_reason": state.protocol_reason or None,
+        "needs_login": state.needs_login,
         "command": config.command_line,
         "project": config.from_project,
         "required": state.required,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from agent import events as ev
 from agent.conversation.messages import Assistant, Message, User
@@ -26,6 +26,7 @@ from tools.mcp.client_requests import (
     SamplingRequest,
     SamplingResult,
 )
+from tools.mcp.login import LoginRequest
 from tools.policy.approvals import ASK_REASON, NO_EXPOSURE
 from tools.policy.taint import Exposure
 from tools.types import Tool
@@ -157,6 +158,25 @@ class ApprovalGate:
                 ev.AgentElicitationResolved(item_id=self._item, action=answer.action, by=by)
             )
         return answer
+
+    async def login(self, request: LoginRequest) -> bool:
+        """Offer the person the login that a server wants; return whether it was done."""
+        context = self._context
+        offer = context.options.login
+        assert offer is not None
+        context.emit(
+            ev.AgentElicitationRequested(
+                item_id=self._item, server=request.server, message=request.message
+            )
+        )
+        action: Literal["accept", "decline", "cancel"] = "cancel"
+        try:
+            action = "accept" if await context.until_stopped(offer(request)) else "decline"
+        finally:
+            context.emit(
+                ev.AgentElicitationResolved(item_id=self._item, action=action, by="person")
+            )
+        return action == "accept"
 
     async def sample(self, request: SamplingRequest) -> SamplingResult | None:
         """Let the model write for a server, in a conversation of its own; None: that was refused."""

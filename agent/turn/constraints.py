@@ -84,8 +84,8 @@ class TurnConstraints:
                 self._grammars[name] = function.grammar or _arguments_grammar(function.parameters)
         for name, tool in declared.server_tools.items():
             if tool.constrained:
-                self._schemas[name] = tool.parameters
-                self._grammars[name] = _arguments_grammar(tool.parameters)
+                self._schemas[name] = tool.model_parameters
+                self._grammars[name] = _arguments_grammar(tool.model_parameters)
         self._answer_grammar: Future[CompiledGrammar] | None = None
         self._answer_source: Grammar | None = None
         self._answer_gap: str | None = None
@@ -215,7 +215,7 @@ class TurnConstraints:
         self.warn_unenforced(recipient)
         schema = self._schemas.get(recipient)
         if schema is not None and tool is not None:
-            schema = tool.parameters
+            schema = tool.model_parameters
         return None if schema is None else find_violation(schema, json.loads(arguments))
 
     def warn_unenforced(self, recipient: str) -> None:

@@ -389,6 +389,8 @@ class Turn:
         try:
             tools = self.host.wait_for_turn(text, needed, timeout=patience)
             await self.until_stopped(asyncio.gather(tools, runtime.plan_placement()))
+            if (offer := self.options.login) is not None:
+                await self.until_stopped(self.host.offer_logins(text, offer))
         finally:
             self.emit(
                 ev.AgentStart(

@@ -16,6 +16,7 @@ from agent.formats.recipients import PYTHON_TOOL, TOOL_ALIASES, Recipients
 from agent.turn.reasoning_summary import SummaryStyle
 from agent.util.ids import new_id
 from tools.mcp.client_requests import OnElicitation
+from tools.mcp.login import OnLogin
 from tools.types import Approver, Tool
 
 EMPTY_TOOL = Tool("", "", "", {"type": "object", "properties": {}}, "nothing")
@@ -131,12 +132,14 @@ class TurnOptions:
     """Asks the person where the policy says so; without one such a call is refused."""
     answerer: OnElicitation | None = None
     """Passes the questions of a tool's server to the person; without one they are declined."""
+    login: OnLogin | None = None
+    """Offers the person the login that a server wants; without one, calls that need it fail."""
 
     def prompt_header(self, tools: Collection[Tool]) -> PromptHeader:
         """The system and developer messages' content; ``tools``: the host's that the turn may use."""
         # Python is not declared as a function: the model was trained on a text of its own for it.
         declared = [
-            FunctionTool(tool.model_name, tool.description, tool.parameters)
+            FunctionTool(tool.model_name, tool.description, tool.model_parameters)
             for tool in tools
             if tool.model_name != PYTHON_TOOL
         ]
@@ -205,7 +208,7 @@ class DeclaredTools:
         tools = {form.canonical_name(tool.model_name): tool for tool in offered}
         functions = {form.canonical_name(f.model_name): f for f in options.functions}
         schemas = {name: function.parameters for name, function in functions.items()}
-        schemas |= {name: tool.parameters for name, tool in tools.items()}
+        schemas |= {name: tool.model_parameters for name, tool in tools.items()}
         return cls(
             tools,
             functions,

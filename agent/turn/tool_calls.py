@@ -390,6 +390,7 @@ class ToolCallRunner:
                     on_output=on_output,
                     on_elicitation=call.approval_gate.elicit,
                     on_sampling=call.approval_gate.sample,
+                    on_login=call.approval_gate.login if context.options.login else None,
                 )
             )
         finally:

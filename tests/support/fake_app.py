@@ -151,6 +151,9 @@ class FakeHost:
     def subscribe(self, callback: Callable[[str], None]) -> None:
         self.on_change = callback
 
+    def subscribe_logins(self, callback: Callable[[str], None]) -> None:
+        pass
+
     def server_states(self) -> list[ServerState]:
         return self.states
 
@@ -232,7 +235,7 @@ class FakeSession(Session):
         await self.loaded.wait()
 
     def start_turn(
-        self, prompt: str, approver: Any, answerer: Any = None, begin: Any = None
+        self, prompt: str, approver: Any, answerer: Any = None, login: Any = None, begin: Any = None
     ) -> Any:
         self.approver, self.answerer = approver, answerer
         self.turns.append(FakeTurn(prompt).start())

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from tools.config.servers import ConfigError, Rule, ServerConfig
+from tools.config.servers import ConfigError, OAuthSettings, Rule, ServerConfig
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _URL_PASSWORD = re.compile(r"(?<=//)([^/@:]*:)[^/@]+(?=@)")
@@ -30,6 +30,17 @@ _TIMEOUT_KEYS = ("startup_timeout_sec", "tool_timeout_sec")
 _FLAG_KEYS = ("enabled", "required", "disabled", "trust", "constrain", "public")
 _CODEX_MODES: dict[str, Rule] = {"auto": "auto", "prompt": "ask", "approve": "allow"}
 """Values of Codex's ``default_tools_approval_mode``."""
+_OAUTH_ALIASES = {
+    "clientId": "client_id",
+    "clientSecret": "client_secret",
+    "callbackPort": "redirect_port",
+    "clientMetadataUrl": "client_metadata_url",
+}
+_OAUTH_KEYS = ("client_id", "client_secret", "scopes", "redirect_port", "client_metadata_url")
+_METADATA_URL = re.compile(r"https://[^/]+/.")
+PROTOCOL_VERSIONS = ("2025-11-25", "2026-07-28")
+"""Versions that ``protocol`` may name: the newest of either era. The first one stands for all older
+ones too, which it negotiates."""
 MIN_MILLISECONDS = 1000
 """From this number on a ``timeout`` is in milliseconds, as some clients write it."""
 
@@ -66,14 +77,17 @@ def env_and_headers(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _secrets_digest(entry: Mapping[str, Any]) -> str:
-    """Return SHA-256 of an entry's environment, headers and password; empty if it has none.
+    """Return SHA-256 of an entry's environment, headers, password and OAuth client; empty if it has
+    none of them.
 
     A digest, because the values may be secret and approvals are stored in a file.
     """
     passwords = [match[0] for match in _URL_PASSWORD.finditer(_url(entry))]
-    if not (env_and_headers(entry) or passwords):
+    oauth = [entry["oauth"]] if entry.get("oauth") else []
+    if not (env_and_headers(entry) or passwords or oauth):
         return ""
-    text = json.dumps([entry.get("env"), entry.get("headers"), *passwords], sort_keys=True)
+    values = [entry.get("env"), entry.get("headers"), *passwords, *oauth]
+    text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -110,6 +124,8 @@ class _EntryReader:
             url=None if local else url,
             transport="" if local else _TRANSPORTS.get(str(kind), ""),
             headers=self._table("headers"),
+            oauth=self._oauth(),
+            protocol=self._protocol(),
             enabled=flags["enabled"] is not False and not flags["disabled"],
             required=bool(flags["required"]),
             public=bool(flags["public"]),
@@ -168,6 +184,43 @@ class _EntryReader:
         if unknown := _INPUT.search(text):
             raise ConfigError(f"{unknown[0]} is not supported; write ${{VARIABLE}} instead")
         return _VARIABLE.sub(substitute, text)
+
+    # --- login and version ---
+
+    def _oauth(self) -> OAuthSettings:
+        """Read ``oauth``, also with the names that Claude Code has for its keys."""
+        entry = self._entry.get("oauth")
+        if entry is None:
+            return OAuthSettings()
+        if not isinstance(entry, dict):
+            raise ConfigError("oauth must be an object")
+        values = {_OAUTH_ALIASES.get(key, key): value for key, value in entry.items()}
+        if unknown := values.keys() - _OAUTH_KEYS:
+            name, known = min(map(str, unknown)), ", ".join(_OAUTH_KEYS)
+            raise ConfigError(f"oauth has no {name}; known: {known}")
+        texts = {}
+        for key in ("client_id", "client_secret", "client_metadata_url"):
+            if not isinstance(value := values.get(key, ""), str):
+                raise ConfigError(f"oauth.{key} must be a string")
+            texts[key] = self._expand(value)
+        if texts["client_secret"] and not texts["client_id"]:
+            raise ConfigError("oauth.client_secret needs a client_id")
+        if (url := texts["client_metadata_url"]) and not _METADATA_URL.match(url):
+            raise ConfigError("oauth.client_metadata_url must be an https URL with a path")
+        scopes = values.get("scopes", [])
+        scopes = scopes.split() if isinstance(scopes, str) else scopes
+        if not isinstance(scopes, list) or not all(isinstance(s, str) for s in scopes):
+            raise ConfigError("oauth.scopes must be a list of strings")
+        port = values.get("redirect_port", 0)
+        if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
+            raise ConfigError("oauth.redirect_port must be the number of a port")
+        return OAuthSettings(scopes=tuple(map(self._expand, scopes)), redirect_port=port, **texts)
+
+    def _protocol(self) -> str:
+        version = self._entry.get("protocol", "")
+        if version and version not in PROTOCOL_VERSIONS:
+            raise ConfigError(f"protocol must be {' or '.join(PROTOCOL_VERSIONS)}")
+        return str(version)
 
     # --- times, tools, rules ---
 

@@ -21,6 +21,21 @@ class ConfigError(AgentError):
 
 
 @dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """How to log in to a server: by a client that somebody registered for this program."""
+
+    client_id: str = ""
+    """Empty: this program registers itself, where the authorization server lets it."""
+    client_secret: str = field(default="", repr=False)
+    scopes: tuple[str, ...] = ()
+    """Asked for at every login, besides those that the server wants."""
+    redirect_port: int = 0
+    """The port of http://127.0.0.1:PORT/callback; 0: any free one."""
+    client_metadata_url: str = ""
+    """The URL of a Client ID Metadata Document."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
     """One server: a ``command`` (stdio), a ``url``, or a ``builtin`` one (in this process)."""
 
@@ -34,6 +49,9 @@ class ServerConfig:
     transport: Literal["", "http", "sse"] = ""
     """Of a URL; empty: streamable HTTP, or SSE where the server knows only that."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    oauth: OAuthSettings = OAuthSettings()
+    protocol: str = ""
+    """The version of MCP to speak; empty: the one with which the most works."""
     builtin: BuiltinServer | None = None
     enabled: bool = True
     required: bool = False

@@ -34,6 +34,10 @@ class SessionLostError(AgentError):
     """The server has forgotten the session and has not run the call: it can be made again."""
 
 
+class NewerVersionError(SessionLostError):
+    """The call needs the newest version of the protocol, and is begun anew over it."""
+
+
 class CallScope:
     """Surrounds one request: ``async with scope:`` applies the timeout and raises TimeoutError.
 

@@ -39,14 +39,16 @@ from pydantic import ValidationError
 from tools.builtin.base import as_mcp_server, output_listener
 from tools.config.servers import ServerConfig
 from tools.mcp import listing
-from tools.mcp.call_scope import CallScope, SessionLostError
+from tools.mcp.bearer_auth import BearerAuth, logs_in
+from tools.mcp.call_scope import CallScope, NewerVersionError, SessionLostError
 from tools.mcp.client_callbacks import ClientCallbacks
 from tools.mcp.client_requests import CallHandlers, ElicitationRequest
 from tools.mcp.context import HostContext
 from tools.mcp.diagnostics import describe_error, describe_exit, innermost
 from tools.mcp.forms import page_host
 from tools.mcp.http import HttpTransport
-from tools.mcp.oauth import stored_auth
+from tools.mcp.login import LoginChallenge, LoginRequiredError
+from tools.mcp.negotiation import NegotiatingClient
 from tools.mcp.stdio import StdioTransport
 from tools.results import protocol_failure
 from tools.sanitize import clean_text
@@ -59,17 +61,29 @@ LISTEN_VERSION = "2026-07-28"
 """From this version of MCP on, changes of lists are sent to subscribers only."""
 
 V = TypeVar("V")
-ConnectMode = Literal["", "legacy", "sse"]
-"""legacy: initialize at once, for a server that the SDK's probe of newer versions upsets."""
+ConnectMode = Literal["", "newest", "sse"]
+"""newest: the newest version without a handshake, for a server that ends when it is sent one."""
 _current_scope: ContextVar[CallScope | None] = ContextVar("current_scope", default=None)
 
 
 class Connection:
     """One connection, from the start of a server to its end; a restart makes a new one."""
 
-    def __init__(self, config: ServerConfig, context: HostContext, mode: ConnectMode = "") -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        context: HostContext,
+        mode: ConnectMode = "",
+        *,
+        sends_login: bool = True,
+    ) -> None:
+        """``sends_login``: whether requests have the token of a stored login."""
         self.config = config
-        self.protocol = ""
+        self.challenge: LoginChallenge | None = None
+        """The login that the server asked for when it could not be connected."""
+        self._auth: BearerAuth | None = None
+        self._sends_login = sends_login and logs_in(config)
+        self.protocol = self.protocol_reason = ""
         self._context, self._results, self._mode = context, context.results, mode
         self._client: Client | None = None
         self._cancel_scope: anyio.CancelScope | None = None
@@ -96,10 +110,12 @@ class Connection:
             with anyio.CancelScope(deadline=deadline) as self._cancel_scope:
                 if self._stopped:
                     return "was stopped"
-                async with await self._make_client() as client:
+                client = await self._make_client()
+                async with client:
                     tools = await self._list_tools(client)
                     self._cancel_scope.deadline = math.inf
                     self._client, self.protocol = client, client.protocol_version
+                    self.protocol_reason = client.reason
                     on_ready(tools)
                     tasks += self._watch_lists(client, on_ready)
                     await self._ended.wait()
@@ -110,6 +126,9 @@ class Connection:
                 return self._describe_exit(f"did not answer within {timeout:g} s{since}")
             return self._describe_exit("ended")
         except Exception as error:
+            if challenge := self._find_challenge(error):
+                self.challenge = None if self.has_scope(challenge) else challenge
+                return self.describe_challenge(challenge)
             reason = describe_error(error, self.config, self._error_status)
             return self._describe_exit(self._cutoff_sentence(error) or reason)
         finally:
@@ -117,6 +136,10 @@ class Connection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def probe(self) -> str:
+        """Connect and end again; return why, ``protocol`` says whether it was connected."""
+        return await self.run(lambda _: self.stop())
 
     @property
     def _ended(self) -> asyncio.Event:
@@ -159,7 +182,8 @@ class Connection:
     async def call(
         self, name: str, arguments: dict[str, Any], handlers: CallHandlers
     ) -> ToolResult:
-        """Run a tool. Raises SessionLostError and CancelledError; all else becomes a result."""
+        """Run a tool. Raises SessionLostError, LoginRequiredError and CancelledError; all else becomes
+        a result."""
         if name == listing.LIST_RESOURCES and name in self._resource_tools:
             return await self._request(handlers, self._list_resources)
         if name == listing.READ_RESOURCE and name in self._resource_tools:
@@ -181,6 +205,8 @@ class Connection:
             result = await self._request(CallHandlers(), request)
         except SessionLostError:
             result = self._failure("lost the session", T.CONNECTION_CLOSED)
+        except LoginRequiredError as required:
+            result = self._failure(self.describe_challenge(required.challenge), T.INTERNAL_ERROR)
         if not values:
             raise ValueError(result.text)
         return values[0]
@@ -215,7 +241,7 @@ class Connection:
             return self._failure("sent a result that is not valid MCP", T.INTERNAL_ERROR)
         except RuntimeError as error:
             return self._failure(f"gave a wrong result: {str(error)[:2000]}", T.INTERNAL_ERROR)
-        except SessionLostError:
+        except (SessionLostError, LoginRequiredError):
             raise
         except Exception as error:
             return self._failure(f"could not be called: {error}", T.INTERNAL_ERROR)
@@ -266,7 +292,7 @@ class Connection:
         return await asyncio.to_thread(self._results.build, blocks)
 
     async def _error_result(self, name: str, error: MCPError) -> ToolResult:
-        """Turn a JSON-RPC error into a result; raises SessionLostError."""
+        """Turn a JSON-RPC error into a result; raises SessionLostError and LoginRequiredError."""
         if reason := self._cutoff_sentence(error):
             return self._failure(reason, error.code)
         match error.code:
@@ -285,16 +311,46 @@ class Connection:
             case T.INVALID_REQUEST if self._error_status == 404:
                 self._session_lost.set()
                 raise SessionLostError
+            case T.INVALID_PARAMS if self._needs_newer_version(error):
+                raise NewerVersionError
             case T.METHOD_NOT_FOUND | T.INVALID_PARAMS:
                 reason = f"refused the call of {name}: {error.message}"
+            case _ if challenge := self._find_challenge(error):
+                raise LoginRequiredError(challenge)
             case _:
                 reason = f"answered with an error: {error.message}"
-                if self._error_status in (401, 403):
-                    reason = describe_error(error, self.config, self._error_status)
         return self._failure(reason, error.code)
+
+    def _needs_newer_version(self, error: MCPError) -> bool:
+        """Return whether the tool asked the person by a result that older versions do not have, as
+        FastMCP 4 says in its error."""
+        settled = self.config.protocol or self.protocol >= LISTEN_VERSION
+        return not settled and "InputRequiredResult" in error.message
 
     def _failure(self, reason: str, code: int) -> ToolResult:
         return protocol_failure(f"the server {self.config.name} {reason}", code)
+
+    def describe_challenge(self, challenge: LoginChallenge) -> str:
+        """Return the predicate of a sentence that says which login the server wants."""
+        if self.has_scope(challenge):
+            scope = " and ".join(challenge.scope.split())
+            return f"refuses this, though the login has the scope {scope} (HTTP 403)"
+        return describe_error(
+            LoginRequiredError(challenge), self.config, challenge.status, challenge
+        )
+
+    def has_scope(self, challenge: LoginChallenge) -> bool:
+        """Return whether a login has the scope already without which the server refuses a request."""
+        scopes = set(challenge.scope.split()) if challenge.status == 403 else set()
+        return bool(scopes) and self._auth is not None and scopes <= self._auth.granted_scopes
+
+    async def reload_login(self) -> None:
+        """Use the login that has just been stored."""
+        if self._auth is not None:
+            await self._auth.reload()
+
+    def _find_challenge(self, error: BaseException) -> LoginChallenge | None:
+        return self._http.challenges.find(innermost(error)) if self._http else None
 
     @property
     def _error_status(self) -> int | None:
@@ -310,7 +366,7 @@ class Connection:
 
     # --- the connection ---
 
-    async def _make_client(self) -> Client:
+    async def _make_client(self) -> NegotiatingClient:
         """Make the SDK's client on the transport of the settings; entering it connects."""
         target: Any
         if self.config.builtin:
@@ -318,17 +374,16 @@ class Connection:
         elif self._process:
             target = self._process.connect()
         else:
-            auth = None
-            if not self.config.client_network:
-                auth = await stored_auth(self.config, self._context.credentials)
+            if self._sends_login:
+                self._auth = BearerAuth(self.config, self._context.credentials)
             sse = "sse" in (self._mode, self.config.transport)
             turn = self._context.client_turn if self.config.client_network else None
-            self._http = HttpTransport(self.config, "sse" if sse else "http", auth, turn)
+            self._http = HttpTransport(self.config, "sse" if sse else "http", self._auth, turn)
             target = self._http.connect()
         callbacks = ClientCallbacks(self.config.name, self._context.roots, self._scope_of_request)
-        return Client(
+        client = NegotiatingClient(
             target,
-            mode="legacy" if self._mode == "legacy" else "auto",
+            mode="auto" if self.config.builtin else "legacy",
             cache=None,  # what has changed is read again when the server says so
             logging_callback=self._on_log,
             log_level="info",
@@ -338,6 +393,13 @@ class Connection:
             list_roots_callback=callbacks.list_roots,
             client_info=T.Implementation(name="agent", version=program_version()),
         )
+        client.forced_version = self.config.protocol
+        if self._mode == "newest":
+            client.forced_version = LISTEN_VERSION
+            client.reason = "more of it works than over older versions"
+        if (http := self._http) and http.kind == "http":
+            client.keeps_session = http.keeps_session
+        return client
 
     async def _list_tools(self, client: Client) -> list[Tool]:
         tools, self._resource_tools = await listing.list_tools(client, self.config.name)

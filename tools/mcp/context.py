@@ -21,5 +21,7 @@ class HostContext:
     credentials: CredentialStore
     listeners: list[Callable[[str], None]] = field(default_factory=list)
     """Called with the name of a server that becomes ready or changes what it offers."""
+    login_listeners: list[Callable[[str], None]] = field(default_factory=list)
+    """Called with the name of a server that cannot be connected without a login."""
     client_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the server of an API client that sends a large message; all clients share it."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import httpx2
 import mcp.types as T
 from mcp import MCPError
-from mcp.client.auth.exceptions import OAuthFlowError
 from pydantic import ValidationError
 
 from tools import private_files
 from tools.config.servers import ServerConfig
+from tools.mcp.login import LoginChallenge
 from tools.mcp.start_hints import exit_hint, missing_command_hint
 from tools.mcp.stdio import StdioTransport
 
@@ -29,18 +29,20 @@ def describe_exit(reason: str, process: StdioTransport) -> str:
     return f"{reason}; last on its stderr: {stderr[-STDERR_EXCERPT_CHARS:]}" if stderr else reason
 
 
-def describe_error(error: BaseException, config: ServerConfig, http_status: int | None) -> str:
+def describe_error(
+    error: BaseException,
+    config: ServerConfig,
+    http_status: int | None,
+    challenge: LoginChallenge | None = None,
+) -> str:
     """Turn an exception of connecting into the predicate of a sentence about the server.
 
-    ``http_status``: the last HTTP status that was an error.
+    ``http_status``: the last HTTP status that was an error. ``challenge``: the login that was asked
+    for.
     """
     error = innermost(error)
-    if http_status in (401, 403) or isinstance(error, OAuthFlowError):
-        if config.client_network:
-            return _describe_refused_client(config, http_status or 401)
-        if any(name.lower() == "authorization" for name in config.headers):
-            return f"rejects the Authorization of its settings (HTTP {http_status})"
-        return f"requires a login (HTTP {http_status or 401}): agent mcp login {config.name}"
+    if challenge is not None or http_status in (401, 403):
+        return _describe_refusal(config, http_status or 401, challenge)
     match error:
         case FileNotFoundError() if config.cwd and error.filename == config.cwd:
             return f"cannot be started: no such folder: {config.cwd}"
@@ -66,6 +68,18 @@ def describe_error(error: BaseException, config: ServerConfig, http_status: int 
             return "sent a list of tools that is not valid MCP"
         case _:
             return f"failed: {error or type(error).__name__}"
+
+
+def _describe_refusal(
+    config: ServerConfig, http_status: int, challenge: LoginChallenge | None
+) -> str:
+    if config.client_network:
+        return _describe_refused_client(config, http_status)
+    if any(name.lower() == "authorization" for name in config.headers):
+        return f"rejects the Authorization of its settings (HTTP {http_status})"
+    if challenge is None:
+        return f"refuses access (HTTP {http_status})"
+    return challenge.describe(config)
 
 
 def _describe_refused_client(config: ServerConfig, http_status: int) -> str:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tools.builtin.base import Citable, ToolError, check_arguments
 from tools.config.servers import ServerConfig
-from tools.mcp.call_scope import SessionLostError
+from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
 from tools.mcp.context import HostContext
 from tools.mcp.credentials import CredentialStore
+from tools.mcp.login import LoginChallenge, LoginDialog, LoginRequest, LoginRequiredError, OnLogin
 from tools.mcp.server import McpServer
 from tools.results import ResultBuilder, protocol_failure, replace_surrogates
 from tools.sanitize import model_names
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
+MAX_LOGINS_PER_CALL = 2
+"""One because there is none, one for the scope that the call needs."""
 INVALID_PARAMS, CONNECTION_CLOSED = -32602, -32000
 """JSON-RPC and MCP error codes (the SDK's names; importing it here would cost too much)."""
 
@@ -91,15 +94,20 @@ class Host:
         server = self._servers.get(name)
         return server.config if server else None
 
-    def add_servers(self, servers: Sequence[ServerConfig]) -> None:
-        """Add servers and begin to connect them."""
+    def add_servers(self, servers: Sequence[ServerConfig], *, connect: bool = True) -> None:
+        """Add servers, and begin to connect them unless told not to."""
         for config in servers:
             self._servers[config.name] = McpServer(config, self._context)
-            self._servers[config.name].start()
+            if connect:
+                self._servers[config.name].start()
 
     def subscribe(self, callback: Callable[[str], None]) -> None:
         """Call back with the name of a server whenever it becomes ready or changes its offers."""
         self._context.listeners.append(callback)
+
+    def subscribe_logins(self, callback: Callable[[str], None]) -> None:
+        """Call back with the name of a server whenever it cannot be connected without a login."""
+        self._context.login_listeners.append(callback)
 
     async def start(self) -> None:
         """Begin to connect all servers in the background.
@@ -185,17 +193,51 @@ class Host:
         """End a server's connection, if there is one, and connect anew; enables it if disabled."""
         self._servers[name].restart()
 
-    async def log_in(self, name: str, show_url: Callable[[str], None]) -> None:
-        """Log in to a server over HTTP with the person's browser, and reconnect it.
+    async def log_in(
+        self, name: str, dialog: LoginDialog, challenge: LoginChallenge | None = None
+    ) -> None:
+        """Log in to a server over HTTP, and use that login.
 
-        ``show_url`` gets the address of the login page. Raises LoginError.
+        ``challenge``: what the server asks for; None: it is asked. Raises LoginError.
         """
         # Imports the MCP SDK.
         from tools.mcp.oauth import log_in
 
         server = self._servers[name]
-        await log_in(server.config, self._credentials, browser=True, show_url=show_url)
-        server.restart()
+        challenge = challenge or await server.probe_login()
+        await log_in(server.config, self._credentials, dialog, challenge)
+        await server.on_logged_in()
+
+    async def offer_logins(self, text: str, on_login: OnLogin) -> None:
+        """Ask the person for the logins that a turn needs: of servers that want one and are required,
+        were named on the command line, or are named by ``text``."""
+        for name, server in self._servers.items():
+            wanted = server.config.required or server.config.trusted or _mentions(text, name)
+            if wanted and await self.offer_login(name, on_login):
+                await server.wait_settled()
+
+    async def offer_login(self, name: str, on_login: OnLogin) -> bool:
+        """Ask the person for the login that a server wants which failed; return whether it was done."""
+        server = self._servers[name]
+        challenge = server.challenge
+        return challenge is not None and await self._ask_login(
+            server, challenge, server.logins, on_login
+        )
+
+    async def _ask_login(
+        self, server: McpServer, challenge: LoginChallenge, logins: int, on_login: OnLogin | None
+    ) -> bool:
+        """Ask the person to log in, unless that was done since there were ``logins`` logins."""
+        if on_login is None:
+            return False
+        async with server.login_turn:
+            if server.logins != logins:
+                return True
+            name = server.config.name
+            message = f"The server {name} {challenge.wish}."
+            return await on_login(
+                LoginRequest(name, message, lambda dialog: self.log_in(name, dialog, challenge))
+            )
 
     def find_tool(self, name: str) -> Tool | None:
         """Return the enabled tool called ``server.tool``."""
@@ -229,6 +271,7 @@ class Host:
         on_output: OnOutput | None = None,
         on_elicitation: OnElicitation | None = None,
         on_sampling: OnSampling | None = None,
+        on_login: OnLogin | None = None,
     ) -> ToolResult:
         """Run a tool if its definition is still ``tool``. Raises nothing but CancelledError.
 
@@ -238,28 +281,45 @@ class Host:
         server = self._servers.get(tool.server)
         if server is None:
             return protocol_failure(f"no such server: {tool.server}", INVALID_PARAMS)
-        handlers = CallHandlers(on_progress, on_output, on_elicitation, on_sampling)
-        for _ in range(2):
+        handlers = CallHandlers(on_progress, on_output, on_elicitation, on_sampling, on_login)
+        lost = logins = 0
+        while True:
+            known_logins = server.logins
             connection = await server.live_connection()
             if connection is None:
-                reason = f"the server {tool.server} {server.problem()}"
-                return protocol_failure(reason, CONNECTION_CLOSED)
-            offered = (offer for offer in server.offered_tools() if offer.name == tool.name)
-            current = next(offered, None)
-            if current is None:
-                reason = f"the server {tool.server} has no tool {tool.name}"
-                return protocol_failure(reason, INVALID_PARAMS)
-            if replace(current, model_name=tool.model_name) != tool:
-                # What was approved is not what would run.
-                reason = f"the server {tool.server} has just changed {tool.name}; call it again"
-                return protocol_failure(reason, INVALID_PARAMS)
-            try:
-                return await connection.call(tool.name, arguments, handlers)
-            except SessionLostError:
-                # It was restarted and has not run the call: the only one that may be made again.
-                continue
-        reason = f"the server {tool.server} lost the session again"
-        return protocol_failure(reason, CONNECTION_CLOSED)
+                reason, challenge = server.problem(), server.challenge
+            else:
+                offered = (offer for offer in server.offered_tools() if offer.name == tool.name)
+                current = next(offered, None)
+                if current is None:
+                    reason = f"the server {tool.server} has no tool {tool.name}"
+                    return protocol_failure(reason, INVALID_PARAMS)
+                if replace(current, model_name=tool.model_name) != tool:
+                    # What was approved is not what would run.
+                    reason = f"the server {tool.server} has just changed {tool.name}; call it again"
+                    return protocol_failure(reason, INVALID_PARAMS)
+                try:
+                    return await connection.call(tool.name, arguments, handlers)
+                except SessionLostError as error:
+                    # It has not run the call: it may be made again, as after a login, and no other
+                    # may.
+                    lost += 1
+                    if isinstance(error, NewerVersionError):
+                        server.use_newest_version()
+                    if lost < 3:
+                        continue
+                    reason, challenge = "lost the session again", None
+                except LoginRequiredError as required:
+                    reason = connection.describe_challenge(required.challenge)
+                    satisfied = connection.has_scope(required.challenge)
+                    challenge = None if satisfied else required.challenge
+            logins += 1
+            if (
+                challenge is None
+                or logins > MAX_LOGINS_PER_CALL
+                or not await self._ask_login(server, challenge, known_logins, on_login)
+            ):
+                return protocol_failure(f"the server {tool.server} {reason}", CONNECTION_CLOSED)
 
     # --- what servers have beside tools; the module ``listing`` imports the MCP SDK ---
 

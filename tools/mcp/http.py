@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, cast
 
@@ -15,6 +15,7 @@ from mcp.shared.message import SessionMessage
 
 from tools.builtin.browser.safe_fetch import ALL_NETWORKS, GuardedTransport
 from tools.config.servers import ServerConfig
+from tools.mcp.challenge import Challenges
 from tools.mcp.http_bodies import BoundedBody, LargeMessages, content_type
 from tools.mcp.limits import bound_message
 
@@ -37,6 +38,8 @@ class HttpTransport:
         self._config, self.kind, self._auth = config, kind, auth
         self.error_status: int | None = None
         """The last HTTP status that was an error."""
+        self.challenges = Challenges()
+        self._connected: httpx2.AsyncClient | None = None
         self.cutoff_reason: str | None = None
         """Why the last answer that was cut off was cut off."""
         self._large_messages = LargeMessages()
@@ -64,6 +67,7 @@ class HttpTransport:
             client = self._client(
                 dict(self._config.headers), httpx2.Timeout(CONNECT_SECONDS, read=None), self._auth
             )
+            self._connected = client
             async with (
                 client,
                 streamable_http_client(
@@ -71,6 +75,18 @@ class HttpTransport:
                 ) as (incoming, outgoing),
             ):
                 yield _BoundedReceiver(incoming, self._large_messages), outgoing
+
+    async def keeps_session(self) -> bool:
+        """Ask whether the server keeps sessions, which versions up to 2025-11-25 may have."""
+        assert self._config.url is not None and self._connected is not None
+        headers = {"Accept": "text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+        try:
+            async with self._connected.stream(
+                "GET", self._config.url, headers=headers, timeout=CONNECT_SECONDS
+            ) as response:
+                return response.status_code == 400  # there is a session missing
+        except httpx2.HTTPError:
+            return False
 
     def _client(
         self,
@@ -81,7 +97,8 @@ class HttpTransport:
         """Make the HTTP client; one for a client's server checks each address it connects to."""
         network = self._config.client_network
         allowed = () if network == "public" else ALL_NETWORKS
-        return httpx2.AsyncClient(
+        return _Client(
+            self._inspect,
             transport=GuardedTransport(allowed) if network else None,
             trust_env=not network,
             headers=headers,
@@ -90,11 +107,18 @@ class HttpTransport:
             event_hooks={"response": [self._bound_response]},
         )
 
-    async def _bound_response(self, response: httpx2.Response) -> None:
-        """Remember an error's status, and bound the body, which has not been read yet."""
+    async def _inspect(self, response: httpx2.Response) -> httpx2.Response:
+        """Look at the answer to a request, after a renewed token, say; return what stands for it."""
         self._responses += 1
         if response.status_code >= 400:
             self.error_status = response.status_code
+        if (refusal := self.challenges.replace(response)) is None:
+            return response
+        await response.aclose()
+        return refusal
+
+    async def _bound_response(self, response: httpx2.Response) -> None:
+        """Bound the body, which has not been read yet."""
         timeouts = (self._config.tool_timeout_sec, *self._config.tool_timeouts.values())
         seconds = max(self._config.startup_timeout_sec, *timeouts)
         response.stream = BoundedBody(
@@ -108,6 +132,19 @@ class HttpTransport:
 
     def _cut_off(self, reason: str) -> None:
         self.cutoff_reason = reason
+
+
+class _Client(httpx2.AsyncClient):
+    """Passes each answer through a function, after all that authentication has sent for it."""
+
+    def __init__(
+        self, inspect: Callable[[httpx2.Response], Awaitable[httpx2.Response]], **settings: Any
+    ) -> None:
+        super().__init__(**settings)
+        self._inspect = inspect
+
+    async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
+        return await self._inspect(await super().send(request, **settings))
 
 
 class _BoundedReceiver:

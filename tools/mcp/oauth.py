@@ -1,97 +1,86 @@
-"""Logs in to MCP servers over HTTP (OAuth 2.1 with a browser) and stores the tokens.
+"""Logs in to MCP servers over HTTP: OAuth 2.1 with a browser, or by device (RFC 8628).
 
-The SDK's ``OAuthClientProvider`` does the protocol; here are the local page that the browser is
-redirected to, and the storage of tokens.
+The SDK's ``OAuthClientProvider`` does the protocol. Here it is begun without a request of MCP, with the
+challenge that some request was refused with, and each of its own requests is looked at on its way.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sys
-import time
 import webbrowser
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
-import mcp.types as T
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.exceptions import OAuthFlowError
-from mcp.shared.auth import (
-    AuthorizationCodeResult,
-    OAuthClientInformationFull,
-    OAuthClientMetadata,
-    OAuthMetadata,
-    OAuthToken,
-    ProtectedResourceMetadata,
-)
-from pydantic import AnyUrl
+from mcp.client.auth.utils import union_scopes
+from mcp.shared.auth import AuthorizationCodeResult
+from pydantic_core import from_json
 
-from agent.errors import AgentError
 from tools.config.servers import ServerConfig
+from tools.mcp.bearer_auth import client_metadata, oauth_error
 from tools.mcp.credentials import CredentialStore
-from tools.version import program_version
+from tools.mcp.device_login import DeviceLogin
+from tools.mcp.login import LoginChallenge, LoginDialog, LoginError
+from tools.mcp.login_page import LoginPage, serve_login_page
+from tools.mcp.token_storage import TokenStorage
+from tools.sanitize import clean_line
 
-LOGIN_TIMEOUT_SECONDS = 300.0
-"""Time that the person has in the browser."""
-RENEWAL_MARGIN_SECONDS = 30.0
-"""How long before its expiry a token is renewed."""
-
-
-class LoginError(AgentError):
-    """The login failed; the message is one sentence for the person."""
-
-
-async def stored_auth(config: ServerConfig, credentials: CredentialStore) -> httpx2.Auth | None:
-    """Return the authentication of an earlier login; None if there was none, or if the settings
-    have an Authorization header of their own."""
-    if config.url is None or any(name.lower() == "authorization" for name in config.headers):
-        return None
-    stored = await asyncio.to_thread(credentials.load, config.url)
-    return (
-        _provider(config.url, _TokenStorage(config.url, credentials, stored), "")
-        if stored
-        else None
-    )
-
-
-def _print_url(url: str) -> None:
-    print(f"Log in here: {url}", file=sys.stderr, flush=True)
+MAX_REASON_CHARS = 300
+"""Characters of what a server says went wrong."""
+REQUEST_SECONDS = 30.0
+"""Timeout of one request."""
+DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+_METADATA_PATHS = ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration")
 
 
 async def log_in(
     config: ServerConfig,
     credentials: CredentialStore,
-    *,
-    browser: bool,
-    show_url: Callable[[str], None] = _print_url,
+    dialog: LoginDialog,
+    challenge: LoginChallenge | None = None,
 ) -> None:
-    """Log in through a page whose address ``show_url`` gets; ``browser`` opens it too.
+    """Log in and store the tokens.
 
-    Raises LoginError.
+    ``challenge``: what the server asks for, of status 403 for more scopes than the stored login has;
+    None: its metadata say whether it wants a login at all. Raises LoginError.
     """
     assert config.url is not None
-    storage = _TokenStorage(config.url, credentials, {})
-    async with _callback_server() as (redirect_url, wait_result):
-
-        async def open_page(url: str) -> None:
-            show_url(url)
-            if browser:
-                await asyncio.to_thread(webbrowser.open, url)
-
-        auth = _provider(config.url, storage, redirect_url, open_page, wait_result)
-        try:
-            status = await _probe_auth(config, auth)
-        except (OAuthFlowError, httpx2.HTTPError, OSError, ValueError) as error:
-            raise LoginError(f"the login to {config.name} failed: {error}") from error
-        except TimeoutError:
-            raise LoginError("the login took too long; try again") from None
-    if not storage.stored:
-        outcome = f"answers with HTTP {status}" if status >= 400 else "requires no login"
-        raise LoginError(f"the server {config.name} {outcome}")
+    storage = TokenStorage(config, credentials)
+    await storage.load()
+    stored = storage.stored
+    more_scopes = challenge is not None and challenge.status == 403 and "tokens" in stored
+    granted = (stored.get("tokens") or {}).get("scope") if more_scopes else None
+    port = config.oauth.redirect_port or (_stored_port(stored) if more_scopes else 0)
+    try:
+        async with AsyncExitStack() as stack:
+            page = None
+            if not dialog.device:
+                fixed = bool(config.oauth.redirect_port)
+                page = await stack.enter_async_context(serve_login_page(port, required=fixed))
+            if not config.oauth.client_id and (
+                not more_scopes or (page is not None and _stored_port(stored) != page.port)
+            ):
+                # A registration is bound to its redirect address, and may have been deleted.
+                stored.pop("client", None)
+            scope = union_scopes(granted, " ".join(config.oauth.scopes) or None)
+            flow = _LoginFlow(config, storage, dialog, page, challenge, scope)
+            client = await stack.enter_async_context(httpx2.AsyncClient(timeout=REQUEST_SECONDS))
+            await client.send(client.build_request("POST", config.url), auth=flow)
+            flow.check_granted()
+    except LoginError as error:
+        raise LoginError(f"the login to {config.name} failed: {error}") from error
+    except TimeoutError:
+        raise LoginError("the login took too long; try again") from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LoginError(f"the port {port} for the login page: {reason}") from error
+    except (OAuthFlowError, httpx2.HTTPError, ValueError) as error:
+        reason = clean_line(str(error))[:MAX_REASON_CHARS] or type(error).__name__
+        raise LoginError(f"the login to {config.name} failed: {reason}") from error
 
 
 def log_out(config: ServerConfig, credentials: CredentialStore) -> None:
@@ -100,145 +89,197 @@ def log_out(config: ServerConfig, credentials: CredentialStore) -> None:
         credentials.save(config.url, {})
 
 
-async def _probe_auth(config: ServerConfig, auth: httpx2.Auth) -> int:
-    """Send an ``initialize`` request, which makes the server ask for a login; return the HTTP
-    status of its final answer."""
-    assert config.url is not None
-    initialize = T.InitializeRequest(
-        params=T.InitializeRequestParams(
-            protocol_version="2025-11-25",
-            capabilities=T.ClientCapabilities(),
-            client_info=T.Implementation(name="agent", version=program_version()),
-        )
-    ).model_dump(mode="json", by_alias=True, exclude_none=True)
-    sse = config.transport == "sse"
-    accept = "text/event-stream" if sse else "application/json, text/event-stream"
-    async with (
-        httpx2.AsyncClient(auth=auth, headers=dict(config.headers), timeout=30) as client,
-        client.stream(
-            "GET" if sse else "POST",
+def _stored_port(stored: dict[str, Any]) -> int:
+    uris = (stored.get("client") or {}).get("redirect_uris") or [""]
+    return urlsplit(str(uris[0])).port or 0
+
+
+class _LoginFlow(OAuthClientProvider):
+    """One login: a flow that answers its own first request with the challenge."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        storage: TokenStorage,
+        dialog: LoginDialog,
+        page: LoginPage | None,
+        challenge: LoginChallenge | None,
+        scope: str | None,
+    ) -> None:
+        assert config.url is not None
+        self._config, self._storage, self._dialog = config, storage, dialog
+        self._page, self._challenge, self._scope = page, challenge, scope
+        redirect_url = page.url if page else "http://127.0.0.1/callback"
+        grant = DEVICE_GRANT if dialog.device else "authorization_code"
+        super().__init__(
             config.url,
-            headers={"Accept": accept},
-            json=None if sse else {"jsonrpc": "2.0", "id": 1, **initialize},
-        ) as response,
-    ):
-        return response.status_code
+            client_metadata(redirect_url, grant),
+            storage,
+            self._open,
+            self._wait,
+            config.oauth.client_metadata_url or None,
+        )
+        storage.provider = self
+        self._device_endpoint = ""
+        self._device: DeviceLogin | None = None
+        self._bound_issuer: str | None = None
 
+    # --- the flow ---
 
-def _provider(
-    url: str,
-    storage: _TokenStorage,
-    redirect_url: str,
-    open_page: Callable[[str], Awaitable[None]] | None = None,
-    wait_result: Callable[[], Awaitable[AuthorizationCodeResult]] | None = None,
-) -> OAuthClientProvider:
-    metadata = OAuthClientMetadata(
-        client_name="agent",
-        redirect_uris=[AnyUrl(redirect_url or "http://127.0.0.1/callback")],
-        grant_types=["authorization_code", "refresh_token"],
-        response_types=["code"],
-    )
-    provider = OAuthClientProvider(url, metadata, storage, open_page, wait_result)
-    storage.attach(provider)
-    return provider
+    async def _initialize(self) -> None:
+        context = self.context
+        context.client_info = await self._storage.get_client_info()
+        self._bound_issuer = context.client_info.issuer if context.client_info else None
+        self._initialized = True
 
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        flow = super()._auth_flow(request)
+        try:
+            await anext(flow)  # the request itself, which is not sent
+            outgoing = await flow.asend(self._refusal(request))
+            while outgoing is not request:
+                if registers := outgoing.method == "POST" and self.context.client_info is None:
+                    self._check_registration()
+                response = yield outgoing
+                await response.aread()
+                if self._device is not None and outgoing is self._device.request:
+                    async with asyncio.timeout(self._device.begin(response, self._dialog.show)):
+                        while self._device.is_pending(response):
+                            await asyncio.sleep(self._device.interval)
+                            response = yield self._device_token_request(self._device)
+                            await response.aread()
+                self._check_response(outgoing, response, registers=registers)
+                outgoing = await flow.asend(response)
+        finally:
+            await flow.aclose()
 
-class _TokenStorage:
-    """The SDK's ``TokenStorage``, which also stores what a later process needs to renew a token
-    and the SDK keeps in memory only: when the token expires, and the server's OAuth metadata."""
+    def check_granted(self) -> None:
+        """Raise LoginError where the token, which is stored, lacks a scope that was asked for."""
+        challenge = self._challenge
+        wanted = challenge.scope.split() if challenge and challenge.status == 403 else ()
+        tokens = self.context.current_tokens
+        granted = ((tokens and tokens.scope) or "").split()
+        if missing := [scope for scope in wanted if scope not in granted]:
+            raise LoginError(f"it was done, but the scope {' and '.join(missing)} was not granted")
 
-    def __init__(self, url: str, credentials: CredentialStore, stored: dict[str, Any]) -> None:
-        self._url, self._credentials, self.stored = url, credentials, stored
-        self._provider: OAuthClientProvider | None = None
+    def _refusal(self, request: httpx2.Request) -> httpx2.Response:
+        """Return the challenge as the SDK expects it."""
+        challenge = self._challenge or LoginChallenge()
+        scope = union_scopes(self._scope, challenge.scope or None)
+        fields = {"scope": scope, "resource_metadata": challenge.resource_metadata}
+        header = ", ".join(f'{key}="{value}"' for key, value in fields.items() if value)
+        headers = {"WWW-Authenticate": f"Bearer {header}"}
+        return httpx2.Response(401, headers=headers, request=request)
 
-    def attach(self, provider: OAuthClientProvider) -> None:
-        """Restore the provider's memory from the store."""
-        self._provider, context = provider, provider.context
-        if not self.stored:
+    def _check_registration(self) -> None:
+        """Raise LoginError where the SDK would register, but should not."""
+        metadata, server = self.context.oauth_metadata, self._expected_issuer()
+        if self._config.oauth.client_id:
+            raise LoginError(
+                f"its authorization server is now {server}, but the client_id of its settings was used"
+                f" at {self._bound_issuer}: set the one that you have at the new server; if it is the"
+                f" same one, first: agent mcp logout {self._config.name}"
+            )
+        if metadata is None and self._challenge is None:
+            raise LoginError("it does not ask for one")
+        if metadata is not None and metadata.registration_endpoint is None:
+            redirect = "any port" if self._page is None else self._page.url
+            raise LoginError(
+                f"its authorization server ({server}) registers no clients: register one there, with"
+                f" the redirect address {redirect}, and set oauth.client_id and oauth.redirect_port in"
+                " mcp.json"
+            )
+
+    def _check_response(
+        self, request: httpx2.Request, response: httpx2.Response, *, registers: bool
+    ) -> None:
+        """Note where device logins begin; raise LoginError where an answer is an error or no JSON."""
+        body = response.content
+        if request.method == "GET":
+            if response.status_code == 200 and any(p in request.url.path for p in _METADATA_PATHS):
+                values = _json_object(body) or {}
+                self._device_endpoint = str(values.get("device_authorization_endpoint") or "")
             return
-        with contextlib.suppress(ValueError):
-            context.token_expiry_time = self.stored.get("expires_at")
-            if (metadata := self.stored.get("metadata")) is not None:
-                context.oauth_metadata = OAuthMetadata.model_validate(metadata)
-            if (resource := self.stored.get("resource")) is not None:
-                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                    resource
-                )
-
-    async def get_tokens(self) -> OAuthToken | None:
-        tokens = self.stored.get("tokens")
-        return OAuthToken.model_validate(tokens) if tokens else None
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.stored["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
-        lifetime = tokens.expires_in
-        self.stored["expires_at"] = (
-            None if lifetime is None else time.time() + max(lifetime - RENEWAL_MARGIN_SECONDS, 0)
+        if response.status_code in (200, 201) and _json_object(body) is not None:
+            return
+        what = "does not register this program" if registers else "gives no token"
+        error, description = oauth_error(body)
+        reason = clean_line(f"{error} {description}".strip())[:MAX_REASON_CHARS]
+        raise LoginError(
+            f"its authorization server {what} (HTTP {response.status_code})"
+            + (f": {reason}" if reason else "")
         )
-        if self._provider is not None:
-            context = self._provider.context
-            for key, value in (
-                ("metadata", context.oauth_metadata),
-                ("resource", context.protected_resource_metadata),
-            ):
-                self.stored[key] = value and value.model_dump(mode="json", exclude_none=True)
-        await asyncio.to_thread(self._credentials.save, self._url, self.stored)
 
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        client = self.stored.get("client")
-        return OAuthClientInformationFull.model_validate(client) if client else None
+    # --- by browser ---
 
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        # Written with the first token: without one it is of no use.
-        self.stored["client"] = client_info.model_dump(mode="json", exclude_none=True)
+    async def _open(self, url: str) -> None:
+        assert self._page is not None
+        self._page.authorization_url = url
+        self._dialog.show(url, "")
+        if self._dialog.browser:
+            await asyncio.to_thread(webbrowser.open, url)
 
+    async def _wait(self) -> AuthorizationCodeResult:
+        assert self._page is not None
+        return await self._page.wait(self._dialog.paste)
 
-@asynccontextmanager
-async def _callback_server() -> AsyncIterator[
-    tuple[str, Callable[[], Awaitable[AuthorizationCodeResult]]]
-]:
-    """Serve the page that the browser is redirected to; yield its address, and a function that
-    waits for the authorization code. That raises TimeoutError and OAuthFlowError."""
-    future: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
+    async def _exchange_token_authorization_code(
+        self, auth_code: str, code_verifier: str
+    ) -> httpx2.Request:
+        self._prepare_client()
+        return await super()._exchange_token_authorization_code(auth_code, code_verifier)
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            line = (await asyncio.wait_for(reader.readline(), 10)).decode("latin-1").split(" ")
-            page = urlsplit(line[1] if len(line) > 1 else "")
-            query = {key: values[0] for key, values in parse_qs(page.query).items()}
-            good = page.path == "/callback" and ("code" in query or "error" in query)
-            text = "You can close this page." if good else "There is nothing here."
-            head = (
-                f"HTTP/1.1 {'200 OK' if good else '404 Not Found'}\r\nContent-Type: text/plain\r\n"
+    def _prepare_client(self) -> None:
+        """Choose how a client of the settings proves itself, and bind it to its server."""
+        client, metadata = self.context.client_info, self.context.oauth_metadata
+        if client is None or client.client_id != self._config.oauth.client_id:
+            return
+        methods = (metadata and metadata.token_endpoint_auth_methods_supported) or []
+        posts = "client_secret_post" in methods and "client_secret_basic" not in methods
+        method = "client_secret_post" if posts else "client_secret_basic"
+        client.token_endpoint_auth_method = method if client.client_secret else "none"
+        client.issuer = self._expected_issuer() if metadata else None
+
+    # --- by device ---
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        if not self._dialog.device:
+            return await super()._perform_authorization()
+        if not self._device_endpoint.startswith(("https://", "http://")):
+            raise LoginError(
+                "its authorization server has no device login; without --device, the page can be opened"
+                " on any machine, and its last address be pasted here"
             )
-            writer.write(
-                f"{head}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()
-            )
-            await writer.drain()
-            if good and not future.done():
-                _resolve(future, query)
-        writer.close()
+        self._prepare_client()
+        request = self._client_request(self._device_endpoint, self._scope_and_resource())
+        self._device = DeviceLogin(request)
+        return request
 
-    async def wait_result() -> AuthorizationCodeResult:
-        return await asyncio.wait_for(asyncio.shield(future), LOGIN_TIMEOUT_SECONDS)
+    def _scope_and_resource(self) -> dict[str, str]:
+        context, fields = self.context, {}
+        if context.client_metadata.scope:
+            fields["scope"] = context.client_metadata.scope
+        if context.should_include_resource_param(context.protocol_version):
+            fields["resource"] = context.get_resource_url()
+        return fields
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
+    def _device_token_request(self, device: DeviceLogin) -> httpx2.Request:
+        fields = {"grant_type": DEVICE_GRANT, "device_code": device.code}
+        return self._client_request(self._get_token_endpoint(), fields | self._scope_and_resource())
+
+    def _client_request(self, url: str, fields: dict[str, str]) -> httpx2.Request:
+        assert self.context.client_info is not None
+        fields = {"client_id": self.context.client_info.client_id, **fields}
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        fields, headers = self.context.prepare_token_auth(fields, headers)
+        return httpx2.Request("POST", url, data=fields, headers=headers)
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
     try:
-        yield f"http://127.0.0.1:{port}/callback", wait_result
-    finally:
-        server.close()
-        future.cancel()
-
-
-def _resolve(future: asyncio.Future[AuthorizationCodeResult], query: dict[str, str]) -> None:
-    """Complete the login with the query parameters of the redirect."""
-    if "error" in query:
-        reason = query.get("error_description") or query["error"]
-        future.set_exception(OAuthFlowError(f"it was refused: {reason[:300]}"))
-    else:
-        future.set_result(
-            AuthorizationCodeResult(
-                code=query["code"], state=query.get("state"), iss=query.get("iss")
-            )
-        )
+        value = from_json(body)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

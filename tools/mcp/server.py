@@ -20,8 +20,9 @@ without a connection, so a process that never calls them never imports the SDK.
 
 **Modes.** Until a server has been ready once, each attempt takes the next of ``connect_modes``. A
 URL whose transport is not configured is tried as streamable HTTP and then, at once and without
-counting as failed, as SSE. Other servers are tried with the SDK's probe of newer protocol versions,
-and after the backoff without it ("legacy"), for some servers end when they are probed.
+counting as failed, as SSE, unless it has asked for a login. Other servers are tried with the
+handshake of older versions, and after the backoff without it ("newest"), for a server may end when it
+is sent what it does not know.
 
 **Events.** ``settled``: the start is decided, well or badly (stays set until ``restart``).
 ``_state_changed``: pulsed for those who wait in ``live_connection``. ``_wake``: ends the wait for
@@ -41,6 +42,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tools.config.servers import ServerConfig
 from tools.mcp.context import HostContext
+from tools.mcp.login import LoginChallenge, LoginError
 from tools.results import replace_surrogates
 from tools.sanitize import clean_text
 from tools.types import ServerState, Tool
@@ -71,10 +73,17 @@ class McpServer:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._restarting = False
+        self._needs_newest = False
         self._state_changed = asyncio.Event()
         self._wake = asyncio.Event()
         self.settled = asyncio.Event()
         self.error: str | None = config.problem
+        self.challenge: LoginChallenge | None = None
+        """The login that it wants before it can be connected."""
+        self.login_turn = asyncio.Lock()
+        """Held while the person is asked for a login."""
+        self.logins = 0
+        """How many logins there were in this process."""
         self._stderr = ""
         if not config.enabled or config.problem:
             self.settled.set()
@@ -116,8 +125,10 @@ class McpServer:
             error and replace_surrogates(error),
             config.required,
             protocol=connection.protocol if connection and self._ready else "",
+            protocol_reason=connection.protocol_reason if connection and self._ready else "",
             stderr=replace_surrogates((connection and connection.stderr) or self._stderr),
             transport=self._transport,
+            needs_login=status == "failed" and self.challenge is not None,
         )
 
     @property
@@ -164,12 +175,17 @@ class McpServer:
         self.start()
         self._wake.set()
 
+    def use_newest_version(self) -> None:
+        """Connect anew with the newest version of the protocol; until the process ends, it stays so."""
+        self._needs_newest = True
+        self.restart()
+
     def restart(self) -> None:
         """Connect anew, whatever became of the connection before; enables a disabled server."""
         if self.config.problem or self._closing or self.config.builtin is not None:
             return
         self.config = replace(self.config, enabled=True)
-        self._ready, self.error = False, None
+        self._ready, self.error, self.challenge = False, None, None
         self.settled.clear()
         if self._task is None:
             self.start()
@@ -228,6 +244,8 @@ class McpServer:
             mode = next(modes)
             while not self._closing:
                 self._restarting = False
+                if self._needs_newest:
+                    mode = "newest"
                 self._connection = module.Connection(self.config, self._context, mode)
                 began = asyncio.get_running_loop().time()
                 reason = await self._connection.run(self._on_ready)
@@ -235,11 +253,13 @@ class McpServer:
                 if self._restarting:
                     delay = MIN_BACKOFF_SECONDS
                     continue
-                tries_sse = self.config.tries_sse and not self._connection.cutoff_reason
+                self.challenge = self._connection.challenge
+                understood = self.challenge or self._connection.cutoff_reason
+                tries_sse = self.config.tries_sse and not understood
                 if not self._was_ready and mode == "" and tries_sse:
                     mode = next(modes)  # at once: it is still the same start
                     continue
-                if not self._was_ready:
+                if not self._was_ready and self.challenge is None:
                     mode = next(modes)
                 self._on_failed(reason)
                 if asyncio.get_running_loop().time() - began > HEALTHY_SECONDS:
@@ -253,6 +273,30 @@ class McpServer:
             self._closing = True
             self._connection = None
             self._mark_settled()
+
+    async def probe_login(self) -> LoginChallenge | None:
+        """Connect once without a stored login; return the login that the server wants, if it does.
+
+        Raises LoginError where it cannot be reached.
+        """
+        module = await asyncio.to_thread(import_module, "tools.mcp.connection")
+        reason = ""
+        for mode in connect_modes(self.config):
+            connection: Connection = module.Connection(
+                self.config, self._context, mode, sends_login=False
+            )
+            reason = await connection.probe()
+            if connection.protocol or connection.challenge:
+                return connection.challenge
+        raise LoginError(f"the server {self.config.name} {reason}")
+
+    async def on_logged_in(self) -> None:
+        """Use a login that has just been stored."""
+        self.logins += 1
+        if self._connection is not None and self._ready:
+            await self._connection.reload_login()
+        elif self._task is not None:
+            self.restart()
 
     def _on_ready(self, tools: list[Tool]) -> None:
         # A built-in server's definitions are its own, with the names the model was trained on.
@@ -269,6 +313,9 @@ class McpServer:
             log.warning("MCP server %s %s", self.config.name, reason)
         self._ready, self.error = False, reason
         self._mark_settled()
+        if self.challenge is not None and not self._closing:
+            for listener in self._context.login_listeners:
+                listener(self.config.name)
 
     def _mark_settled(self) -> None:
         self.settled.set()
@@ -283,7 +330,7 @@ class McpServer:
 
 
 def connect_modes(config: ServerConfig) -> tuple[ConnectMode, ...]:
-    """Return the modes to try in turn; "" is the SDK's probe, over streamable HTTP if by URL."""
-    if config.builtin:
-        return ("",)
-    return ("", "sse") if config.tries_sse else ("", "legacy")
+    """Return the modes to try in turn; "" is over streamable HTTP if by URL."""
+    if config.tries_sse:
+        return ("", "sse")
+    return ("",) if config.builtin or config.url or config.protocol else ("", "newest")

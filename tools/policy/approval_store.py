@@ -41,7 +41,8 @@ def tool_definition(tool: Tool, config: ServerConfig) -> ToolDefinition:
         f"tool: {tool.name}",
         f"only reads: {'yes' if tool.read_only else 'no'}",
         f"description: {tool.description}",
-        "arguments: " + json.dumps(tool.parameters, indent=1, sort_keys=True, ensure_ascii=False),
+        "arguments: "
+        + json.dumps(tool.model_parameters, indent=1, sort_keys=True, ensure_ascii=False),
     ]
     return ToolDefinition("\n".join(lines))
 

@@ -207,7 +207,9 @@ class ChatController:
         with."""
         session = self._app.session
         start = session.next_entry
-        turn = session.start_turn(text, self.cards.approve, self.cards.elicit, begin)
+        self.cards.withdraw_logins()
+        cards = self.cards
+        turn = session.start_turn(text, cards.approve, cards.elicit, cards.log_in, begin)
         await self.show_turn(text, turn, start)
 
     async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> None:

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
     from agent.events import AgentApprovalRequested
     from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
+    from tools.mcp.login import LoginRequest
     from tools.types import Answer, Tool
     from tui.controllers.context import AppContext
     from tui.widgets.approval_card import ApprovalCard
     from tui.widgets.elicitation_form import ElicitationForm
+    from tui.widgets.login_card import LoginCard
 
-    Card = ApprovalCard | ElicitationForm
+    Card = ApprovalCard | ElicitationForm | LoginCard
 
 FOCUS_DELAY_SECONDS = 0.5
 """Time without a key after which a question takes the focus from an empty prompt."""
@@ -67,6 +69,20 @@ class PromptCards:
         card = ElicitationForm(question)
         async with self._mounted(card):
             return await card.answer()
+
+    async def log_in(self, request: LoginRequest) -> bool:
+        """Offer the login that a server wants, and do it; an ``OnLogin`` of turns."""
+        from tui.widgets.login_card import LoginCard
+
+        card = LoginCard(request)
+        async with self._mounted(card):
+            return await card.answer()
+
+    def withdraw_logins(self) -> None:
+        """Take offers of logins back that nobody has answered: what a turn asks comes first."""
+        for card in self._cards:
+            if withdraw := getattr(card, "withdraw", None):
+                withdraw()
 
     @contextlib.asynccontextmanager
     async def _mounted(self, card: Card) -> AsyncIterator[None]:

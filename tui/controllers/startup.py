@@ -35,6 +35,7 @@ class Startup:
     ) -> None:
         self._app, self._chat, self._served_tabs = app, chat, served_tabs
         self._titles = titles
+        self._offered_logins: set[str] = set()
         self.loading = "starting"
         """What the status line says the app is loading; empty if nothing is."""
 
@@ -135,6 +136,7 @@ class Startup:
         from agent.engine.protocol import EngineError
 
         app = self._app
+        app.session.runtime.host.subscribe_logins(self._on_login_wanted)
         try:
             await self.with_progress(app.session.load)
         except EngineError as error:
@@ -181,9 +183,25 @@ class Startup:
         """Add a notice for each MCP server that is not available."""
         app = self._app
         for server in app.session.runtime.host.server_states():
-            if server.status == "failed":
+            if server.status == "failed" and not server.needs_login:
                 reason = f": {server.error}" if server.error else "."
                 text = f"The MCP server {server.name} is not available{reason}"
+                app.transcript.add_notice(text, error=True)
+
+    def _on_login_wanted(self, server: str) -> None:
+        """Offer the login of each server once: a server is tried again from time to time."""
+        if server not in self._offered_logins:
+            self._offered_logins.add(server)
+            self._app.run_worker(self._offer_login(server))
+
+    async def _offer_login(self, server: str) -> None:
+        """Offer the login that a server wants; a notice says how to do it later."""
+        app = self._app
+        host = app.session.runtime.host
+        if not await host.offer_login(server, self._chat.cards.log_in):
+            states = {state.name: state for state in host.server_states()}
+            if (state := states.get(server)) is not None and state.needs_login:
+                text = f"The MCP server {server} {state.error} (or F7, Ctrl-L)"
                 app.transcript.add_notice(text, error=True)
 
     async def _serve(self) -> None:

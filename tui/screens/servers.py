@@ -158,6 +158,8 @@ class ServersScreen(ListScreen[None]):
         version = f"MCP {state.protocol}" if state.protocol else ""
         head = [state.status, state.transport, version, "required" if state.required else ""]
         parts = [Content(" · ".join(filter(None, head)))]
+        if state.protocol_reason:
+            parts.append(Content(f"This version: {state.protocol_reason}").stylize("$text-muted"))
         if config is not None and config.command_line:
             parts.append(Content(display_text(config.command_line)).stylize("$text-muted"))
         if state.error:
@@ -231,13 +233,13 @@ class ServersScreen(ListScreen[None]):
 
     async def _log_in(self, name: str) -> None:
         """Log in to a server; goes on when the screen is closed."""
-        from tools.mcp.oauth import LoginError  # imports the MCP SDK
+        from tools.mcp.login import LoginDialog, LoginError
 
-        def show(page: str) -> None:
+        def show(page: str, code: str) -> None:
             self._show_login_text(name, f"Log in with your browser: {display_text(page)}")
 
         try:
-            await self._host.log_in(name, show)
+            await self._host.log_in(name, LoginDialog(show))
             self._show_login_text(name, "Logged in.")
         except (LoginError, OSError) as error:
             self._show_login_text(name, display_text(str(error)))

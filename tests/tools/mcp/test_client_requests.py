@@ -23,19 +23,13 @@ from tools.results import ResultBuilder
 from tools.types import ToolResult
 
 
-@pytest.fixture(params=["auto", "legacy"])
-async def plain(
-    request: pytest.FixtureRequest,
-    make_host: MakeHost,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Host:
-    if request.param == "legacy":
-        monkeypatch.setattr("tools.mcp.server.connect_modes", lambda config: ("legacy",))
-    host = make_host(server("plain"), results_folder=tmp_path / "results", roots=[tmp_path])
+@pytest.fixture(params=["2025-11-25", "2026-07-28"])
+async def plain(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) -> Host:
+    config = server("plain", protocol=request.param)
+    host = make_host(config, results_folder=tmp_path / "results", roots=[tmp_path])
     await host.start()
     await host.wait_settled()
-    assert (host.server_states()[0].protocol < "2026") == (request.param == "legacy")
+    assert host.server_states()[0].protocol == request.param
     return host
 
 

@@ -103,7 +103,7 @@ async def test_tool_list_changes_are_throttled(
         return await listed(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(listing, "list_tools", counted)
-    host = make_host(server("hostile", "well"))
+    host = make_host(server("hostile", "well", protocol="2026-07-28"))
     await host.start()
     await host.wait_settled()
     result = await host.call(tool(host, "hostile__restless"), {})

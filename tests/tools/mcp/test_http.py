@@ -105,10 +105,9 @@ async def test_http_unreachable_and_404_reported(
 
 
 async def test_http_lost_session_call_repeated(
-    make_host: MakeHost, serve: Serve, port: int, monkeypatch: pytest.MonkeyPatch
+    make_host: MakeHost, serve: Serve, port: int
 ) -> None:
     """Older servers have sessions, which a restart forgets."""
-    monkeypatch.setattr("tools.mcp.server.connect_modes", lambda config: ("legacy",))
     first = await serve("http")
     host = make_host(ServerConfig("plain", url=f"http://127.0.0.1:{port}/mcp", transport="http"))
     await host.start()

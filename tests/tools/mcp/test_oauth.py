@@ -16,7 +16,8 @@ from tests.support.hosts import MakeHost, tool, wait_until
 from tests.support.oauth import open_page
 from tools.config.servers import ServerConfig
 from tools.mcp.credentials import CredentialStore
-from tools.mcp.oauth import LoginError, log_in, log_out
+from tools.mcp.login import LoginDialog, LoginError
+from tools.mcp.oauth import log_in, log_out
 
 pytestmark = pytest.mark.slow
 
@@ -25,26 +26,20 @@ async def test_login_stored_and_renewed(
     oauth_server: ServerConfig,
     make_host: MakeHost,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tools.mcp.oauth.RENEWAL_MARGIN_SECONDS", 0.0)
+    monkeypatch.setattr("tools.mcp.token_storage.RENEWAL_MARGIN_SECONDS", 0.0)
     file = tmp_path / "state" / "tokens.json"
     locked = make_host(oauth_server, credentials_file=file)
     await locked.start()
     await locked.wait_settled()
     assert locked.server_states()[0].error == "requires a login (HTTP 401): agent mcp login guarded"
 
-    login = asyncio.create_task(log_in(oauth_server, CredentialStore(file), browser=False))
-    seen = ""
-
-    def page() -> bool:
-        nonlocal seen
-        seen += capsys.readouterr().err
-        return "Log in here: " in seen and seen.endswith("\n")
-
-    await wait_until(page)
-    assert await open_page(seen.partition("Log in here: ")[2].strip()) == 200
+    pages: list[str] = []
+    dialog = LoginDialog(lambda url, code: pages.append(url), browser=False)
+    login = asyncio.create_task(log_in(oauth_server, CredentialStore(file), dialog))
+    await wait_until(lambda: pages)
+    assert await open_page(pages[0]) == 200
     await login
     assert file.stat().st_mode & 0o777 == 0o600
     (stored,) = json.loads(file.read_text()).values()
@@ -68,30 +63,15 @@ async def test_login_stored_and_renewed(
 
 
 @pytest.mark.parametrize("oauth_server", [3600], indirect=True)
-async def test_login_refused_or_not_needed(
-    oauth_server: ServerConfig,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    port: int,
-) -> None:
-    login = asyncio.create_task(
-        log_in(oauth_server, CredentialStore(tmp_path / "t"), browser=False)
-    )
-    seen = ""
-
-    def page() -> bool:
-        nonlocal seen
-        seen += capsys.readouterr().err
-        return "redirect_uri=" in seen and seen.endswith("\n")
-
-    await wait_until(page)
-    address = httpx2.URL(seen.partition("Log in here: ")[2].strip()).params["redirect_uri"]
+async def test_login_refused(oauth_server: ServerConfig, tmp_path: Path, port: int) -> None:
+    pages: list[str] = []
+    dialog = LoginDialog(lambda url, code: pages.append(url), browser=False)
+    login = asyncio.create_task(log_in(oauth_server, CredentialStore(tmp_path / "t"), dialog))
+    await wait_until(lambda: pages)
+    address = httpx2.URL(pages[0]).params["redirect_uri"]
     await open_page(f"{address}?error=access_denied&error_description=not+you")
     with pytest.raises(LoginError, match="refused: not you"):
         await login
-    other = ServerConfig("other", url=f"http://127.0.0.1:{port}/nothing")
-    with pytest.raises(LoginError, match="answers with HTTP 404"):
-        await log_in(other, CredentialStore(tmp_path / "t"), browser=False)
 
 
 def test_keyring_used_if_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

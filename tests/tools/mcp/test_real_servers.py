@@ -158,6 +158,6 @@ async def test_git_server_status(make_host: MakeHost, tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("hello")
     config = ServerConfig("git", command=sys.executable, args=("-m", "mcp_server_git"))
     host = await up(make_host, config, tmp_path)
-    assert host.server_states()[0].protocol == "2026-07-28"
+    assert host.server_states()[0].protocol == "2025-11-25"
     status = await host.call(tool(host, "git__git_status"), {"repo_path": str(tmp_path)})
     assert "new.txt" in status.text

@@ -15,6 +15,7 @@ from textual.content import Content
 from tests.support.fake_app import screen_text
 from tests.support.hosts import SERVERS_FOLDER
 from tests.support.oauth import open_page
+from tests.support.oauth_server import run_oauth_server
 from tools.config.servers import ServerConfig
 from tools.types import Answer
 from tui.screens.servers import _parameter_lines
@@ -47,10 +48,10 @@ async def test_servers_screen_tools_are_switched(
         await driver.expect_text("✗ late", "failed · stdio", "No such file or directory", "stderr")
         started.touch()
         await driver.pilot.press("ctrl+r")
-        await driver.expect_text("● late", "17 tools", "☑ echo", "tokens of every prompt.")
+        await driver.expect_text("● late", "18 tools", "☑ echo", "tokens of every prompt.")
         (total,) = {line for line in screen_text(driver.app).split("\n") if "of every" in line}
         await driver.pilot.press("down", "enter")
-        await driver.expect_text("16 of 17 tools", "☐ echo", "off from the next turn on")
+        await driver.expect_text("17 of 18 tools", "☐ echo", "off from the next turn on")
         assert "late.echo" not in [f"{tool.server}.{tool.name}" for tool in host.tools()]
         await driver.pilot.press("up")
         await driver.expect_text("tokens of every prompt.")
@@ -88,3 +89,43 @@ async def test_servers_screen_log_in_opens_browser(
 )  # fmt: skip
 def test_parameter_lines_odd_schema_never_fails(schema: dict[str, Any]) -> None:
     assert all(isinstance(line, Content) for line in _parameter_lines(schema))
+
+
+async def test_login_is_offered_on_a_card(
+    open_app: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webbrowser.open", lambda page: asyncio.run(open_page(page)))
+    async with run_oauth_server() as oauth:
+        launch = configured(home, guarded={"url": oauth.config.url})
+        async with open_app(launch=launch) as driver:
+            await driver.expect_text(
+                "guarded wants a login", "The server guarded requires a login."
+            )
+            oauth.registers = False
+            await driver.pilot.click("#login")
+            await driver.expect_text("registers no clients", "Not now")
+            oauth.registers = True
+            await driver.pilot.click("#login")
+            await driver.wait_for(
+                lambda: driver.app.session.runtime.host.server_states()[-1].status == "ready"
+            )
+            await driver.wait_for(lambda: not driver.app.query("LoginCard"))
+
+
+async def test_login_offer_that_is_declined_or_gives_way_to_a_turn(
+    open_app: Any, home: Path
+) -> None:
+    async with run_oauth_server() as oauth:
+        launch = configured(home, guarded={"url": oauth.config.url})
+        async with open_app(launch=launch) as driver:
+            await driver.expect_text("guarded wants a login")
+            driver.app.prompt.focus()
+            await driver.pilot.press(*"hello", "enter")
+            await driver.expect_text("Fine.", "agent mcp login guarded", "(or F7, Ctrl-L)")
+            assert not driver.app.query("LoginCard")
+            # A turn that names the server asks again.
+            await driver.pilot.press(*"guarded", "enter")
+            await driver.expect_text("guarded wants a login")
+            await driver.pilot.press("tab", "ctrl+d")
+            await driver.wait_for(lambda: driver.app.turn is None)
+            assert not driver.app.query("LoginCard")

@@ -1,0 +1,76 @@
+"""Asks the person on a terminal to log in to an MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from agent.util.sanitize import echo
+from tools.mcp.login import LoginDialog, LoginError, LoginRequest
+from tools.sanitize import clean_line
+
+
+def terminal_dialog(*, browser: bool = True, device: bool = False) -> LoginDialog:
+    """Return the dialog that prints the page's address to stderr and reads stdin for what is pasted."""
+
+    def show(url: str, code: str) -> None:
+        with_code = f"  and type the code {clean_line(code)}" if code else ""
+        echo(f"Log in here: {clean_line(url)}{with_code}", file=sys.stderr)
+        if not code and _has_input():
+            echo(
+                "If that browser is on another machine, paste the address that it ends at here:",
+                file=sys.stderr,
+            )
+
+    return LoginDialog(show, _read_line if _has_input() else None, browser, device)
+
+
+async def ask_login(request: LoginRequest) -> bool:
+    """Ask whether to log in, and do it: an ``OnLogin`` for a terminal."""
+    echo(f"\n{request.message} Log in now? [Y/n] ", end="", file=sys.stderr)
+    if (await _read_line()).strip().lower() not in ("", "y", "yes"):
+        return False
+    try:
+        await request.log_in(terminal_dialog())
+    except LoginError as error:
+        echo(f"agent: {error}", file=sys.stderr)
+        return False
+    echo(f"Logged in to {request.server}.", file=sys.stderr)
+    return True
+
+
+def can_ask() -> bool:
+    """Return whether a person can be asked here: both stdin and stderr are a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _has_input() -> bool:
+    """Return whether stdin is there to be read while the login goes on."""
+    if sys.stdin is None or sys.stdin.closed:
+        return False
+    try:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sys.stdin.fileno(), lambda: None)
+        loop.remove_reader(sys.stdin.fileno())
+    except (OSError, RuntimeError, ValueError):
+        return False  # a file, which is always ready
+    return True
+
+
+async def _read_line() -> str:
+    """Read a line from stdin without a thread, which could not be ended; at its end, wait for good."""
+    loop, file = asyncio.get_running_loop(), sys.stdin.fileno()
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        ready = asyncio.Event()
+        loop.add_reader(file, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(file)
+        data = os.read(file, 1)
+        if not data:
+            await asyncio.Event().wait()
+        line += data
+    return line.decode("utf-8", "replace")

@@ -1,0 +1,100 @@
+"""`agent mcp login`, and the logins that `agent run` and `agent mcp call` offer, as programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import shlex
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_mcp import write_servers
+from tests.support.oauth_server import OAuthServer, run_oauth_server
+from tests.support.program import ROOT, CommandResult, RunAgent
+
+pytestmark = pytest.mark.slow
+BROWSER = "import sys, httpx2; httpx2.get(sys.argv[1], follow_redirects=True, timeout=60)"
+"""A browser in which the person agrees at once."""
+
+
+@pytest.fixture
+async def oauth() -> AsyncIterator[OAuthServer]:
+    async with run_oauth_server() as server:
+        yield server
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> dict[str, str]:
+    """The environment in which ``webbrowser`` opens that browser."""
+    script = tmp_path / "browser.py"
+    script.write_text(BROWSER)
+    return {"BROWSER": f"{sys.executable} {script} %s"}
+
+
+async def run(agent: RunAgent, *args: str, env: dict[str, str] | None = None) -> CommandResult:
+    return await asyncio.to_thread(agent, *args, env=env)
+
+
+def named_command(output: str) -> list[str]:
+    """The command that a sentence ends with."""
+    return shlex.split(output.partition(": agent ")[2].split("\n")[0])
+
+
+async def test_command_that_is_named_works(
+    agent: RunAgent, home: Path, oauth: OAuthServer, browser: dict[str, str]
+) -> None:
+    """A person who only follows what the program says gets to the scope that a tool needs."""
+    oauth.challenge_scope, oauth.scopes = "read", {"write": "write"}
+    write_servers(home / "config" / "mcp.json", {"guarded": {"url": oauth.config.url}})
+    listed = await run(agent, "mcp", "list")
+    assert listed.code == 1 and named_command(listed.out) == ["mcp", "login", "guarded"]
+    done = await run(agent, *named_command(listed.out), env=browser)
+    assert (done.code, done.out) == (0, "Logged in to guarded.\n"), done.err
+    refused = await run(agent, "mcp", "call", "guarded", "write")
+    command = named_command(refused.err)
+    assert command == ["mcp", "login", "guarded", "--scope", "write"]
+    assert (await run(agent, *command, env=browser)).code == 0
+    called = await run(agent, "mcp", "call", "guarded", "write")
+    assert (called.code, called.out) == (0, "write is done\n")
+    inspected = await run(agent, "mcp", "inspect", "guarded")
+    assert "MCP 2025-11-25: it has no newer version" in inspected.out
+    assert (await run(agent, "mcp", "logout", "guarded")).code == 0
+    assert (await run(agent, "mcp", "list")).code == 1
+
+
+async def test_server_of_the_command_line_is_logged_in_by_its_url(
+    agent: RunAgent, oauth: OAuthServer, browser: dict[str, str]
+) -> None:
+    url = oauth.config.url or ""
+    option = ("--mcp", f"guarded={url}", "--json-events")
+    started = (await run(agent, "run", "hello", *option)).events[0]
+    (server,) = [s for s in started["mcp_servers"] if s["name"] == "guarded"]
+    assert named_command(server["error"]) == ["mcp", "login", url]
+    assert (await run(agent, "mcp", "login", url, env=browser)).code == 0
+    started = (await run(agent, "run", "hello", *option)).events[0]
+    assert "guarded.read" in started["tools"]
+
+
+async def test_run_on_a_terminal_asks(
+    home: Path, tmp_path: Path, oauth: OAuthServer, browser: dict[str, str]
+) -> None:
+    terminal, tty = pty.openpty()
+    url = oauth.config.url
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "agent", "run", "hello", "--mcp", f"guarded={url}", "--json-events",
+        cwd=tmp_path, stdin=tty, stderr=tty, stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **browser, "AGENT_HOME": str(home), "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    os.close(tty)
+    output = b""
+    while b"Log in now? [Y/n]" not in output:
+        output += await asyncio.to_thread(os.read, terminal, 4096)
+    assert b"The server guarded requires a login." in output
+    os.write(terminal, b"\n")
+    out, _ = await process.communicate()
+    assert b'"guarded.read"' in out.split(b"\n")[0], output
+    os.close(terminal)

@@ -1,0 +1,112 @@
+"""Sends the token of an earlier login with each request, and renews it.
+
+It never begins a login: a server that wants one is answered by whoever can ask the person.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider
+from mcp.shared.auth import OAuthClientMetadata, OAuthToken
+from pydantic import AnyUrl
+from pydantic_core import from_json
+
+from tools.config.servers import ServerConfig
+from tools.mcp.credentials import CredentialStore
+from tools.mcp.token_storage import TokenStorage
+
+log = logging.getLogger(__name__)
+
+LOST_GRANT_ERRORS = ("invalid_grant", "invalid_client", "unauthorized_client")
+"""Errors of RFC 6749, section 5.2, after which only a new login helps."""
+
+
+def client_metadata(redirect_url: str, *grant_types: str) -> OAuthClientMetadata:
+    """Return what this program says about itself when it registers as a client."""
+    return OAuthClientMetadata(
+        client_name="agent",
+        redirect_uris=[AnyUrl(redirect_url)],
+        grant_types=[*grant_types, "refresh_token"],
+        response_types=["code"],
+    )
+
+
+def logs_in(config: ServerConfig) -> bool:
+    """Return whether logins count for a server: it has a URL, is the person's, and the settings have
+    no Authorization of their own."""
+    own = any(name.lower() == "authorization" for name in config.headers)
+    return config.url is not None and not config.client_network and not own
+
+
+class BearerAuth(OAuthClientProvider):
+    """The authentication of the requests to one server; without a stored login it sends nothing."""
+
+    def __init__(self, config: ServerConfig, credentials: CredentialStore) -> None:
+        assert config.url is not None
+        self._storage = TokenStorage(config, credentials)
+        metadata = client_metadata("http://127.0.0.1/callback", "authorization_code")
+        super().__init__(config.url, metadata, self._storage)
+        self._storage.provider = self
+
+    async def reload(self) -> None:
+        """Read the stored login again."""
+        await self._storage.load()
+        await self._initialize()
+        self._storage.restore_metadata()
+
+    @property
+    def granted_scopes(self) -> frozenset[str]:
+        """The scopes of the current token, as far as they are known."""
+        tokens = self.context.current_tokens
+        return frozenset(((tokens and tokens.scope) or "").split())
+
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        context = self.context
+        if not self._initialized:
+            await self.reload()
+        renews = not context.is_token_valid()
+        for _ in range(2):
+            used = context.current_tokens
+            if renews and used is not None:
+                async with context.lock:
+                    if await self._is_current(used) and context.can_refresh_token():
+                        await self._finish_renewal((yield await self._refresh_token()))
+            request.headers.pop("Authorization", None)
+            self._add_auth_header(request)
+            response = yield request
+            if response.status_code != 401 or used is None or renews:
+                return
+            renews = True  # it may have been revoked before its time
+
+    async def _is_current(self, token: OAuthToken) -> bool:
+        """Return whether nobody has replaced a token meanwhile, here or in another process."""
+        await self.reload()
+        current = self.context.current_tokens
+        return current is not None and current.access_token == token.access_token
+
+    async def _finish_renewal(self, response: httpx2.Response) -> None:
+        if response.status_code == 200:
+            await self._handle_refresh_response(response)
+            return
+        log.warning(
+            "%s: renewing the token: HTTP %s", self.context.server_url, response.status_code
+        )
+        if oauth_error(await response.aread())[0] in LOST_GRANT_ERRORS:
+            self.context.clear_tokens()
+            await self._storage.drop_tokens()
+
+
+def oauth_error(body: bytes) -> tuple[str, str]:
+    """Return error and description of an OAuth error (RFC 6749, section 5.2); empty without."""
+    try:
+        values = from_json(body)
+    except ValueError:
+        return "", ""
+    if not isinstance(values, dict):
+        return "", ""
+    return str(values.get("error") or ""), str(values.get("error_description") or "")

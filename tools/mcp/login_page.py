@@ -1,0 +1,124 @@
+"""Waits for the end of a login in the browser: a page on this machine that it is sent to, or the
+address of that page as the person pastes it, where the browser runs on another machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qs, urlsplit
+
+from mcp.client.auth.exceptions import OAuthFlowError
+from mcp.shared.auth import AuthorizationCodeResult
+
+LOGIN_TIMEOUT_SECONDS = 300.0
+"""Time that the person has in the browser."""
+CALLBACK_PATH = "/callback"
+
+
+class LoginPage:
+    """The page; ``url`` is its address."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}{CALLBACK_PATH}"
+        self._result: asyncio.Future[AuthorizationCodeResult] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self.authorization_url = ""
+        """The page that the person opens."""
+
+    async def wait(self, paste: Callable[[], Awaitable[str]] | None) -> AuthorizationCodeResult:
+        """Return the authorization code; ``paste`` returns what the person pastes, if anything.
+
+        Raises TimeoutError and OAuthFlowError.
+        """
+        pasting = asyncio.ensure_future(self._read_pasted(paste)) if paste else None
+        try:
+            async with asyncio.timeout(LOGIN_TIMEOUT_SECONDS):
+                return await asyncio.shield(self._result)
+        finally:
+            if pasting is not None:
+                pasting.cancel()
+                await asyncio.gather(pasting, return_exceptions=True)
+
+    async def _read_pasted(self, paste: Callable[[], Awaitable[str]]) -> None:
+        while not self._result.done():
+            if text := (await paste()).strip():
+                self._take_pasted(text)
+
+    def _take_pasted(self, text: str) -> None:
+        """Take the address of this page, or only the code of it."""
+        query = _query(text)
+        if "code" not in query and "error" not in query:
+            # The state that belongs to a code without its address is our own: the code's PKCE
+            # challenge is checked by the server all the same.
+            query = {"code": text, "state": _query(self.authorization_url).get("state", "")}
+        self.resolve(query)
+
+    def resolve(self, query: dict[str, str]) -> None:
+        """Complete the login with the query parameters of the redirect."""
+        if self._result.done():
+            return
+        if "error" in query:
+            reason = query.get("error_description") or query["error"]
+            self._result.set_exception(OAuthFlowError(f"it was refused: {reason[:300]}"))
+        else:
+            self._result.set_result(
+                AuthorizationCodeResult(
+                    code=query["code"], state=query.get("state"), iss=query.get("iss")
+                )
+            )
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one HTTP request of the browser."""
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            line = (await asyncio.wait_for(reader.readline(), 10)).decode("latin-1").split(" ")
+            target = line[1] if len(line) > 1 else ""
+            query = _query(target)
+            good = urlsplit(target).path == CALLBACK_PATH and ("code" in query or "error" in query)
+            text = "You can close this page." if good else "There is nothing here."
+            head = (
+                f"HTTP/1.1 {'200 OK' if good else '404 Not Found'}\r\nContent-Type: text/plain\r\n"
+            )
+            writer.write(
+                f"{head}Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()
+            )
+            await writer.drain()
+            if good:
+                self.resolve(query)
+        writer.close()
+
+    def close(self) -> None:
+        """Give the login up."""
+        self._result.cancel()
+
+
+@asynccontextmanager
+async def serve_login_page(port: int, *, required: bool) -> AsyncIterator[LoginPage]:
+    """Serve the page on a port of this machine (0: any); another one where that is taken, unless it
+    is ``required``. Raises OSError."""
+    page: LoginPage | None = None
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if page is not None:
+            await page.answer(reader, writer)
+
+    try:
+        server = await asyncio.start_server(answer, "127.0.0.1", port)
+    except OSError as error:
+        if required or error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    page = LoginPage(server.sockets[0].getsockname()[1])
+    try:
+        yield page
+    finally:
+        server.close()
+        page.close()
+
+
+def _query(url: str) -> dict[str, str]:
+    return {key: values[0] for key, values in parse_qs(urlsplit(url).query).items()}

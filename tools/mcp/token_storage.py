@@ -1,0 +1,109 @@
+"""What is stored of a login, as the SDK's OAuth provider reads and writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from mcp.client.auth import OAuthClientProvider
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl
+
+from tools.config.servers import ServerConfig
+from tools.mcp.credentials import CredentialStore
+
+RENEWAL_MARGIN_SECONDS = 30.0
+"""How long before its expiry a token is renewed."""
+
+
+class TokenStorage:
+    """The SDK's ``TokenStorage``, which also stores what a later process needs to renew a token
+    and the SDK keeps in memory only: when the token expires, and the server's OAuth metadata."""
+
+    def __init__(self, config: ServerConfig, credentials: CredentialStore) -> None:
+        assert config.url is not None
+        self._config, self._url, self._credentials = config, config.url, credentials
+        self.stored: dict[str, Any] = {}
+        self.provider: OAuthClientProvider | None = None
+
+    async def load(self) -> None:
+        """Read the store."""
+        self.stored = await asyncio.to_thread(self._credentials.load, self._url)
+
+    async def save(self) -> None:
+        """Write the store. Raises OSError."""
+        await asyncio.to_thread(self._credentials.save, self._url, self.stored)
+
+    async def drop_tokens(self) -> None:
+        """Forget tokens that are not valid any more; the registration of the client stays."""
+        for key in ("tokens", "expires_at"):
+            self.stored.pop(key, None)
+        await self.save()
+
+    def restore_metadata(self) -> None:
+        """Give the provider what the store knows about the servers and the token's expiry."""
+        assert self.provider is not None
+        context = self.provider.context
+        with contextlib.suppress(ValueError):
+            context.token_expiry_time = self.stored.get("expires_at")
+            if (metadata := self.stored.get("metadata")) is not None:
+                context.oauth_metadata = OAuthMetadata.model_validate(metadata)
+            if (resource := self.stored.get("resource")) is not None:
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+                    resource
+                )
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens, valid or not."""
+        tokens = self.stored.get("tokens")
+        return OAuthToken.model_validate(tokens) if tokens else None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Store new tokens and all that the provider has learned."""
+        self.stored["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
+        lifetime = tokens.expires_in
+        self.stored["expires_at"] = (
+            None if lifetime is None else time.time() + max(lifetime - RENEWAL_MARGIN_SECONDS, 0)
+        )
+        assert self.provider is not None
+        context = self.provider.context
+        for key, value, hidden in (
+            ("metadata", context.oauth_metadata, None),
+            ("resource", context.protected_resource_metadata, None),
+            # The secret of a client that somebody registered stays where they wrote it.
+            (
+                "client",
+                context.client_info,
+                {"client_secret"} if self._config.oauth.client_id else None,
+            ),
+        ):
+            self.stored[key] = value and value.model_dump(
+                mode="json", exclude_none=True, exclude=hidden
+            )
+        await self.save()
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the client of the settings, or the one that was registered."""
+        stored, oauth = self.stored.get("client") or {}, self._config.oauth
+        if not oauth.client_id:
+            return OAuthClientInformationFull.model_validate(stored) if stored else None
+        if stored.get("client_id") != oauth.client_id:
+            stored = {}
+        return OAuthClientInformationFull(
+            client_id=oauth.client_id,
+            client_secret=oauth.client_secret or None,
+            token_endpoint_auth_method=stored.get("token_endpoint_auth_method"),
+            redirect_uris=[AnyUrl(uri) for uri in stored.get("redirect_uris") or ()] or None,
+            # The authorization server that it has worked with; it is not shown to another one.
+            issuer=stored.get("issuer"),
+        )
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Do nothing: it is written with the first token, and without one it is of no use."""

@@ -480,3 +480,15 @@ def test_run_state_files_owner_only(agent: RunAgent, script: Script, home: Path)
     agent("run", "go", "--engine", script(DONE))
     for file in (home / "state").iterdir():
         assert file.stat().st_mode & 0o077 == 0, file
+
+
+def test_run_goes_on_with_what_was_begun(agent: RunAgent, script: Script) -> None:
+    began = ("--begin-thought", "They ask", "--begin-answer", "Her name <|end|> ")
+    ran = agent("run", "go", "--json-events", *began, "--engine", script("is Ada.<|return|>"))
+    final = check(ran.events)
+    texts = [item["content"][0]["text"] for item in final["output"]]
+    assert ran.code == 0 and texts == ["They ask", "Her name <|end|> is Ada."]
+    assert agent("run", "--continue", "again", "--engine", script(DONE)).code == 0
+    long = ("--begin-answer", "word " * 20_000, "--context", "2048")
+    refused = agent("run", "go", *long, "--engine", script(DONE))
+    assert (refused.code, refused.out) == (2, "") and "context holds 2,048" in refused.err

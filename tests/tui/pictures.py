@@ -23,6 +23,7 @@ from agent.config.paths import user_paths
 from tests.support.fake_app import ScreenDriver
 from tests.tui.film import film
 from tui.app import AgentApp
+from tui.screens.text_editor import EditorArea
 from tui.session import Session
 from tui.widgets.approval_card import ApprovalCard
 
@@ -141,6 +142,28 @@ async def panes_and_tokens(folder: Path, work: Path) -> None:
         await photographer.take("raw")
 
 
+async def thought_and_times(folder: Path, work: Path) -> None:
+    async with photographing(folder, work, (110, 30)) as photographer:
+        app = photographer.app
+        await photographer.type_text(
+            "Multiply 123*456 using the mcp.code_interpreter tool.", "enter"
+        )
+        await photographer.expect_text("56088", "tok/s")
+        await photographer.wait_for(lambda: app.turn is None)
+        await photographer.pilot.press("ctrl+up", "t")
+        await photographer.expect_text("Edit and go on")
+        await photographer.pilot.press("up", "up", "enter")
+        await photographer.expect_text("lets it go on")
+        app.screen.query_one(EditorArea).cursor_blink = False
+        await photographer.take("thought")
+        await photographer.pilot.press("enter")
+        await photographer.expect_text("‹2/2›", "tok/s")
+        await photographer.wait_for(lambda: app.turn is None)
+        await photographer.pilot.press("ctrl+up", "w")
+        await photographer.expect_text("tokens per second")
+        await photographer.take("times")
+
+
 async def approval(folder: Path, work: Path) -> None:
     (work / "cities.py").write_text(FILE)
     script = work / "script.jsonl"
@@ -211,7 +234,7 @@ async def take(folder: Path) -> None:
         welcomed = Path(home, "state/welcomed")
         welcomed.parent.mkdir()
         welcomed.touch()
-        for scene in (panes_and_tokens, approval, servers, context):
+        for scene in (panes_and_tokens, thought_and_times, approval, servers, context):
             work = Path(home, scene.__name__)
             work.mkdir()
             await scene(folder, work)

@@ -16,6 +16,8 @@ EXPECTED_TEXTS = {
     "raw.svg": ["<|start|>", "<|return|>"],
     "approval.svg": ["Allow files.apply_patch?", "+    if not path.exists():", "scripted"],
     "context.svg": ["1 ❯ What is 12*34?", "in memory", "pinned", "folded, of"],
+    "thought.svg": ["reasoning", "lets it go on"],
+    "times.svg": ["‹2/2›", "prefill", "tool python", "tokens per second"],
     "servers.svg": ["cities", "distance", "WEATHER_KEY is not set"],
 }
 

@@ -94,6 +94,18 @@ async def thought(app: CommandContext, number: str) -> None:
         app.push_screen(ChoiceDialog("Edit and go on", choices, choices[-1].text), on_close)
 
 
+async def times(app: CommandContext, number: str) -> None:
+    """Show where the time of a turn went below it, or hide it again. Raises UserError."""
+    from agent.errors import UserError
+    from tui.state.timeline import read_timeline
+
+    turn = _message(app, number)
+    events = app.session.store.events(turn.response_id)
+    if not events:
+        raise UserError("The times of this turn are not stored.")
+    await app.transcript.toggle_times(turn, read_timeline(events, turn.token_times))
+
+
 def edit_written(
     app: CommandContext, turn: TurnView, stored: StoredTurn, message: WrittenMessage
 ) -> None:
@@ -297,6 +309,14 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             "thought",
             "edit what the model wrote, and let it go on",
             partial(thought, app),
+            "[N]",
+            numbers,
+            waits_for_turn=True,
+        ),
+        Command(
+            "times",
+            "show where a turn's time went, or hide it",
+            partial(times, app),
             "[N]",
             numbers,
             waits_for_turn=True,

@@ -62,8 +62,8 @@ class MessagePicker:
         await self._app.transcript.pick(turn)
         number = f"message {turns.index(turn) + 1} of {len(turns)}"
         branch = "← → {}/{}".format(*turn.branch_position) if turn.branch_position else ""
-        keys = [f"{key} {name}" for key, name in COMMAND_KEYS.items()]
-        self._app.prompt.show_hint(" · ".join(filter(None, [number, *keys, branch, "Esc"])))
+        keys = " ".join(f"{key} {name}" for key, name in COMMAND_KEYS.items())
+        self._app.prompt.show_hint(" · ".join(filter(None, [number, branch, keys, "Esc"])))
 
     async def _switch_branch(self, turn: TurnView, by: int) -> None:
         """Open the next (1) or previous (-1) branch that starts at this message."""

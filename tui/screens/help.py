@@ -34,6 +34,7 @@ Conversation
   @select          select a message; ↑ ↓ move
     e r b c        edit it, retry it, branch before it, copy its answer
     t              edit what the model thought, called or answered; it goes on
+    w              show where its time went
     ← →            switch between versions
   @search          search: Enter, ↑ previous; ↓ next; Esc back
 

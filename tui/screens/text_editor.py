@@ -40,7 +40,7 @@ class TextEditor(ModalScreen[Result | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", show=False)]
     DEFAULT_CSS = """
     TextEditor {
-        align: center middle; background: $background 70%;
+        align: center middle;
         & > Vertical { width: 100; max-width: 100%; height: auto; max-height: 100%; }
         & .problem { height: auto; padding: 0 2; background: $background; color: $text-warning; }
         & EditorArea {

@@ -58,6 +58,10 @@ class TurnView:
         """Generated tokens per second."""
         self.tokens = 0
         """Generated tokens of the turn."""
+        self.token_times: list[tuple[float, float]] = []
+        """Seconds since it began, and how many tokens came then; empty for a stored turn."""
+        self._prefilled = False
+        """Whether the engine has begun with this generation's prompt."""
         self._by_id: dict[str, ItemView] = {}
         self._prompt_tokens = self._tokens_before = 0
         """Prompt tokens of this generation, and ``tokens`` when it began."""
@@ -117,7 +121,10 @@ class TurnView:
                 self.activity = "waiting for the model"
             case ev.AgentLoad(done=done, total=total):
                 self.activity = f"loading the model {100 * done // max(total, 1)} %"
+            case ev.AgentPrompt():
+                self._prefilled = False
             case ev.AgentPrefill(done=done, total=total):
+                self._prefilled = True
                 self.context_used, self._prompt_tokens = done, done
                 self._tokens_before, self._first_count = self.tokens, None
                 self.activity = f"reading {done:,}/{total:,} tokens" if done < total else "thinking"
@@ -160,6 +167,8 @@ class TurnView:
     def _count_tokens(self, count: int) -> None:
         """Update tokens and speed after ``count`` more were generated."""
         self.tokens, now = self.tokens + count, self.clock()
+        if self._prefilled:  # else they were begun for the model
+            self.token_times.append((now - self.began, count))
         if self.context_used is not None:
             self.context_used = self._prompt_tokens + self.tokens - self._tokens_before
         if self._first_count is None:

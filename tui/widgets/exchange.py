@@ -19,7 +19,8 @@ from tui.widgets.user_message import MAX_PROMPT_LINES, UserMessage
 
 
 class ExchangeEntries:
-    """The entries of a turn: its prompt, then four panes or an entry for each item, then a footer."""
+    """The entries of a turn: its prompt, then four panes or an entry for each item, then a footer,
+    and on demand its times."""
 
     def __init__(self, turn: TurnView, width: int, *, shows_panes: bool) -> None:
         """``width``: columns of the transcript, for estimated heights."""
@@ -31,6 +32,8 @@ class ExchangeEntries:
         )
         self._panes = VirtualEntry(lambda: TurnPanes(turn))
         self._footer = VirtualEntry(lambda: TurnFooter(turn, below_panes=self.shows_panes), 2)
+        self.times: VirtualEntry | None = None
+        """Where the turn's time went, once the person asked for it."""
         self._items: dict[ItemView, VirtualEntry] = {}
         self._growing: list[ItemView] = []
         self._rendered: dict[ItemView, AssistantMessage] = {}
@@ -41,7 +44,7 @@ class ExchangeEntries:
     def entries(self) -> list[VirtualEntry]:
         """The entries in the present view, from the top down: first the prompt, which both have."""
         content = [self._panes] if self.shows_panes else self._items.values()
-        return [self._prompt, *content, self._footer]
+        return [self._prompt, *content, self._footer, *([self.times] if self.times else [])]
 
     @property
     def folds(self) -> bool:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from textual.layout import DockArrangeResult
 
     from tui.state.item_view import ItemView
+    from tui.state.timeline import Timeline
     from tui.state.turn_view import TurnView
     from tui.widgets.exchange import ExchangeEntries
     from tui.widgets.reasoning_block import ReasoningBlock
@@ -211,6 +212,22 @@ class Transcript(VerticalScroll, can_focus=False):
                 await self._unmount_entries(entries)
                 self.anchor()
                 await self._fill()
+
+    async def toggle_times(self, turn: TurnView, timeline: Timeline) -> None:
+        """Show where a turn's time went below it, or remove that again."""
+        from tui.widgets.turn_times import TurnTimes  # as in add_turn
+
+        exchange = self._exchange_of(turn)
+        async with self._mount_lock:
+            if (former := exchange.times) is None:
+                height = len(timeline.spans) + 3
+                exchange.times = VirtualEntry(lambda: TurnTimes(timeline), height)
+            else:
+                exchange.times = None
+                await self._unmount_entries([former])
+            await self._fill()
+        if exchange.times is not None and exchange.times.widget is not None:
+            exchange.times.widget.scroll_visible(animate=False)
 
     async def clear(self) -> None:
         """Remove all turns, notices and other children."""

@@ -15,7 +15,9 @@ from tui.util.attachments import attached_files, without_attachments
 
 MAX_PROMPT_LINES = 6
 """Lines of a prompt that the transcript repeats."""
-COMMAND_KEYS = {"e": "edit", "t": "thought", "r": "retry", "b": "branch", "c": "copy"}
+COMMAND_KEYS = {
+    "e": "edit", "t": "thought", "r": "retry", "b": "branch", "c": "copy", "w": "times",
+}  # fmt: skip
 """Keys on a picked message, and the slash commands that they run with the message's number."""
 STEP_KEYS = {"up": -1, "down": 1, "ctrl+down": 1, "alt+down": 1}
 """Keys that pick the previous (-1) or the next (1) message."""

@@ -1,4 +1,4 @@
-"""Scenes of what is done with tokens: what fills the context."""
+"""Scenes of tokens: what fills the context, what is edited of them, and the time that they took."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from agent.conversation.messages import Assistant, ToolCallMessage, ToolResultMe
 from agent.conversation.prompt_choices import toggle_dropped, toggle_fold, toggle_pinned
 from agent.errors import UserError
 from agent.turn.options import TurnOptions
-from tests.support.fake_app import AppDriver
+from tests.support.fake_app import AppDriver, emit_call, emit_message, emit_reasoning
 from tests.tui.scenes import Scene
 from tests.tui.scenes.screens import AllStatesHost, harmony
+from tests.tui.scenes.turns import end_turn
 from tui.screens.context import ContextScreen
 from tui.screens.text_editor import EditorArea, TextEditor
+from tui.state.timeline import Timeline, TimeSpan
 
 NOTES = "Notes on the garden.\n" + "Water the roses in the evening.\n" * 60
 PROMPTS = {
@@ -84,6 +86,33 @@ async def thought(driver: AppDriver) -> None:
     await driver.expect_text("Enter lets it go on", "do not fit")
 
 
-PLAIN: list[Scene] = [context_plain]
+async def times(driver: AppDriver) -> None:
+    """Where a turn's time went."""
+    turn = await driver.ask("What is 123*456?")
+    emit_reasoning(turn, "Multiply: ask python.").close(True)
+    call = emit_call(turn, "code_interpreter", "python", "print(123 * 456)")
+    call.completed("56088")
+    emit_message(turn, "It is **56088**.").close(True)
+    await end_turn(driver, turn)
+    spans = [
+        TimeSpan("load", 0, 3.1), TimeSpan("queue", 3.1, 3.2),
+        TimeSpan("prefill", 3.2, 4.4, "1,216 + 0 cached"), TimeSpan("reasoning", 4.4, 6.9),
+        TimeSpan("arguments", 6.9, 7.4, "python"), TimeSpan("approval", 7.4, 9.9, "python"),
+        TimeSpan("tool", 9.9, 10.6, "python"), TimeSpan("prefill", 10.6, 10.7, "31 + 1,302 cached"),
+        TimeSpan("answer", 10.7, 14.2),
+    ]  # fmt: skip
+    batches = [4.4 + n / 25 for n in range(75)] + [10.7 + n / 25 for n in range(85)]
+    tokens = [(at, 2 + n % 60 / 20) for n, at in enumerate(batches)]
+    view = driver.app.transcript.own_turns[-1]
+    await driver.app.transcript.toggle_times(view, Timeline(spans, 14.2, tokens))
+    await driver.expect_text("Where the 14 s went", "tok/s")
+
+
+async def times_plain(driver: AppDriver) -> None:
+    """The same without colours."""
+    await times(driver)
+
+
+PLAIN: list[Scene] = [context_plain, times_plain]
 """Scenes with ``NO_COLOR``."""
-SCENES: list[Scene] = [context, *PLAIN, thought]
+SCENES: list[Scene] = [context, *PLAIN, thought, times]

@@ -35,7 +35,7 @@ from agent.formats.markup.format import MarkupFormat
 from agent.formats.markup.gguf_vocabulary import GgufVocabulary
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
-from agent.formats.protocol import FunctionTool, PromptHeader, SegmentKind
+from agent.formats.protocol import Delta, FunctionTool, Opened, PromptHeader, SegmentKind
 from tests.support import random_qwen_gguf
 
 HEAD = PromptHeader("2026-11-21", instructions="Be brief.")
@@ -422,3 +422,32 @@ def test_template_process_ends_with_its_template() -> None:
     del template
     gc.collect()
     assert ended() is None and child.poll() is not None
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "answer"), [("Hm, ", None), (None, "It "), ("Hm.", "It "), ("", None)]
+)
+def test_begun_message_is_parsed_as_the_models_own(
+    qwen_format: MarkupFormat, reasoning: str | None, answer: str | None
+) -> None:
+    ids = qwen_format.begin_message(reasoning, answer)
+    parser, kind = qwen_format.parser(None), SegmentKind.FINAL
+    texts = dict.fromkeys(SegmentKind, "")
+    for event in [*parser.feed(ids), *parser.finish()]:
+        if isinstance(event, Opened):
+            kind = event.kind
+        elif isinstance(event, Delta):
+            texts[kind] += event.text
+    assert texts[SegmentKind.REASONING].strip() == (reasoning or "").strip()
+    assert texts[SegmentKind.FINAL].strip() == (answer or "").strip()
+
+
+def test_plain_format_begins_an_answer_and_no_reasoning() -> None:
+    plain = MarkupFormat(
+        DIALECTS["plain"],
+        ByteVocabulary(DIALECTS["plain"].specials),
+        ChatTemplate(TEMPLATES["plain"]),
+    )
+    assert decode(plain, plain.begin_message(None, "It ")) == "It "
+    with pytest.raises(ValueError, match="no reasoning"):
+        plain.begin_message("Hm", None)

@@ -12,8 +12,16 @@ from typing import Annotated
 import typer
 
 from agent.cli.completion import complete_server
-from agent.cli.options import TrustOption
+from agent.cli.options import (
+    HostOption,
+    KeyOption,
+    PortOption,
+    TrustOption,
+    takes_launch_options,
+)
+from agent.config.launch import LaunchOptions
 from agent.errors import UserError
+from agent.server.options import DEFAULT_HOST
 
 mcp_app = typer.Typer(
     help="Add, remove, list, inspect and try MCP servers.\n\n"
@@ -233,3 +241,34 @@ def logout(name: ServerArgument, root: RootOption = Path()) -> None:
     from agent.cli import mcp_login
 
     mcp_login.logout(name, root)
+
+
+@mcp_app.command(
+    epilog="Examples: agent mcp serve --model gpt-oss-20b --tools python  ·  "
+    "claude mcp add gpt-oss -- agent mcp serve  ·  agent mcp serve --http --port 8090"
+)
+@takes_launch_options
+def serve(
+    *,
+    http: Annotated[
+        bool, typer.Option("--http", help="Serve streamable HTTP instead of stdin and stdout.")
+    ] = False,
+    host: HostOption = DEFAULT_HOST,
+    port: PortOption = 0,
+    api_key: KeyOption = None,
+    store: Annotated[
+        bool, typer.Option("--store/--no-store", help="Store conversations on disk.")
+    ] = True,
+    conversations: Annotated[
+        bool,
+        typer.Option(
+            "--conversations", help="Let clients read and continue your other conversations too."
+        ),
+    ] = False,
+    launch: LaunchOptions,
+) -> None:
+    """Be an MCP server: other programs ask the local model; exposes the tools of --tools alone."""
+    from agent.server.mcp_serve import McpServeOptions, main
+
+    options = McpServeOptions(http, host, port, api_key, store, conversations)
+    raise typer.Exit(main(launch, options))

@@ -170,7 +170,7 @@ class RunningTurn(Protocol):
 
     @property
     def source(self) -> str:
-        """The interface that it came through: ``run``, ``app``, ``http`` or ``sampling``."""
+        """The interface that it came through: ``run``, ``app``, ``http``, ``mcp`` or ``sampling``."""
         ...
 
     @property

@@ -120,9 +120,10 @@ class Turn:
     ) -> None:
         """``prompt``: the messages that are new since the conversation's last turn.
 
-        ``response``: the response as the request fixes it. ``source``: the interface that the turn came
-        through (run, app, http). ``host``: the runtime's, where the turn has MCP servers of its own.
-        ``job``: what the turn does instead of answering. ``begin``: what its answer begins with.
+        ``response``: the response as the request fixes it. ``source``: the interface that the turn
+        came through (run, app, http, mcp). ``host``: the runtime's, where the turn has MCP servers of
+        its own. ``job``: what the turn does instead of answering. ``begin``: what its answer begins
+        with.
         """
         self.runtime, self.conversation, self.source = runtime, conversation, source
         self.prompt, self.options = prompt, options

@@ -1,0 +1,198 @@
+"""One call of the tool ``ask``: a turn of the local model on behalf of an MCP client.
+
+The client hears of the turn's progress. What a tool's server asks of a person, and whether a call may
+run, is passed on to the client's person as an elicitation. Clients of MCP 2026-07-28 get it as the
+call's result (``InputRequiredResult``) and call again with the answer: the turn waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+from typing import Any
+
+import mcp.types as T
+from mcp import MCPError
+from mcp.server import ServerRequestContext
+
+from agent import events as ev
+from agent.errors import AgentError
+from agent.turn.loop import Turn
+from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
+from tools.types import Answer, Tool
+
+ANSWER_SECONDS = 600.0
+"""How long a turn waits for the answer to a question that the client got as a result."""
+INPUT_RESULT_VERSION = "2026-07-28"
+"""From this version of MCP on, servers send no requests: a question is a call's result."""
+_QUESTION_KEY = "question"
+_APPROVAL_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"allow": {"type": "boolean", "title": "Allow this call", "default": False}},
+    "required": ["allow"],
+}
+
+
+class AskError(AgentError):
+    """The call cannot be made; the message is a sentence for the client's model."""
+
+
+class Ask:
+    """A turn that runs for a client, and the question that it waits with."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(16)
+        """Names the turn where the client brings an answer."""
+        self.turn: Turn | None = None
+        self._context: ServerRequestContext[Any, Any] | None = None
+        self._question: ElicitationRequest | None = None
+        self._answer: asyncio.Future[ElicitationResult] | None = None
+        self._question_open = asyncio.Event()
+        self._steps = 0
+        self._reporting: asyncio.Task[None] | None = None
+
+    def start(self, turn: Turn) -> None:
+        """Start the turn."""
+        self.turn = turn.start()
+        self._reporting = asyncio.create_task(self._report(turn))
+
+    async def wait(self, context: ServerRequestContext[Any, Any]) -> T.InputRequiredResult | None:
+        """Wait until the turn has ended (None) or the client has to answer a question.
+
+        Cancelling it stops the turn.
+        """
+        assert self.turn is not None and self._reporting is not None, "start() first"
+        self._context = context
+        opened = asyncio.create_task(self._question_open.wait())
+        try:
+            await asyncio.wait({self._reporting, opened}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self.turn.stop()
+            raise
+        finally:
+            opened.cancel()
+        if self._question is None or self._reporting.done():
+            await self.turn.done()
+            return None
+        self._question_open.clear()
+        params = _request_params(self._question, self.token)
+        return T.InputRequiredResult(
+            input_requests={_QUESTION_KEY: T.ElicitRequest(params=params)},
+            request_state=self.token,
+        )
+
+    def resume(self, responses: T.InputResponses | None) -> None:
+        """Take the client's answer to the question."""
+        response = (responses or {}).get(_QUESTION_KEY)
+        result = _answer(response) if isinstance(response, T.ElicitResult) else None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(result or ElicitationResult("cancel"))
+
+    # --- the turn's questions ---
+
+    async def elicit(self, question: ElicitationRequest) -> ElicitationResult:
+        """Pass a question on to the client's person; cancelled where no answer comes."""
+        context = self._context
+        assert context is not None, "wait() first"
+        if context.protocol_version < INPUT_RESULT_VERSION:
+            try:
+                return await self._request(context, question)
+            except MCPError:
+                return ElicitationResult("cancel")
+        self._question = question
+        self._answer = asyncio.get_running_loop().create_future()
+        self._question_open.set()
+        try:
+            return await asyncio.wait_for(self._answer, ANSWER_SECONDS)
+        except TimeoutError:
+            return ElicitationResult("cancel")
+        finally:
+            self._question = None
+
+    async def _request(
+        self, context: ServerRequestContext[Any, Any], question: ElicitationRequest
+    ) -> ElicitationResult:
+        session, related = context.session, context.request_id
+        if question.url is not None:
+            return _answer(
+                await session.elicit_url(_message(question), question.url, self.token, related)
+            )
+        return _answer(
+            await session.elicit_form(_message(question), question.schema or {}, related)
+        )
+
+    async def approve(self, tool: Tool, arguments: str) -> Answer:
+        """Ask the client's person whether a call may run, once."""
+        message = f"Allow {tool.name}?\n{arguments}"
+        result = await self.elicit(ElicitationRequest(tool.server, message, _APPROVAL_SCHEMA))
+        allowed = result.action == "accept" and (result.content or {}).get("allow") is True
+        return Answer("once" if allowed else "no")
+
+    # --- progress ---
+
+    async def _report(self, turn: Turn) -> None:
+        """Report the turn's steps until it ends."""
+        async for batch in turn.log.follow():
+            for event in batch:
+                if message := _step(event):
+                    self._steps += 1
+                    context = self._context
+                    with contextlib.suppress(MCPError, OSError, RuntimeError):
+                        if context is not None:
+                            await context.session.report_progress(self._steps, None, message)
+
+
+def _message(question: ElicitationRequest) -> str:
+    return f"{question.server}: {question.message}"
+
+
+def _request_params(question: ElicitationRequest, token: str) -> T.ElicitRequestParams:
+    if question.url is not None:
+        return T.ElicitRequestURLParams(
+            message=_message(question), url=question.url, elicitation_id=token
+        )
+    schema = question.schema or {"type": "object", "properties": {}}
+    return T.ElicitRequestFormParams(message=_message(question), requested_schema=schema)
+
+
+def _answer(result: T.ElicitResult) -> ElicitationResult:
+    return ElicitationResult(result.action, result.content)
+
+
+def _step(event: ev.Event) -> str | None:
+    """Return what an event means for who waits; None: nothing new."""
+    match event:
+        case ev.AgentLoad(done=0):
+            return "loading the model"
+        case ev.AgentPrefill(done=0, total=total):
+            return f"reading {total:,} tokens"
+        case ev.OutputItemAdded(item=ev.ReasoningItem()):
+            return "thinking"
+        case ev.OutputItemAdded(item=ev.McpCallItem(server_label=server, name=name)):
+            return f"calling {server}.{name}"
+        case ev.AgentToolProgress(message=message, progress=progress, total=total):
+            of = f"/{total:g}" if total else ""
+            return f"{message or 'tool'} {progress:g}{of}"
+        case ev.OutputItemAdded(item=ev.MessageItem()):
+            return "answering"
+    return None
+
+
+def result_of(response: ev.Response, conversation_id: str) -> T.CallToolResult:
+    """Return the result of a turn that has ended."""
+    text = response.output_text
+    if response.error is not None:
+        text = f"Error: {response.error.message}"
+    elif response.status != "completed":
+        text += f"\n[The answer is {response.status}.]"
+    structured = {"answer": text, "conversation": conversation_id, "status": response.status}
+    return T.CallToolResult(
+        content=[
+            T.TextContent(text=text),
+            T.TextContent(text=json.dumps({"conversation": conversation_id})),
+        ],
+        structured_content=structured,
+        is_error=response.status == "failed",
+    )

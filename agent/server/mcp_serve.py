@@ -1,0 +1,140 @@
+"""Runs the MCP server of `agent mcp serve`: over stdin and stdout, or over streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import TextIOWrapper
+from typing import Any
+
+import anyio
+import uvicorn
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+
+from agent import bootstrap
+from agent.config.launch import LaunchOptions
+from agent.runtime.runtime import Runtime
+from agent.server.auth import AccessMiddleware, is_loopback
+from agent.server.mcp_server import create_mcp_server
+from agent.server.serve import base_url, listen
+from agent.store.conversations import Store, StoreError
+from agent.turn.options import TurnOptions
+from agent.util.process import EXIT_DONE, termination_signals
+from agent.util.sanitize import echo
+
+DRAIN_SECONDS = 5
+"""How long running calls may go on after the server was told to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpServeOptions:
+    """The options of `agent mcp serve` alone, named as on the command line."""
+
+    http: bool = False
+    host: str = "127.0.0.1"
+    port: int = 0
+    api_key: str | None = None
+    store: bool = True
+    conversations: bool = False
+
+
+def main(launch: LaunchOptions, options: McpServeOptions) -> int:
+    """Serve until stdin ends, or until SIGTERM or SIGINT; return the exit code. Raises UserError."""
+    runtime = bootstrap.create_runtime(launch, tools="none")
+    defaults = bootstrap.turn_options(launch, runtime.model)
+    listener = listen(options.host, options.port, options.api_key) if options.http else None
+    return asyncio.run(_main(runtime, defaults, options, listener))
+
+
+async def _main(
+    runtime: Runtime,
+    defaults: TurnOptions,
+    options: McpServeOptions,
+    listener: socket.socket | None,
+) -> int:
+    store = _open_store(runtime) if options.store else None
+    server = create_mcp_server(runtime, defaults, store, all_conversations=options.conversations)
+    await runtime.start()
+    interrupted = False
+    try:
+        if listener is None:
+            interrupted = await _serve_stdio(server)
+        else:
+            await _serve_http(server, listener, options)
+    finally:
+        await runtime.close()
+        if store is not None:
+            store.close()
+    if interrupted:
+        os._exit(EXIT_DONE)  # a thread still reads stdin, and nothing ends that
+    return EXIT_DONE
+
+
+def _open_store(runtime: Runtime) -> Store | None:
+    try:
+        return Store(runtime.paths.store)
+    except StoreError as error:
+        echo(f"agent: {error} Conversations are not stored.", file=sys.stderr)
+        return None
+
+
+async def _serve_stdio(server: Server[Any]) -> bool:
+    """Serve until stdin ends, or a signal comes: then return True."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in termination_signals():
+        loop.add_signal_handler(number, stopped.set)
+    sys.stdout.flush()
+    # What else writes to stdout, as native code may, goes to stderr: a client takes it for messages.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    stdin = anyio.wrap_file(TextIOWrapper(sys.stdin.buffer, encoding="utf-8", errors="replace"))
+    stdout = anyio.wrap_file(TextIOWrapper(out, encoding="utf-8"))
+
+    async def serve() -> None:
+        async with stdio_server(stdin, stdout) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(stopped.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if serving.done():
+        serving.result()
+    return not serving.done()
+
+
+async def _serve_http(
+    server: Server[Any], listener: socket.socket, options: McpServeOptions
+) -> None:
+    app = server.streamable_http_app(
+        host=options.host,
+        # AccessMiddleware checks hosts and origins, as for the other endpoints.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    guarded = AccessMiddleware(
+        app, key=options.api_key, loopback_only=is_loopback(options.host), origins=()
+    )
+    config = uvicorn.Config(
+        guarded, log_config=None, access_log=False, timeout_graceful_shutdown=DRAIN_SECONDS
+    )
+    echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
+    http = _HttpServer(config)
+    loop = asyncio.get_running_loop()
+    for number in termination_signals():
+        loop.add_signal_handler(number, setattr, http, "should_exit", True)
+    await http.serve([listener])
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers, which end the program by the signal at last."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing (overrides uvicorn's)."""
+        yield

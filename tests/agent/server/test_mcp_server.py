@@ -1,0 +1,257 @@
+"""This program as an MCP server, asked by the SDK's client, in both eras of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp.types as T
+import pytest
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from agent.runtime.runtime import Runtime
+from agent.server.mcp_server import create_mcp_server
+from agent.store.conversations import Store
+from agent.turn.options import TurnOptions
+from tests.support.hosts import server_option
+from tests.support.runtimes import MakeRuntime
+from tests.support.scripts import DONE, LONG, call, python
+from tests.support.turns import write_script
+
+ERAS = ("auto", "legacy")
+AnswerQuestion = Callable[[T.ElicitRequestParams], T.ElicitResult]
+
+
+@asynccontextmanager
+async def connected(
+    runtime: Runtime,
+    tmp_path: Path,
+    *,
+    mode: Any = "auto",
+    answer: AnswerQuestion | None = None,
+    **settings: Any,
+) -> AsyncIterator[Client]:
+    """A client of the server, in this process; ``answer``: what the person says to questions."""
+
+    async def elicit(context: Any, params: T.ElicitRequestParams) -> T.ElicitResult:
+        assert answer is not None
+        return answer(params)
+
+    store = Store(tmp_path / "store.db")
+    settings = {"all_conversations": False, **settings}
+    server = create_mcp_server(runtime, TurnOptions(), store, **settings)
+    callback = None if answer is None else elicit
+    async with Client(server, mode=mode, elicitation_callback=callback) as client:
+        yield client
+    store.close()
+
+
+async def ask(client: Client, prompt: str = "go", **arguments: Any) -> dict[str, Any]:
+    """The structured content of an answer."""
+    result = await client.call_tool("ask", {"prompt": prompt, **arguments})
+    assert not result.is_error, result.content
+    assert isinstance(result.structured_content, dict)
+    return result.structured_content
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_ask_answers_with_progress_and_resources(
+    make_runtime: MakeRuntime, tmp_path: Path, mode: str
+) -> None:
+    lines = ({"markup": python("6*7")}, {"markup": DONE})
+    runtime = await make_runtime(write_script(tmp_path / "script", *lines), tools="python")
+    steps: list[str | None] = []
+
+    async def progress(at: float, total: float | None, message: str | None) -> None:
+        steps.append(message)
+
+    async with connected(runtime, tmp_path, mode=mode) as client:
+        assert (client.protocol_version > "2026") == (mode == "auto")
+        assert [tool.name for tool in (await client.list_tools()).tools] == ["ask", "python"]
+        result = await client.call_tool("ask", {"prompt": "go"}, progress_callback=progress)
+        assert result.structured_content is not None
+        name = result.structured_content["conversation"]
+        assert result.structured_content["answer"] == "It is **done**."
+        assert "calling code_interpreter.python" in steps and "answering" in steps
+        again = await ask(client, "and now?", conversation=name, effort="low", tools=[])
+        assert again["conversation"] == name
+        (resource,) = (await client.list_resources()).resources
+        assert (resource.title, resource.mime_type) == ("go", "text/markdown")
+        (contents,) = (await client.read_resource(str(resource.uri))).contents
+        assert isinstance(contents, T.TextResourceContents)
+        assert "It is **done**." in contents.text and "and now?" in contents.text
+        ran = await client.call_tool("python", {"code": "6*7"})
+        assert [block.text for block in ran.content if isinstance(block, T.TextContent)] == ["42"]
+
+
+async def test_ask_wrong_arguments_are_sentences(make_runtime: MakeRuntime, tmp_path: Path) -> None:
+    runtime = await make_runtime(write_script(tmp_path / "script", {"markup": DONE}))
+    async with connected(runtime, tmp_path) as client:
+        for arguments, error in (
+            ({}, "'prompt' is a required property"),
+            ({"prompt": ""}, "should be non-empty"),
+            ({"prompt": "x", "effort": "max"}, "is not one of"),
+            ({"prompt": "x", "tools": ["shell"]}, "There is no tool 'shell'; known: none."),
+            ({"prompt": "x", "conversation": "conv_1"}, "There is no conversation 'conv_1' here."),
+        ):
+            result = await client.call_tool("ask", arguments)
+            (content,) = result.content
+            assert result.is_error and isinstance(content, T.TextContent) and error in content.text
+        with pytest.raises(MCPError, match="Unknown tool: python"):
+            await client.call_tool("python", {"code": "1"})
+        with pytest.raises(MCPError, match="There is no resource"):
+            await client.read_resource("agent://conversations/conv_1")
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_ask_passes_questions_on(
+    make_runtime: MakeRuntime, tmp_path: Path, mode: str
+) -> None:
+    lines = [{"markup": call("booking__book")}, {"markup": DONE}]
+    runtime = await make_runtime(
+        write_script(tmp_path / "script", *lines), tools="booking", mcp=[server_option("booking")]
+    )
+    questions: list[T.ElicitRequestParams] = []
+
+    def answer(params: T.ElicitRequestParams) -> T.ElicitResult:
+        questions.append(params)
+        return T.ElicitResult(action="accept", content={"seats": 3})
+
+    async with connected(runtime, tmp_path, mode=mode, answer=answer) as client:
+        name = (await ask(client))["conversation"]
+        (question,) = questions
+        assert isinstance(question, T.ElicitRequestFormParams)
+        assert question.message == "booking: Which table shall it be?"
+        assert "seats" in question.requested_schema["properties"]
+        (contents,) = (await client.read_resource(f"agent://conversations/{name}")).contents
+        assert isinstance(contents, T.TextResourceContents) and '"seats":3' in contents.text
+
+
+@pytest.mark.parametrize(("mode", "allowed"), [("auto", True), ("legacy", True), ("auto", False)])
+async def test_ask_calls_need_client_approval(
+    make_runtime: MakeRuntime, tmp_path: Path, mode: str, allowed: bool
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    lines = [{"markup": call("files__write", path="a.txt", content="hi")}, {"markup": DONE}]
+    script = write_script(tmp_path / "script", *lines)
+    runtime = await make_runtime(script, tools="files", root=root)
+    questions: list[str] = []
+
+    def answer(params: T.ElicitRequestParams) -> T.ElicitResult:
+        questions.append(params.message)
+        return T.ElicitResult(action="accept", content={"allow": allowed})
+
+    async with connected(runtime, tmp_path, mode=mode, answer=answer) as client:
+        await ask(client)
+        assert len(questions) == 1 and "Allow write?" in questions[0] and "a.txt" in questions[0]
+        assert (root / "a.txt").exists() == allowed
+    async with connected(runtime, tmp_path, mode=mode) as silent:  # without elicitation: denied
+        (root / "a.txt").unlink(missing_ok=True)
+        await ask(silent)
+        assert not (root / "a.txt").exists()
+
+
+async def test_ask_cancelled_stops_turn(make_runtime: MakeRuntime, tmp_path: Path) -> None:
+    runtime = await make_runtime(write_script(tmp_path / "script", LONG))
+    answering = asyncio.Event()
+
+    async def progress(at: float, total: float | None, message: str | None) -> None:
+        if message == "answering":
+            answering.set()
+
+    async with connected(runtime, tmp_path) as client:
+        running = asyncio.create_task(
+            client.call_tool("ask", {"prompt": "go"}, progress_callback=progress)
+        )
+        await asyncio.wait_for(answering.wait(), 60)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        async with asyncio.timeout(60):
+            while runtime.running_turns:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+
+# --- the command ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ERAS)
+async def test_mcp_serve_stdio(home: Path, mode: Any) -> None:
+    parameters = StdioServerParameters(
+        command=sys.executable,
+        args=["-I", "-m", "agent", "mcp", "serve", "--tools", "python"],
+        env={"AGENT_HOME": str(home)},
+        cwd=str(home),
+    )
+    async with Client(stdio_client(parameters), mode=mode) as client:
+        assert client.server_info.name == "agent"
+        assert "408" in (await ask(client, "What is 12*34?"))["answer"]
+        assert len((await client.list_resources()).resources) == 1
+
+
+@pytest.mark.slow
+async def test_mcp_serve_http_needs_key(home: Path) -> None:
+    process = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-I", "-m", "agent", "mcp", "serve", "--http", "--api-key", "k"],
+        env={"AGENT_HOME": str(home)},
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        line = await asyncio.to_thread(process.stderr.readline)
+        url = line.split()[2]
+        body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        async with httpx2.AsyncClient() as plain:
+            assert (await plain.post(url, json=body)).status_code == 401
+        headers = {"Authorization": "Bearer k"}
+        for mode in ERAS:
+            async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+                transport = streamable_http_client(url, http_client=http)
+                async with Client(transport, mode=mode) as client:  # type: ignore[arg-type]
+                    assert "Hello" in (await ask(client, "hello"))["answer"]
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_mcp_serve_stdio_ends_with_signal(home: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-m", "agent", "mcp", "serve"],
+        env={"AGENT_HOME": str(home)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    request = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    }
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "agent"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.communicate()

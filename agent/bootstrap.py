@@ -188,7 +188,8 @@ def _script_path(engine: str | None) -> Path | None:
         raise UserError(f"--engine must be script:FILE, not {engine!r}.")
     path = Path(file).expanduser()
     if not path.is_file():
-        raise UserError(f"--engine: {path} does not exist.")
+        problem = "is not a file" if path.exists() else "does not exist"
+        raise UserError(f"--engine: {path} {problem}.")
     from agent.engine.scripted import read_script
 
     try:

@@ -55,12 +55,10 @@ def _client_server(
     tool: RequestMcp, operator_servers: Collection[str], param: str, private_urls: bool
 ) -> ServerConfig:
     label, url = tool.server_label, tool.server_url or ""
-    try:
-        parts = urlsplit(url)
-        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        is_http = False
-    if not is_http:
+    if "://" in url and not _is_http(url):
+        message = f"'{param}.server_url' is not an http or https URL."
+        raise invalid(f"{param}.server_url", message)
+    if "://" not in url:  # a placeholder, for a server of the operator's
         names = ", ".join(operator_servers)
         known = f"it has {names}" if names else "it exposes none (--tools names them)"
         message = f"There is no MCP server called {label!r} here; {known}."
@@ -82,3 +80,11 @@ def _client_server(
         startup_timeout_sec=STARTUP_SECONDS,
         trusted=True,
     )
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets, or a port that is none
+        return False

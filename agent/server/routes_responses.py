@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agent import events as ev
-from agent.server.errors import ApiError, invalid
+from agent.server.errors import ApiError, invalid, unsupported
 from agent.server.field_rules import ignored_header
 from agent.server.json_response import JsonResponse
 from agent.server.list_page import included, list_page
@@ -72,7 +72,7 @@ class _ResponseRoutes:
         """GET /v1/responses/{id}: as it is now, or (``stream=true``) its events from the beginning
         or behind ``starting_after``, those to come too."""
         wanted = included(request.query_params)
-        if request.query_params.get("stream") == "true":
+        if _wants_stream(request):
             return self._stream(request)
         response = self._find(request)
         if INCLUDE_REASONING in wanted:
@@ -134,6 +134,22 @@ class _ResponseRoutes:
         if stored is None:
             raise _not_existing(response_id)
         return stored
+
+
+def _wants_stream(request: Request) -> bool:
+    """Whether the query asks for events. Raises ApiError for values that say nothing."""
+    query = request.query_params
+    match query.get("stream", "false").lower():
+        case "true" | "1":
+            if query.get("include_obfuscation", "false").lower() not in ("false", "0"):
+                raise unsupported("include_obfuscation", "Obfuscation of streams")
+            return True
+        case "false" | "0":
+            if "starting_after" in query:
+                raise invalid("starting_after", "'starting_after' needs 'stream=true'.")
+            return False
+        case _:
+            raise invalid("stream", "'stream' must be true or false.")
 
 
 def _as_created(turn: Turn) -> ev.Response:

@@ -155,6 +155,8 @@ class WebSocketConnection:
     async def _answer(self, value: dict[str, Any], size: int, stream_id: str | None) -> None:
         if value.get("type") != "response.create":
             raise invalid("type", "The type of a message must be 'response.create'.")
+        if not isinstance(generate := value.get("generate"), bool | None):
+            raise invalid("generate", "'generate' must be true or false.", "invalid_type")
         # Over a connection every response is streamed, and none outlives it.
         fields = {name: part for name, part in value.items() if name not in FRAME_FIELDS}
         wanted = request_from_object(
@@ -162,7 +164,7 @@ class WebSocketConnection:
             size,
             lenient=self._service.options.lenient,
         )
-        job = PrefillJob() if value.get("generate") is False else None
+        job = PrefillJob() if generate is False else None
         if job is not None and wanted.conversation_id is not None:
             # Its input comes again with the request that it prepares.
             wanted = wanted.model_copy(update={"store": False})

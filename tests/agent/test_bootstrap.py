@@ -76,3 +76,8 @@ def test_turn_options_command_line_wins_over_config_over_models_toml(config: Pat
     assert options.sampling == Sampling(temperature=0.25, top_p=0.5, min_p=0.0)
     assert options.effort == "high"
     assert bootstrap.turn_options(LaunchOptions(effort="low"), model).effort == "low"
+
+
+def test_script_that_is_a_folder_is_named(config: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a file"):
+        bootstrap.create_runtime(LaunchOptions(engine=f"script:{tmp_path}"))

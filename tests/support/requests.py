@@ -100,8 +100,8 @@ BAD_REQUESTS: list[tuple[dict[str, Any], str | None, str]] = [
     ({"input": "x", "tools": [UNKNOWN_SERVER]}, "tools[0].server_label", "mcp_server_not_found"),
     (
         {"input": "x", "tools": [{**UNKNOWN_SERVER, "server_url": "file:///etc/passwd"}]},
-        "tools[0].server_label",
-        "mcp_server_not_found",
+        "tools[0].server_url",
+        "invalid_value",
     ),
     (
         {"input": "x", "tools": [{**UNKNOWN_SERVER, "require_approval": "maybe"}]},

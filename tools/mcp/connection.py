@@ -353,6 +353,13 @@ class Connection:
         return self._http.challenges.find(innermost(error)) if self._http else None
 
     @property
+    def refuses_sse(self) -> bool:
+        """Whether the server does not speak the older transport: it answers its GET with an error
+        that is neither of a missing login nor of a missing page."""
+        status = self._error_status
+        return status is not None and 400 <= status < 500 and status not in (401, 403, 404)
+
+    @property
     def _error_status(self) -> int | None:
         return self._http.error_status if self._http else None
 

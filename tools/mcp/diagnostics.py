@@ -57,8 +57,8 @@ def describe_error(
             return f"cannot be reached at {private_files.redact_url(config.url)}: {status}"
         case OSError():
             return f"cannot be started: {config.command}: {error.strerror or error}"
-        case MCPError(code=T.CONNECTION_CLOSED):
-            return "ended"
+        case MCPError(code=T.CONNECTION_CLOSED, message="Connection closed"):
+            return "ended"  # servers use the code for errors of their own, too
         case MCPError() if http_status:
             url = private_files.redact_url(config.url or "")
             return f"answered its start with HTTP {http_status} at {url}"

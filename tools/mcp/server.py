@@ -241,7 +241,7 @@ class McpServer:
             module = await asyncio.to_thread(import_module, "tools.mcp.connection")
             delay = MIN_BACKOFF_SECONDS
             modes = itertools.cycle(connect_modes(self.config))
-            mode = next(modes)
+            mode, first_reason = next(modes), ""
             while not self._closing:
                 self._restarting = False
                 if self._needs_newest:
@@ -257,8 +257,11 @@ class McpServer:
                 understood = self.challenge or self._connection.cutoff_reason
                 tries_sse = self.config.tries_sse and not understood
                 if not self._was_ready and mode == "" and tries_sse:
-                    mode = next(modes)  # at once: it is still the same start
+                    # At once: it is still the same start.
+                    mode, first_reason = next(modes), reason
                     continue
+                if mode == "sse" and self._connection.refuses_sse:
+                    reason = first_reason or reason
                 if not self._was_ready and self.challenge is None:
                     mode = next(modes)
                 self._on_failed(reason)

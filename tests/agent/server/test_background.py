@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.support.endpoint import Serve, api_error, events_of, first_turn, open_request
 from tests.support.hosts import wait_until
 from tests.support.invariants import check
@@ -129,6 +131,30 @@ async def test_background_invalid_combinations_are_refused(serve: Serve) -> None
     created = check(await served.stream(input="x"))
     replayed = await served.get(f"/v1/responses/{created['id']}?stream=true")
     assert replayed.status_code == 400 and "background" in replayed.text
+
+
+@pytest.mark.parametrize("value", ["true", "True", "1"])
+async def test_replay_query_is_read_as_clients_spell_it(serve: Serve, value: str) -> None:
+    """What is neither true nor false, and what only a stream can do, is refused by its name."""
+    served = await serve(HELLO)
+    created = check(await served.stream(input="x", background=True))
+    path = f"/v1/responses/{created['id']}"
+    events = events_of((await served.get(f"{path}?stream={value}&starting_after=4")).text)
+    assert events[0]["sequence_number"] == 5
+    assert events[-1]["type"] == "response.completed"
+    past_the_end = await served.get(f"{path}?stream={value}&starting_after=10000")
+    assert events_of(past_the_end.text) == []
+    for query, param in (
+        ("stream=maybe", "stream"),
+        ("stream=false&starting_after=4", "starting_after"),
+        ("starting_after=4", "starting_after"),
+        (f"stream={value}&starting_after=-1", "starting_after"),
+        (f"stream={value}&starting_after=x", "starting_after"),
+        (f"stream={value}&include_obfuscation=true", "include_obfuscation"),
+    ):
+        assert api_error(await served.get(f"{path}?{query}"), 400)["param"] == param, query
+    for query in ("", "stream=False", f"stream={value}&include_obfuscation=false"):
+        assert (await served.get(f"{path}?{query}")).status_code == 200, query
 
 
 async def test_server_drain_waits_for_background_response(serve: Serve) -> None:

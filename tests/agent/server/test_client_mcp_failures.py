@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -48,6 +49,45 @@ def odd_server(status: int, body: bytes | None, kind: str) -> Iterator[str]:
         site.shutdown()
 
 
+@contextlib.contextmanager
+def streamable_server(answers: dict[str, tuple[int, Any]]) -> Iterator[str]:
+    """A server of the newer transport alone (a GET is refused) that answers methods with a status and
+    the rest of a JSON-RPC message, others as an MCP server does."""
+    info = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
+    hello = {"result": {**info, "serverInfo": {"name": "x", "version": "1"}}}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            sent = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, rest = answers.get(sent["method"], (200, hello))
+            body = json.dumps({"jsonrpc": "2.0", "id": sent.get("id"), **rest}).encode()
+            self._answer(status if "id" in sent else 202, body if "id" in sent else b"")
+
+        def do_GET(self) -> None:
+            self._answer(405, b"")
+
+        do_DELETE = do_GET
+
+        def _answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("location", "http://127.0.0.1:9/elsewhere")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as site:
+        site.daemon_threads = True
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{site.server_address[1]}/mcp"
+        site.shutdown()
+
+
 def tool(url: str | None, **fields: Any) -> dict[str, Any]:
     return {"type": "mcp", "server_label": "far", "server_url": url, **fields}
 
@@ -88,6 +128,38 @@ async def test_failing_client_server_is_listed_with_error(
     assert "agent " not in listed["error"] and "settings" not in listed["error"]
     assert "Traceback" not in listed["error"] and "Error(" not in listed["error"]
     assert message["content"][0]["text"] == "Without it."
+
+
+BROKEN = {"error": {"code": -32000, "message": "the database is down"}}
+"""The code is also the SDK's for a connection that has ended."""
+FIRST_FAILURES: list[tuple[str, int, Any, str]] = [
+    ("initialize", 403, {}, "requires a login (HTTP 403)"),
+    ("initialize", 404, {}, "HTTP 404"),
+    ("initialize", 302, {}, "Redirect to http://127.0.0.1:9/elsewhere not followed"),
+    ("initialize", 200, BROKEN, "the database is down"),
+    ("tools/list", 200, BROKEN, "the database is down"),
+    ("tools/list", 200, {"result": {"tools": [{"name": 5}]}}, "not valid MCP"),
+]
+
+
+@pytest.mark.parametrize(("method", "status", "rest", "words"), FIRST_FAILURES, ids=str)
+async def test_failure_is_that_of_the_transport_that_the_server_speaks(
+    serve: Serve, method: str, status: int, rest: Any, words: str
+) -> None:
+    served = await serve(final("Without it."), server={"private_urls": True})
+    with streamable_server({method: (status, rest)}) as url:
+        response = check(await served.stream(input="x", tools=[tool(url)]))
+    assert words in response["output"][0]["error"] and "405" not in response["output"][0]["error"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x/y", "http://", "file:///etc/passwd", "http://x:99999/", "http://x:y/", "http://[::"],
+)
+async def test_address_that_is_none_is_refused(serve: Serve, url: str) -> None:
+    served = await serve(final("ok"), server={"private_urls": True})
+    error = api_error(await served.post({"input": "x", "tools": [tool(url)]}), 400)
+    assert error["param"] == "tools[0].server_url" and "http" in error["message"]
 
 
 async def test_allowed_tools_star_and_nothing(serve: Serve) -> None:

@@ -337,3 +337,33 @@ async def test_websocket_drain_lets_responses_finish(serve: Serve) -> None:
             await client.recv()
     async with asyncio.timeout(60):
         await served.serving
+
+
+async def test_lenient_connection_passes_over_and_logs(serve: Serve) -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
+    body = {
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "x"}, image]}],
+        "mood": 1,
+        "reasoning": {"mode": "pro"},
+        "tools": [{"type": "time_travel"}],
+    }
+    strict = await serve(HELLO)
+    async with open_socket(strict) as client:
+        assert error_event(await request_events(client, **body), 400)["param"] == "reasoning.mode"
+        assert check(await request_events(client, input="x"))["status"] == "completed"
+    served = await serve(HELLO, server={"lenient": True})
+    async with open_socket(served) as client:
+        assert check(await request_events(client, **body))["status"] == "completed"
+        assert "There was an image here" in engine_markup(served)
+        log = served.runtime.paths.log_file.read_text()
+        assert "mood, reasoning.mode, tools[0]" in log
+        wrong = await request_events(client, input="x", temperature="hot")
+        assert error_event(wrong, 400)["param"] == "temperature"
+
+
+async def test_generate_is_true_or_false(serve: Serve) -> None:
+    served = await serve(HELLO)
+    async with open_socket(served) as client:
+        refused = await request_events(client, input="x", generate="no")
+        assert error_event(refused, 400)["param"] == "generate"
+        assert check(await request_events(client, input="x", generate=None))["output"]

@@ -6,6 +6,7 @@ The parts of one prompt are in the conversation's order, and their tokens add up
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -20,8 +21,9 @@ from agent.formats.protocol import Format, Opened, SegmentKind
 from agent.turn.options import EMPTY_TOOL, TurnOptions
 from tools.types import Tool
 
-HEADER_TOKENS = 64
-"""Tokens at the beginning of a message that say what kind of message it is."""
+MAX_HEADER_TOKENS, HEADER_CHUNK_TOKENS = 64, 8
+"""Tokens at the beginning of a message that say what kind of message it is, and how many of them are
+parsed at once: most headers are short."""
 _KINDS: dict[SegmentKind, ev.ContextPartKind] = {
     SegmentKind.REASONING: "reasoning",
     SegmentKind.PREAMBLE: "commentary",
@@ -78,9 +80,24 @@ def measure_context(
 def header_parts(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> list[ev.ContextPart]:
     """The parts before the first message: system message, instructions, each server's tools.
 
-    ``tools``: the host's that the turn may use.
+    ``tools``: the host's that the turn may use. Those of the latest headers are remembered: each server
+    takes a rendering.
     """
+    key = (form, options.prompt_header(tools), options.instructions, tuple(t.server for t in tools))
+    for remembered, parts in _latest_headers:
+        if remembered == key:
+            return list(parts)
+    parts = _count_header(form, options, tools)
+    _latest_headers.append((key, parts))
+    return list(parts)
 
+
+_latest_headers: deque[tuple[object, list[ev.ContextPart]]] = deque(maxlen=4)
+
+
+def _count_header(
+    form: Format, options: TurnOptions, tools: Sequence[Tool]
+) -> list[ev.ContextPart]:
     def size(of: TurnOptions, offered: Sequence[Tool] = ()) -> int:
         return len(form.prompt_header(of.prompt_header(offered)))
 
@@ -211,9 +228,11 @@ def written_kind(form: Format, entry: Entry) -> tuple[ev.ContextPartKind, str]:
     """What the model's message is, and the tool that it calls."""
     opening, ids = form.open_assistant(), entry.ids
     start = len(opening) if ids[: len(opening)] == opening else 0
-    for event in form.parser(None).feed(ids[start : start + HEADER_TOKENS]):
-        if isinstance(event, Opened):
-            return _KINDS[event.kind], _tool_name(event.raw_recipient or event.recipient or "")
+    parser = form.parser(None)
+    for at in range(start, min(len(ids), start + MAX_HEADER_TOKENS), HEADER_CHUNK_TOKENS):
+        for event in parser.feed(ids[at : at + HEADER_CHUNK_TOKENS]):
+            if isinstance(event, Opened):
+                return _KINDS[event.kind], _tool_name(event.raw_recipient or event.recipient or "")
     return "answer", ""
 
 

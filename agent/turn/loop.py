@@ -443,16 +443,18 @@ class Turn:
         try:
             return await self._run_generations(prepared)
         finally:
-            self._emit_context(prepared)
+            await self._emit_context(prepared)
 
-    def _emit_context(self, prepared: PreparedTurn) -> None:
+    async def _emit_context(self, prepared: PreparedTurn) -> None:
         """Emit what fills the context, where a person reads it."""
         if self.source not in ("run", "app") or not self.generations:
             return
         form, conversation = prepared.format, self.conversation
         tools = list(prepared.calls.declared.server_tools.values())
         header = header_parts(form, self.options, tools)
-        context = measure_context(form, conversation, header, self.runtime.context_length)
+        length = self.runtime.context_length
+        # In a thread, so that who types meanwhile is not kept waiting by a long conversation.
+        context = await asyncio.to_thread(measure_context, form, conversation, header, length)
         if self.generations[-1].ids:  # else it ended while its prompt was read
             unread = conversation.entries[self._first_unread_entry :]
             new = sum(len(entry.prompt_ids) for entry in unread) + len(form.open_assistant())

@@ -31,6 +31,7 @@ _FORMATS = {
 _EMAIL = re.compile(r"[^\s@]+@[^\s@.]+(\.[^\s@.]+)*")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 _BOOLEANS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 
@@ -154,6 +155,9 @@ class FormField:
             kinds = {"boolean": "true or false", "text": "a text"}
             rule = self.rule or kinds.get(self.kind, f"one of {self._titles}")
             raise FormError(self, f"must be {rule}")
+        # Rules that no form of the specification has: a limit that is excluded, a multiple, a constant.
+        if problem := find_violation(schema, value):
+            raise FormError(self, problem)
 
     @property
     def _titles(self) -> str:
@@ -221,6 +225,9 @@ def _resolve(about: Any, root: Mapping[str, Any]) -> dict[str, Any]:
         typed = [o for o in options if isinstance(o, dict) and o.get("type") != "null"]
         if len(typed) == 1 and "const" not in typed[0]:
             return {**typed[0], **{k: v for k, v in about.items() if k != "anyOf"}}
+    match about.get("type"):
+        case [kind, "null"] | ["null", kind]:
+            return {**about, "type": kind}
     return dict(about)
 
 
@@ -324,11 +331,19 @@ def _matches(text: str, pattern: Any) -> bool:
 
 
 def page_host(url: str) -> str | None:
-    """Return the host of a page to visit, in ASCII; None for what is no web address."""
+    """Return the host of a page to visit, in ASCII; None for what is no web address.
+
+    None too where browsers may read another host: they take a backslash as a slash, and decode
+    percent signs (https://url.spec.whatwg.org/#host-parsing).
+    """
+    import idna
+
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        ascii_host = host.encode("idna").decode() if not host.isascii() else host
+        if ":" not in host:
+            host = idna.encode(host, uts46=True).decode() if not host.isascii() else host
     except ValueError:
         return None
-    return ascii_host if parts.scheme in ("http", "https") and ascii_host else None
+    is_plain = _HOST.fullmatch(host) is not None and "\\" not in parts.netloc
+    return host if parts.scheme in ("http", "https") and is_plain else None

@@ -161,8 +161,16 @@ def _field_widget(field: FormField) -> FieldWidget:
                 ),
                 compact=True,
             )
-    text = default if isinstance(default, str) else field.describe(default)
-    return Input("" if default is None else text, compact=True)
+    return Input(_default_text(field), compact=True)
+
+
+def _default_text(field: FormField) -> str:
+    """The default as the one line that an input can show."""
+    default = field.default
+    if default is None:
+        return ""
+    is_line = isinstance(default, str) and default.isprintable()
+    return default if is_line else field.describe(default)
 
 
 def _field_value(field: FormField, widget: FieldWidget) -> Any:
@@ -175,5 +183,7 @@ def _field_value(field: FormField, widget: FieldWidget) -> Any:
         case SelectionList():
             chosen = [value for n, (_, value) in enumerate(field.choices) if n in widget.selected]
             return chosen if chosen or field.required else None
+        case Input(value=text) if text and text == _default_text(field):
+            return field.default  # its line breaks too, which an input cannot show
         case Input(value=text):
             return field.parse(text) if text else None

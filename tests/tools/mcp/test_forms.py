@@ -61,6 +61,10 @@ def test_form_defaults_and_rules() -> None:
         ({"type": "array", "items": {"anyOf": [{"const": "a"}]}}, [["a"], []], [["b"]]),
         ({"anyOf": [{"type": "integer", "minimum": 5}, {"type": "null"}]}, [5], [4, "5"]),
         ({"type": "object", "required": ["y"]}, [{"y": 1}], [{}, 3]),
+        ({"type": ["string", "null"], "maxLength": 3}, ["abc"], ["abcd", 3]),
+        ({"type": "integer", "exclusiveMinimum": 0, "multipleOf": 5}, [5], [0, 3]),
+        ({"type": "string", "const": "yes"}, ["yes"], ["no"]),
+        ({"type": "array", "items": {"enum": ["b"]}, "uniqueItems": True}, [["b"]], [["b", "b"]]),
     ],
     ids=str,
 )
@@ -116,5 +120,21 @@ def test_field_default_that_does_not_fit_left_out() -> None:
 def test_page_host_names_where_it_leads() -> None:
     assert page_host("https://accounts.example.org@evil.example/x") == "evil.example"
     assert page_host("https://аpple.com/") == "xn--pple-43d.com"
+    assert page_host("https://straße.example/") == "xn--strae-oqa.example", "as browsers read it"
+    assert page_host("http://[::1]:8000/") == "::1"
     for wrong in ("file:///etc/passwd", "javascript:alert(1)", "https://", "x", "http://[1"):
         assert page_host(wrong) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://evil.example\\@example.org/",
+        "https://evil.example\\.example.org/",
+        "https://%65vil.example/",
+        "https://a b.example/",
+        "https://example.org\u2044.evil.example/",
+    ],
+)
+def test_page_host_that_browsers_may_read_otherwise_is_none(url: str) -> None:
+    assert page_host(url) is None

@@ -123,3 +123,17 @@ async def test_elicitation_form_declined_or_cancelled_closes() -> None:
         await driver.wait_for(lambda: not driver.app.query(ElicitationForm))
         await driver.wait_for(lambda: driver.app.prompt.has_focus)
         turn.end()
+
+
+async def test_elicitation_form_multi_line_default_sent_unchanged() -> None:
+    default = "Dear all,\n\x1b[2Jyours"
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        form = {"type": "object", "properties": {"text": {"type": "string", "default": default}}}
+        answer = await elicit(driver, ElicitationRequest("plain", "Send it?", form))
+        text = driver.app.query_one(ElicitationForm).query_one(Input).value
+        assert text.isprintable() and text.startswith("Dear all, ")
+        await driver.pilot.press("ctrl+s")
+        await driver.wait_for(answer.done)
+        assert answer.result().content == {"text": default}
+        turn.end()

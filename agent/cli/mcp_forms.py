@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,9 @@ ACTIONS = ("decline", "cancel")
 """What ``--answer`` may say instead of a JSON object."""
 DEFAULTS, DECLINE = ".", "!"
 """What a person types for the defaults of all fields that are left, and to decline."""
+
+MAX_LINE_BYTES = 65536
+"""Bytes of a typed line that are read."""
 
 
 class AnswerCancelledError(AgentError):
@@ -145,7 +149,14 @@ def _question(field: FormField) -> str:
 async def _read_line(prompt: str) -> str:
     """Return a line of the terminal; raises AnswerCancelledError at its end."""
     echo(prompt, end="", file=sys.stderr)
-    line: str = await asyncio.to_thread(sys.stdin.readline)
-    if not line:
+    # No thread waits for it: the process would not end before it, at Ctrl-C too.
+    loop, is_readable, terminal = asyncio.get_running_loop(), asyncio.Event(), sys.stdin.fileno()
+    loop.add_reader(terminal, is_readable.set)
+    try:
+        await is_readable.wait()
+    finally:
+        loop.remove_reader(terminal)
+    # A terminal gives one line at a time.
+    if not (line := os.read(terminal, MAX_LINE_BYTES)):
         raise AnswerCancelledError
-    return line.strip()
+    return line.decode(errors="replace").strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -188,6 +189,30 @@ def test_mcp_call_asks_on_terminal(home: Path) -> None:
     assert "Seats: must be a whole number, 1 to 8." in out
     values = {"mail": None, "seats": 4, "meal": "m", "extras": ["b"], "window": True}
     assert json.loads(out[out.rindex("{") :]) == values
+
+
+def test_mcp_call_interrupted_at_a_question_ends(home: Path) -> None:
+    write_servers(home / "config" / "mcp.json", {"booking": server_entry("booking")})
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "agent", "mcp", "call", "booking", "book"],
+        env={**os.environ, "AGENT_HOME": str(home)},
+        stdin=slave,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    asked = b""
+    assert process.stderr is not None
+    while b"E-mail" not in asked:
+        asked += os.read(process.stderr.fileno(), 4096)
+    process.send_signal(signal.SIGINT)
+    try:
+        assert process.wait(timeout=20) == 130
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(master)
+        os.close(slave)
 
 
 def test_mcp_list_broken_servers_say_why(agent: RunAgent, home: Path) -> None:

@@ -131,10 +131,15 @@ def _bound_result(result: dict[str, Any]) -> None:
         note = {"type": "text", "text": f"[{rest:,} more content blocks are left out]"}
         result["content"] = [*content[:MAX_BLOCKS], note]
     if isinstance(structured, dict):  # of which only the types are compared with a schema
-        result["structuredContent"] = {
-            key: type(value)() if isinstance(value, str | list | dict) else value
-            for key, value in islice(structured.items(), MAX_BLOCKS)
-        }
+        result["structuredContent"] = bound_structured(structured)
+
+
+def bound_structured(content: dict[str, Any]) -> dict[str, Any]:
+    """Return structured content with empty texts, arrays and objects in place of its own."""
+    return {
+        key: type(value)() if isinstance(value, str | list | dict) else value
+        for key, value in islice(content.items(), MAX_BLOCKS)
+    }
 
 
 def _outline(schema: dict[str, Any]) -> dict[str, Any]:

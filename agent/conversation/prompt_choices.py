@@ -40,14 +40,18 @@ def toggle_fold(form: Format, conversation: Conversation, at: int) -> None:
 
 
 def toggle_dropped(form: Format, conversation: Conversation, turn: int) -> None:
-    """Leave a turn, counted from 1, out of the prompt, or put it back. Raises PromptChoiceError."""
+    """Leave a turn, counted from 1, out of the prompt, or put it back. Raises PromptChoiceError.
+
+    Where a summary was written meanwhile it tells nothing of the turn, so that is pinned to come back.
+    """
     entries, span = conversation.entries, _turn_span(form, conversation, turn)
     summarised = conversation.compacted is not None and span.start < conversation.compacted.end
     dropped = not entries[span.start].dropped
     if dropped and summarised and not entries[span.start].pinned:
         raise PromptChoiceError("A summary stands for this turn already; p puts it back.")
     for at in span:
-        entries[at] = replace(entries[at], dropped=dropped)
+        pinned = entries[at].pinned or (summarised and not dropped)
+        entries[at] = replace(entries[at], dropped=dropped, pinned=pinned)
 
 
 def toggle_pinned(form: Format, conversation: Conversation, turn: int) -> None:

@@ -407,6 +407,19 @@ async def test_compaction_spares_pinned_turn(new_recorder: NewRecorder) -> None:
         toggle_dropped(form, conversation, 2)
 
 
+async def test_turn_dropped_before_compaction_comes_back(new_recorder: NewRecorder) -> None:
+    recorder = await new_recorder(SUMMARY_REPLY, FINAL_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(20)
+    toggle_dropped(form, conversation, 2)
+    await recorder.run_turn(conversation)
+    assert conversation.compacted is not None
+    assert "question 1 " not in recorder.text(conversation.ids())
+    toggle_dropped(form, conversation, 2)
+    assert "question 1 " in recorder.text(conversation.ids()), "the summary tells nothing of it"
+    toggle_dropped(form, conversation, 2)
+    assert "question 1 " not in recorder.text(conversation.ids())
+
+
 async def test_compaction_of_pinned_turns_alone_is_refused(new_recorder: NewRecorder) -> None:
     recorder = await new_recorder(SUMMARY_REPLY)
     form, conversation = recorder.runtime.format, recorder.conversation(3)

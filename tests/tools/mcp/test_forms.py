@@ -80,6 +80,7 @@ def test_field_check_values(about: Any, fitting: list[Any], wrong: list[Any]) ->
     ("about", "typed", "value"),
     [
         ({"type": "string"}, " 1 ", " 1 "),
+        ({"type": ["string", "null"]}, "1", "1"),
         ({"type": "integer"}, "-7", -7),
         ({"type": "number"}, "1e3", 1000.0),
         ({"type": "boolean"}, "Yes", True),

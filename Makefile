@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer vllm pictures man test test-clients test-fast lint bench attack fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer vllm pictures man test test-clients test-fast lint bench compare attack fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -67,6 +67,10 @@ lint: $(READY)
 # All groups, or some: make bench GROUPS="decode streams". Builds llama-server the first time.
 bench: $(READY)
 	$(BIN)/python -m tests.bench $(GROUPS)
+
+# The same requests to our /v1/responses, vLLM's and llama-server's; writes docs/compared.md.
+compare: $(READY)
+	$(BIN)/python -m tests.compare
 
 # All groups of attacks, or some: make attack GROUPS="sandbox mcp_servers". Install bubblewrap to try it too.
 attack: $(READY)

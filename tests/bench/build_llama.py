@@ -49,12 +49,13 @@ def llama_program(name: str) -> Path:
                 "llama-server is not built, and there is no cmake or no C++ compiler."
             )
         progress(f"building llama-server in {target} (once, many minutes) …")
-        _build(_download_source(importlib.metadata.version("llama-cpp-python")), target)
+        _build(llama_source(), target)
     return target / "bin" / name
 
 
-def _download_source(version: str) -> Path:
-    """Download and unpack the source distribution of the bindings; the folder of llama.cpp in it."""
+def llama_source() -> Path:
+    """The folder of llama.cpp in the source distribution of the bindings, downloaded once."""
+    version = importlib.metadata.version("llama-cpp-python")
     CACHE.mkdir(parents=True, exist_ok=True)
     folder = CACHE / f"llama_cpp_python-{version}"
     if not (folder / "PKG-INFO").is_file():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from tests.bench import build_vllm
 from tests.bench.peer_server import PeerServer
@@ -27,22 +28,25 @@ class VllmServer(PeerServer):
         data_type: str = "float32",
         api_key: str | None = None,
         options: Sequence[str] = (),
+        model: Path | None = None,
+        variables: Mapping[str, str] | None = None,
         port: int | None = None,
     ) -> None:
         """`context`: tokens of one request. `options`: more of its command line.
 
-        `port`: None: a free one.
+        `model`: another checkpoint. `variables`: more of its environment. `port`: None: a free one.
         """
         super().__init__(port)
         self._context, self._data_type = context, data_type
         self._api_key, self._options = api_key, options
+        self._model, self._variables = model or build_vllm.checkpoint(), variables or {}
 
     def command(self) -> Sequence[str]:
         """Its command line; ``vllm serve`` does not find its version in this distribution."""
         return (
             str(build_vllm.python()), "-m", "vllm.entrypoints.openai.api_server",
             "--host", "127.0.0.1", "--port", str(self.port),
-            "--model", str(build_vllm.checkpoint()), "--served-model-name", SERVED_MODEL,
+            "--model", str(self._model), "--served-model-name", SERVED_MODEL,
             "--max-model-len", str(self._context), "--dtype", self._data_type,
             "--enforce-eager", "--enable-prompt-tokens-details", *self._options,
         )  # fmt: skip
@@ -56,7 +60,8 @@ class VllmServer(PeerServer):
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "OMP_NUM_THREADS": "1",
-            "TIKTOKEN_ENCODINGS_BASE": str(build_vllm.checkpoint()),
+            "TIKTOKEN_ENCODINGS_BASE": str(self._model),
+            **self._variables,
         } | ({"VLLM_API_KEY": self._api_key} if self._api_key else {})
 
 

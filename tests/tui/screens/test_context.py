@@ -92,11 +92,13 @@ async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_pa
 
 async def test_context_is_not_changed_while_a_turn_runs(open_app: Any, tmp_path: Path) -> None:
     script = tmp_path / "slow.jsonl"
-    script.write_text(json.dumps({"markup": final("word " * 400), "delay_ms": 20}))
+    script.write_text(
+        json.dumps({"markup": final(" ".join(map(str, range(2000)))), "delay_ms": 30})
+    )
     async with open_app(size=(80, 24), launch={"engine": f"script:{script}"}) as driver:
         await driver.wait_for(lambda: driver.app.session.runtime.loaded)
         await driver.pilot.press(*"go", "enter")
-        await driver.expect_text("word word")
+        await driver.expect_text("3 4 5")
         await driver.pilot.press(*"/context", "enter")
         await driver.expect_text("1 ❯ go")
         await driver.pilot.press("down", "d")

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer vllm pictures man test test-clients test-fast lint bench compare attack fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer fastmcp vllm pictures man test test-clients test-fast lint bench compare attack fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -40,6 +40,11 @@ $(CLIENTS)/.ready: tests/clients/requirements.txt $(NODE_CLIENTS)/package.json |
 # llama-server, from the source of the installed bindings: for make bench, and for tests that speak to one.
 peer: $(READY)
 	$(BIN)/python -m tests.bench.build_llama
+
+# FastMCP in an environment of its own, for the tests that run its servers.
+fastmcp:
+	@test -d .venv-fastmcp || $(PYTHON) -m venv .venv-fastmcp
+	.venv-fastmcp/bin/pip install --quiet 'fastmcp==4.1.2'
 
 # vLLM for CPUs in an environment of its own, and the embedded model as its checkpoint: for the same.
 vllm: $(READY)

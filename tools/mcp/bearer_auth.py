@@ -34,13 +34,6 @@ def client_metadata(redirect_url: str, *grant_types: str) -> OAuthClientMetadata
     )
 
 
-def logs_in(config: ServerConfig) -> bool:
-    """Return whether logins count for a server: it has a URL, is the person's, and the settings have
-    no Authorization of their own."""
-    own = any(name.lower() == "authorization" for name in config.headers)
-    return config.url is not None and not config.client_network and not own
-
-
 class BearerAuth(OAuthClientProvider):
     """The authentication of the requests to one server; without a stored login it sends nothing."""
 
@@ -79,15 +72,18 @@ class BearerAuth(OAuthClientProvider):
             request.headers.pop("Authorization", None)
             self._add_auth_header(request)
             response = yield request
-            if response.status_code != 401 or used is None or renews:
+            if response.status_code not in (401, 403):
                 return
-            renews = True  # it may have been revoked before its time
+            if await self._is_current(used):
+                if response.status_code == 403 or used is None or renews:
+                    return
+                renews = True  # it may have been revoked before its time
 
-    async def _is_current(self, token: OAuthToken) -> bool:
+    async def _is_current(self, token: OAuthToken | None) -> bool:
         """Return whether nobody has replaced a token meanwhile, here or in another process."""
         await self.reload()
         current = self.context.current_tokens
-        return current is not None and current.access_token == token.access_token
+        return (current and current.access_token) == (token and token.access_token)
 
     async def _finish_renewal(self, response: httpx2.Response) -> None:
         if response.status_code == 200:

@@ -39,7 +39,7 @@ from pydantic import ValidationError
 from tools.builtin.base import as_mcp_server, output_listener
 from tools.config.servers import ServerConfig
 from tools.mcp import listing
-from tools.mcp.bearer_auth import BearerAuth, logs_in
+from tools.mcp.bearer_auth import BearerAuth
 from tools.mcp.call_scope import CallScope, NewerVersionError, SessionLostError
 from tools.mcp.client_callbacks import ClientCallbacks
 from tools.mcp.client_requests import CallHandlers, ElicitationRequest
@@ -47,7 +47,7 @@ from tools.mcp.context import HostContext
 from tools.mcp.diagnostics import describe_error, describe_exit, innermost
 from tools.mcp.forms import page_host
 from tools.mcp.http import HttpTransport
-from tools.mcp.login import LoginChallenge, LoginRequiredError
+from tools.mcp.login import LoginChallenge, LoginRequiredError, logs_in
 from tools.mcp.negotiation import NegotiatingClient
 from tools.mcp.stdio import StdioTransport
 from tools.results import protocol_failure
@@ -81,6 +81,8 @@ class Connection:
         self.config = config
         self.challenge: LoginChallenge | None = None
         """The login that the server asked for when it could not be connected."""
+        self.refused = False
+        """Whether the server wants a valid token, from a login or not."""
         self._auth: BearerAuth | None = None
         self._sends_login = sends_login and logs_in(config)
         self.protocol = self.protocol_reason = ""
@@ -127,7 +129,9 @@ class Connection:
             return self._describe_exit("ended")
         except Exception as error:
             if challenge := self._find_challenge(error):
-                self.challenge = None if self.has_scope(challenge) else challenge
+                self.refused = True
+                if logs_in(self.config) and not self.has_scope(challenge):
+                    self.challenge = challenge
                 return self.describe_challenge(challenge)
             reason = describe_error(error, self.config, self._error_status)
             return self._describe_exit(self._cutoff_sentence(error) or reason)

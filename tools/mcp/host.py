@@ -15,7 +15,14 @@ from tools.mcp.call_scope import NewerVersionError, SessionLostError
 from tools.mcp.client_requests import CallHandlers, OnElicitation, OnSampling
 from tools.mcp.context import HostContext
 from tools.mcp.credentials import CredentialStore
-from tools.mcp.login import LoginChallenge, LoginDialog, LoginRequest, LoginRequiredError, OnLogin
+from tools.mcp.login import (
+    LoginChallenge,
+    LoginDialog,
+    LoginRequest,
+    LoginRequiredError,
+    OnLogin,
+    logs_in,
+)
 from tools.mcp.server import McpServer
 from tools.results import ResultBuilder, protocol_failure, replace_surrogates
 from tools.sanitize import model_names
@@ -221,23 +228,29 @@ class Host:
         server = self._servers[name]
         challenge = server.challenge
         return challenge is not None and await self._ask_login(
-            server, challenge, server.logins, on_login
+            server, challenge, server.login_answers, on_login
         )
 
     async def _ask_login(
-        self, server: McpServer, challenge: LoginChallenge, logins: int, on_login: OnLogin | None
+        self,
+        server: McpServer,
+        challenge: LoginChallenge,
+        known_answers: Sequence[bool],
+        on_login: OnLogin | None,
     ) -> bool:
-        """Ask the person to log in, unless that was done since there were ``logins`` logins."""
-        if on_login is None:
+        """Ask the person to log in, unless they have answered since ``known_answers``."""
+        if on_login is None or not logs_in(server.config):
             return False
         async with server.login_turn:
-            if server.logins != logins:
-                return True
+            if server.login_answers != known_answers:
+                return server.login_answers[-1]
             name = server.config.name
             message = f"The server {name} {challenge.wish}."
-            return await on_login(
-                LoginRequest(name, message, lambda dialog: self.log_in(name, dialog, challenge))
+            request = LoginRequest(
+                name, message, lambda dialog: self.log_in(name, dialog, challenge)
             )
+            server.login_answers += (await on_login(request),)
+            return server.login_answers[-1]
 
     def find_tool(self, name: str) -> Tool | None:
         """Return the enabled tool called ``server.tool``."""
@@ -284,7 +297,7 @@ class Host:
         handlers = CallHandlers(on_progress, on_output, on_elicitation, on_sampling, on_login)
         lost = logins = 0
         while True:
-            known_logins = server.logins
+            known_answers = server.login_answers
             connection = await server.live_connection()
             if connection is None:
                 reason, challenge = server.problem(), server.challenge
@@ -317,7 +330,7 @@ class Host:
             if (
                 challenge is None
                 or logins > MAX_LOGINS_PER_CALL
-                or not await self._ask_login(server, challenge, known_logins, on_login)
+                or not await self._ask_login(server, challenge, known_answers, on_login)
             ):
                 return protocol_failure(f"the server {tool.server} {reason}", CONNECTION_CLOSED)
 

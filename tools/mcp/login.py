@@ -44,6 +44,13 @@ class LoginChallenge:
         return f"{self.wish} (HTTP {self.status}): {shlex.join(command)}"
 
 
+def logs_in(config: ServerConfig) -> bool:
+    """Return whether logins count for a server: it has a URL, is the person's, and the settings have
+    no Authorization of their own."""
+    own = any(name.lower() == "authorization" for name in config.headers)
+    return config.url is not None and not config.client_network and not own
+
+
 class LoginRequiredError(AgentError):
     """A request was refused until the person logs in."""
 

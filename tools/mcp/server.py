@@ -82,8 +82,8 @@ class McpServer:
         """The login that it wants before it can be connected."""
         self.login_turn = asyncio.Lock()
         """Held while the person is asked for a login."""
-        self.logins = 0
-        """How many logins there were in this process."""
+        self.login_answers: tuple[bool, ...] = ()
+        """For each time that the person was asked for a login: whether it was done."""
         self._stderr = ""
         if not config.enabled or config.problem:
             self.settled.set()
@@ -254,7 +254,7 @@ class McpServer:
                     delay = MIN_BACKOFF_SECONDS
                     continue
                 self.challenge = self._connection.challenge
-                understood = self.challenge or self._connection.cutoff_reason
+                understood = self._connection.refused or self._connection.cutoff_reason
                 tries_sse = self.config.tries_sse and not understood
                 if not self._was_ready and mode == "" and tries_sse:
                     # At once: it is still the same start.
@@ -262,7 +262,7 @@ class McpServer:
                     continue
                 if mode == "sse" and self._connection.refuses_sse:
                     reason = first_reason or reason
-                if not self._was_ready and self.challenge is None:
+                if not self._was_ready and not self._connection.refused:
                     mode = next(modes)
                 self._on_failed(reason)
                 if asyncio.get_running_loop().time() - began > HEALTHY_SECONDS:
@@ -295,7 +295,6 @@ class McpServer:
 
     async def on_logged_in(self) -> None:
         """Use a login that has just been stored."""
-        self.logins += 1
         if self._connection is not None and self._ready:
             await self._connection.reload_login()
         elif self._task is not None:

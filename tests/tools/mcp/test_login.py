@@ -113,12 +113,36 @@ async def test_login_declined_fails_call(
 ) -> None:
     oauth.protects = only_calls
     host = await start(make_host, oauth.config, store)
+    offers = 0
 
     async def decline(request: LoginRequest) -> bool:
+        nonlocal offers
+        offers += 1
         return False
 
-    result = await call(host, "read", decline)
-    assert result.failure == "protocol" and LOGIN in result.text
+    results = await asyncio.gather(*(call(host, "read", decline) for _ in range(3)))
+    assert all(result.failure == "protocol" and LOGIN in result.text for result in results)
+    assert offers == 1  # the others waited for the same answer
+    assert (await call(host, "read", decline)).failure == "protocol" and offers == 2
+
+
+async def test_login_is_not_offered_where_settings_authorize(
+    oauth: OAuthServer, make_host: MakeHost, store: Path
+) -> None:
+    config = replace(oauth.config, headers={"Authorization": "Bearer wrong"})
+    (state,) = (await start(make_host, config, store)).server_states()
+    assert state.error == "rejects the Authorization of its settings (HTTP 401)"
+    assert not state.needs_login
+
+
+async def test_login_of_another_process_is_used(
+    oauth: OAuthServer, make_host: MakeHost, store: Path
+) -> None:
+    oauth.protects = only_calls
+    host, other = [await start(make_host, oauth.config, store) for _ in range(2)]
+    assert LOGIN in (await call(host, "read")).text
+    await other.log_in("guarded", Person().dialog())
+    assert (await call(host, "read")).text == "read is done"
 
 
 async def test_login_parallel_calls_ask_once(

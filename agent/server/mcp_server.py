@@ -122,9 +122,19 @@ class _Service:
                 },
                 "required": ["answer", "conversation", "status"],
             },
+            annotations=self._annotations(),
         )
         python = self._python
         return [ask] if python is None else [ask, _python_definition(python)]
+
+    def _annotations(self) -> T.ToolAnnotations:
+        """Say what an answer can do beside answering: what its tools can. Clients ask by it."""
+        host = self._runtime.host
+        tools = host.tools()
+        return T.ToolAnnotations(
+            read_only_hint=all(tool.read_only or _is_safe(host, tool) for tool in tools),
+            open_world_hint=any("sends" in tool.labels for tool in tools),
+        )
 
     @property
     def _python(self) -> Tool | None:
@@ -259,6 +269,11 @@ class _Service:
         record = ExportRecord(summary, store.read(name), store.turns(name))
         contents = T.TextResourceContents(uri=uri, mime_type="text/markdown", text=markdown(record))
         return T.ReadResourceResult(contents=[contents])
+
+
+def _is_safe(host: Host, tool: Tool) -> bool:
+    config = host.server_config(tool.server)
+    return bool(config and config.builtin and config.builtin.is_safe(tool.name))
 
 
 def _names(host: Host, tool: Tool) -> set[str]:

@@ -76,7 +76,9 @@ async def test_ask_answers_with_progress_and_resources(
 
     async with connected(runtime, tmp_path, mode=mode) as client:
         assert (client.protocol_version > "2026") == (mode == "auto")
-        assert [tool.name for tool in (await client.list_tools()).tools] == ["ask", "python"]
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["ask", "python"]
+        assert tools[0].annotations is not None and tools[0].annotations.read_only_hint
         result = await client.call_tool("ask", {"prompt": "go"}, progress_callback=progress)
         assert result.structured_content is not None
         name = result.structured_content["conversation"]
@@ -152,6 +154,8 @@ async def test_ask_calls_need_client_approval(
         return T.ElicitResult(action="accept", content={"allow": allowed})
 
     async with connected(runtime, tmp_path, mode=mode, answer=answer) as client:
+        annotations = (await client.list_tools()).tools[0].annotations
+        assert annotations is not None and annotations.read_only_hint is False
         await ask(client)
         assert len(questions) == 1 and "Allow write?" in questions[0] and "a.txt" in questions[0]
         assert (root / "a.txt").exists() == allowed

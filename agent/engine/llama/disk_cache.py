@@ -115,13 +115,13 @@ def existing_parent(path: Path) -> Path:
 def fingerprint(path: Path, placement: Placement, version: str) -> str:
     """Name the folder of a model's prefixes: another file, llama.cpp or memory layout, another name.
 
-    The number of sequences and a draft model change no state, nor does the context's length for
-    GPT-OSS; models with longrope have other factors for longer contexts. Raises OSError.
+    The number of sequences changes no state, nor does the context's length for GPT-OSS; models with
+    longrope have other factors for longer contexts. Raises OSError.
     """
     stat = path.stat()
     with path.open("rb") as file:
         header = hashlib.blake2b(file.read(HEADER_BYTES), digest_size=12).hexdigest()
-    layout = replace(placement, sequences=0, ubatch=0, draft=None)
+    layout = replace(placement, sequences=0, ubatch=0)
     try:
         if gguf_header.read_metadata(path, last=_ARCHITECTURE).get(_ARCHITECTURE) == "gpt-oss":
             layout = replace(layout, context=0)

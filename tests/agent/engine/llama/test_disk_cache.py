@@ -283,7 +283,6 @@ def test_other_file_or_layout_has_a_folder_of_its_own(gguf: Path, tmp_path: Path
     ]
     assert len(set(names)) == 4
     assert disk_cache.fingerprint(gguf, Placement(1000, sequences=1), "1") == names[0]
-    assert disk_cache.fingerprint(gguf, Placement(draft=Placement()), "1") == names[0]
 
 
 def write(cache: DiskCache, ids: Sequence[int]) -> None:

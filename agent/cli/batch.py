@@ -96,6 +96,8 @@ def _open_results(options: BatchOptions) -> ResultLog:
     except ValueError as error:
         message = f"--output: {path} has lines that are no results; name another file."
         raise UserError(message) from error
+    except BlockingIOError as error:
+        raise UserError(f"--output: another program is writing {path}.") from error
     except OSError as error:
         raise UserError(f"--output: {path} cannot be used: {error.strerror}.") from error
 
@@ -125,10 +127,14 @@ async def _run(
             await runtime.ready(progress.load)
             if results is None:
                 return await _count(app.state.service, lines, progress)
-            with results:
-                missing = results.missing(lines)
-                progress.begin(len(lines) - len(missing))
-                await runner.run(missing, lambda result: _take(result, results, progress))
+            try:
+                with results:
+                    missing = results.missing(lines)
+                    progress.begin(len(lines) - len(missing))
+                    await runner.run(missing, lambda result: _take(result, results, progress))
+            except OSError as error:
+                message = f"--output: {results.path} cannot be written: {error.strerror}."
+                raise UserError(message) from error
         echo(progress.summary(results), file=sys.stderr)
         return EXIT_FAILED if results.failed else EXIT_DONE
     except asyncio.CancelledError:

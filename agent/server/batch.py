@@ -8,11 +8,14 @@ order in which the requests end. Reference: https://platform.openai.com/docs/api
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TextIO, get_args
+from typing import IO, Any, Literal, Self, TextIO, get_args
 
 import httpx2
 from starlette.applications import Starlette
@@ -123,22 +126,31 @@ class BatchRunner:
         requests: Iterable[Line],
         on_result: Callable[[Json], None],
     ) -> None:
-        """Make all requests and pass each result on as it comes. Cancel it to stop them."""
+        """Make all requests and pass each result on as it comes. Cancel it to stop them.
+
+        Raises what ``on_result`` raises first.
+        """
         queue = iter(requests)
 
         async def work() -> None:
             for request in queue:
                 on_result(await self.answer(request))
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self.parallel):
-                group.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self.parallel):
+                    group.create_task(work())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
 
     async def answer(self, request: Line) -> Json:
         """The result of a line."""
         if isinstance(request, WrongLine):
             return _result(request.custom_id, request.error.status, {"error": request.error.body})
-        answer = await self._client.post(request.url, json=request.body)
+        # Encoded here: httpx2 raises at numbers such as 1e400, which the server refuses.
+        body = json.dumps(request.body).encode()
+        headers = {"content-type": "application/json"}
+        answer = await self._client.post(request.url, content=body, headers=headers)
         return _result(request.custom_id, answer.status_code, answer.json())
 
     async def close(self) -> None:
@@ -152,21 +164,29 @@ class ResultLog:
     def __init__(self, path: Path) -> None:
         """Read what an earlier run wrote; what was being written when it was stopped is left out.
 
-        Raises OSError, and ValueError where a line is no result.
+        Raises OSError (BlockingIOError where another program writes the file), and ValueError where
+        a line is no result.
         """
         self.path = path
         self.failed = 0
         """Results that are errors."""
-        self._final: dict[str, str] = {}
-        """Lines of results that stay, by custom_id."""
+        self._final: dict[str, bytes] = {}
+        """Results that stay, by custom_id: their lines, until the file is opened to write."""
         self._file: TextIO | None = None
-        with open(path, "a+b", opener=private_files.opener) as file:
-            file.seek(0)
-            *lines, cut_off = file.read().decode("utf-8").split("\n")
-        for line in lines or filter(None, [cut_off]):
-            self._read_line(line)
+        self._locked = open(path, "a+b", opener=private_files.opener)  # noqa: SIM115
+        try:
+            _lock(self._locked)
+            self._locked.seek(0)
+            data = self._locked.read()
+            *lines, cut_off = data.split(b"\n")
+            for line in lines or filter(None, [cut_off]):
+                self._read_line(line)
+        except BaseException:
+            self._locked.close()
+            raise
+        self._is_clean = data == self._final_lines()
 
-    def _read_line(self, line: str) -> None:
+    def _read_line(self, line: bytes) -> None:
         result = json.loads(line)
         try:
             if is_final(result):
@@ -174,6 +194,9 @@ class ResultLog:
                 self.failed += status_of(result) != 200
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("no result of a batch") from error
+
+    def _final_lines(self) -> bytes:
+        return b"".join(line + b"\n" for line in self._final.values())
 
     def missing(self, lines: Iterable[Line]) -> list[Line]:
         """The lines that have no result, or one that may be another now."""
@@ -187,7 +210,7 @@ class ResultLog:
         self._file.write(text + "\n")
         self._file.flush()
         if is_final(result):
-            self._final[result["custom_id"]] = text
+            self._final[result["custom_id"]] = b""
 
     def add_expired(self, lines: Iterable[Line]) -> None:
         """Write results of all lines that have none, as their time is over. Raises OSError."""
@@ -197,14 +220,33 @@ class ResultLog:
             self.add({**result, "response": None, "error": error})
 
     def __enter__(self) -> Self:
-        text = "".join(f"{line}\n" for line in self._final.values())
-        private_files.overwrite_text(self.path, text)
+        if not self._is_clean:
+            # Replaced as a whole: a stop meanwhile, or a full disk, loses no result.
+            mode = stat.S_IMODE(os.fstat(self._locked.fileno()).st_mode)
+            private_files.write_text(self.path.resolve(), self._final_lines().decode())
+            self.path.chmod(mode)
+        self._final = dict.fromkeys(self._final, b"")
         self._file = self.path.open("a", encoding="utf-8", errors="replace")
+        if not self._is_clean:
+            _lock(self._file)
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._file is not None
-        self._file.close()
+        try:
+            self._file.close()
+        finally:
+            self._locked.close()
+
+
+def _lock(file: IO[Any]) -> None:
+    """Keep other programs from a file of results. Raises BlockingIOError where one has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # a file system without locks
 
 
 def _result(custom_id: str | None, status: int, body: Json) -> Json:

@@ -163,10 +163,21 @@ class BatchQueue:
                 await self._process(batch)
             except Exception:
                 log.exception("the batch %s broke", batch["id"])
-                message = "Something went wrong inside this server; its log file has the details."
-                self._fail(batch, [WrongLine(None, ApiError(500, message, code="server_error"))])
+                self._break_off(batch)
             finally:
                 self._running = None
+
+    def _break_off(self, batch: Json) -> None:
+        """End a batch at which work cannot go on; its results so far are filed."""
+        results = self._batches.path(batch["id"], "results")
+        message = "Something went wrong inside this server; its log file has the details."
+        try:
+            if results.exists():
+                self._file_results(batch, results)
+            self._fail(batch, [WrongLine(None, ApiError(500, message, code="server_error"))])
+            results.unlink(missing_ok=True)
+        except OSError:  # as of a full disk: the batch goes on when a server starts again
+            log.exception("the end of batch %s cannot be written", batch["id"])
 
     async def _process(self, batch: Json) -> None:
         """Answer the requests of a batch that have no result yet, and file the results."""

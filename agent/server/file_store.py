@@ -6,6 +6,7 @@ Reference: https://platform.openai.com/docs/api-reference/files
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, BinaryIO
 from agent.server.errors import ApiError
 from agent.util.ids import new_id
 from tools import private_files
+
+log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -38,9 +41,15 @@ class ObjectFolder:
         return entry
 
     def entries(self) -> list[Json]:
-        """All objects, the oldest first."""
-        paths = self.folder.glob(f"{self._kind}_*.json")
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+        """All objects that can be read, the oldest first."""
+        found = []
+        for path in self.folder.glob(f"{self._kind}_*.json"):
+            try:
+                found.append(json.loads(path.read_text(encoding="utf-8")))
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+            except ValueError:
+                log.warning("%s cannot be read", path)  # cut off by a crash of the machine
         return sorted(found, key=lambda entry: (entry["created_at"], entry["id"]))
 
     def path(self, name: str, suffix: str) -> Path:
@@ -67,9 +76,13 @@ class FileStore:
         name = new_id("file")
         private_files.make_folder(self._objects.folder)
         content.seek(0)
-        with open(self.content(name), "wb", opener=private_files.opener) as file:
-            shutil.copyfileobj(content, file)
-            size = file.tell()
+        try:
+            with open(self.content(name), "wb", opener=private_files.opener) as file:
+                shutil.copyfileobj(content, file)
+                size = file.tell()
+        except OSError:  # as of a full disk
+            self.content(name).unlink(missing_ok=True)
+            raise
         entry = {
             "id": name,
             "object": "file",

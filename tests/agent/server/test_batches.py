@@ -181,3 +181,26 @@ async def test_batches_with_a_key(serve: Serve) -> None:
     served = await serve(HELLO, api_key=API_KEY)
     batch = await ended(served, (await begin(served, lines_of(RESPONSES, a={"input": "x"}))).id)
     assert batch.request_counts.completed == 1
+
+
+async def test_batch_that_breaks_files_its_results_and_others_follow(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(HELLO, HELLO, HELLO)
+    add, added = batches.ResultLog.add, 0
+
+    def add_first(log: batches.ResultLog, result: dict[str, Any]) -> None:
+        nonlocal added
+        added += 1
+        if added == 2:
+            raise OSError(28, "No space left on device")
+        add(log, result)
+
+    monkeypatch.setattr(batches.ResultLog, "add", add_first)
+    content = lines_of(RESPONSES, a={"input": "x"}, b={"input": "x"})
+    batch = await ended(served, (await begin(served, content)).id)
+    assert batch.status == "failed"
+    assert [fault.code for fault in batch.errors.data] == ["server_error"]
+    assert len(await read_file(served, batch.output_file_id)) == 1
+    following = await ended(served, (await begin(served, lines_of(RESPONSES, c={"input": "x"}))).id)
+    assert following.status == "completed"

@@ -1,0 +1,112 @@
+"""Lines of batch files and the file of their results: what stops, disks and other programs do to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from agent.server.batch import BatchRequest, BatchRunner, ResultLog, read_lines
+from agent.server.file_store import ObjectFolder
+
+URL = "/v1/responses"
+
+
+def result(custom_id: str, status: int = 200, text: str = "ü") -> dict[str, Any]:
+    response = {"status_code": status, "request_id": "req_1", "body": {"text": text}}
+    return {"id": "batch_req_1", "custom_id": custom_id, "response": response, "error": None}
+
+
+def as_line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+
+
+def runner() -> BatchRunner:
+    async def size(request: Request) -> JSONResponse:
+        return JSONResponse({"bytes": len(await request.body())})
+
+    return BatchRunner(Starlette(routes=[Route(URL, size, methods=["POST"])]), 2)
+
+
+def requests(count: int) -> list[BatchRequest]:
+    return [BatchRequest(str(number), URL, {"input": "x"}) for number in range(count)]
+
+
+async def test_number_too_large_for_json_is_sent_as_others_are() -> None:
+    line = '{"custom_id": "a", "url": "/v1/responses", "body": {"temperature": 1e400}}'
+    results: list[dict[str, Any]] = []
+    one = runner()
+    await one.run(read_lines([line]), results.append)
+    await one.close()
+    assert [result["response"]["status_code"] for result in results] == [200]
+
+
+async def test_full_disk_is_raised_as_it_is() -> None:
+    def add(_: dict[str, Any]) -> None:
+        raise OSError(28, "No space left on device")
+
+    one = runner()
+    with pytest.raises(OSError, match="No space"):
+        await one.run(requests(3), add)
+    await one.close()
+
+
+def test_results_cut_off_within_a_character_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    whole, cut = as_line(result("a")), as_line(result("b"))
+    path.write_bytes(whole + cut[: cut.index("ü".encode()) + 1])
+    with ResultLog(path) as log:
+        assert [line.custom_id for line in log.missing(requests(1))] == ["0"]
+        log.add(result("0"))
+    assert path.read_bytes() == whole + as_line(result("0"))
+
+
+def test_results_stay_where_a_full_disk_stops_their_rewriting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.jsonl"
+    before = as_line(result("a")) + as_line(result("b", 500))
+    path.write_bytes(before)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="No space"), ResultLog(path):
+            pass
+    assert path.read_bytes() == before
+
+
+def test_rewritten_results_keep_their_mode_and_their_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "results.jsonl", tmp_path / "out.jsonl"
+    target.write_bytes(as_line(result("a")) + as_line(result("b", 500)))
+    target.chmod(0o640)
+    link.symlink_to(target)
+    with ResultLog(link):
+        pass
+    assert target.read_bytes() == as_line(result("a"))
+    assert link.is_symlink() and target.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_second_writer_of_results_is_refused(tmp_path: Path, status: int) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(as_line(result("a", status)))
+    with ResultLog(path), pytest.raises(BlockingIOError):
+        ResultLog(path)
+    with ResultLog(path):
+        pass
+
+
+def test_object_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    folder = ObjectFolder(tmp_path, "batch")
+    folder.write({"id": "batch_1", "created_at": 1})
+    (tmp_path / "batch_2.json").write_text("")
+    assert [entry["id"] for entry in folder.entries()] == ["batch_1"]

@@ -26,6 +26,7 @@ GROUPS = (
     "busy",
     "streams",
     "serve",
+    "remote",
     "batch",
     "startup",
     "parser",

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from typing import Protocol, Self, TypeVar
 
 from agent import events as ev
@@ -22,19 +20,12 @@ from agent.conversation.harmony_messages import response_messages
 from agent.conversation.messages import Message, Steering, User
 from agent.conversation.summary import Generator
 from agent.engine.protocol import (
-    ContextOverflowError,
     EngineBusyError,
     EngineError,
-    Finished,
-    Generation,
-    Prefill,
-    Request,
-    Tokens,
-    Waiting,
 )
-from agent.formats.protocol import Format, SingleMessageFormat
+from agent.formats.protocol import Format
 from agent.turn.call_writers import write_tool_list
-from agent.turn.constraints import BegunTextError, TurnConstraints, UnenforceableSchemaError
+from agent.turn.constraints import TurnConstraints, UnenforceableSchemaError
 from agent.turn.context import TurnRuntime
 from agent.turn.context_usage import header_parts, measure_context
 from agent.turn.continuation import Begin, Continuation
@@ -47,7 +38,7 @@ from agent.turn.endings import (
     TurnCancelledError,
     TurnFailedError,
 )
-from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
+from agent.turn.generation_runner import GenerationRunner
 from agent.turn.log import EventLog
 from agent.turn.options import DeclaredTools, TurnOptions
 from agent.turn.output import Output
@@ -81,6 +72,7 @@ class PreparedTurn:
     generator: Generator
     calls: ToolCallRunner
     constraints: TurnConstraints
+    generations: GenerationRunner
     first_entry: int
     """Index of the turn's first entry in the conversation."""
     first_generated_entry: int
@@ -138,17 +130,12 @@ class Turn:
         """The user's messages since the turn started that no generation has read yet."""
         self.exit_code = EXIT_FAILED
         """The exit code of a command that ran this turn, once it has ended."""
-        self.generations: list[GenerationDecoder] = []
         self.awaits_client = False
         """The client continues this turn of the conversation, whose reasoning stays until then."""
         self.started_generating = asyncio.Event()
         """Set once the engine has accepted a generation, or the turn did something else, or ended."""
         self._job, self._token_events, self._begin = job, runtime.token_events, begin
         self._prepared: PreparedTurn | None = None
-        self._decoding: GenerationDecoder | None = None
-        """The generation that runs."""
-        self._first_unread_entry = 0
-        """Index of the first entry that no generation has read."""
         self._stop = asyncio.Event()
         self._sequence_number = 0
         self._ended = False
@@ -158,6 +145,11 @@ class Turn:
     def items(self) -> list[ev.Item]:
         """The output items that are done."""
         return list(self.output.items)
+
+    @property
+    def generations(self) -> list[GenerationDecoder]:
+        """The generations so far."""
+        return self._prepared.generations.decoders if self._prepared is not None else []
 
     @property
     def first_entry(self) -> int:
@@ -220,12 +212,12 @@ class Turn:
     def pending_entries(self) -> list[Entry]:
         """The conversation's entries as they would be if the turn ended now, without reasoning."""
         ending = Conversation("")
-        if self._prepared is not None and self._decoding is not None:
-            spans = self._decoding.spans_if_interrupted()
-            ending.add_generated(self._prepared.format, self._decoding.ids, spans)
-        elif self._prepared is not None:
-            for recipient, text in self._prepared.calls.pending_results("the program ended"):
-                ending.add_result(self._prepared.format, recipient, text)
+        prepared = self._prepared
+        if prepared is not None and (running := prepared.generations.running) is not None:
+            ending.add_generated(prepared.format, running.ids, running.spans_if_interrupted())
+        elif prepared is not None:
+            for recipient, text in prepared.calls.pending_results("the program ended"):
+                ending.add_result(prepared.format, recipient, text)
         entries = (*self.conversation.entries, *ending.entries)
         return [entry for entry in entries if not entry.reasoning]
 
@@ -250,7 +242,7 @@ class Turn:
             )
             raise TurnFailedError("invalid_prompt", refusal, EXIT_USAGE)
         conversation.vocabulary = loaded.vocabulary
-        first_entry = self._first_unread_entry = len(conversation.entries)
+        first_entry = len(conversation.entries)
         declared = DeclaredTools.resolve(self.options, self.host.tools(), form)
         scripted = runtime.engine_name == "script"
         try:
@@ -269,11 +261,23 @@ class Turn:
             conversation.add(form, message)
         first_generated_entry = len(conversation.entries)
         conversation.entries += begun.entries
+        calls = ToolCallRunner(self, declared, constraints)
+        generations = GenerationRunner(
+            self,
+            runtime,
+            calls,
+            constraints,
+            stop=self._stop,
+            on_accepted=self.started_generating.set,
+            token_events=self._token_events,
+        )
+        generations.first_unread_entry = first_entry
         return PreparedTurn(
             format=form,
             generator=Generator(form, runtime.context_length, runtime.generate, runtime.summaries),
-            calls=ToolCallRunner(self, declared, constraints),
+            calls=calls,
             constraints=constraints,
+            generations=generations,
             first_entry=first_entry,
             first_generated_entry=first_generated_entry,
             begun_ids=begun.ids,
@@ -456,7 +460,7 @@ class Turn:
         # In a thread, so that who types meanwhile is not kept waiting by a long conversation.
         context = await asyncio.to_thread(measure_context, form, conversation, header, length)
         if self.generations[-1].ids:  # else it ended while its prompt was read
-            unread = conversation.entries[self._first_unread_entry :]
+            unread = conversation.entries[prepared.generations.first_unread_entry :]
             new = sum(len(entry.prompt_ids) for entry in unread) + len(form.open_assistant())
             context.cached = context.tokens - new
         self.emit(context)
@@ -494,9 +498,9 @@ class Turn:
             self._add_steering(prepared)
             if self.options.compact:
                 await self._compact_if_needed(prepared)
-            end = await self._run_generation(prepared)
+            end = await prepared.generations.run()
             if end == "stop" and self.options.further_calls:
-                end = await self._run_further_calls(prepared)
+                end = await prepared.generations.run_further_calls()
             if self.stop_reason:
                 raise TurnCancelledError
             if end != "stop":
@@ -511,23 +515,6 @@ class Turn:
             self.awaits_client = calls.awaits_client
             if await calls.run():
                 return False  # the client's turn to run its functions, or the calls led nowhere
-
-    async def _run_further_calls(self, prepared: PreparedTurn) -> str:
-        """Let a model that has ended at a call of the client's write further ones; why the last of
-        them ended."""
-        form, calls = prepared.format, prepared.calls
-        functions, end = calls.declared.client_functions, "stop"
-        if isinstance(form, SingleMessageFormat):
-            return end  # one generation has all of its calls
-        while 0 < (count := len(calls.pending)) < MAX_CALLS_IN_A_ROW and end == "stop":
-            if self.stop_reason or calls.pending[-1].recipient not in functions:
-                break
-            parser = form.parser(calls.declared.client_recipients)
-            earlier = [(call.recipient, call.body) for call in calls.pending]
-            end = await self._run_generation(prepared, FurtherCall(parser, functions, earlier))
-            if len(calls.pending) == count:
-                break
-        return end
 
     def _add_steering(self, prepared: PreparedTurn) -> None:
         while self._steering and not self.stop_reason:
@@ -552,135 +539,6 @@ class Turn:
             self.emit(ev.AgentNotice(level="warning", message=message))
             raise
 
-    async def _run_generation(
-        self, prepared: PreparedTurn, further: FurtherCall | None = None
-    ) -> str:
-        """Run one generation and decode it as it comes; why it ended.
-
-        ``further``: only a further call is wanted; what turns out to be none is dropped, as if the
-        model had stopped before.
-        """
-        form, constraints, options = prepared.format, prepared.constraints, self.options
-        first = not self.generations
-        prefix = constraints.forced_prefix(first=first)
-        prompt = self.conversation.prompt(form)
-        remaining = None
-        if options.max_output_tokens is not None:
-            remaining = options.max_output_tokens - self.usage.tokens.output_tokens
-            if remaining <= 0:
-                return "stop" if further else "length"
-        # Accepting a forced prefix may wait for grammars that are still being compiled.
-        new_constraint = partial(constraints.next_constraint, first=first, further=bool(further))
-        try:
-            constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
-        except BegunTextError as error:
-            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
-        request = Request(
-            prompt + prefix,
-            remaining,
-            form.stop_ids,
-            options.sampling,
-            logprobs=options.logprobs,
-            constraint=constraint,
-            recipe=None
-            if constraint is None
-            else partial(constraints.recipe, first=first, further=bool(further)),
-            report_gaps=constraints.report_gaps,
-            continues_turn=not first,
-            head_tokens=len(self.conversation.header_ids),
-            affinity_tokens=self.conversation.affinity_tokens,
-            private=options.private,
-        )
-        try:
-            generation = self.runtime.generate(request)
-        except (ContextOverflowError, EngineBusyError) as error:
-            if further:
-                return "stop"
-            if isinstance(error, EngineBusyError):
-                raise
-            if not first:
-                return "context"
-            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
-        self.started_generating.set()
-        decoder = GenerationDecoder(
-            self,
-            form.parser(prepared.calls.declared.recipients),
-            prepared.calls.open,
-            token_events=self._token_events,
-        )
-        self.generations.append(decoder)
-        if further is None:
-            self._emit_prompt(form, prompt if first else None)
-        self._decoding = decoder
-        decoder.feed(prefix)
-        try:
-            end = await self._decode(generation, decoder, prepared, further)
-        except EngineBusyError:
-            if further is None or further.is_call:
-                raise
-            return "stop"
-        dropped = further.undecided_tokens if further else 0
-        output = len(decoder.ids) - len(prefix)
-        reasoning = min(decoder.reasoning_tokens, output)  # without what was begun
-        self.usage.add_generation(end, output + dropped, reasoning + dropped)
-        if further and not further.is_call:
-            return "stop"
-        if decoder.looped:
-            return "loop"
-        if decoder.stopped:
-            return "stop"
-        return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
-
-    def _emit_prompt(self, form: Format, ids: list[int] | None) -> None:
-        """Emit a prompt's ids, if they are wanted; None: what is new since the generation before."""
-        if not self._token_events:
-            return
-        if ids is None:
-            unread = self.conversation.entries[self._first_unread_entry :]
-            delta = chain.from_iterable(entry.prompt_ids for entry in unread)
-            ids = [*delta, *form.open_assistant()]
-        self.emit(ev.AgentPrompt.model_construct(ids=ids))  # ours: nothing to validate
-
-    async def _decode(
-        self,
-        generation: Generation,
-        decoder: GenerationDecoder,
-        prepared: PreparedTurn,
-        further: FurtherCall | None,
-    ) -> Finished:
-        """Feed a generation's tokens to its decoder until it ends."""
-        cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
-        end: Finished | None = None
-        try:
-            async for event in generation:
-                match event:
-                    case Prefill(done, total, cached):
-                        self.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
-                    case Waiting(message):
-                        self.emit(ev.AgentNotice(level="info", message=message))
-                    case Tokens(ids, logprobs):
-                        self.usage.on_token()
-                        if further is not None:
-                            ids, logprobs = further.feed(ids, logprobs)
-                            if ids and not decoder.ids:
-                                self._emit_prompt(prepared.format, None)
-                        decoder.feed(ids, logprobs)
-                        over = further is not None and further.state == "none"
-                        if decoder.stopped or decoder.looped or over:
-                            generation.cancel()
-                    case Finished():
-                        end = event
-        finally:
-            cancel.cancel()
-            generation.cancel()
-            # Where the engine failed too: what was generated is kept, and every item closed.
-            decoder.finish()
-            self.conversation.add_generated(prepared.format, decoder.ids, decoder.spans)
-            self._first_unread_entry = len(self.conversation.entries)
-            self._decoding = None
-        assert end is not None, "a generation that does not fail finishes"
-        return end
-
     async def run_child(self, messages: Sequence[Message], options: TurnOptions) -> ev.Response:
         """Run a turn in a conversation of its own; its tokens count as auxiliary ones of this turn."""
         conversation = Conversation(new_id("conv"))
@@ -692,10 +550,6 @@ class Turn:
             self.usage.add_auxiliary(child.usage.tokens)
 
     # --- stopping ---
-
-    async def _cancel_when_stopped(self, cancel: Callable[[], None]) -> None:
-        await self._stop.wait()
-        cancel()
 
     async def until_stopped(self, work: Awaitable[T]) -> T:
         """The work's result; cancels it and raises TurnCancelledError once the turn is stopped."""

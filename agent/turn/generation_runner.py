@@ -1,0 +1,206 @@
+"""Runs the generations of a turn: each is a request of the engine, whose tokens are decoded as they
+come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+
+from agent import events as ev
+from agent.engine.protocol import (
+    ContextOverflowError,
+    EngineBusyError,
+    Finished,
+    Generation,
+    Prefill,
+    Request,
+    Tokens,
+    Waiting,
+)
+from agent.formats.protocol import Format, SingleMessageFormat
+from agent.turn.constraints import BegunTextError, TurnConstraints
+from agent.turn.context import TurnContext, TurnRuntime
+from agent.turn.decoder import GenerationDecoder
+from agent.turn.endings import TurnFailedError
+from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
+from agent.turn.tool_calls import ToolCallRunner
+from agent.util.process import EXIT_USAGE
+
+
+class GenerationRunner:
+    """Runs the generations of one turn, one after the other."""
+
+    def __init__(
+        self,
+        context: TurnContext,
+        runtime: TurnRuntime,
+        calls: ToolCallRunner,
+        constraints: TurnConstraints,
+        *,
+        stop: asyncio.Event,
+        on_accepted: Callable[[], None],
+        token_events: bool,
+    ) -> None:
+        """``stop``: set once the turn is to end. ``on_accepted``: called when the engine has accepted
+        a generation. ``token_events``: emit ``agent.prompt`` and ``agent.tokens``."""
+        self._context, self._runtime, self._calls = context, runtime, calls
+        self._constraints, self._stop, self._on_accepted = constraints, stop, on_accepted
+        self._token_events = token_events
+        self.decoders: list[GenerationDecoder] = []
+        """Of all generations so far."""
+        self.running: GenerationDecoder | None = None
+        """Of the generation that runs."""
+        self.first_unread_entry = 0
+        """Index of the conversation's first entry that no generation has read."""
+
+    async def run(self, further: FurtherCall | None = None) -> str:
+        """Run one generation and decode it as it comes; why it ended.
+
+        ``further``: only a further call is wanted; what turns out to be none is dropped, as if the
+        model had stopped before.
+        """
+        context, constraints, options = self._context, self._constraints, self._context.options
+        form, conversation, usage = context.format, context.conversation, context.usage
+        first = not self.decoders
+        prefix = constraints.forced_prefix(first=first)
+        prompt = conversation.prompt(form)
+        remaining = None
+        if options.max_output_tokens is not None:
+            remaining = options.max_output_tokens - usage.tokens.output_tokens
+            if remaining <= 0:
+                return "stop" if further else "length"
+        # Accepting a forced prefix may wait for grammars that are still being compiled.
+        new_constraint = partial(constraints.next_constraint, first=first, further=bool(further))
+        try:
+            constraint = await asyncio.to_thread(new_constraint) if prefix else new_constraint()
+        except BegunTextError as error:
+            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
+        request = Request(
+            prompt + prefix,
+            remaining,
+            form.stop_ids,
+            options.sampling,
+            logprobs=options.logprobs,
+            constraint=constraint,
+            recipe=None
+            if constraint is None
+            else partial(constraints.recipe, first=first, further=bool(further)),
+            report_gaps=constraints.report_gaps,
+            continues_turn=not first,
+            head_tokens=len(conversation.header_ids),
+            affinity_tokens=conversation.affinity_tokens,
+            private=options.private,
+        )
+        try:
+            generation = self._runtime.generate(request)
+        except (ContextOverflowError, EngineBusyError) as error:
+            if further:
+                return "stop"
+            if isinstance(error, EngineBusyError):
+                raise
+            if not first:
+                return "context"
+            raise TurnFailedError("invalid_prompt", str(error), EXIT_USAGE) from error
+        self._on_accepted()
+        decoder = GenerationDecoder(
+            context,
+            form.parser(self._calls.declared.recipients),
+            self._calls.open,
+            token_events=self._token_events,
+        )
+        self.decoders.append(decoder)
+        if further is None:
+            self._emit_prompt(form, prompt if first else None)
+        self.running = decoder
+        decoder.feed(prefix)
+        try:
+            end = await self._decode(generation, decoder, further)
+        except EngineBusyError:
+            if further is None or further.is_call:
+                raise
+            return "stop"
+        dropped = further.undecided_tokens if further else 0
+        output = len(decoder.ids) - len(prefix)
+        reasoning = min(decoder.reasoning_tokens, output)  # without what was begun
+        usage.add_generation(end, output + dropped, reasoning + dropped)
+        if further and not further.is_call:
+            return "stop"
+        if decoder.looped:
+            return "loop"
+        if decoder.stopped:
+            return "stop"
+        return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
+
+    async def run_further_calls(self) -> str:
+        """Let a model that has ended at a call of the client's write further ones; why the last of
+        them ended."""
+        form, calls = self._context.format, self._calls
+        functions, end = calls.declared.client_functions, "stop"
+        if isinstance(form, SingleMessageFormat):
+            return end  # one generation has all of its calls
+        while 0 < (count := len(calls.pending)) < MAX_CALLS_IN_A_ROW and end == "stop":
+            if self._stop.is_set() or calls.pending[-1].recipient not in functions:
+                break
+            parser = form.parser(calls.declared.client_recipients)
+            earlier = [(call.recipient, call.body) for call in calls.pending]
+            end = await self.run(FurtherCall(parser, functions, earlier))
+            if len(calls.pending) == count:
+                break
+        return end
+
+    def _emit_prompt(self, form: Format, ids: list[int] | None) -> None:
+        """Emit a prompt's ids, if they are wanted; None: what is new since the generation before."""
+        if not self._token_events:
+            return
+        if ids is None:
+            unread = self._context.conversation.entries[self.first_unread_entry :]
+            delta = chain.from_iterable(entry.prompt_ids for entry in unread)
+            ids = [*delta, *form.open_assistant()]
+        self._context.emit(ev.AgentPrompt.model_construct(ids=ids))  # ours: nothing to validate
+
+    async def _decode(
+        self,
+        generation: Generation,
+        decoder: GenerationDecoder,
+        further: FurtherCall | None,
+    ) -> Finished:
+        """Feed a generation's tokens to its decoder until it ends."""
+        cancel = asyncio.create_task(self._cancel_when_stopped(generation.cancel))
+        end: Finished | None = None
+        try:
+            async for event in generation:
+                match event:
+                    case Prefill(done, total, cached):
+                        self._context.emit(ev.AgentPrefill(done=done, total=total, cached=cached))
+                    case Waiting(message):
+                        self._context.emit(ev.AgentNotice(level="info", message=message))
+                    case Tokens(ids, logprobs):
+                        self._context.usage.on_token()
+                        if further is not None:
+                            ids, logprobs = further.feed(ids, logprobs)
+                            if ids and not decoder.ids:
+                                self._emit_prompt(self._context.format, None)
+                        decoder.feed(ids, logprobs)
+                        over = further is not None and further.state == "none"
+                        if decoder.stopped or decoder.looped or over:
+                            generation.cancel()
+                    case Finished():
+                        end = event
+        finally:
+            cancel.cancel()
+            generation.cancel()
+            # Where the engine failed too: what was generated is kept, and every item closed.
+            decoder.finish()
+            self._context.conversation.add_generated(
+                self._context.format, decoder.ids, decoder.spans
+            )
+            self.first_unread_entry = len(self._context.conversation.entries)
+            self.running = None
+        assert end is not None, "a generation that does not fail finishes"
+        return end
+
+    async def _cancel_when_stopped(self, cancel: Callable[[], None]) -> None:
+        await self._stop.wait()
+        cancel()

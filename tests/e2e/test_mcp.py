@@ -127,7 +127,7 @@ def test_mcp_json_for_programs(agent: RunAgent, home: Path) -> None:
     listed = agent("mcp", "list", "--json")
     plain, gone = json.loads(listed.out)
     assert listed.code == 1 and (plain["name"], plain["status"]) == ("plain", "ready")
-    assert (plain["transport"], plain["protocol"]) == ("stdio", "2026-07-28")
+    assert (plain["transport"], plain["protocol"]) == ("stdio", "2025-11-25")
     assert "echo" in plain["tools"] and SERVER in plain["command"]
     assert gone["status"] == "failed" and "no such command" in gone["error"]
     inspected = json.loads(agent("mcp", "inspect", "plain", "--json").out)
@@ -347,7 +347,7 @@ def test_mcp_list_and_inspect_no_line_is_forged(agent: RunAgent, home: Path) -> 
     )
     for command in (("list",), ("inspect", "raw"), ("inspect", "liar")):
         for line in filter(str.strip, agent("mcp", *command).out.splitlines()):
-            assert line.startswith((" ", "raw", "liar", "Last on", *RAW_TOOLS)), line
+            assert line.startswith((" ", "raw", "liar", "MCP 2025", "Last on", *RAW_TOOLS)), line
 
 
 def test_mcp_project_servers_confirmed_on_terminal(home: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from agent.config.paths import Paths
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
 from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
-from agent.engine.grammars import GrammarCompiler, TokenBytes
+from agent.engine.grammars import GrammarCompiler
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.planner import PlacementRequest
 from agent.engine.protocol import EngineError, Finished, Request, Sampling, Tokens, Waiting
@@ -137,7 +138,10 @@ async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
 class OtherProcessFormat(HarmonyFormat):
     """A format that has compiled nothing for the runtimes of the same process."""
 
-    grammars = GrammarCompiler(lambda: TokenBytes([], frozenset()))  # type: ignore[assignment]
+    @cached_property
+    def grammars(self) -> GrammarCompiler:  # type: ignore[override]
+        """A compiler of its own."""
+        return GrammarCompiler(super().grammars._token_bytes)
 
 
 async def test_client_warns_of_schema_that_the_owner_enforces_in_part(

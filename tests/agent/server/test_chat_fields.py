@@ -224,7 +224,10 @@ async def test_chat_stopped_answer_sent_back_is_read_as_sent(serve: Serve) -> No
 async def test_chat_stop_within_schema(serve: Serve) -> None:
     """The embedded model writes a schema's JSON: it ends before the text."""
     served = await serve()
-    schema = {"type": "object", "properties": {"name": {"enum": ["abc"]}}, "required": ["name"]}
+    properties = {"name": {"enum": ["abc"]}}
+    schema = {"type": "object", "properties": properties, "required": ["name"]}
+    # Else it depends on the prompt's date whether the model goes on with other properties.
+    schema["additionalProperties"] = False
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
     whole = await complete(served, response_format=form, temperature=0, reasoning_effort="low")
     assert json.loads(whole.choices[0].message.content) == {"name": "abc"}

@@ -105,6 +105,8 @@ async def test_login_is_offered_on_a_card(
             await driver.pilot.click("#login")
             await driver.expect_text("registers no clients", "Not now")
             oauth.registers = True
+            # For a moment after a click a button takes no other.
+            await driver.wait_for(lambda: not driver.app.query_one("#login").has_class("-active"))
             await driver.pilot.click("#login")
             await driver.wait_for(
                 lambda: driver.app.session.runtime.host.server_states()[-1].status == "ready"

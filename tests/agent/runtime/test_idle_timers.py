@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,8 +75,20 @@ async def wait_until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+@pytest.fixture(autouse=True)
+def other_threads() -> Iterator[None]:
+    """Threads that are there before a test do not count."""
+    _other_threads.update(threading.enumerate())
+    yield
+    _other_threads.clear()
+
+
+_other_threads: set[threading.Thread] = set()
+
+
 def native_threads() -> int:
-    return sum(thread.name == "llama.cpp" for thread in threading.enumerate())
+    threads = set(threading.enumerate()) - _other_threads
+    return sum(thread.name == "llama.cpp" for thread in threads)
 
 
 async def test_first_event_has_planned_context_length(new_runtime: NewRuntime) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.clients.codex import CONFIG
 from tests.clients.conftest import AGENT, ROOT, Run, Scripted
-from tests.support.hosts import server_option
 from tests.support.scripts import DONE, call, final, thought
 
+PYTHON = AGENT[0]
+BOOKING = ROOT / "tests" / "support" / "mcp_servers" / "booking.py"
 PROVIDER = """
 model = "default"
 model_provider = "local"
@@ -31,7 +31,7 @@ def test_typescript_sdk_asks_and_answers_question(node: Path, run: Run, tmp_path
     script = tmp_path / "script.jsonl"
     lines = ({"markup": call("booking__book")}, {"markup": DONE})
     script.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    options = ("--engine", f"script:{script}", "--mcp", server_option("booking"))
+    options = ("--engine", f"script:{script}", "--mcp", f"booking={PYTHON} -I {BOOKING}")
     server = [*map(str, AGENT), "mcp", "serve", "--tools", "booking", *options]
     home = str(tmp_path / "home")
     out = run(
@@ -56,7 +56,7 @@ def test_codex_asks_embedded_model(
         CONFIG
         + PROVIDER.format(
             url=scripted(ask, *[final("It is 408.")] * 3),
-            python=sys.executable,
+            python=PYTHON,
             home=home,
             root=ROOT,
         )

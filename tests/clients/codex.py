@@ -5,8 +5,11 @@ from __future__ import annotations
 from tests.support.scripts import call, final, thought
 
 ECHO_COMMAND = "echo from the shell > made.txt; cat made.txt"
+NO_FURTHER_CALL = final("That is all.")
+"""Codex asks for parallel calls, so the model is asked for another one behind a call."""
 REPLIES = (
     thought("I use the shell.") + call("exec_command", cmd=ECHO_COMMAND),
+    NO_FURTHER_CALL,
     thought("It is made.") + final("The file is made."),
     final("It is made.txt."),
 )

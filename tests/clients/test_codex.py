@@ -32,7 +32,7 @@ def test_codex_tools_and_second_turn(
 ) -> None:
     config = tmp_path / ".codex" / "config.toml"
     config.parent.mkdir()
-    url = scripted(REPLIES[0], FROGS, *REPLIES[1:])
+    url = scripted(*REPLIES[:2], FROGS, *REPLIES[1:])
     config.write_text(
         CONFIG + PROVIDER.format(url=url, sockets=sockets, python=sys.executable, server=PLAIN)
     )

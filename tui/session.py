@@ -238,7 +238,7 @@ class Session:
     def on_keystroke(self) -> None:
         """Postpone the runtime's idle work, which would delay the echo of the keys being typed."""
         if self._opened is not None:
-            self.runtime.restart_idle_timers()
+            self.runtime.on_keystroke()
 
     def prefetch(self, draft: str, before: int | None = None) -> None:
         """Prefill the KV cache with the conversation up to entry ``before``, and the draft of a prompt.

@@ -39,6 +39,7 @@ from agent.models.loader import ModelLoader
 from agent.runtime.hub import Hub
 from agent.runtime.idle_timers import PROBE_IDLE_SECONDS, WARM_UP_IDLE_SECONDS, IdleTimers
 from agent.runtime.prefetch import Prefetcher
+from agent.runtime.typing_pause import TypingPause
 from agent.turn.context import RunningTurn
 from agent.util import gc_tuning
 from tools.mcp.host import Host
@@ -134,6 +135,7 @@ class Runtime:
             warm_up_seconds=warm_up_seconds,
             probe_seconds=probe_seconds,
         )
+        self._typing_pause = TypingPause()
         self._lock = asyncio.Lock()
         """Held while the model is placed, loaded or unloaded."""
         self._placed = False
@@ -165,6 +167,7 @@ class Runtime:
     @asynccontextmanager
     async def in_use(self) -> AsyncIterator[LoadedModel]:
         """Make `ready` and keep the model loaded until the context ends. Raises EngineError."""
+        self._typing_pause.hurry()
         await self.ready()
         while (loaded := self.loaded) is None:  # another was chosen in that moment
             await self.load()
@@ -246,10 +249,16 @@ class Runtime:
         """Keep the model loaded until `end_turn`."""
         self.running_turns += 1
         self.idle_timers.cancel()
+        self._typing_pause.hurry()
 
     def end_turn(self) -> None:
         """Undo one `begin_turn`."""
         self.running_turns -= 1
+        self.restart_idle_timers()
+
+    def on_keystroke(self) -> None:
+        """Postpone idle work, which would delay the echo of the keys being typed."""
+        self._typing_pause.on_keystroke()
         self.restart_idle_timers()
 
     def restart_idle_timers(self) -> None:
@@ -484,6 +493,7 @@ class Runtime:
                 with self.loader.crash_marker(plan):
                     loading = asyncio.create_task(engine.load(report.from_loop))
                     try:  # while llama.cpp reads the file
+                        await self._typing_pause.wait(loading)
                         self.format = await asyncio.to_thread(create_format)
                         if warm_up and not self.model.embedded:  # which would be loaded before
                             self._warm_up()

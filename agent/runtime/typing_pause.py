@@ -1,0 +1,47 @@
+"""Lets work that holds Python's lock for long wait until nobody types.
+
+Meanwhile no key is echoed: openai-harmony takes 60 to 180 ms for its vocabulary in one piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextlib import suppress
+
+PAUSE_SECONDS = 0.3
+"""Seconds without a key after which nobody types."""
+MAX_WAIT_SECONDS = 5.0
+"""How long keys may delay the work once it is all that is left to do."""
+
+
+class TypingPause:
+    """Knows when the last key came, and whether somebody waits for the work."""
+
+    def __init__(self) -> None:
+        self._last_key = -math.inf
+        self._hurried = asyncio.Event()
+
+    def on_keystroke(self) -> None:
+        """Note a key that was pressed just now."""
+        self._last_key = time.monotonic()
+
+    def hurry(self) -> None:
+        """Wait for no pause any more: somebody waits for the work."""
+        self._hurried.set()
+
+    async def wait(self, loading: asyncio.Future[None]) -> None:
+        """Wait for a pause, at most `MAX_WAIT_SECONDS` after the end of ``loading``, which goes on
+        meanwhile."""
+        ended = math.inf
+        while not self._hurried.is_set():
+            now = time.monotonic()
+            if loading.done():
+                ended = min(ended, now)
+            remaining = min(self._last_key + PAUSE_SECONDS, ended + MAX_WAIT_SECONDS) - now
+            if remaining <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(remaining):
+                    await self._hurried.wait()

@@ -1,0 +1,65 @@
+"""Work that holds Python's lock waits for a pause in typing, within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from agent import bootstrap
+from agent.config.launch import LaunchOptions
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
+from agent.runtime import typing_pause
+from agent.runtime.typing_pause import TypingPause
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
+
+
+@pytest.fixture
+async def loading() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+async def test_without_keys_nothing_waits(loading: asyncio.Future[None]) -> None:
+    await TypingPause().wait(loading)
+
+
+async def test_waits_for_pause(
+    loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typing_pause, "PAUSE_SECONDS", 0.05)
+    pause, began = TypingPause(), time.monotonic()
+    pause.on_keystroke()
+    await pause.wait(loading)
+    assert time.monotonic() - began >= 0.05
+
+
+async def test_wait_is_bounded_once_loaded(
+    loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typing_pause, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(typing_pause, "MAX_WAIT_SECONDS", 0.05)
+    pause = TypingPause()
+    pause.on_keystroke()
+    loading.set_result(None)
+    await pause.wait(loading)
+
+
+async def test_turn_does_not_wait_for_pause(
+    tmp_path: Path, model_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typing_pause, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(typing_pause, "MAX_WAIT_SECONDS", 3600.0)
+    runtime = bootstrap.create_runtime(LaunchOptions(), tools="none")
+    try:
+        runtime.on_keystroke()
+        ready = asyncio.create_task(runtime.ready())
+        turn = Turn(runtime, Conversation("c"), [User("2+2")], TurnOptions(tools=()))
+        response = await turn.start().done()
+        assert response.status == "completed"
+        await ready
+    finally:
+        await runtime.close()

@@ -90,6 +90,9 @@ def _open_results(options: BatchOptions) -> ResultLog:
     assert options.output is not None
     path, source = options.output.expanduser(), options.file.expanduser()
     try:
+        # Of a device or a pipe, earlier results cannot be read.
+        if str(path) == "-" or (path.exists() and not (path.is_file() or path.is_dir())):
+            raise UserError("--output: the results need a file, from which a later run goes on.")
         if path.exists() and source.exists() and path.samefile(source):
             raise UserError("--output: the results need another file than the requests.")
         return ResultLog(path)
@@ -236,7 +239,8 @@ class BatchProgress:
         seconds = time.monotonic() - self._began
         left = seconds / (self.done - self._done_before) * (self.total - self.done)
         ends = time.strftime("%H:%M", time.localtime(time.time() + left))
-        return f"{self.done} of {self.total}, {self._tokens / seconds:.0f} tokens/s, done at {ends}"
+        speed = f" {self._tokens / seconds:.0f} tokens/s," if self._tokens else ""
+        return f"{self.done} of {self.total},{speed} done at {ends}"
 
     def _say(self, text: str) -> None:
         if self._bar.disable:

@@ -11,7 +11,9 @@ import asyncio
 import fcntl
 import json
 import os
+import random
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,7 @@ from agent.server.chat_requests import ChatRequest, chat_params, to_response_req
 from agent.server.errors import ApiError, invalid
 from agent.server.parsing import parse_json_object, parse_request, validate
 from agent.server.service import ResponseService
+from agent.turn.endings import RATE_LIMIT
 from agent.util.ids import new_id
 from tools import private_files
 
@@ -31,8 +34,15 @@ Endpoint = Literal["/v1/responses", "/v1/chat/completions"]
 """What a line may ask."""
 ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 MAX_CUSTOM_ID_CHARACTERS = 512
-TRANSIENT_STATUSES = frozenset({0, 408, 429, *range(500, 600)})
+BUSY_STATUS = 429
+TRANSIENT_STATUSES = frozenset({0, 408, BUSY_STATUS, *range(500, 600)})
 """Of requests that may succeed when they are made again."""
+FAILURE_STATUSES = {RATE_LIMIT: BUSY_STATUS, "server_error": 500}
+"""What the error of a response that failed stands for, by its code; all others for 400."""
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.25, 30.0
+"""Before a request that was refused as the engine is busy is made again: twice as long each time."""
+MAX_BUSY_SECONDS = 3600.0
+"""In which a request may be refused so; then that is its result."""
 
 Json = dict[str, Any]
 
@@ -108,12 +118,47 @@ def _target(value: Json, endpoints: tuple[str, ...]) -> tuple[str, Json]:
     return url, {"store": False, **body}
 
 
-class BatchRunner:
-    """Makes the requests of batches, so many at a time."""
+class _Slots:
+    """Bounds the requests in flight: to fewer after each that the engine refused, and slowly up to
+    ``maximum`` again as it answers others."""
 
-    def __init__(self, app: Starlette, parallel: int, headers: Json | None = None) -> None:
-        """``app``: from `agent.server.app.create_app`. ``headers``: of every request."""
+    def __init__(self, maximum: int) -> None:
+        self._maximum, self._bound, self._taken = maximum, float(maximum), 0
+        self._changed = asyncio.Condition()
+
+    async def take(self) -> None:
+        """Wait for a slot and take it."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._taken < int(self._bound))
+            self._taken += 1
+
+    async def give_back(self, *, refused: bool) -> None:
+        """Give a slot back. ``refused``: the engine has none for it."""
+        async with self._changed:
+            self._taken -= 1
+            if refused:
+                self._bound = max(1.0, min(self._bound, self._taken))
+            else:
+                self._bound = min(self._maximum, self._bound + 1 / self._bound)
+            self._changed.notify_all()
+
+
+class BatchRunner:
+    """Makes the requests of batches, so many at a time; those that a busy engine refuses again."""
+
+    def __init__(
+        self,
+        app: Starlette,
+        parallel: int,
+        headers: Json | None = None,
+        *,
+        first_pause: float = FIRST_PAUSE_SECONDS,
+        max_busy: float = MAX_BUSY_SECONDS,
+    ) -> None:
+        """``app``: from `agent.server.app.create_app`. ``headers``: of every request.
+        ``first_pause``, ``max_busy``: in seconds, see the constants."""
         self.parallel = parallel
+        self._first_pause, self._max_busy = first_pause, max_busy
         self._client = httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False),
             base_url="http://localhost",
@@ -130,11 +175,11 @@ class BatchRunner:
 
         Raises what ``on_result`` raises first.
         """
-        queue = iter(requests)
+        queue, slots = iter(requests), _Slots(self.parallel)
 
         async def work() -> None:
             for request in queue:
-                on_result(await self.answer(request))
+                on_result(await self._answer_when_taken(request, slots))
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -142,6 +187,22 @@ class BatchRunner:
                     group.create_task(work())
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
+
+    async def _answer_when_taken(self, request: Line, slots: _Slots) -> Json:
+        """The result of a line, which is asked again where the engine is busy."""
+        pause, began = self._first_pause, time.monotonic()
+        while True:
+            await slots.take()
+            refused = False
+            try:
+                result = await self.answer(request)
+                refused = status_of(result) == BUSY_STATUS
+            finally:
+                await slots.give_back(refused=refused)
+            if not refused or time.monotonic() - began >= self._max_busy:
+                return result
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     async def answer(self, request: Line) -> Json:
         """The result of a line."""
@@ -259,9 +320,14 @@ def _result(custom_id: str | None, status: int, body: Json) -> Json:
 
 
 def status_of(result: Json) -> int:
-    """The HTTP status of a result; 0 of a request that was not made."""
-    response = result["response"]
-    return int(response["status_code"]) if response else 0
+    """The HTTP status of a result, or of the error with which its response failed; 0 of a request that
+    was not made."""
+    if not (response := result["response"]):
+        return 0
+    body = response["body"]
+    if body.get("status") == "failed":
+        return FAILURE_STATUSES.get(str((body.get("error") or {}).get("code")), 400)
+    return int(response["status_code"])
 
 
 def is_final(result: Json) -> bool:

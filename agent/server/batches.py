@@ -11,6 +11,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -84,6 +85,8 @@ class BatchQueue:
         for batch in self.entries():
             if batch["status"] in UNFINISHED:
                 self._waiting.put_nowait(batch["id"])
+            else:
+                self._discard_work(batch)
         self._worker = asyncio.create_task(self._work())
 
     def stop(self) -> None:
@@ -130,6 +133,7 @@ class BatchQueue:
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": metadata,
         }
+        self._keep_input(batch)
         self._batches.write(batch)
         self._waiting.put_nowait(batch["id"])
         return batch
@@ -147,6 +151,7 @@ class BatchQueue:
             self._set_status(batch, "cancelling")
         if not running:
             self._set_status(batch, "cancelled")
+            self._discard_work(batch)
         elif self._answering is not None:
             self._answering.cancel()
         return batch
@@ -167,15 +172,34 @@ class BatchQueue:
             finally:
                 self._running = None
 
+    def _keep_input(self, batch: Json) -> None:
+        """Have the requests as long as the batch runs, also where the client deletes their file."""
+        source, target = self.files.content(batch["input_file_id"]), self._input(batch)
+        try:
+            os.link(source, target)
+        except OSError:  # a file system without links
+            shutil.copyfile(source, target)
+
+    def _input(self, batch: Json) -> Path:
+        return self._batches.path(batch["id"], "input")
+
+    def _results(self, batch: Json) -> Path:
+        return self._batches.path(batch["id"], "results")
+
+    def _discard_work(self, batch: Json) -> None:
+        """Delete what only a batch needs that is worked at."""
+        for path in (self._results(batch), self._input(batch)):
+            path.unlink(missing_ok=True)
+
     def _break_off(self, batch: Json) -> None:
         """End a batch at which work cannot go on; its results so far are filed."""
-        results = self._batches.path(batch["id"], "results")
+        results = self._results(batch)
         message = "Something went wrong inside this server; its log file has the details."
         try:
             if results.exists():
                 self._file_results(batch, results)
             self._fail(batch, [WrongLine(None, ApiError(500, message, code="server_error"))])
-            results.unlink(missing_ok=True)
+            self._discard_work(batch)
         except OSError:  # as of a full disk: the batch goes on when a server starts again
             log.exception("the end of batch %s cannot be written", batch["id"])
 
@@ -184,15 +208,16 @@ class BatchQueue:
         lines = await asyncio.to_thread(self._read, batch)
         if wrong := [line for line in lines if isinstance(line, WrongLine)]:
             self._fail(batch, wrong)
+            self._discard_work(batch)
             return
-        results = ResultLog(self._batches.path(batch["id"], "results"))
+        results = ResultLog(self._results(batch))
         with results:
             ending = await self._answer(batch, lines, results)
         if ending == "completed":
             self._set_status(batch, "finalizing")
         await asyncio.to_thread(self._file_results, batch, results.path)
         self._set_status(batch, ending)
-        results.path.unlink()
+        self._discard_work(batch)
 
     async def _answer(self, batch: Json, lines: list[Line], results: ResultLog) -> str:
         """Make the requests that have no result; the status with which the batch ends."""
@@ -229,9 +254,7 @@ class BatchQueue:
 
     def _read(self, batch: Json) -> list[Line]:
         try:
-            text = self.files.content(batch["input_file_id"]).read_text(encoding="utf-8-sig")
-        except FileNotFoundError:
-            return [WrongLine(None, ApiError(404, "The file was deleted.", code="file_not_found"))]
+            text = self._input(batch).read_text(encoding="utf-8-sig")
         except UnicodeDecodeError:
             message = "The file is not UTF-8 text."
             return [WrongLine(None, ApiError(400, message, code="invalid_file"))]
@@ -264,7 +287,9 @@ class BatchQueue:
             for file, kind in ((output, "output"), (errors, "error")):
                 if file.tell():
                     name = f"{batch['id']}_{kind}.jsonl"
-                    entry = self.files.add(name, RESULT_PURPOSE, file)
+                    # The same after a stop in the middle of it: no file is left that nobody knows.
+                    file_id = f"file_{batch['id'].partition('_')[2]}{kind}"
+                    entry = self.files.add(name, RESULT_PURPOSE, file, file_id)
                     batch[f"{kind}_file_id"] = entry["id"]
 
     def _set_status(self, batch: Json, status: str) -> None:

@@ -71,9 +71,12 @@ class FileStore:
         self._objects = ObjectFolder(folder, "file")
         self.find, self.entries = self._objects.find, self._objects.entries
 
-    def add(self, filename: str, purpose: str, content: BinaryIO) -> Json:
-        """Store what an open file has; its description. Raises OSError."""
-        name = new_id("file")
+    def add(
+        self, filename: str, purpose: str, content: BinaryIO, file_id: str | None = None
+    ) -> Json:
+        """Store what an open file has; its description. ``file_id``: replaces the file that has it;
+        None: a new one. Raises OSError."""
+        name = file_id or new_id("file")
         private_files.make_folder(self._objects.folder)
         content.seek(0)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -112,3 +113,39 @@ def test_batch_stopped_goes_on_where_it_was(
     assert (
         agent("batch", str(source), "-o", str(output)).err == "All 3 requests were done before.\n"
     )
+
+
+@pytest.mark.parametrize("output", ["/dev/full", "/dev/stdout", "-"])
+def test_batch_results_that_cannot_be_read_again_are_refused(
+    agent: RunAgent, files: tuple[Path, Path], output: str
+) -> None:
+    source, _ = files
+    source.write_text(line("a", input="Hello"))
+    ran = agent("batch", str(source), "-o", output, cwd=source.parent)
+    assert (ran.code, ran.err) == (
+        2, "agent: --output: the results need a file, from which a later run goes on.\n",
+    )  # fmt: skip
+    assert [path.name for path in source.parent.glob("*") if path.is_file()] == ["in.jsonl"]
+
+
+@pytest.mark.slow
+def test_batch_on_a_full_disk_says_so_and_goes_on_later(
+    agent: RunAgent, files: tuple[Path, Path], home: Path
+) -> None:
+    source, output = files
+    source.write_text(
+        "\ufeff" + "\r\n\r\n".join(line(name, input="Hello").strip() for name in "abc")
+    )
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "agent", "batch", str(source), "-o", str(output)],
+        env={**os.environ, "AGENT_HOME": str(home)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500)),
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (
+        2, f"agent: --output: {output} cannot be written: File too large.",
+    )  # fmt: skip
+    again = agent("batch", str(source), "-o", str(output))
+    assert again.code == 0 and "were done before" in again.err
+    assert read_results(output).keys() == {"a", "b", "c"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from agent.server.batch import BatchRequest, BatchRunner, ResultLog, read_lines
+from agent.server.batch import (
+    BatchRequest,
+    BatchRunner,
+    ResultLog,
+    is_final,
+    read_lines,
+    status_of,
+)
 from agent.server.file_store import ObjectFolder
 
 URL = "/v1/responses"
@@ -55,6 +63,49 @@ async def test_full_disk_is_raised_as_it_is() -> None:
     with pytest.raises(OSError, match="No space"):
         await one.run(requests(3), add)
     await one.close()
+
+
+class BusyEngine:
+    """Answers so many requests at a time; others are refused as busy."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots, self.running, self.refused, self.most = slots, 0, 0, 0
+        self.app = Starlette(routes=[Route(URL, self.answer, methods=["POST"])])
+
+    async def answer(self, _: Request) -> JSONResponse:
+        if self.running >= self.slots:
+            self.refused += 1
+            error = {"code": "rate_limit_exceeded", "message": "busy"}
+            # As of a turn that had begun, whose second generation is refused.
+            if self.refused % 2:
+                return JSONResponse({"status": "failed", "error": error})
+            return JSONResponse({"error": error}, 429)
+        self.running += 1
+        self.most = max(self.most, self.running)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        self.running -= 1
+        return JSONResponse({"status": "completed"})
+
+
+async def test_requests_that_a_busy_engine_refuses_are_made_again() -> None:
+    engine = BusyEngine(3)
+    results: list[dict[str, Any]] = []
+    one = BatchRunner(engine.app, 16, first_pause=0.001)
+    await one.run(requests(200), results.append)
+    await one.close()
+    assert [status_of(result) for result in results] == [200] * 200
+    assert {result["custom_id"] for result in results} == {str(number) for number in range(200)}
+    assert engine.refused <= 100, "further requests wait for a slot"
+
+
+async def test_request_that_is_refused_for_too_long_fails() -> None:
+    results: list[dict[str, Any]] = []
+    one = BatchRunner(BusyEngine(0).app, 2, first_pause=0.001, max_busy=0.01)
+    await one.run(requests(3), results.append)
+    await one.close()
+    assert [status_of(result) for result in results] == [429] * 3
+    assert not any(map(is_final, results)), "the same command asks them again"
 
 
 def test_results_cut_off_within_a_character_go_on(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from agent.server import batches
+from agent.server import batches, file_store
 from tests.support.endpoint import API_KEY, Serve, Served
 from tests.support.hosts import wait_until
 from tests.support.requests import ENDLESS
@@ -127,6 +128,45 @@ async def test_batch_goes_on_when_a_server_starts_again(serve: Serve) -> None:
     answers = await read_file(again, batch.output_file_id)
     assert answers.keys() == {"a", "b"}
     assert len(again.turns) == 1, "the first line was answered before"
+
+
+async def test_deleted_input_file_is_read_by_its_batch(serve: Serve) -> None:
+    served = await serve(temperature=0, loop_guard=False)
+    endless = {"input": "x", **ENDLESS}
+    created = await begin(served, lines_of(RESPONSES, a={"input": "Hello"}, b=endless))
+    client = served.client()
+    while (await client.batches.retrieve(created.id)).request_counts.completed < 1:
+        pass
+    await client.files.delete(created.input_file_id)
+    await served.end()
+    again = await serve(HELLO)
+    batch = await ended(again, created.id)
+    assert (batch.status, batch.request_counts.completed) == ("completed", 2)
+    folder = again.runtime.paths.state / "batches"
+    await wait_until(lambda: {path.suffix for path in folder.iterdir()} == {".json", ""})
+
+
+async def test_batch_stopped_while_finalizing_leaves_no_file_twice(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(HELLO)
+    write = file_store.ObjectFolder.write
+
+    def write_until_filed(folder: file_store.ObjectFolder, entry: dict[str, Any]) -> None:
+        if entry["object"] == "batch" and entry["output_file_id"]:
+            raise asyncio.CancelledError  # as if the process was killed there
+        write(folder, entry)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(file_store.ObjectFolder, "write", write_until_filed)
+        created = await begin(served, lines_of(RESPONSES, a={"input": "x"}, b={"text": 1}))
+        await wait_until(lambda: len(served.server._batches.files.entries()) == 3)  # type: ignore[union-attr]
+        await served.end()
+    again = await serve()
+    batch = await ended(again, created.id)
+    assert batch.status == "completed" and again.turns == []
+    listed = {file.id async for file in again.client().files.list()}
+    assert listed == {batch.input_file_id, batch.output_file_id, batch.error_file_id}
 
 
 async def test_batch_expires(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

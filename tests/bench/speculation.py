@@ -2,8 +2,9 @@
 
 What is written is forced token by token, so that both sides write the same: a text that copies most of
 the prompt, as an edit of a file does, and one that repeats nothing, where drafts must cost nothing.
-Then a draft model: the embedded model drafts for itself what it writes freely, where all is right, and
-for the 1.4 GB model's forced text, where nothing is and it must be given up.
+llama-server cannot be forced: beside its own n-gram speculation both write freely what a prompt of
+repeated ids begins. Then a draft model: the embedded model drafts for itself what it writes freely,
+where all is right, and for the 1.4 GB model's forced text, where nothing is and it must be given up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.placement import Placement, Speculation
 from agent.engine.protocol import Finished, Prefill, Request, Sampling
 from tests.bench import BenchmarkRow, compare, progress
-from tests.bench.llama_server import thread_counts
+from tests.bench.llama_server import GREEDY, LlamaServer, thread_counts
 from tests.bench.models import endless_model, large_model
 
 PROMPT_TOKENS = 600
@@ -53,9 +54,32 @@ def rows() -> list[BenchmarkRow]:
     return [
         *_model_rows(endless_model(), "embedded", 480, 9),
         *_model_rows(large_model(), "1.4 GB MXFP4", 96, 5),
+        _llama_server_row(),
         _draft_row(endless_model(), "embedded, drafts for itself", 480, 9, free=True),
         _draft_row(large_model(), "1.4 GB MXFP4, drafts never right", 192, 5, goal="≥ 0.98"),
     ]
+
+
+def _llama_server_row() -> BenchmarkRow:
+    """The embedded model's free text, which repeats itself, beside llama-server's own n-grams."""
+    path, count = endless_model(), 480
+    prompt = random.Random(2).sample(range(1000, 190_000), 50) * (PROMPT_TOKENS // 50)
+    with (
+        asyncio.Runner() as runner,
+        LlamaServer(path, options=("--spec-type", "ngram-map-k")) as server,
+    ):
+        engine = _load(runner, path, "lookup")
+
+        def peer_rate() -> float:
+            answer = runner.run(server.complete(prompt, count, **GREEDY))
+            rate: float = answer.events[-1][1]["timings"]["predicted_per_second"]
+            return rate
+
+        ours = partial(_run_rate, runner, engine, prompt, None, count)
+        name = "embedded, free text that repeats"
+        row = compare(name, "tokens/s", ours, "llama-server, n-grams", peer_rate, 9, "≥ 1")
+        runner.run(engine.close())
+    return row
 
 
 def _draft_row(

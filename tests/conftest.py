@@ -11,6 +11,7 @@ collect_ignore = ["clients"]  # they run in an environment of their own: make te
 pytest_plugins = [
     "tests.support.program",
     "tests.support.runtimes",
+    "tests.support.turns",
     "tests.support.engines",
     "tests.support.endpoint",
     "tests.support.hosts",

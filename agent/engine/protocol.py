@@ -110,6 +110,13 @@ class Logprob:
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int | None = None
+    """1: no other token was likelier; None: not known."""
+    probability: float | None = None
+    """0…1, after penalties and biases, temperature, top_k, top_p and min_p; 0: they cut it off. None:
+    not known. A grammar's say is not in it."""
+    top_probabilities: tuple[float, ...] | None = None
+    """The same of each alternative."""
 
 
 class Constraint(Protocol):
@@ -128,7 +135,8 @@ class Constraint(Protocol):
         ...
 
     def allowed(self) -> npt.NDArray[np.intp]:
-        """Return the ids that may come next, (n,) intp, ascending. Called after a reject only."""
+        """Return the ids that may come next, (n,) intp, ascending. Slow: called after a reject, or to
+        show them."""
         ...
 
 
@@ -190,6 +198,10 @@ class Request:
     logprobs: int | None = None
     """Report each token's log probability, with this many alternatives (0…20); None: report
     none."""
+    probabilities: bool = False
+    """Report with them ranks and probabilities too (`Logprob`), where the engine knows them."""
+    continued_tokens: int = 0
+    """How many tokens at the end of the prompt this generation has written before: for penalties."""
     constraint: Constraint | None = None
     """An instance for this generation alone, as it has state."""
     recipe: Callable[[], Mapping[str, Any] | None] | None = None
@@ -201,6 +213,8 @@ class Request:
     """The request continues a turn that was admitted before: it is never refused as too many."""
     background: bool = False
     """Prefetching: the request gives way to every other one and does not count in the queue."""
+    aside: bool = False
+    """Of a background request: the cached conversation that the prompt goes back in stays as it is."""
     head_tokens: int = 0
     """How many tokens at the beginning of the prompt other conversations have too (tools,
     instructions)."""

@@ -16,11 +16,13 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.engine.forced_tokens import ForcedTokens
 from agent.engine.protocol import (
     ContextOverflowError,
     EngineError,
     Finished,
     FinishReason,
+    Logprob,
     Prefill,
     Request,
     Tokens,
@@ -84,7 +86,10 @@ class ScriptEngine:
         if len(request.prompt) >= self.context_length:
             raise ContextOverflowError(len(request.prompt), self.context_length)
         # A request that only prefills uses up no line.
-        line = EMPTY_LINE if request.max_tokens == 0 else next(self._lines)
+        if request.aside:
+            line = ScriptLine(_forced_tokens(request), 0.0)
+        else:
+            line = EMPTY_LINE if request.max_tokens == 0 else next(self._lines)
         return ScriptGeneration(self, request, line)
 
     async def close(self) -> None:
@@ -120,9 +125,11 @@ class ScriptGeneration:
         prompt = list(self._request.prompt)
         total = len(prompt)
         cached = min(common_prefix_length(self._engine.sequence_ids, prompt), total - 1)
-        self._engine.sequence_ids = sequence = prompt
-        if self._line is not EMPTY_LINE:
-            self._engine.answered_ids = sequence
+        sequence = prompt
+        if not self._request.aside:
+            self._engine.sequence_ids = sequence
+            if self._line is not EMPTY_LINE:
+                self._engine.answered_ids = sequence
         yield Prefill(cached, total, cached)
         yield Prefill(total, total, cached)
         due = start = time.perf_counter()
@@ -136,11 +143,18 @@ class ScriptGeneration:
                 reason = "cancelled"
                 break
             sequence.append(token)
-            yield Tokens([token])
+            yield Tokens([token], self._logprobs(token))
             if token in self._request.stop_ids:
                 break
         seconds = time.perf_counter() - start
         yield Finished(reason, total, cached, len(sequence) - total, 0.0, seconds)
+
+    def _logprobs(self, token: int) -> list[Logprob] | None:
+        """Each token of a script is certain."""
+        if self._request.logprobs is None:
+            return None
+        known = (1, 1.0, (1.0,)) if self._request.probabilities else ()
+        return [Logprob(token, 0.0, ((token, 0.0),), *known)]
 
     def _limit_reached(self, prompt_length: int, length: int) -> FinishReason | None:
         """Return why no token may follow; None: one may."""
@@ -161,6 +175,11 @@ class ScriptGeneration:
                 return await self._cancelled.wait()
         except TimeoutError:
             return False
+
+
+def _forced_tokens(request: Request) -> list[int]:
+    constraint = request.constraint
+    return constraint.upcoming(1 << 30) if isinstance(constraint, ForcedTokens) else []
 
 
 def _harmony_encoder(encoding: HarmonyEncoding) -> Encode:

@@ -203,7 +203,8 @@ class Runtime:
 
     def generate(self, request: Request) -> Generation:
         """Start a generation on the loaded model. Raises EngineError."""
-        if self.running_turns <= 1:  # else the prefetched prompt may be another conversation's
+        # Of several turns, the prefetched prompt may be another conversation's.
+        if self.running_turns <= 1 and not request.aside:
             self.prefetcher.cancel()
         return self._generate(request)
 

@@ -140,11 +140,11 @@ def continue_from(
     return Continuation(
         [*message.header, *edited_ids(form, message.body, text)],
         before[first:],
-        _first_items(events, written),
+        items_before(events, written),
     )
 
 
-def _first_items(events: Sequence[ev.Event], written: int) -> list[ev.Event]:
+def items_before(events: Sequence[ev.Event], written: int) -> list[ev.Event]:
     """The events of the items before the one that the model wrote after ``written`` others."""
     indexes: set[int] = set()
     ids: set[str] = set()

@@ -4,7 +4,7 @@ come."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 
@@ -19,7 +19,7 @@ from agent.engine.protocol import (
     Tokens,
     Waiting,
 )
-from agent.formats.protocol import Format, SingleMessageFormat
+from agent.formats.protocol import Format, SingleMessageFormat, Stop
 from agent.turn.constraints import BegunTextError, TurnConstraints
 from agent.turn.context import TurnContext, TurnRuntime
 from agent.turn.decoder import GenerationDecoder
@@ -93,8 +93,9 @@ class GenerationRunner:
             affinity_tokens=conversation.affinity_tokens,
             private=options.private,
         )
+        is_over = self._ends_in(prefix)
         try:
-            generation = self._runtime.generate(request)
+            generation = None if is_over else self._runtime.generate(request)
         except (ContextOverflowError, EngineBusyError) as error:
             if further:
                 return "stop"
@@ -115,6 +116,9 @@ class GenerationRunner:
             self._emit_prompt(form, prompt if first else None)
         self.running = decoder
         decoder.feed(prefix)
+        if generation is None:
+            self._keep(decoder)
+            return "stop"
         try:
             end = await self._decode(generation, decoder, further)
         except EngineBusyError:
@@ -132,6 +136,13 @@ class GenerationRunner:
         if decoder.stopped:
             return "stop"
         return "unfinished" if decoder.incomplete and end.reason == "stop" else end.reason
+
+    def _ends_in(self, begun: Sequence[int]) -> bool:
+        """Whether what a generation begins with is all of it."""
+        form = self._context.format
+        parsed = form.parser(self._calls.declared.recipients).feed(begun)
+        ends = any(isinstance(event, Stop) for event in parsed)
+        return ends or (bool(begun) and begun[-1] in form.stop_ids)
 
     async def run_further_calls(self) -> str:
         """Let a model that has ended at a call of the client's write further ones; why the last of
@@ -192,14 +203,17 @@ class GenerationRunner:
             cancel.cancel()
             generation.cancel()
             # Where the engine failed too: what was generated is kept, and every item closed.
-            decoder.finish()
-            self._context.conversation.add_generated(
-                self._context.format, decoder.ids, decoder.spans
-            )
-            self.first_unread_entry = len(self._context.conversation.entries)
-            self.running = None
+            self._keep(decoder)
         assert end is not None, "a generation that does not fail finishes"
         return end
+
+    def _keep(self, decoder: GenerationDecoder) -> None:
+        """Close every item, and put what was generated into the conversation."""
+        context = self._context
+        decoder.finish()
+        context.conversation.add_generated(context.format, decoder.ids, decoder.spans)
+        self.first_unread_entry = len(context.conversation.entries)
+        self.running = None
 
     async def _cancel_when_stopped(self, cancel: Callable[[], None]) -> None:
         await self._stop.wait()

@@ -16,6 +16,7 @@ class FakeLlamaModel:
 
     sliding_window = 0
     can_save_ranges = True
+    spare_sequence = 64
 
     def __init__(self, *, vocabulary_size: int = 12, context_length: int = 400) -> None:
         self.vocabulary_size, self.context_length = vocabulary_size, context_length

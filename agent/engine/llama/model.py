@@ -118,8 +118,9 @@ class LlamaModel:
         params.n_ctx = self.context_length
         params.n_batch = params.n_ubatch = ubatch
         params.n_seq_max, params.n_outputs_max = placement.kv_sequences, placement.outputs
-        self._spare_sequence = placement.sequences
-        """Empty but while a part of another sequence is copied out or in."""
+        self.spare_sequence = placement.sequences
+        """Id of the sequence behind the others. It must be empty where a part of another sequence is
+        copied out or in (`save_range`, `restore_range`), and is afterwards."""
         params.kv_unified = True  # sequences share the cells, so each can have the full context
         params.flash_attn_type = _FLASH_ATTENTION[placement.flash_attention]
         params.type_k = params.type_v = _KV_TYPES[placement.kv_type]
@@ -252,7 +253,7 @@ class LlamaModel:
 
     def save_range(self, seq_id: int, start: int, end: int) -> RangeState:
         """Copy the positions from `start` to `end`, exclusive, of a sequence."""
-        spare = self._spare_sequence
+        spare = self.spare_sequence
         lib.llama_memory_seq_cp(self._memory, seq_id, spare, start, end)
         try:
             return self._save_state(spare, 0)
@@ -262,7 +263,7 @@ class LlamaModel:
     def restore_range(self, seq_id: int, state: RangeState, start: int, end: int) -> bool:
         """Append a copy of positions to a sequence, those from `start` to `end`; False if there was
         no room, or it is no such copy."""
-        spare = self._spare_sequence
+        spare = self.spare_sequence
         done = self._restore_state(spare, state, 0)
         if done:
             lib.llama_memory_seq_cp(self._memory, spare, seq_id, start, end)

@@ -33,6 +33,10 @@ The policy is in `PrefixCache.acquire` and in a few constants, which decide more
   and each CHECKPOINT_INTERVAL_TOKENS. More than MAX_CHECKPOINTS are thinned out evenly; the first and
   last stay.
 
+Where the likeliest tokens at an earlier position are looked up, the prompt goes back there without
+being anybody's next turn (`agent.engine.protocol.Request.aside`). It is computed in the spare
+sequence, `PrefixCache.acquire_aside`, so that the conversation's own stays as it is.
+
 What a sequence holds is also written to disk while the engine idles, and read back where a prompt
 begins like that (`agent.engine.llama.disk_cache`): `PrefixCache.save_step` and `RestoreJob` do one
 segment at a time, so that nobody waits for more.
@@ -46,7 +50,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from agent.util.prefix import common_prefix_length
@@ -240,6 +244,8 @@ class PrefixCache:
         self._disk = disk
         self._saving: Iterator[None] | None = None
         self.sequences = [KvSequence(model, seq_id) for seq_id in range(sequences)]
+        self._spare = KvSequence(model, model.spare_sequence)
+        """Where prompts are computed aside; others may copy what it has."""
         self._clock = 0
 
     @property
@@ -251,7 +257,8 @@ class PrefixCache:
         """Return how many tokens of a prompt need not be computed."""
         limit = len(prompt) - 1
         return max(
-            s.reusable(min(common_prefix_length(s.ids, prompt), limit)) for s in self.sequences
+            s.reusable(min(common_prefix_length(s.ids, prompt), limit))
+            for s in (*self.sequences, self._spare)
         )
 
     def contains(self, prompt: list[int]) -> bool:
@@ -265,13 +272,16 @@ class PrefixCache:
         the prompt is a guess that others will follow which differ at the end.
         """
         limit = len(prompt) - 1
-        shared = {s: min(common_prefix_length(s.ids, prompt), limit) for s in self.sequences}
+        sources = [*self.sequences, self._spare]
+        shared = {s: min(common_prefix_length(s.ids, prompt), limit) for s in sources}
         reusable = {s: s.reusable(count) for s, count in shared.items()}
-        source = max(self.sequences, key=lambda s: (reusable[s], not s.busy, s.last_used))
+        source = max(
+            sources, key=lambda s: (reusable[s], s is not self._spare, not s.busy, s.last_used)
+        )
         count = reusable[source]
         rewound = source.prompt_length - count
         is_next_turn = rewound <= (DRAFT_REWIND_LIMIT_TOKENS if draft else REWIND_LIMIT_TOKENS)
-        if not source.busy and count and is_next_turn:
+        if not source.busy and count and is_next_turn and source is not self._spare:
             target, cached = source, source.truncate(count)
         else:
             target = min(self.free_sequences, key=lambda s: (bool(s.ids), s.last_used))
@@ -284,6 +294,24 @@ class PrefixCache:
         self._touch(target)
         return AcquiredSequence(target, cached, max(shared.values()))
 
+    def acquire_aside(self, prompt: list[int]) -> AcquiredSequence:
+        """Return a sequence that a job continues with `prompt`, beside those of conversations.
+
+        There is one, which must not be busy; what it has is there until it is needed otherwise.
+        """
+        limit, spare = len(prompt) - 1, self._spare
+        reusable = {
+            s: s.reusable(min(common_prefix_length(s.ids, prompt), limit))
+            for s in (spare, *self.sequences)
+        }
+        source = max(reusable, key=reusable.__getitem__)
+        count = reusable[source]
+        cached = spare.truncate(count) if source is spare else spare.copy_prefix(source, count)
+        self._saving = None
+        spare.busy = True
+        spare.prompt_length = len(prompt)
+        return AcquiredSequence(spare, cached, cached)
+
     def release(self, sequence: KvSequence) -> None:
         """Give a sequence back after its job has ended; what is in it can be reused."""
         sequence.busy = False
@@ -295,12 +323,15 @@ class PrefixCache:
             return None
         windows = bool(self._model.sliding_window)
         try:
-            return self._disk.find(
+            found = self._disk.find(
                 prompt, windows=windows, longer_than=cached + MIN_REUSE_TOKENS - 1
             )
         except OSError as error:
             self._give_up(error)
             return None
+        if found:
+            self._spare.clear()  # it is read through the spare sequence
+        return found
 
     @property
     def unsaved(self) -> bool:
@@ -342,6 +373,7 @@ class PrefixCache:
                 sequence.save_checkpoint()
             for segment in disk.missing(ids):
                 end = segment.start + len(segment.ids)
+                self._spare.clear()
                 state = self._model.save_range(sequence.seq_id, segment.start, end)
                 windows = {
                     length: memoryview(sequence.checkpoint(length)).cast("B")
@@ -352,16 +384,24 @@ class PrefixCache:
                 yield
             sequence.unsaved = False
 
-    def evict(self) -> bool:
-        """Empty the least recently used free sequence; return False when there is none."""
+    def evict(self, aside: Sequence[int] | None = None) -> bool:
+        """Empty the least recently used free sequence; return False when there is none.
+
+        ``aside``: a prompt for which the sequence that shares most with it must stay.
+        """
+        if self._spare.ids and not self._spare.busy:
+            self._spare.clear()
+            return True
         idle = [s for s in self.sequences if s.ids and not s.busy]
+        if aside is not None and idle:
+            idle.remove(max(idle, key=lambda s: (common_prefix_length(s.ids, aside), s.last_used)))
         if idle:
             min(idle, key=lambda s: s.last_used).clear()
         return bool(idle)
 
     def reset(self) -> None:
         """Empty everything, after a failure that left the memory in doubt."""
-        for sequence in self.sequences:
+        for sequence in (*self.sequences, self._spare):
             sequence.clear()
         self._model.clear()
 

@@ -23,6 +23,7 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import accumulate
 
@@ -31,7 +32,7 @@ import numpy.typing as npt
 
 from agent.engine.llama.model import Logits
 from agent.engine.llama.penalties import Penalties
-from agent.engine.protocol import EngineError, Logprob, Request
+from agent.engine.protocol import EngineError, Logprob, Request, Sampling
 
 HEAD_DEPTHS_NATS = (12.0, 8.0, 5.0)
 """Depths of the head below the best token, in nats at temperature 1, in order of preference: a deep
@@ -49,6 +50,8 @@ NUCLEUS_DEPTH_NATS = 6.0
 """Depth below the best token within which most distributions have the mass that top_p keeps."""
 MAX_SORTED_SCORES = 1024
 """Number of logits that are sorted; more are partitioned in halves first."""
+LEAST_PROBABILITY = math.ulp(0.0)
+"""Of a token that is not cut off: its exact value may be too small for a float."""
 _NOTHING_ALLOWED = "The answer's grammar allows nothing any more: simplify it."
 
 
@@ -62,14 +65,13 @@ class Sampler:
         self._weights = np.zeros(-(-vocabulary_size // BLOCK_TOKENS) * BLOCK_TOKENS, np.float32)
         self._near = np.zeros(vocabulary_size, np.bool_)
         """A buffer: a new array of this size has its pages zeroed, which takes longer than the rest."""
-        self._penalties = (
-            Penalties(sampling, request.prompt, vocabulary_size)
-            if Penalties.needed(sampling)
-            else None
-        )
+        self._penalties = _new_penalties(request, vocabulary_size)
         self._greedy = request.sampling.temperature <= 0 or sampling.top_k == 1
+        self._unchanged = self._penalties is None and sampling == Sampling(seed=sampling.seed)
+        """Whether tokens are sampled from the model's own distribution."""
         self._constraint = request.constraint
         self._alternatives = request.logprobs
+        self._reports_probabilities = request.probabilities
         self.logprob: Logprob | None = None
         """Log probability of the last token, if the request asks for it."""
 
@@ -79,15 +81,19 @@ class Sampler:
         The logits are the same afterwards. Raises EngineError when they are not finite, or when the
         constraint allows no token.
         """
-        if self._penalties is None:
+        with self._adjusted(logits):
             token = self._sample_constrained(logits)
-        else:
-            with self._penalties.applied(logits):
-                token = self._sample_constrained(logits)
-            self._penalties.record(token)
         if self._alternatives is not None:
             self.logprob = self._measure_logprob(logits, token, self._alternatives)
+            if self._reports_probabilities:
+                self.logprob = self._with_probabilities(logits, self.logprob)
+        if self._penalties is not None:
+            self._penalties.record(token)
         return token
+
+    def _adjusted(self, logits: Logits) -> AbstractContextManager[None]:
+        """Apply the penalties and biases to the logits until the context ends."""
+        return nullcontext() if self._penalties is None else self._penalties.applied(logits)
 
     def _sample_constrained(self, logits: Logits) -> int:
         """Sample freely, and once more among the allowed tokens if the constraint rejects the first
@@ -165,6 +171,36 @@ class Sampler:
         best = sorted(((int(i), float(logits[i]) - total) for i in top), key=lambda pair: -pair[1])
         return Logprob(token, float(logits[token]) - total, tuple(best[:alternatives]))
 
+    def _with_probabilities(self, logits: Logits, logprob: Logprob) -> Logprob:
+        """Add the rank, and the probabilities that the sampling settings make of the distribution."""
+        rank = int(np.count_nonzero(logits > logits[logprob.token])) + 1
+        if self._unchanged:
+            chosen, *top = (math.exp(p) for p in (logprob.logprob, *(p for _, p in logprob.top)))
+        else:
+            ids = [logprob.token, *(token for token, _ in logprob.top)]
+            with self._adjusted(logits):
+                chosen, *top = self._sampled_probabilities(logits, ids)
+        return replace(logprob, rank=rank, probability=chosen, top_probabilities=tuple(top))
+
+    def _sampled_probabilities(self, logits: Logits, ids: Sequence[int]) -> list[float]:
+        """With which probability each of these tokens is drawn."""
+        best = int(logits.argmax())
+        if self._greedy:
+            return [float(token == best) for token in ids]
+        peak = float(logits[best])
+        floor = self.truncation_floor(logits, peak)
+        weights = self.weigh(logits, peak)
+        weights[: len(logits)][logits < floor] = 0
+        total = float(_block_sums(weights).sum(dtype=np.float64))
+        scores = [float(logits[token]) for token in ids]
+        temperature = self._sampling.temperature
+        return [
+            max(math.exp((score - peak) / temperature) / total, LEAST_PROBABILITY)
+            if score >= floor
+            else 0.0
+            for score in scores
+        ]
+
     def truncation_floor(self, logits: Logits, peak: float) -> float:
         """Return the lowest logit that top_k, top_p and min_p leave; equal logits stay or go
         together."""
@@ -225,6 +261,17 @@ class Sampler:
         """Draw an index with a probability proportional to its weight."""
         sums = np.cumsum(weights, dtype=np.float64)
         return int(np.searchsorted(sums, self._random.random() * sums[-1], side="right"))
+
+
+def _new_penalties(request: Request, vocabulary_size: int) -> Penalties | None:
+    """The penalties as they are after the tokens that the generation has written before."""
+    if not Penalties.needed(request.sampling):
+        return None
+    read = len(request.prompt) - request.continued_tokens
+    penalties = Penalties(request.sampling, request.prompt[:read], vocabulary_size)
+    for token in request.prompt[read:]:
+        penalties.record(token)
+    return penalties
 
 
 def _block_sums(weights: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

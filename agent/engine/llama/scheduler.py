@@ -31,6 +31,9 @@ MAX_CHUNK_SECONDS = 0.05
 """Seconds that a prefill chunk may take while other jobs decode."""
 MIN_CHUNK_TOKENS = 32
 """Tokens of a chunk in any case: with fewer, prefill is much slower."""
+ASIDE_CHECKPOINT_TOKENS = 512
+"""Tokens between the checkpoints of a prompt that is computed aside: who looks at one token looks at
+its neighbours next."""
 MAX_BACKGROUND_JOBS = 4
 """Background jobs that are kept waiting; the oldest are dropped."""
 
@@ -93,6 +96,11 @@ class GenerationJob:
         """Tokens that are not in the KV cache yet; with one left the job samples in the next
         step."""
         return len(self.ids) - self.position
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it leaves the conversation as it is that it goes back in; it then runs alone."""
+        return self.request.background and self.request.aside
 
     @property
     def forced_tokens(self) -> ForcedTokens | None:
@@ -202,7 +210,10 @@ class Scheduler:
 
     def _start(self, job: GenerationJob) -> None:
         self.running.append(job)
-        acquired = self._cache.acquire(job.ids, job.request.background)
+        if job.is_aside:
+            acquired = self._cache.acquire_aside(job.ids)
+        else:
+            acquired = self._cache.acquire(job.ids, job.request.background)
         job.sequence = acquired.sequence
         job.last_checkpoint = acquired.cached_tokens
         job.checkpoints_at = {len(job.ids) - 1, job.request.head_tokens}
@@ -212,10 +223,13 @@ class Scheduler:
         if not job.start_order:
             self._started_count += 1
             job.start_order, job.cached_tokens = self._started_count, acquired.cached_tokens
-        if stored := self._cache.stored(job.ids, acquired.cached_tokens):
+        if job.is_aside:
+            marks = range(acquired.cached_tokens, len(job.ids), ASIDE_CHECKPOINT_TOKENS)
+            job.checkpoints_at.update(marks)
+        elif stored := self._cache.stored(job.ids, acquired.cached_tokens):
             job.restoring = job.sequence.restore(stored)
-        else:
-            self._checkpoint_if_due(job)
+            return
+        self._checkpoint_if_due(job)
 
     @property
     def restoring(self) -> bool:
@@ -293,7 +307,8 @@ class Scheduler:
 
         Returns the only running job if there is nothing else to free.
         """
-        if self._cache.evict():
+        first = self.running[0]
+        if self._cache.evict(first.ids if first.is_aside else None):
             return None
         job = max(self.running, key=lambda job: job.start_order)
         if len(self.running) == 1:

@@ -206,7 +206,9 @@ class StepLoop:
             return [[] for _ in jobs]
         if forced := sum(job.forced_tokens is not None for job in jobs):
             return [job.upcoming(self._max_forced // forced) for job in jobs]
-        return [[] for _ in jobs] if self._drafting is None else self._drafting.draft(jobs)
+        if self._drafting is None or jobs[0].is_aside:
+            return [[] for _ in jobs]
+        return self._drafting.draft(jobs)
 
     def _is_typical(self, shares: list[StepShare]) -> bool:
         """Whether the step tells how long drafts take: every job decodes, and none is given tokens."""

@@ -22,7 +22,7 @@ import socket
 import struct
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +100,12 @@ def request_message(request: Request) -> dict[str, Any]:
         "stop_ids": sorted(request.stop_ids),
         "sampling": asdict(request.sampling),
         "logprobs": request.logprobs,
+        "probabilities": request.probabilities,
+        "continued_tokens": request.continued_tokens,
         "recipe": request.recipe() if request.recipe is not None else None,
         "continues_turn": request.continues_turn,
         "background": request.background,
+        "aside": request.aside,
         "head_tokens": request.head_tokens,
         "private": request.private,
     }
@@ -117,16 +120,20 @@ def request_of(message: dict[str, Any], constraint: Constraint | None) -> Reques
     for name in ("max_tokens", "logprobs"):
         if message[name] is not None:
             _integer(message[name])
-    _integer(message["head_tokens"])
+    for name in ("head_tokens", "continued_tokens"):
+        _integer(message[name])
     return Request(
         [_integer(token) for token in message["prompt"]],
         message["max_tokens"],
         frozenset(_integer(token) for token in message["stop_ids"]),
         Sampling(**sampling),
         logprobs=message["logprobs"],
+        probabilities=message["probabilities"],
+        continued_tokens=message["continued_tokens"],
         constraint=constraint,
         continues_turn=message["continues_turn"],
         background=message["background"],
+        aside=message["aside"],
         head_tokens=message["head_tokens"],
         private=message["private"],
     )
@@ -162,7 +169,13 @@ def event_message(event: Prefill | Waiting | Tokens | Finished | Gaps) -> list[o
 
 
 def _logprob_row(logprob: Logprob) -> list[object]:
-    return [logprob.token, logprob.logprob, list(logprob.top)]
+    return [getattr(logprob, field.name) for field in fields(logprob)]
+
+
+def _logprob_of(row: list[Any]) -> Logprob:
+    token, value, top, rank, probability, top_probabilities = row
+    others = None if top_probabilities is None else tuple(top_probabilities)
+    return Logprob(token, value, tuple((id, its) for id, its in top), rank, probability, others)
 
 
 def event_of(message: list[Any]) -> Prefill | Waiting | Tokens | Finished | Gaps:
@@ -175,15 +188,7 @@ def event_of(message: list[Any]) -> Prefill | Waiting | Tokens | Finished | Gaps
         case ["waiting", text]:
             return Waiting(text)
         case ["tokens", ids, rows]:
-            if rows is None:
-                return Tokens(ids)
-            return Tokens(
-                ids,
-                [
-                    Logprob(token, value, tuple((other, its) for other, its in top))
-                    for token, value, top in rows
-                ],
-            )
+            return Tokens(ids, None if rows is None else [_logprob_of(row) for row in rows])
         case ["finished", *values]:
             return Finished(*values)
         case ["error", "busy", text]:

@@ -117,6 +117,8 @@ class HarmonyConstraint:
         """Return the ids that may come next; waits for a grammar that is being compiled."""
         if self.pending is not None:
             self._begin_matcher(self.pending)
+        if self._unconstrained:
+            return np.arange(LAST_ID)
         matcher = self._matcher
         ids = np.arange(LAST_ID) if matcher is None else matcher.allowed()
         if self._in_body:

@@ -11,16 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.conversation.conversation import Conversation
-from agent.conversation.messages import User
-from agent.engine.protocol import Generation, Request, Sampling
+from agent.engine.protocol import Sampling
 from agent.formats.harmony.encoding import load_encoding
 from agent.formats.harmony.format import HarmonyFormat
-from agent.runtime.runtime import Runtime
-from agent.store.conversations import Store
-from agent.store.recorder import TurnRecorder
 from agent.tiny.vocabulary import ranks
 from agent.turn.continuation import (
-    Begin,
     arguments_problem,
     begin_with,
     continue_from,
@@ -28,12 +23,9 @@ from agent.turn.continuation import (
     with_reasoning,
     written_messages,
 )
-from agent.turn.loop import Turn
-from agent.turn.options import AnswerForm, TurnOptions
-from tests.support.invariants import check
-from tests.support.runtimes import MakeRuntime
+from agent.turn.options import AnswerForm
 from tests.support.scripts import final, python, thought
-from tests.support.turns import read_events, write_script
+from tests.support.turns import Recorded
 from tools.types import Tool
 
 FORM = HarmonyFormat(load_encoding(ranks))
@@ -106,39 +98,6 @@ def test_arguments_problem_of_unfinished_and_wrong_json(text: str, problem: str 
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     found = arguments_problem(text, Tool("files", "read", "", schema))
     assert found is None if problem is None else problem in (found or "")
-
-
-class Recorded:
-    """A runtime whose turns are stored, and the requests that its engine got."""
-
-    def __init__(self, runtime: Runtime, store: Store) -> None:
-        self.runtime, self.store, self.requests = runtime, store, list[Request]()
-        generate = runtime.generate
-
-        def record(request: Request) -> Generation:
-            self.requests.append(request)
-            return generate(request)
-
-        runtime.generate = record  # type: ignore[method-assign]
-
-    async def run(
-        self, talk: Conversation, begin: Begin | None = None, **options: Any
-    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The response of one turn, and its events."""
-        turn = Turn(self.runtime, talk, [User("go")], TurnOptions(**options), begin=begin)
-        TurnRecorder(self.store, lambda error: None).record(turn, "go")
-        events = await read_events(turn.start())
-        return check(events), events
-
-
-@pytest.fixture
-def recorded(make_runtime: MakeRuntime, tmp_path: Path) -> Any:
-    async def make(*replies: str, **more: Any) -> Recorded:
-        path = write_script(tmp_path / "s.jsonl", *({"markup": reply} for reply in replies))
-        runtime = await make_runtime(path if replies else None, **more)
-        return Recorded(runtime, Store(tmp_path / "store.sqlite"))
-
-    return make
 
 
 @pytest.mark.parametrize(

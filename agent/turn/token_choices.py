@@ -1,0 +1,215 @@
+"""What the model could have written in place of a token, and how likely that was.
+
+It is computed anew: one forward pass over what the model had read before the token, from the nearest
+prefix that is cached. It runs in the background and leaves what is cached of the conversation as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
+from agent.engine.protocol import (
+    Constraint,
+    EngineError,
+    Finished,
+    Generation,
+    Logprob,
+    Request,
+    Sampling,
+    Tokens,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+OTHER_CHOICES = 10
+"""Tokens that `TokenChoices` has beside the chosen one."""
+Verdict = Literal["free", "forced", "forbidden"]
+"""What a grammar says of a token: others were allowed too, it was the only one, it was not allowed."""
+_NO_RESULT = {
+    "context": "The model's memory has no room to go back to this token.",
+    "cancelled": "The engine was busy with something else: try again.",
+}
+
+
+class Generates(Protocol):
+    """An engine, or the runtime that has one."""
+
+    def generate(self, request: Request) -> Generation:
+        """Start a generation. Raises EngineError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """A token that could come next."""
+
+    token: int
+    logprob: float
+    """Natural logarithm, in the model's own distribution, before any sampling setting."""
+    probability: float | None
+    """0…1, after penalties and biases, temperature, top_k, top_p and min_p; 0: they cut it off. None:
+    the engine cannot say."""
+    rank: int | None
+    """1: no token was likelier, before the cuts; None: not known."""
+    grammar: Verdict | None
+    """None: the generation's grammar is not known any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoices:
+    """The token that was written, and what could have been."""
+
+    chosen: TokenChoice
+    alternatives: tuple[TokenChoice, ...]
+    """The likeliest others before the cuts, best first, `OTHER_CHOICES` at most."""
+
+
+async def token_choices(
+    engine: Generates,
+    ids: Sequence[int],
+    index: int,
+    sampling: Sampling,
+    constraint: Constraint | Literal["unknown"] | None = "unknown",
+    *,
+    start: int,
+    begun: int = 0,
+) -> TokenChoices:
+    """Return what could have come in place of ``ids[index]``.
+
+    ``ids``: what a generation read, and from ``start`` on what it wrote, of which the first ``begun``
+    were begun for it. ``sampling``: the generation's. ``constraint``: a new one of the generation, as
+    it was at ``start``; None: it had none. Raises ValueError for an index that is not in ``ids``,
+    EngineError where the engine cannot compute it, ContextOverflowError for ids beyond its context.
+    """
+    if not 0 < start <= index < len(ids):
+        raise ValueError(f"There is no token {index:,} from {start:,} to {len(ids):,}.")
+    request = _request(
+        ids[:index],
+        ids[index : index + 1],
+        sampling,
+        logprobs=OTHER_CHOICES + 1,
+        continued_tokens=max(0, index - start - begun),
+    )
+    async with aclosing(_scores(engine, request)) as scores:
+        (logprob,) = await anext(scores)
+    return await describe_choices(logprob, ids[start:index], constraint)
+
+
+async def describe_choices(
+    logprob: Logprob, before: Sequence[int], constraint: Constraint | Literal["unknown"] | None
+) -> TokenChoices:
+    """Put together what an engine reported of a token with what the grammar says of it.
+
+    ``logprob``: with `OTHER_CHOICES` + 1 alternatives. ``before``: what the generation had written.
+    ``constraint``: as in `token_choices`.
+    """
+    allowed: npt.NDArray[np.intp] | None = None
+    if constraint is not None and not isinstance(constraint, str):
+        # Grammars may have to be compiled, and are matched token by token.
+        allowed = await asyncio.to_thread(_allowed_after, constraint, before)
+    is_free = constraint is None
+
+    def verdict(token: int) -> Verdict | None:
+        if allowed is None:
+            return "free" if is_free else None
+        if not (allowed == token).any():
+            return "forbidden"
+        return "forced" if len(allowed) == 1 else "free"
+
+    def rank(value: float) -> int:
+        return 1 + sum(other > value for _, other in logprob.top)
+
+    chances = logprob.top_probabilities or [None] * len(logprob.top)
+    alternatives = tuple(
+        TokenChoice(token, value, chance, rank(value), verdict(token))
+        for (token, value), chance in zip(logprob.top, chances, strict=True)
+        if token != logprob.token
+    )
+    own = logprob.rank
+    if own is None and any(token == logprob.token for token, _ in logprob.top):
+        own = rank(logprob.logprob)
+    chosen = TokenChoice(
+        logprob.token, logprob.logprob, logprob.probability, own, verdict(logprob.token)
+    )
+    return TokenChoices(chosen, alternatives[:OTHER_CHOICES])
+
+
+def _allowed_after(constraint: Constraint, before: Sequence[int]) -> npt.NDArray[np.intp] | None:
+    """The ids that a grammar allows after others; None where it is not the one that they came by."""
+    return constraint.allowed() if all(map(constraint.accept, before)) else None
+
+
+async def token_logprobs(
+    engine: Generates, ids: Sequence[int], start: int, stop: int
+) -> list[float]:
+    """Return the natural-log probability of each of ``ids[start:stop]``, in the model's own
+    distribution.
+
+    Raises as `token_choices`.
+    """
+    values: list[float] = []
+    async with aclosing(stream_token_logprobs(engine, ids, start, stop)) as pieces:
+        async for piece in pieces:
+            values += piece
+    return values
+
+
+async def stream_token_logprobs(
+    engine: Generates, ids: Sequence[int], start: int, stop: int
+) -> AsyncGenerator[list[float]]:
+    """Yield what `token_logprobs` returns, piece by piece as it is computed."""
+    if not 0 < start <= stop <= len(ids):
+        raise ValueError(f"There are no tokens from {start:,} to {stop:,}, only {len(ids):,}.")
+    if start == stop:
+        return
+    request = _request(ids[:start], ids[start:stop], Sampling(temperature=0), logprobs=0)
+    async with aclosing(_scores(engine, request)) as scores:
+        async for logprobs in scores:
+            yield [one.logprob for one in logprobs]
+
+
+def _request(
+    prompt: Sequence[int],
+    forced_ids: Sequence[int],
+    sampling: Sampling,
+    *,
+    logprobs: int,
+    continued_tokens: int = 0,
+) -> Request:
+    """A request that leads the model through tokens, whose probabilities it reports."""
+    forced = list(forced_ids)
+    return Request(
+        list(prompt),
+        len(forced),
+        sampling=sampling,
+        logprobs=logprobs,
+        probabilities=logprobs > 0,
+        continued_tokens=continued_tokens,
+        constraint=ForcedTokens(forced),
+        recipe=lambda: {RECIPE_FIELD: forced},
+        background=True,
+        aside=True,
+        private=True,
+    )
+
+
+async def _scores(engine: Generates, request: Request) -> AsyncGenerator[list[Logprob]]:
+    """Yield what the engine reports of the tokens; all of them, or it raises EngineError."""
+    generation, left = engine.generate(request), request.max_tokens or 0
+    try:
+        async for event in generation:
+            if isinstance(event, Tokens) and event.logprobs:
+                left -= len(event.logprobs)
+                yield event.logprobs
+            elif isinstance(event, Finished) and left > 0:
+                why = _NO_RESULT.get(event.reason, "The engine reports no probabilities.")
+                raise EngineError(why)
+    finally:
+        generation.cancel()

@@ -7,7 +7,7 @@ import os
 # Where processes share the cores, llama.cpp's threads that spin for each other keep all waiting.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# Programs are started as people start them: with their byte code, else a third of their start is compiling.
+# Programs are started with their byte code, as people start them; compiling takes a third of a start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 collect_ignore = ["clients"]  # they run in an environment of their own: make test-clients

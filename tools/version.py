@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 
 
+@functools.cache
 def program_version() -> str:
     """Return the installed version; ``0`` in a source tree that was never installed."""
     try:

@@ -223,6 +223,8 @@ class Request:
     servers of the model, one is chosen by them. 0: it belongs to no conversation."""
     private: bool = False
     """Only these go to the prefix cache on disk."""
+    streamed: bool = True
+    """Somebody reads the tokens as they come; else several come together, which costs less."""
 
 
 class Generation(Protocol):

@@ -85,6 +85,7 @@ def turn_options(
         private=defaults.private
         or request.store is False
         or request.prompt_cache_retention == "in_memory",
+        streamed=request.stream is True or bool(request.stop),  # read as they come
         compact=request.truncation == "auto" or by_default,
     )
 

@@ -92,6 +92,7 @@ class GenerationRunner:
             head_tokens=len(conversation.header_ids),
             affinity_tokens=conversation.affinity_tokens,
             private=options.private,
+            streamed=options.streamed,
         )
         is_over = self._ends_in(prefix)
         try:

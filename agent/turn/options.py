@@ -126,6 +126,8 @@ class TurnOptions:
     """Stop a generation that repeats itself (`agent.turn.loop_guard`); None: let it go on."""
     private: bool = False
     """Keep nothing of the conversation in the prefix cache on disk."""
+    streamed: bool = True
+    """Somebody reads the events as they come."""
     compact: bool = False
     """Summarise the oldest turns when the context is nearly full (`agent.conversation.compaction`)."""
     approver: Approver | None = None

@@ -91,7 +91,7 @@ class LlamaEngine:
             raise ContextOverflowError(len(request.prompt), worker.context_length)
         if not 0 <= min(request.prompt) <= max(request.prompt) < worker.vocabulary_size:
             raise EngineError("The prompt has tokens that are not in the model's vocabulary.")
-        stream = TokenStream(worker.interrupt)
+        stream = TokenStream(worker.interrupt, live=request.streamed)
         worker.submit(request, stream)
         return stream
 

@@ -12,6 +12,8 @@ from agent.engine.protocol import Finished, Logprob, Prefill, Tokens
 
 WAKEUP_INTERVAL_SECONDS = 0.002
 """Seconds between two wake-ups for tokens; the tokens of a fast model are batched meanwhile."""
+UNREAD_INTERVAL_SECONDS = 0.2
+"""The same where nobody reads the tokens as they come."""
 IMMEDIATE_WAKEUPS = 8
 """First tokens that each wake the reader at once: the first text comes after a header of several
 tokens."""
@@ -20,14 +22,24 @@ tokens."""
 class TokenStream:
     """A Generation whose writer is another thread."""
 
-    def __init__(self, on_cancel: Callable[[TokenStream], None], *, use_pipe: bool = True) -> None:
-        """``on_cancel`` is called once, from any thread. ``use_pipe``: as for `LoopWakeup`."""
+    def __init__(
+        self,
+        on_cancel: Callable[[TokenStream], None],
+        *,
+        use_pipe: bool = True,
+        live: bool = True,
+    ) -> None:
+        """``on_cancel`` is called once, from any thread. ``use_pipe``: as for `LoopWakeup`. ``live``:
+        somebody reads the tokens as they come."""
         self.cancelled = False
         self.begun = False
         """Whether the writer has begun; before that a cancel ends the stream at once."""
         self.ended = False
         """Whether it has finished or failed: nothing follows."""
         self._on_cancel = on_cancel
+        self._live = live
+        self._interval = WAKEUP_INTERVAL_SECONDS if live else UNREAD_INTERVAL_SECONDS
+        self._immediate = IMMEDIATE_WAKEUPS if live else 1
         self._use_pipe = use_pipe
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
@@ -66,10 +78,7 @@ class TokenStream:
                 self._items.append(Tokens([token], None if logprob is None else [logprob]))
         now = time.perf_counter()
         self._token_count += 1
-        if (
-            self._token_count <= IMMEDIATE_WAKEUPS
-            or now - self._last_wake >= WAKEUP_INTERVAL_SECONDS
-        ):
+        if self._token_count <= self._immediate or now - self._last_wake >= self._interval:
             self._last_wake = now
             self._wake()
 
@@ -81,8 +90,8 @@ class TokenStream:
         self._wake()
 
     def flush(self) -> None:
-        """Wake the reader now; called before work that delays the next token."""
-        if self._items:
+        """Wake a reader of tokens as they come now; called before work that delays the next one."""
+        if self._live and self._items:
             self._wake()
 
     def _wake(self) -> None:

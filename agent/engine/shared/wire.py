@@ -108,6 +108,7 @@ def request_message(request: Request) -> dict[str, Any]:
         "aside": request.aside,
         "head_tokens": request.head_tokens,
         "private": request.private,
+        "streamed": request.streamed,
     }
 
 
@@ -136,6 +137,7 @@ def request_of(message: dict[str, Any], constraint: Constraint | None) -> Reques
         aside=message["aside"],
         head_tokens=message["head_tokens"],
         private=message["private"],
+        streamed=message.get("streamed", True),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from agent.conversation.conversation import Conversation, Entry
 from agent.conversation.messages import User
+from agent.engine.protocol import Request
 from agent.events import Response
 from agent.server.input_items import InputHistory
 from agent.server.response_cache import ResponseCache
@@ -303,6 +304,23 @@ async def test_truncation_resent_history_is_summarised_once(serve: Serve) -> Non
         items += created["output"]
     summaries = len(requests) - 12
     assert 0 < summaries < 5, "what is summarised stays so as the history grows"
+
+
+@pytest.mark.parametrize(
+    ("body", "streamed"),
+    [({}, False), ({"stream": True}, True), ({"stop": "x"}, True)],
+    ids=["body", "stream", "stop"],
+)
+async def test_tokens_without_stream_come_together(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any], streamed: bool
+) -> None:
+    """But not where a text ends the generation as soon as it is read."""
+    served = await serve(HELLO)
+    requests: list[Request] = []
+    generate = served.runtime.generate
+    monkeypatch.setattr(served.runtime, "generate", lambda r: [requests.append(r), generate(r)][1])
+    answer = await served.post({"input": "x", **body})
+    assert answer.status_code == 200 and [r.streamed for r in requests] == [streamed]
 
 
 # --- bounds ---

@@ -8,7 +8,7 @@ from threading import Thread
 import psutil
 import pytest
 
-from agent.engine.llama.token_stream import TokenStream
+from agent.engine.llama.token_stream import UNREAD_INTERVAL_SECONDS, TokenStream
 from agent.engine.protocol import EngineError, Finished, Prefill, Tokens
 
 END = Finished("stop", 1, 0, 3)
@@ -91,3 +91,24 @@ async def test_stream_with_closed_loop_is_cancelled() -> None:
     stream = await asyncio.to_thread(asyncio.run, make())
     stream.put_token(1)
     assert stream.cancelled
+
+
+async def test_stream_that_nobody_reads_as_it_comes_wakes_its_reader_seldom() -> None:
+    stream = TokenStream(lambda stream: None, live=False)
+    items = aiter(stream)
+    stream.put_token(1)
+    assert await anext(items) == Tokens([1]), "the first one tells how long the prompt took"
+    following = asyncio.create_task(anext(items))
+    await asyncio.sleep(0)
+    began = asyncio.get_running_loop().time()
+    sent = 1
+    while not following.done():
+        stream.put_token(sent := sent + 1)
+        stream.flush()
+        await asyncio.sleep(0)
+    assert asyncio.get_running_loop().time() - began > UNREAD_INTERVAL_SECONDS / 2
+    assert isinstance(batch := await following, Tokens) and len(batch.ids) > 2
+    stream.put_token(sent := sent + 1)
+    stream.put(END)
+    rest = [item async for item in items]
+    assert rest[-1] == END and isinstance(last := rest[-2], Tokens) and last.ids[-1] == sent

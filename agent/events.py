@@ -726,6 +726,22 @@ class AgentPrompt(WireModel):
     ids: list[int]
 
 
+class TokenLogprob(WireModel):
+    """How likely a token was where the model wrote it, and the likeliest ones there.
+
+    Five decimals of the natural logarithms, four digits of the probabilities.
+    """
+
+    logprob: float
+    """In the model's own distribution, before any sampling setting."""
+    probability: float | None
+    """After all of them; None: the engine does not say."""
+    rank: int | None
+    """1: no token was likelier, before them."""
+    top: list[tuple[int, float, float | None]]
+    """The likeliest tokens, best first: id, logprob, probability."""
+
+
 class AgentTokens(WireModel):
     """Token ids that the model wrote, in batches, each before the events that its ids become.
 
@@ -734,6 +750,9 @@ class AgentTokens(WireModel):
 
     type: Literal["agent.tokens"] = "agent.tokens"
     ids: list[int]
+    logprobs: list[TokenLogprob | None] | None = Field(default=None, exclude_if=_absent)
+    """One per id, where they were asked for (``token_probabilities`` in config.toml); None for an id
+    that was begun for the model."""
 
 
 class AgentReasoning(WireModel):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from agent.config.launch import LaunchOptions
     from agent.conversation.conversation import Conversation, Entry
-    from agent.events import AgentContext
+    from agent.events import AgentContext, Event
     from agent.formats.protocol import Format
     from agent.runtime.runtime import Runtime
     from agent.store.conversations import Store
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from agent.turn.continuation import Begin, Continuation, WrittenMessage
     from agent.turn.loop import Turn
     from agent.turn.options import TurnOptions
+    from agent.turn.turn_settings import TurnSettings
     from tools.mcp.client_requests import OnElicitation
     from tools.mcp.login import OnLogin
     from tools.types import Approver
@@ -80,6 +81,8 @@ class Session:
         self.choose_conversation = resume == ""
         """Whether the list of conversations is to be opened first."""
         self.tool_selection = ToolSelection()
+        self.turn_settings: dict[str, TurnSettings] = {}
+        """Of the turns that have ended here, by the ids of their responses."""
         self._switched_off: dict[str, set[str]] = {}
         """By server: the tools that `toggle_server_tools` has switched off."""
         self._titles: bool | None = None
@@ -135,10 +138,15 @@ class Session:
         # The widgets of a turn import Markdown, which the first paint does without.
         importlib.import_module("tui.widgets.exchange")
         runtime = bootstrap.create_runtime(self.launch)
-        self._titles = load_settings(runtime.paths).titles
+        settings = load_settings(runtime.paths)
+        self._titles = settings.titles
         runtime.token_events = True  # the token view and the live speed show them
         options = bootstrap.turn_options(self.launch, runtime.model, compact=True)
-        return runtime, replace(options, project=bootstrap.project_instructions(self.launch))
+        return runtime, replace(
+            options,
+            project=bootstrap.project_instructions(self.launch),
+            token_probabilities=settings.token_probabilities,
+        )
 
     def _read_project_instructions(self) -> None:
         """Read the AGENTS.md files when a conversation is opened. Until the next one they count as they
@@ -229,7 +237,14 @@ class Session:
         )
         if self._recorder is not None:
             self._recorder.record(turn, prompt)
+        turn.log.on_append(lambda event: self._remember_settings(turn, event))
         return turn.start()
+
+    def _remember_settings(self, turn: Turn, event: Event) -> None:
+        from agent.events import Terminal
+
+        if isinstance(event, Terminal):
+            self.turn_settings[turn.response.id] = turn.settings
 
     @property
     def _options(self) -> TurnOptions:

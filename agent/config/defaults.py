@@ -62,6 +62,9 @@ SETTING_TEXTS = {
         "true", "the model writes a conversation's title while it idles (never `tiny`)"
     ),
     "animations": SettingText("true", "whether anything moves by itself in the app"),
+    "token_probabilities": SettingText(
+        "false", "record in the app how likely each token was, and the ten likeliest others"
+    ),
     "responses_days": SettingText("30", "how long responses of `/v1/responses` are stored"),
     "responses_most": SettingText("10000", "how many of them are stored"),
     "project_instructions": SettingText(

@@ -41,6 +41,7 @@ SETTINGS = {
     "theme": FieldSpec("a name in quotes", is_text),
     "titles": FieldSpec("true or false", is_flag),
     "animations": FieldSpec("true or false", is_flag),
+    "token_probabilities": FieldSpec("true or false", is_flag),
     "responses_days": FieldSpec("a number of days", lambda v: is_number(v) and not v <= 0),
     "responses_most": FieldSpec("a whole number", lambda v: type(v) is int and v >= 1),
 }
@@ -81,6 +82,8 @@ class Settings:
     """Whether the model writes titles of conversations; unset: except for scripts."""
     animations: bool = True
     """Whether anything in the app moves by itself: scrolling, the cursor's blinking."""
+    token_probabilities: bool = False
+    """Whether the app's turns record how likely each token was (`TurnOptions.token_probabilities`)."""
     responses_days: float | None = None
     """Days for which the server's responses are stored; unset: 30."""
     responses_most: int | None = None

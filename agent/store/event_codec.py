@@ -112,7 +112,9 @@ def read_record(blob: bytes | None) -> TurnRecord:
 
 
 def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
-    """Join deltas of one item that follow each other; leave out the token ids, which entries hold."""
+    """Join deltas of one item that follow each other, and token ids with their probabilities; leave out
+    other ids, which entries hold."""
+    tokens: ev.AgentTokens | None = None
     last: ev.ReasoningTextDelta | ev.OutputTextDelta | ev.McpCallArgumentsDelta | None = None
     for event in events:
         match event:
@@ -121,16 +123,31 @@ def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
                     last = last.model_copy(update={"delta": last.delta + event.delta})
                     continue
                 before, last = last, event
-            case ev.AgentPrompt() | ev.AgentTokens():
+            case ev.AgentTokens():
+                if event.logprobs is not None:
+                    tokens = event if tokens is None else _joined(tokens, event)
+                continue
+            case ev.AgentPrompt():
                 continue
             case _:
                 before, last = last, None
+                if tokens is not None:
+                    yield tokens
+                    tokens = None
         if before is not None:
             yield before
         if last is None:
             yield event
     if last is not None:
         yield last
+    if tokens is not None:
+        yield tokens
+
+
+def _joined(first: ev.AgentTokens, second: ev.AgentTokens) -> ev.AgentTokens:
+    return ev.AgentTokens.model_construct(
+        ids=first.ids + second.ids, logprobs=[*(first.logprobs or ()), *(second.logprobs or ())]
+    )
 
 
 @cache

@@ -161,12 +161,9 @@ class TurnConstraints:
         ``first``: it is the turn's first generation. ``further``: it may only be a further call of the
         client's functions, or none. Raises BegunTextError.
         """
-        constraints = self._next_constraints(first=first, further=further)
-        if constraints is None:
+        constraint = self.new_constraint(first=first, further=further)
+        if constraint is None:
             return None
-        assert self._constrainable is not None
-        recipients = self._recipients(further=further)
-        constraint = self._constrainable.new_constraint(constraints, recipients)
         for token in self.forced_prefix(first=first):
             if not constraint.accept(token) and self._begun_ids:
                 raise BegunTextError(
@@ -174,6 +171,15 @@ class TurnConstraints:
                     " has do not allow it."
                 )
         return constraint
+
+    def new_constraint(self, *, first: bool, further: bool = False) -> Constraint | None:
+        """As `next_constraint`, before what the generation begins with."""
+        constraints = self._next_constraints(first=first, further=further)
+        if constraints is None:
+            return None
+        assert self._constrainable is not None
+        recipients = self._recipients(further=further)
+        return self._constrainable.new_constraint(constraints, recipients)
 
     def recipe(self, *, first: bool, further: bool = False) -> dict[str, Any] | None:
         """What another process makes `next_constraint` of, as JSON."""

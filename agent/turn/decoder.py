@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent import events as ev
@@ -19,7 +20,7 @@ from agent.formats.protocol import (
     Stop,
 )
 from agent.turn.context import TurnContext
-from agent.turn.logprobs import LogprobBuffer, part_logprobs
+from agent.turn.logprobs import LogprobBuffer, part_logprobs, recorded_logprob
 from agent.turn.loop_guard import LoopGuard
 from agent.turn.output import MessageWriter, ReasoningWriter
 from agent.turn.stop_sequences import StopSequences
@@ -82,24 +83,33 @@ class GenerationDecoder:
         text is made of; so they are where the first call, or a text in the answer, ends the generation.
         """
         options = self._context.options
-        if logprobs is None and options.parallel_tool_calls and not options.stop:
-            self._feed(ids)
+        reported = None if options.logprobs is None else logprobs
+        if reported is None and options.parallel_tool_calls and not options.stop:
+            self._feed(ids, logprobs)
             return
         for index, token in enumerate(ids):
-            if logprobs is not None:
-                self._logprobs.add(logprobs[index])
-            self._feed([token])
+            if reported is not None:
+                one = reported[index]
+                self._logprobs.add(replace(one, top=one.top[: options.logprobs]))
+            self._feed([token], logprobs and logprobs[index : index + 1])
 
-    def _feed(self, ids: Sequence[int]) -> None:
+    def _feed(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None) -> None:
         if not self.stopped:
             self.ids += ids
             if self._token_events and ids:
-                self._context.emit(ev.AgentTokens.model_construct(ids=list(ids)))
+                self._emit_tokens(ids, logprobs)
             for event in self._parser.feed(ids):
                 self._on_event(event)
                 if self._is_cut:
                     return
             self.looped = self.looped or self._loops()
+
+    def _emit_tokens(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None) -> None:
+        rows: list[ev.TokenLogprob | None] | None = None
+        if self._context.options.token_probabilities:
+            rows = [*map(recorded_logprob, logprobs)] if logprobs else [None] * len(ids)
+        # Ours: nothing to validate.
+        self._context.emit(ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows))
 
     def _loops(self) -> bool:
         """Whether the open message repeats itself, unless its form is constrained."""

@@ -25,8 +25,17 @@ from agent.turn.context import TurnContext, TurnRuntime
 from agent.turn.decoder import GenerationDecoder
 from agent.turn.endings import TurnFailedError
 from agent.turn.further_calls import MAX_CALLS_IN_A_ROW, FurtherCall
+from agent.turn.options import TurnOptions
+from agent.turn.token_choices import OTHER_CHOICES
 from agent.turn.tool_calls import ToolCallRunner
 from agent.util.process import EXIT_USAGE
+
+
+def _alternatives(options: TurnOptions) -> int | None:
+    """With how many alternatives the engine reports log probabilities; None: not at all."""
+    if not options.token_probabilities:
+        return options.logprobs
+    return max(OTHER_CHOICES + 1, options.logprobs or 0)
 
 
 class GenerationRunner:
@@ -82,7 +91,8 @@ class GenerationRunner:
             remaining,
             form.stop_ids,
             options.sampling,
-            logprobs=options.logprobs,
+            logprobs=_alternatives(options),
+            probabilities=options.token_probabilities,
             constraint=constraint,
             recipe=None
             if constraint is None

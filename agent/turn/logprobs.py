@@ -1,4 +1,5 @@
-"""Log probabilities of tokens: which belong to which piece of text, and how the API writes them."""
+"""Log probabilities of tokens: which belong to which piece of text, and how the API and our own events
+write them."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.engine.protocol import Logprob
+from agent.events import TokenLogprob
 from agent.formats.protocol import Format
 
 
@@ -59,6 +61,38 @@ def event_logprobs(logprobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for token in logprobs
     ]
+
+
+def recorded_logprob(logprob: Logprob) -> TokenLogprob:
+    """A token's log probability as ``agent.tokens`` has it."""
+    chances = logprob.top_probabilities or [None] * len(logprob.top)
+    return TokenLogprob.model_construct(  # ours: nothing to validate
+        logprob=round(logprob.logprob, 5),
+        probability=_short(logprob.probability),
+        rank=logprob.rank,
+        top=[
+            (token, round(value, 5), _short(chance))
+            for (token, value), chance in zip(logprob.top, chances, strict=True)
+        ],
+    )
+
+
+def _short(probability: float | None) -> float | None:
+    """Four digits: decimals would make one that is small the 0 of what is cut off."""
+    return probability and float(f"{probability:.4g}")
+
+
+def sampled_logprob(token: int, recorded: TokenLogprob) -> Logprob:
+    """The reverse of `recorded_logprob`."""
+    chances = tuple(chance for *_, chance in recorded.top if chance is not None)
+    return Logprob(
+        token,
+        recorded.logprob,
+        tuple((other, value) for other, value, _ in recorded.top),
+        recorded.rank,
+        recorded.probability,
+        chances if len(chances) == len(recorded.top) else None,
+    )
 
 
 def _token_logprob(form: Format, token: int, logprob: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
 from agent import events as ev
@@ -43,6 +43,7 @@ from agent.turn.log import EventLog
 from agent.turn.options import DeclaredTools, TurnOptions
 from agent.turn.output import Output
 from agent.turn.tool_calls import ToolCallRunner
+from agent.turn.turn_settings import TurnSettings
 from agent.turn.usage import UsageMeter
 from agent.util.ids import new_id
 from agent.util.process import (
@@ -161,6 +162,14 @@ class Turn:
     def format(self) -> Format:
         """The format of the loaded model; the turn has to be prepared."""
         return self._require_prepared().format
+
+    @property
+    def settings(self) -> TurnSettings:
+        """What its generations were run with, for when it is over."""
+        prepared = self._prepared
+        tools = prepared.calls.declared.server_tools.values() if prepared else ()
+        options = replace(self.options, approver=None, answerer=None, login=None)
+        return TurnSettings(options, tuple(tools), self.runtime.engine_name == "script")
 
     @property
     def generator(self) -> Generator:

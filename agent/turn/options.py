@@ -116,6 +116,8 @@ class TurnOptions:
     """Those of them whose tools the request's filter excludes, all of them."""
     logprobs: int | None = None
     """Number of alternatives with which messages report their tokens' log probabilities; None: none."""
+    token_probabilities: bool = False
+    """Record with ``agent.tokens`` how likely each token was, and the likeliest others."""
     hosted_tools: HostedTools = field(default_factory=HostedTools)
     """Which calls are reported as items of OpenAI's hosted tools."""
     include_messages: bool = False

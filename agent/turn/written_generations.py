@@ -5,8 +5,9 @@ A turn's conversation has messages; the model read and wrote generations::
     entries      user | reasoning | call | result | reasoning | answer
     generations         '--- 0 ---------'          '--- 1 ------------'
 
-The ids are those of the turn's ``agent.tokens`` events where it has them: what the model sampled. In
-the entries an answer ends as in a history, and markup that the model left out is added.
+The ids are those of the turn's ``agent.tokens`` events where it has them: what the model sampled, with
+probabilities if these were recorded. In the entries an answer ends as in a history, and markup that the
+model left out is added.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class WrittenGeneration:
     """What follows `Format.open_assistant`, also what was begun for the model."""
     starts: Sequence[int] = (0,)
     """Where its messages begin in ``ids``, each after its opening."""
+    logprobs: Sequence[ev.TokenLogprob | None] = ()
+    """One per id, None for what was begun for the model; empty where they were not recorded."""
 
 
 def written_generations(
@@ -41,16 +44,20 @@ def written_generations(
     ``entries``: the turn's, its reasoning included (`agent.turn.continuation.with_reasoning`).
     ``events``: the turn's, as they were emitted or stored.
     """
-    sampled = list(_sampled_ids(events))
+    sampled = [batch for batch in _generations_of(events) if batch.ids]
     runs = list(_runs(entries))
+    earlier = len(runs) - len(sampled)  # what a branch goes on from is an earlier turn's
     generations = []
     for number, (first, end) in enumerate(runs):
         ids, starts = _join(form, entries[first:end])
-        if len(sampled) == len(runs) and (exact := sampled[number]) != ids:
+        logprobs: list[ev.TokenLogprob | None] = []
+        if 0 <= earlier <= number:
+            exact = sampled[number - earlier].ids
+            logprobs = sampled[number - earlier].logprobs or []
             # All but the end is alike, unless markup was added.
             same = exact[:-1] == ids[: len(exact) - 1]
             ids, starts = exact, [at for at in starts if at < len(exact)] if same else [0]
-        generations.append(WrittenGeneration(first, ids, starts))
+        generations.append(WrittenGeneration(first, ids, starts, logprobs))
     return generations
 
 
@@ -82,20 +89,27 @@ def _join(form: Format, entries: Sequence[Entry]) -> tuple[list[int], list[int]]
     return ids, [0, *starts[1:]]
 
 
-def _sampled_ids(events: Sequence[ev.Event]) -> Iterator[list[int]]:
-    """The ids of each generation that the events have: of all, or of none."""
-    ids: list[int] | None = None
+def _generations_of(events: Sequence[ev.Event]) -> Iterator[ev.AgentTokens]:
+    """The tokens of each generation that the events have, if they have any.
+
+    A turn that runs, or has run here, has prompts between them. A stored one does not: there, what
+    was begun for a generation (None) or the reading of its prompt separates it from the one before.
+    """
+    ids: list[int] = []
+    logprobs: list[ev.TokenLogprob | None] = []
     for event in events:
-        match event:
-            case ev.AgentPrompt():
-                if ids:
-                    yield ids
-                ids = []
-            case ev.AgentTokens():
-                if ids is not None:
-                    ids += event.ids
-    if ids:
-        yield ids
+        is_new = isinstance(event, ev.AgentPrompt)
+        if logprobs and logprobs[-1] is not None:
+            is_new = is_new or isinstance(event, ev.AgentPrefill)
+            if isinstance(event, ev.AgentTokens) and event.logprobs is not None:
+                is_new = event.logprobs[0] is None
+        if is_new:
+            yield ev.AgentTokens.model_construct(ids=ids, logprobs=logprobs)
+            ids, logprobs = [], []
+        if isinstance(event, ev.AgentTokens):
+            ids += event.ids
+            logprobs += event.logprobs or ()
+    yield ev.AgentTokens.model_construct(ids=ids, logprobs=logprobs)
 
 
 def generation_prompt(

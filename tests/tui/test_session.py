@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.launch import LaunchOptions
-from agent.events import AgentNotice, Response
+from agent.events import AgentNotice, AgentTokens, Response
 from agent.turn.loop import Turn
 from tui.session import Session
 
@@ -182,4 +182,25 @@ async def test_project_instructions_stay_within_conversation(
         reopen()
         await ask(session, "and now?")
         assert prompt().count("second version") == 1 and "first version" not in prompt()
+    await session.close()
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_token_probabilities_are_recorded_where_the_setting_says_so(
+    open_session: Open, tmp_path: Path, wanted: bool
+) -> None:
+    config = tmp_path / "home" / "config" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f"token_probabilities = {str(wanted).lower()}\n")
+    session = open_session()
+    await session.begin()
+    response, _ = await ask(session, "Go")
+    stored = [event for _, event in session.store.events(response.id)]
+    tokens = [event for event in stored if isinstance(event, AgentTokens)]
+    assert bool(tokens) is wanted
+    assert all(event.logprobs and len(event.logprobs) == len(event.ids) for event in tokens)
+    settings = session.turn_settings[response.id]
+    assert settings.options.token_probabilities is wanted and settings.scripted
+    assert session.format is not None
+    assert await settings.new_constraint(session.format, first=True) is None
     await session.close()

@@ -27,6 +27,7 @@ def paths_with(folder: Path, text: str | None) -> Paths:
         ('compact = "off"', Settings(compact="off")),
         ("animations = true", Settings(animations=True)),
         ("animations = false", Settings(animations=False)),
+        ("token_probabilities = true", Settings(token_probabilities=True)),
         ("unsandboxed_python = true", Settings(unsandboxed_python=True)),
         ("unsandboxed_python = false", Settings(unsandboxed_python=False)),
         ("keep_alive = 0.5", Settings(keep_alive=0.5)),
@@ -45,6 +46,7 @@ def test_load_settings_reads_values(tmp_path: Path, text: str | None, settings: 
 def test_load_settings_defaults_are_safe() -> None:
     settings = Settings()
     assert settings.animations and not settings.unsandboxed_python
+    assert not settings.token_probabilities
 
 
 @pytest.mark.parametrize(
@@ -54,6 +56,7 @@ def test_load_settings_defaults_are_safe() -> None:
         ('compact = "always"', "not 'always'"),
         ("animations = 1", "animations must be true or false, not 1"),
         ('animations = "off"', "animations must be true or false, not 'off'"),
+        ("token_probabilities = 1", "token_probabilities must be true or false, not 1"),
         ("unsandboxed_python = 0", "unsandboxed_python must be true or false, not 0"),
         ('unsandboxed_python = "yes"', "unsandboxed_python must be true or false, not 'yes'"),
         ("keep_alive = true", "keep_alive must be a number of seconds, not True"),

@@ -33,6 +33,7 @@ from agent.models.catalog import Model
 from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
+from agent.turn.token_choices import token_choices, token_logprobs
 from tests.support.hosts import wait_until
 from tests.support.invariants import check
 from tests.support.turns import read_events
@@ -133,6 +134,16 @@ async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
         for one in event.logprobs or ()
     ]
     assert [one.token for one in logprobs] == forced
+
+
+async def test_client_sees_the_choices_that_the_owner_sees(new_runtime: NewRuntime) -> None:
+    owner, client = await both(new_runtime)
+    ids, sampling = [1, 2, 3, 2, 5, 3], Sampling(top_k=8, temperature=0.7, frequency_penalty=1.0)
+    ours = await token_choices(owner, ids, 5, sampling, None, start=2)
+    theirs = await token_choices(client, ids, 5, sampling, None, start=2)
+    assert ours == theirs
+    assert theirs.chosen.rank is not None and theirs.alternatives[0].probability is not None
+    assert await token_logprobs(client, ids, 1, 6) == await token_logprobs(owner, ids, 1, 6)
 
 
 class OtherProcessFormat(HarmonyFormat):

@@ -1,0 +1,37 @@
+"""What the generations of a turn were run with, for those who look at its tokens once it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from agent.engine.protocol import Constraint
+from agent.formats.protocol import Format
+from agent.turn.constraints import TurnConstraints
+from agent.turn.options import DeclaredTools, TurnOptions
+from tools.types import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSettings:
+    """Of one turn."""
+
+    options: TurnOptions
+    """Without who answered its questions."""
+    tools: tuple[Tool, ...]
+    """The host's tools that it declared, as they were."""
+    scripted: bool = False
+    """It was a script's, which no grammar constrains."""
+
+    async def new_constraint(self, form: Format, *, first: bool) -> Constraint | None:
+        """Make the constraint of a generation anew, as it was before its first token; None: it could
+        write anything.
+
+        ``first``: it was the turn's first. Raises UnenforceableSchemaError, EngineBusyError.
+        """
+        declared = DeclaredTools.resolve(self.options, self.tools, form)
+        constraints = TurnConstraints(
+            self.options, declared, form, lambda event: None, scripted=self.scripted
+        )
+        await constraints.compile()
+        return await asyncio.to_thread(constraints.new_constraint, first=first)

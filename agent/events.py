@@ -726,7 +726,7 @@ class AgentPrompt(WireModel):
     ids: list[int]
 
 
-class TokenLogprob(WireModel):
+class TokenProbability(WireModel):
     """How likely a token was where the model wrote it, and the likeliest ones there.
 
     Five decimals of the natural logarithms, four digits of the probabilities.
@@ -750,7 +750,7 @@ class AgentTokens(WireModel):
 
     type: Literal["agent.tokens"] = "agent.tokens"
     ids: list[int]
-    logprobs: list[TokenLogprob | None] | None = Field(default=None, exclude_if=_absent)
+    logprobs: list[TokenProbability | None] | None = Field(default=None, exclude_if=_absent)
     """One per id, where they were asked for (``token_probabilities`` in config.toml); None for an id
     that was begun for the model."""
 

@@ -105,7 +105,7 @@ class GenerationDecoder:
             self.looped = self.looped or self._loops()
 
     def _emit_tokens(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None) -> None:
-        rows: list[ev.TokenLogprob | None] | None = None
+        rows: list[ev.TokenProbability | None] | None = None
         if self._context.options.token_probabilities:
             rows = [*map(recorded_logprob, logprobs)] if logprobs else [None] * len(ids)
         # Ours: nothing to validate.

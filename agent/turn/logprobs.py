@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.engine.protocol import Logprob
-from agent.events import TokenLogprob
+from agent.events import TokenProbability
 from agent.formats.protocol import Format
 
 
@@ -63,10 +63,10 @@ def event_logprobs(logprobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def recorded_logprob(logprob: Logprob) -> TokenLogprob:
+def recorded_logprob(logprob: Logprob) -> TokenProbability:
     """A token's log probability as ``agent.tokens`` has it."""
     chances = logprob.top_probabilities or [None] * len(logprob.top)
-    return TokenLogprob.model_construct(  # ours: nothing to validate
+    return TokenProbability.model_construct(  # ours: nothing to validate
         logprob=round(logprob.logprob, 5),
         probability=_short(logprob.probability),
         rank=logprob.rank,
@@ -82,7 +82,7 @@ def _short(probability: float | None) -> float | None:
     return probability and float(f"{probability:.4g}")
 
 
-def sampled_logprob(token: int, recorded: TokenLogprob) -> Logprob:
+def sampled_logprob(token: int, recorded: TokenProbability) -> Logprob:
     """The reverse of `recorded_logprob`."""
     chances = tuple(chance for *_, chance in recorded.top if chance is not None)
     return Logprob(

@@ -32,7 +32,7 @@ class WrittenGeneration:
     """What follows `Format.open_assistant`, also what was begun for the model."""
     starts: Sequence[int] = (0,)
     """Where its messages begin in ``ids``, each after its opening."""
-    logprobs: Sequence[ev.TokenLogprob | None] = ()
+    logprobs: Sequence[ev.TokenProbability | None] = ()
     """One per id, None for what was begun for the model; empty where they were not recorded."""
 
 
@@ -50,7 +50,7 @@ def written_generations(
     generations = []
     for number, (first, end) in enumerate(runs):
         ids, starts = _join(form, entries[first:end])
-        logprobs: list[ev.TokenLogprob | None] = []
+        logprobs: list[ev.TokenProbability | None] = []
         if 0 <= earlier <= number:
             exact = sampled[number - earlier].ids
             logprobs = sampled[number - earlier].logprobs or []
@@ -96,7 +96,7 @@ def _generations_of(events: Sequence[ev.Event]) -> Iterator[ev.AgentTokens]:
     was begun for a generation (None) or the reading of its prompt separates it from the one before.
     """
     ids: list[int] = []
-    logprobs: list[ev.TokenLogprob | None] = []
+    logprobs: list[ev.TokenProbability | None] = []
     for event in events:
         is_new = isinstance(event, ev.AgentPrompt)
         if logprobs and logprobs[-1] is not None:

@@ -189,9 +189,7 @@ class Sampler:
             return [float(token == best) for token in ids]
         peak = float(logits[best])
         floor = self.truncation_floor(logits, peak)
-        weights = self.weigh(logits, peak)
-        weights[: len(logits)][logits < floor] = 0
-        total = float(_block_sums(weights).sum(dtype=np.float64))
+        total = self._mass(logits if floor == -math.inf else logits[logits >= floor], peak)
         scores = [float(logits[token]) for token in ids]
         temperature = self._sampling.temperature
         return [

@@ -29,14 +29,14 @@ from tests.support.invariants import check
 from tests.support.scripts import final, python, thought
 from tests.support.turns import Recorded, read_events
 
-ASKED = "What is 12 plus 30?"
+QUESTION = "What is 12 plus 30?"
 
 
 async def run_turn(runs: Recorded, talk: Conversation, **options: Any) -> Turn:
     """A turn that has ended, and was stored."""
     runs.runtime.token_events = True
-    turn = Turn(runs.runtime, talk, [User(ASKED)], TurnOptions(**options))
-    TurnRecorder(runs.store, lambda error: None).record(turn, ASKED)
+    turn = Turn(runs.runtime, talk, [User(QUESTION)], TurnOptions(**options))
+    TurnRecorder(runs.store, lambda error: None).record(turn, QUESTION)
     check(await read_events(turn.start()))
     return turn
 
@@ -102,7 +102,7 @@ async def test_without_the_setting_nothing_of_it_is_written(recorded: Any) -> No
     assert all(not generation.logprobs for generation in stored_generations(runs, turn))
 
 
-async def test_a_clients_log_probabilities_stay_what_they_asked_for(recorded: Any) -> None:
+async def test_log_probabilities_of_a_clients_request_stay_its_own(recorded: Any) -> None:
     runs: Recorded = await recorded()
     options = {"sampling": Sampling(temperature=0), "logprobs": 2, "max_output_tokens": 200}
     turns = [
@@ -126,7 +126,7 @@ async def test_what_was_begun_has_no_probability(recorded: Any) -> None:
     turn = await run_turn(runs, Conversation("c"), **options)
     generations = stored_generations(runs, turn)
     assert [len(g.logprobs) for g in generations] == [len(g.ids) for g in generations]
-    certain = ev.TokenLogprob(logprob=0.0, probability=1.0, rank=1, top=[])
+    certain = ev.TokenProbability(logprob=0.0, probability=1.0, rank=1, top=[])
     assert all(
         row is not None and row.model_copy(update={"top": []}) == certain
         for generation in generations
@@ -140,10 +140,10 @@ async def test_what_was_begun_has_no_probability(recorded: Any) -> None:
     begun = continue_with_token(turn.format, entries, events, generations[1], index, token)
     branch = turn.conversation.branch("b", 0)
     again = Turn(
-        runs.runtime, branch, [User(ASKED)], TurnOptions(token_probabilities=True),
+        runs.runtime, branch, [User(QUESTION)], TurnOptions(token_probabilities=True),
         begin=lambda _: begun,
     )  # fmt: skip
-    TurnRecorder(runs.store, lambda error: None).record(again, ASKED)
+    TurnRecorder(runs.store, lambda error: None).record(again, QUESTION)
     check(await read_events(again.start()))
     (generation,) = stored_generations(runs, again)[1:]
     assert list(generation.ids[: index + 1]) == [*generations[1].ids[:index], token]

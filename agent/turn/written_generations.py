@@ -136,8 +136,10 @@ def continue_with_token(
     that ends the turn. Calls before it are not run again.
 
     ``entries``, ``events``: the turn's. Raises ValueError for an index that the generation does not
-    have.
+    have, or a token that does not exist.
     """
+    if not form.token_bytes(token):
+        raise ValueError(f"There is no token {token:,} in the model's vocabulary.")
     if not 0 <= index < len(generation.ids):
         raise ValueError(f"The model wrote {len(generation.ids):,} tokens, and none at {index:,}.")
     number, start = max(

@@ -56,5 +56,6 @@ class Placement:
 
     @property
     def kv_sequences(self) -> int:
-        """Sequences of the KV cache: one more, through which segments go to disk and back."""
+        """Sequences of the KV cache: one more, through which segments go to disk and back, and where
+        prompts are computed aside."""
         return self.sequences + 1

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from starlette.responses import JSONResponse
 
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
@@ -26,16 +27,22 @@ from agent.engine.protocol import (
     Sampling,
     Tokens,
 )
+from agent.engine.remote.engine import RemoteEngine
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import PromptHeader
 from agent.turn.token_choices import (
     OTHER_CHOICES,
+    TokenChoice,
+    TokenChoices,
     stream_token_logprobs,
     token_choices,
     token_logprobs,
 )
 from tests.support import random_gguf
 from tests.support.engines import DigitsConstraint, greedy_request, random_prompt, read_generation
+from tests.support.fake_vllm import FakeVllm
+from tests.support.runtimes import MakeRuntime
+from tests.support.turns import write_script
 
 EXACT = 1e-4
 """Of what is computed from the same logits."""
@@ -339,3 +346,44 @@ async def test_a_grammar_forces_forbids_or_leaves_free(random_engine: Any) -> No
     unknown = await look(22, DigitsConstraint([1, 2], 3))
     assert {c.grammar for c in (unknown.chosen, *unknown.alternatives)} == {None}
     assert (await look(22, "unknown")).chosen.grammar is None
+
+
+async def test_a_server_says_what_it_reports_and_no_more(
+    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
+) -> None:
+    fake, remote = vllm
+    ids = form.encode_text("one two three four")
+
+    def reply(token: int, top: dict[int, float]) -> dict[str, Any]:
+        values = {"token_logprobs": [top[token]], "tokens": [f"token_id:{token}"]}
+        names = {f"token_id:{other}": value for other, value in top.items()}
+        choice = {"index": 0, "text": "", "token_ids": [token], "finish_reason": "length"}
+        return {"choices": [{**choice, "logprobs": {**values, "top_logprobs": [names]}}]}
+
+    top = {ids[2]: -0.5, 11: -1.5, 12: -3.0}
+    fake.replies = [[reply(ids[2], top)]]
+    found = await token_choices(remote, ids, 2, PLAIN, None, start=1)
+    assert found.chosen == TokenChoice(ids[2], -0.5, None, 1, "free")
+    assert found.alternatives == (
+        TokenChoice(11, -1.5, None, 2, "free"),
+        TokenChoice(12, -3.0, None, 3, "free"),
+    )
+    assert fake.bodies[-1]["logprobs"] == OTHER_CHOICES + 1
+    # It samples another token: then this one is requested.
+    rare = {11: -0.1, 12: -3.0, ids[2]: -9.0}
+    fake.replies = [[reply(11, {11: -0.1, 12: -3.0})]]
+    fake.replies.append(JSONResponse(reply(ids[2], rare)))
+    found = await token_choices(remote, ids, 2, PLAIN, None, start=1)
+    assert found.chosen.token == ids[2] and found.chosen.logprob == -9.0
+
+
+async def test_a_script_is_certain_and_uses_up_no_line(
+    make_runtime: MakeRuntime, tmp_path: Path, form: HarmonyFormat
+) -> None:
+    script = write_script(tmp_path / "s.jsonl", {"tokens": [5, 6]}, {"tokens": [7]})
+    runtime = await make_runtime(script)
+    ids = form.encode_text("one two three")
+    found = await token_choices(runtime, ids, 2, PLAIN, None, start=1)
+    assert found == TokenChoices(TokenChoice(ids[2], 0.0, 1.0, 1, "free"), ())
+    assert await token_logprobs(runtime, ids, 1, 3) == [0.0, 0.0]
+    assert (await read_generation(runtime.generate(Request([1])))).ids == [5, 6]

@@ -11,8 +11,11 @@ import pytest
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
 from agent.engine.protocol import Sampling
+from agent.formats.harmony.encoding import load_encoding
+from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.harmony.token_ids import CALL_ID, END_ID, RETURN_ID, START_ID
 from agent.formats.protocol import Format
+from agent.tiny.vocabulary import ranks
 from agent.turn.continuation import with_reasoning
 from agent.turn.token_choices import token_choices
 from agent.turn.written_generations import (
@@ -23,6 +26,8 @@ from agent.turn.written_generations import (
 )
 from tests.support.scripts import final, preamble, python, thought
 from tests.support.turns import Recorded
+
+FORM = HarmonyFormat(load_encoding(ranks))
 
 
 class PastTurn:
@@ -232,7 +237,9 @@ async def test_a_stop_id_in_a_header_ends_the_turn(past: Any) -> None:
 def test_an_index_that_nothing_was_written_at_is_refused(index: int) -> None:
     generation = WrittenGeneration(0, [1, 2, 3, 4])
     with pytest.raises(ValueError, match="wrote 4 tokens"):
-        continue_with_token(None, [], [], generation, index, START_ID)  # type: ignore[arg-type]
+        continue_with_token(FORM, [], [], generation, index, START_ID)
+    with pytest.raises(ValueError, match="no token"):
+        continue_with_token(FORM, [], [], generation, 1, index + 10**9)
 
 
 @pytest.mark.parametrize("seed", range(6))

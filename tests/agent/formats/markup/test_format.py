@@ -36,6 +36,11 @@ from agent.formats.markup.gguf_vocabulary import GgufVocabulary
 from agent.formats.markup.template_process import UnusableTemplateError
 from agent.formats.markup.vocabulary import ByteVocabulary, MarkupEncoder
 from agent.formats.protocol import Delta, FunctionTool, Opened, PromptHeader, SegmentKind
+from agent.turn.written_generations import (
+    continue_with_token,
+    generation_prompt,
+    written_generations,
+)
 from tests.support import random_qwen_gguf
 
 HEAD = PromptHeader("2026-11-21", instructions="Be brief.")
@@ -191,6 +196,12 @@ def test_history_keeps_generated_ids(qwen_format: MarkupFormat) -> None:
         "\n<|im_start|>user\n<tool_response>\n-3\n</tool_response><|im_end|>\n"
         "<|im_start|>assistant\n<think>\n"
     )
+    (generation,) = written_generations(qwen_format, conversation.entries)
+    before = conversation.header_ids
+    assert generation_prompt(qwen_format, before, conversation.entries, generation) == prompt
+    assert generation.ids[: len(ids)] == ids
+    begun = continue_with_token(qwen_format, conversation.entries, [], generation, end + 3, 7)
+    assert begun.ids == [*ids[: end + 3], 7] and not begun.entries
     conversation.end_turn()
     assert decode(qwen_format, conversation.prompt(qwen_format)).startswith(
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n"

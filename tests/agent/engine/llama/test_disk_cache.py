@@ -27,6 +27,7 @@ from agent.engine.protocol import Finished, Prefill, Request, Sampling, Tokens
 from agent.formats.harmony.encoding import load_encoding
 from agent.tiny import vocabulary
 from tests.support import random_gguf
+from tests.support.hosts import wait_until
 
 SOURCE = random.Random(3)
 IDS = [SOURCE.randrange(512) for _ in range(3000)]
@@ -118,6 +119,36 @@ def test_restored_prefix_gives_the_same_tokens(
     assert same(restored, anew) and len(anew.ids) == 24
     assert restored.cached == cached and anew.cached == 0
     assert restored.prefills[-1] == Prefill(len(prompt), len(prompt), cached)
+
+
+def test_what_is_computed_aside_makes_way_for_files(gguf: Path, tmp_path: Path) -> None:
+    """Both go through the same sequence."""
+    looked = IDS[:700] + OTHER[:500]
+
+    async def look(engine: LlamaEngine) -> Reply:
+        return await generate(engine, looked, max_tokens=1, background=True, aside=True)
+
+    async def run() -> list[Reply]:
+        disk = DiskCacheOptions(tmp_path, 10**9)
+        placement, threads = Placement(4096), ThreadCounts(1, 1)
+        engine = LlamaEngine(gguf, placement=placement, threads=threads, disk_cache=disk)
+        await engine.load()
+        is_first = not segments(tmp_path)
+        try:
+            if is_first:
+                await generate(engine, IDS[:1500], max_tokens=0)
+            replies = [await look(engine), await generate(engine, IDS[:1500])]
+            if is_first:  # it is written while the engine idles
+                await wait_until(lambda: len(segments(tmp_path)) >= 3)
+            return [*replies, await look(engine)]
+        finally:
+            await engine.close()
+
+    expected = process(gguf, None, looked)[0], process(gguf, None, IDS[:1500])[0]
+    for _ in ("written", "read"):
+        first, conversation, again = asyncio.run(run())
+        assert same(first, expected[0]) and same(again, expected[0])
+        assert same(conversation, expected[1]) and conversation.cached == 1499
 
 
 @pytest.mark.parametrize("common", [1500, 1400, 513, 512, 511, 65, 63])

@@ -46,6 +46,11 @@ MAX_SOCKET_PATH = 100
 """Bytes of a Unix socket's path, of the 104 to 108 that systems allow."""
 ACCEPTED = ["accepted"]
 """The first answer to a request: the owner is there, and begins."""
+_SHAPES = repr(
+    [[field.name for field in fields(shape)]
+     for shape in (Request, Sampling, Prefill, Waiting, Tokens, Logprob, Finished)]
+)  # fmt: skip
+"""What is said; programs of versions that say something else do not meet."""
 _LOCAL_PEERCRED, _XUCRED_BYTES = 1, 76
 """The option of macOS and BSD, and its struct xucred, whose second field is the uid."""
 _CREDENTIALS = struct.Struct("3i")
@@ -54,7 +59,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 def socket_path(folder: Path, model: str) -> Path:
     """Where the engine of a model listens: in ``folder``, or in a short one where that is too long."""
-    name = hashlib.blake2b(model.encode(), digest_size=8).hexdigest() + ".sock"
+    name = hashlib.blake2b((model + _SHAPES).encode(), digest_size=8).hexdigest() + ".sock"
     if len(os.fsencode(folder / name)) > MAX_SOCKET_PATH:
         place = hashlib.blake2b(os.fsencode(folder), digest_size=6).hexdigest()
         folder = Path(tempfile.gettempdir(), f"agent-{os.getuid()}-{place}")

@@ -280,6 +280,15 @@ async def test_nonsense_of_a_client_is_survived(gguf: Path, tmp_path: Path, line
         assert await owner.find() is not None
 
 
+def test_versions_that_say_other_things_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = wire.socket_path(tmp_path, "model")
+    assert before == wire.socket_path(tmp_path, "model")
+    monkeypatch.setattr(wire, "_SHAPES", wire._SHAPES.replace("'rank'", "'rank', 'more'"))
+    assert wire.socket_path(tmp_path, "model") != before
+
+
 def test_long_folder_has_a_short_socket(tmp_path: Path) -> None:
     path = wire.socket_path(tmp_path / ("x" * 120), "model")
     assert len(os.fsencode(path)) < 100 and str(os.getuid()) in path.parent.name

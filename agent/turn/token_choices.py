@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 OTHER_CHOICES = 10
 """Tokens that `TokenChoices` has beside the chosen one."""
+PIECE_TOKENS = 256
+"""Tokens that `stream_token_logprobs` asks of the engine at once: other requests come in between."""
 Verdict = Literal["free", "forced", "forbidden"]
 """What a grammar says of a token: others were allowed too, it was the only one, it was not allowed."""
 _NO_RESULT = {
@@ -99,6 +101,8 @@ async def token_choices(
     )
     async with aclosing(_scores(engine, request)) as scores:
         (logprob,) = await anext(scores)
+    if not logprob.top:
+        raise EngineError("The server reports no probabilities of this token.")
     return await describe_choices(logprob, ids[start:index], constraint)
 
 
@@ -167,12 +171,14 @@ async def stream_token_logprobs(
     """Yield what `token_logprobs` returns, piece by piece as it is computed."""
     if not 0 < start <= stop <= len(ids):
         raise ValueError(f"There are no tokens from {start:,} to {stop:,}, only {len(ids):,}.")
-    if start == stop:
-        return
-    request = _request(ids[:start], ids[start:stop], Sampling(temperature=0), logprobs=0)
-    async with aclosing(_scores(engine, request)) as scores:
-        async for logprobs in scores:
-            yield [one.logprob for one in logprobs]
+    greedy = Sampling(temperature=0)
+    for at in range(start, stop, PIECE_TOKENS):
+        piece = ids[at : min(at + PIECE_TOKENS, stop)]
+        async with aclosing(
+            _scores(engine, _request(ids[:at], piece, greedy, logprobs=0))
+        ) as scores:
+            async for logprobs in scores:
+                yield [one.logprob for one in logprobs]
 
 
 def _request(

@@ -41,6 +41,7 @@ from agent.turn.token_choices import (
 from tests.support import random_gguf
 from tests.support.engines import DigitsConstraint, greedy_request, random_prompt, read_generation
 from tests.support.fake_vllm import FakeVllm
+from tests.support.hosts import wait_until
 from tests.support.runtimes import MakeRuntime
 from tests.support.turns import write_script
 
@@ -327,6 +328,24 @@ async def test_pieces_come_while_a_long_message_is_scored(random_engine: Any) ->
     assert (await read_generation(engine.generate(greedy_request([5, 6], 3)))).ids
 
 
+async def test_one_token_does_not_wait_for_a_long_message(random_engine: Any) -> None:
+    engine = await random_engine(context=8192)
+    ids = random_prompt(4000)
+    await read_generation(engine.generate(greedy_request(ids, 1)))
+    scored: list[float] = []
+
+    async def score() -> None:
+        async for piece in stream_token_logprobs(engine, ids, 1, len(ids)):
+            scored.extend(piece)
+
+    task = asyncio.create_task(score())
+    await wait_until(lambda: scored)
+    await token_choices(engine, ids, 3000, PLAIN, None, start=1)
+    assert len(scored) < 2000
+    await task
+    assert len(scored) == len(ids) - 1
+
+
 async def test_a_grammar_forces_forbids_or_leaves_free(random_engine: Any) -> None:
     engine = await random_engine(context=1024)
     ids = [*random_prompt(20), 7, 8, 7, 9, 3]
@@ -375,6 +394,10 @@ async def test_a_server_says_what_it_reports_and_no_more(
     fake.replies.append(JSONResponse(reply(ids[2], rare)))
     found = await token_choices(remote, ids, 2, PLAIN, None, start=1)
     assert found.chosen.token == ids[2] and found.chosen.logprob == -9.0
+    bare = {"choices": [{"index": 0, "text": "", "token_ids": [ids[2]], "finish_reason": "length"}]}
+    fake.replies = [[bare]]
+    with pytest.raises(EngineError, match="reports no probabilities"):
+        await token_choices(remote, ids, 2, PLAIN, None, start=1)
 
 
 async def test_a_script_is_certain_and_uses_up_no_line(

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo env peer fastmcp vllm pictures man test test-clients test-fast lint bench compare attack fuzz load faults soak tiny-eval clean
+.PHONY: demo env peer fastmcp vllm pictures man test test-clients test-fast lint bench compare attack conformance sdks fuzz load faults soak tiny-eval clean
 
 env: $(READY)
 
@@ -80,6 +80,15 @@ compare: $(READY)
 # All groups of attacks, or some: make attack GROUPS="sandbox mcp_servers". Install bubblewrap to try it too.
 attack: $(READY)
 	$(BIN)/python -m tests.attack --write $(GROUPS)
+
+# MCP's conformance suite for clients, or some: make conformance SCENARIOS="2026-07-28 auth/scope-step-up".
+conformance: $(READY)
+	npm install --prefix tests/conformance --no-package-lock --no-audit --no-fund --silent
+	$(BIN)/python -m tests.conformance $(SCENARIOS)
+
+# Servers on every SDK for MCP, installed from PyPI and npm: writes docs/mcp-versions.md.
+sdks: $(READY)
+	$(BIN)/python -m tests.sdks
 
 fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz

@@ -1,0 +1,1 @@
+"""``make sdks``: which version of MCP is spoken with servers on each SDK, and which questions work."""

@@ -158,7 +158,7 @@ def remove(name: NameArgument) -> None:
 def import_servers(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Import the servers of Claude, Cursor, LM Studio and Codex; shows them and asks."""
+    """Import the servers of Claude, Codex, Cursor, VS Code and others; shows them and asks."""
     from agent.cli import mcp_actions
 
     raise typer.Exit(mcp_actions.import_servers(yes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -62,10 +62,13 @@ def servers_table(data: Mapping[str, Any]) -> dict[str, Any]:
     return servers
 
 
-def load_json(path: Path) -> Any:
-    """Read a JSON file; raises ConfigError, with line and column of a syntax error."""
+def load_json(path: Path, prepare: Callable[[str], str] = str) -> Any:
+    """Read a JSON file; raises ConfigError, with line and column of a syntax error.
+
+    ``prepare`` makes JSON of its text.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        return json.loads(prepare(path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

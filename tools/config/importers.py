@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -11,16 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from tools.config import edit
-from tools.config.file import load_json
+from tools.config.file import load_json, servers_table
 from tools.config.servers import ConfigError
 from tools.sanitize import clean_text
 
 IMPORTED_KEYS = (
-    *("type", "command", "args", "env", "cwd", "url", "headers", "enabled", "required", "disabled"),
-    *("timeout", "startup_timeout_sec", "tool_timeout_sec", "enabled_tools", "disabled_tools"),
+    *("type", "command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth"),
+    *("enabled", "required", "disabled", "enabled_tools", "disabled_tools"),
+    *("timeout", "startup_timeout_sec", "tool_timeout_sec"),
 )
 """Keys of an entry that are imported; what another program may do without asking is not."""
 DESKTOP_FILE = "claude_desktop_config.json"
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/|,(?=\s*[}\]])', re.S)
+"""A text, which stays, or what VS Code allows beside JSON: a comment, a comma at an end."""
+_INPUT = re.compile(r"\$\{input:([^}]*)\}")
 
 
 @dataclass
@@ -45,23 +50,47 @@ def find_client_servers(home: Path) -> Iterator[ClientServers]:
             source.problems.append(str(error))
             servers = {}
         for name, entry in servers.items():
-            if isinstance(entry, dict) and (entry.get("command") or entry.get("url")):
-                source.entries[name] = {key: entry[key] for key in IMPORTED_KEYS if entry.get(key)}
+            if isinstance(entry, dict) and any(map(entry.get, ("command", "url", "httpUrl"))):
+                kept = {key: entry[key] for key in IMPORTED_KEYS if entry.get(key)}
+                source.entries[name] = _inputs_to_variables(kept)
             else:
                 source.problems.append(f"{path}: {name!r} has neither a command nor a url")
         yield source
 
 
 def _config_paths(home: Path) -> Iterator[tuple[str, Path]]:
+    folders = [home / ".config"]
     if sys.platform == "darwin":
-        yield "Claude Desktop", home / "Library/Application Support/Claude" / DESKTOP_FILE
+        folders.insert(0, home / "Library/Application Support")
     elif roaming := os.environ.get("APPDATA"):
-        yield "Claude Desktop", Path(roaming) / "Claude" / DESKTOP_FILE
-    yield "Claude Desktop", home / ".config/Claude" / DESKTOP_FILE
+        folders.insert(0, Path(roaming))
+    for folder in folders:
+        yield "Claude Desktop", folder / "Claude" / DESKTOP_FILE
     yield "Claude Code", home / ".claude.json"
     yield "Cursor", home / ".cursor/mcp.json"
+    for folder in folders:
+        yield "VS Code", folder / "Code/User/mcp.json"
+    yield "Windsurf", home / ".codeium/windsurf/mcp_config.json"
+    yield "Gemini CLI", home / ".gemini/settings.json"
     yield "LM Studio", home / ".lmstudio/mcp.json"
     yield "Codex", home / ".codex/config.toml"
+
+
+def _inputs_to_variables(value: Any) -> Any:
+    """Replace what VS Code asks its person for, ``${input:api-key}``, by a variable, ``${API_KEY}``."""
+    match value:
+        case str():
+            return _INPUT.sub(lambda match: f"${{{_variable_name(match[1])}}}", value)
+        case list():
+            return [_inputs_to_variables(item) for item in value]
+        case dict():
+            return {key: _inputs_to_variables(item) for key, item in value.items()}
+    return value
+
+
+def _variable_name(text: str) -> str:
+    name = re.sub(r"\W+", "_", text, flags=re.ASCII).upper()
+    return name if name[:1].isalpha() else f"_{name}"
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -69,14 +98,19 @@ def _read_json(path: Path) -> dict[str, Any]:
 
     Raises ConfigError.
     """
-    data = load_json(path)
+    data = load_json(path, lambda text: _without_comments(_without_comments(text)))
     if not isinstance(data, dict):
         raise ConfigError(f"{path} is no JSON object")
     servers: dict[str, Any] = {}
     for holder in (data, *_objects(data.get("projects"))):
-        for name, entry in (holder.get("mcpServers") or {}).items():
+        for name, entry in (servers_table(holder) or {}).items():
             servers.setdefault(name, entry)
     return servers
+
+
+def _without_comments(text: str) -> str:
+    """Remove comments, and commas that nothing follows any more (so twice for one before a comment)."""
+    return _COMMENT.sub(lambda match: match[1] or "", text)
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

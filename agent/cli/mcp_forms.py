@@ -104,8 +104,8 @@ async def _ask(form: Form) -> ElicitationResult:
     take_defaults = False
     for field in form.fields:
         while True:
-            value = field.default
-            if not (take_defaults and (value is not None or not field.required)):
+            filled = field.initial
+            if not (take_defaults and (filled or not field.required)):
                 typed = await _read_line(_question(field))
                 if typed == DECLINE:
                     return ElicitationResult("decline")
@@ -113,25 +113,25 @@ async def _ask(form: Form) -> ElicitationResult:
                     take_defaults = True
                     continue
                 try:
-                    value = _value(field, typed)
+                    filled = _filled(field, typed)
                 except FormError as error:
                     echo(f"  {error}", file=sys.stderr)
                     take_defaults = False
                     continue
-            if value is not None:
-                content[field.name] = value
+            content |= filled
             break
     return ElicitationResult("accept", content)
 
 
-def _value(field: FormField, typed: str) -> Any:
-    """Return the value of what was typed; None for nothing. Raises FormError."""
-    value = field.parse(typed) if typed else field.default
-    if value is not None:
+def _filled(field: FormField, typed: str) -> dict[str, Any]:
+    """Return the value of what was typed, by the field's name; empty for none. Raises FormError."""
+    if typed:
+        value = field.parse(typed)
         field.check(value)
-    elif field.required:
+        return field.filled(value)
+    if field.required and not field.initial:
         raise FormError(field, "is required")
-    return value
+    return field.initial
 
 
 def _question(field: FormField) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 from agent.util.sanitize import echo, escape_json
 from tools.config.servers import ServerConfig
-from tools.mcp.limits import bound_structured
 from tools.types import Prompt, Resource, ServerState, Tool, ToolResult
 
 
@@ -84,21 +82,6 @@ def result_object(result: ToolResult) -> dict[str, Any]:
     }
     if result.failure == "protocol":
         described["error"] = {"code": result.code, "message": result.text.removeprefix("Error: ")}
-    if (structured := _structured_content(result)) is not None:
-        described["structuredContent"] = structured
+    if result.structured is not None:
+        described["structuredContent"] = result.structured
     return described
-
-
-def _structured_content(result: ToolResult) -> dict[str, Any] | None:
-    """The structured content, whose texts, arrays and objects are kept only where the first block
-    repeats it, as it should; None where it does not."""
-    kept = result.structured
-    if not isinstance(kept, dict):
-        return None
-    if not any(isinstance(value, str | list | dict) for value in kept.values()):
-        return kept
-    with suppress(LookupError, ValueError):
-        repeated = json.loads(result.content[0]["text"])
-        if isinstance(repeated, dict) and bound_structured(repeated) == kept:
-            return repeated
-    return None

@@ -38,6 +38,8 @@ RAW_TOOLS = (
     "stalling",
     "pattern",
     "structured",
+    "table",
+    "list",
     "many_",
 )
 ECHO = reasoned_call("plain.echo", '{"text":"hi"}')
@@ -144,6 +146,15 @@ def test_mcp_json_for_programs(agent: RunAgent, home: Path) -> None:
     assert "has no tool 'nope'" in unknown["error"]["message"]
 
 
+def test_mcp_call_json_has_structured_content_as_sent(agent: RunAgent, home: Path) -> None:
+    write_servers(home / "config" / "mcp.json", {"raw": server_entry("raw", "stdio", "-")})
+    table = json.loads(agent("mcp", "call", "raw", "table", "--json").out)
+    assert table["content"] == [{"type": "text", "text": "two rows"}]
+    assert table["structuredContent"] == {"rows": ["one", "\ufffd"], "about": {"unit": "m"}}
+    listed = json.loads(agent("mcp", "call", "raw", "list", "--json").out)
+    assert listed["structuredContent"] == ["one", "two"]
+
+
 def test_mcp_call_result_into_pipe_is_not_cut(agent: RunAgent, home: Path) -> None:
     write_servers(home / "config" / "mcp.json", {"plain": ENTRY})
     big = agent("mcp", "call", "plain", "big", '{"size": 1000000}')
@@ -242,6 +253,13 @@ def test_mcp_import_reads_other_clients(agent: RunAgent, home: Path, tmp_path: P
         '[mcp_servers.four]\nurl = "https://example.org"\nbearer_token_env_var = "KEY"\n'
         "enabled = false\n"
     )
+    code = person / ".config" / "Code" / "User" / "mcp.json"
+    code.parent.mkdir(parents=True)
+    code.write_text(
+        '{ // asked for once\n "inputs": [{"id": "api-key", "type": "promptString"}],\n'
+        ' "servers": {"five": {"command": "d", "args": ["//x", "${input:api-key}",]}, /* , */ }}'
+    )
+    write_servers(person / ".gemini" / "settings.json", {"six": {"httpUrl": "http://h/mcp"}})
     env = {"HOME": str(person)}
     declined = agent("mcp", "import", stdin="n\n", env=env)
     assert "Nothing was changed." in declined.out
@@ -258,6 +276,8 @@ def test_mcp_import_reads_other_clients(agent: RunAgent, home: Path, tmp_path: P
             "headers": {"Authorization": "Bearer ${KEY}"},
             "disabled": True,
         },
+        "five": {"command": "d", "args": ["//x", "${API_KEY}"]},
+        "six": {"httpUrl": "http://h/mcp"},
     }
     assert "No new servers" in agent("mcp", "import", "--yes", env=env).out
 

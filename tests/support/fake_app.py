@@ -188,6 +188,9 @@ class FakeRuntime:
     def restart_idle_timers(self) -> None:
         """Do nothing: there is no idle work."""
 
+    def on_keystroke(self) -> None:
+        """Do nothing: there is no idle work."""
+
 
 class FakeSession(Session):
     """A session without engine, tools and store; its turns are ``FakeTurn``s."""

@@ -89,6 +89,11 @@ class CallScope:
             return f"did not answer within {seconds * MAX_TIMEOUTS:g} s, in spite of its progress"
         return f"reported no progress for {seconds:g} s"
 
+    @property
+    def sent_elicitations(self) -> bool:
+        """Whether the server has asked the person something."""
+        return self._elicitations > 0
+
     # --- notifications of the server ---
 
     async def progress(self, progress: float, total: float | None, message: str | None) -> None:

@@ -47,6 +47,7 @@ from tools.mcp.context import HostContext
 from tools.mcp.diagnostics import describe_error, describe_exit, innermost
 from tools.mcp.forms import page_host
 from tools.mcp.http import HttpTransport
+from tools.mcp.limits import structured_content
 from tools.mcp.login import LoginChallenge, LoginRequiredError, logs_in
 from tools.mcp.negotiation import NegotiatingClient
 from tools.mcp.stdio import StdioTransport
@@ -191,7 +192,10 @@ class Connection:
         if name == listing.LIST_RESOURCES and name in self._resource_tools:
             return await self._request(handlers, self._list_resources)
         if name == listing.READ_RESOURCE and name in self._resource_tools:
-            uri = str(arguments.get("uri", ""))
+            if not (uri := str(arguments.get("uri") or "")):
+                return self._failure(
+                    f"refused the call of {name}: uri is required", T.INVALID_PARAMS
+                )
             return await self._request(handlers, lambda _: self._read_resource(uri), name)
         return await self._request(
             handlers, lambda scope: self._call_tool(name, arguments, scope), name
@@ -238,7 +242,10 @@ class Connection:
                 result = await work(scope)
             return self._results.with_notes(result, scope.notes)
         except TimeoutError:
-            return self._failure(scope.timeout_reason, T.REQUEST_TIMEOUT)
+            reason = scope.timeout_reason
+            if scope.sent_elicitations and self._keeps_no_session:
+                reason += "; it asked a question, but keeps no session in which answers arrive"
+            return self._failure(reason, T.REQUEST_TIMEOUT)
         except MCPError as error:
             return await self._error_result(name, error)
         except ValidationError:
@@ -271,7 +278,7 @@ class Connection:
         ]
         # Megabytes to join and write; not on the event loop.
         return await asyncio.to_thread(
-            self._results.build, content, result.structured_content, failed=bool(result.is_error)
+            self._results.build, content, structured_content(result), failed=bool(result.is_error)
         )
 
     async def _show_pages(self, error: MCPError, scope: CallScope) -> str:
@@ -357,6 +364,10 @@ class Connection:
         return self._http.challenges.find(innermost(error)) if self._http else None
 
     @property
+    def _keeps_no_session(self) -> bool:
+        return self.transport == "http" and self._http is not None and not self._http.has_session
+
+    @property
     def refuses_sse(self) -> bool:
         """Whether the server does not speak the older transport: it answers its GET with an error
         that is neither of a missing login nor of a missing page."""
@@ -373,7 +384,9 @@ class Connection:
         return f"was cut off: {reason}" if reason and reason in str(innermost(error)) else None
 
     def _describe_exit(self, reason: str) -> str:
-        return describe_exit(reason, self._process) if self._process else reason
+        if self._process is None:
+            return reason
+        return describe_exit(reason, self._process, was_ready=bool(self.protocol))
 
     # --- the connection ---
 

@@ -17,15 +17,17 @@ STDERR_EXCERPT_CHARS = 1500
 """Characters of the end of stderr that are quoted."""
 
 
-def describe_exit(reason: str, process: StdioTransport) -> str:
-    """Complete the reason why a child process cannot be used: its exit code and its stderr."""
+def describe_exit(reason: str, process: StdioTransport, *, was_ready: bool) -> str:
+    """Complete the reason why a child process cannot be used: its exit code and its stderr, and of
+    one that never was ready what it wrote to stdout."""
     if process.cutoff_reason:
         reason = f"was cut off: {process.cutoff_reason}"
     elif (code := process.returncode) is not None and reason.startswith("ended"):
         ending = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
         reason = ending + reason.removeprefix("ended")
     stderr = process.stderr()
-    reason += exit_hint(stderr, process.config.env, process.foreign_output)
+    output = "" if was_ready else process.foreign_output
+    reason += exit_hint(stderr, process.config.env, output)
     return f"{reason}; last on its stderr: {stderr[-STDERR_EXCERPT_CHARS:]}" if stderr else reason
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -57,6 +57,22 @@ class FormField:
     """None: it has none."""
     choices: tuple[tuple[str, Any], ...] = ()
     """Title and value of each choice, of the kinds choice and choices."""
+    nullable: bool = False
+    """Whether null fits, beside the values of its kind."""
+
+    @property
+    def blank(self) -> dict[str, Any]:
+        """What is sent where the person leaves it empty."""
+        return {self.name: None} if self.required and self.nullable else {}
+
+    @property
+    def initial(self) -> dict[str, Any]:
+        """What is sent where the person changes nothing: the default, if there is one."""
+        return self.blank if self.default is None else {self.name: self.default}
+
+    def filled(self, value: Any) -> dict[str, Any]:
+        """What is sent of a value; null, which MCP's answers do not have, only where it is required."""
+        return {self.name: value} if value is not None or self.required else {}
 
     @property
     def rule(self) -> str:
@@ -104,7 +120,7 @@ class FormField:
 
     def _choice(self, text: str) -> Any:
         for title, value in self.choices:
-            if text in (str(value), title):
+            if text in (_as_text(value), title):
                 return value
         if text.isascii() and text.isdigit() and 0 < int(text) <= len(self.choices):
             return self.choices[int(text) - 1][1]
@@ -126,6 +142,8 @@ class FormField:
 
     def check(self, value: Any) -> None:
         """Raise FormError if the value does not fit."""
+        if value is None and self.nullable:
+            return
         schema = self.schema
         match self.kind:
             case "text" if isinstance(value, str):
@@ -181,7 +199,7 @@ class Form:
         names = required if isinstance(required, list) else ()
         return cls(
             tuple(
-                _read_field(str(name), _resolve(about, schema), name in names)
+                _read_field(str(name), *_resolve(about, schema), name in names)
                 for name, about in properties.items()
             )
             if isinstance(properties, dict)
@@ -190,13 +208,13 @@ class Form:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The default of each field that has one which fits."""
-        return {field.name: field.default for field in self.fields if field.default is not None}
+        """What is sent where the person changes nothing."""
+        return {name: value for field in self.fields for name, value in field.initial.items()}
 
     @property
     def needs_input(self) -> bool:
         """Whether the defaults alone are no answer."""
-        return any(field.required and field.default is None for field in self.fields)
+        return any(field.required and not field.initial for field in self.fields)
 
     def check(self, content: Mapping[str, Any]) -> None:
         """Raise FormError for the first field whose value is missing, or unknown, or does not fit."""
@@ -212,10 +230,11 @@ class Form:
                 raise FormError(field, "is required")
 
 
-def _resolve(about: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a property without a reference, and without the null of an optional one."""
+def _resolve(about: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return a property without a reference and without its null, and whether it has one; a null
+    among the values of an enumeration stays."""
     if not isinstance(about, dict):
-        return {}
+        return {}, False
     reference, definitions = str(about.get("$ref", "")), root.get("$defs")
     if reference.startswith("#/$defs/") and isinstance(definitions, dict):
         target = definitions.get(reference.removeprefix("#/$defs/"))
@@ -224,14 +243,15 @@ def _resolve(about: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(options, list):
         typed = [o for o in options if isinstance(o, dict) and o.get("type") != "null"]
         if len(typed) == 1 and "const" not in typed[0]:
-            return {**typed[0], **{k: v for k, v in about.items() if k != "anyOf"}}
+            rest = {k: v for k, v in about.items() if k != "anyOf"}
+            return {**typed[0], **rest}, len(typed) < len(options)
     match about.get("type"):
-        case [kind, "null"] | ["null", kind]:
-            return {**about, "type": kind}
-    return dict(about)
+        case [kind, "null"] | ["null", kind] if None not in (about.get("enum") or ()):
+            return {**about, "type": kind}, True
+    return dict(about), False
 
 
-def _read_field(name: str, about: dict[str, Any], required: bool) -> FormField:
+def _read_field(name: str, about: dict[str, Any], nullable: bool, required: bool) -> FormField:
     choices = read_choices(about)
     kind: Any = "choice" if choices else _TYPES.get(str(about.get("type")), "json")
     if about.get("type") == "array" and isinstance(about.get("items"), dict):
@@ -246,12 +266,13 @@ def _read_field(name: str, about: dict[str, Any], required: bool) -> FormField:
         required=required,
         default=about.get("default"),
         choices=choices,
+        nullable=nullable,
     )
     try:
         if field.default is not None:
             field.check(field.default)
     except FormError:
-        return FormField(name, kind, about, field.title, field.description, required, None, choices)
+        return replace(field, default=None)
     return field
 
 
@@ -270,7 +291,11 @@ def read_choices(about: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         names = about.get("enumNames")
         names = names if isinstance(names, list) and len(names) == len(values) else values
         pairs = list(zip(names, values, strict=True))
-    return tuple((clean_line(str(title)), value) for title, value in pairs)
+    return tuple((clean_line(_as_text(title)), value) for title, value in pairs)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _range(schema: Mapping[str, Any], low: str, high: str, unit: str) -> str:

@@ -38,6 +38,8 @@ class HttpTransport:
         self._config, self.kind, self._auth = config, kind, auth
         self.error_status: int | None = None
         """The last HTTP status that was an error."""
+        self.has_session = False
+        """Whether the server has begun a session, in which it can send requests of its own."""
         self.challenges = Challenges()
         self._connected: httpx2.AsyncClient | None = None
         self.cutoff_reason: str | None = None
@@ -110,6 +112,7 @@ class HttpTransport:
     async def _inspect(self, response: httpx2.Response) -> httpx2.Response:
         """Look at the answer to a request, after a renewed token, say; return what stands for it."""
         self._responses += 1
+        self.has_session = self.has_session or "mcp-session-id" in response.headers
         if response.status_code >= 400:
             self.error_status = response.status_code
         if (refusal := self.challenges.replace(response)) is None:

@@ -20,6 +20,7 @@ from tools.mcp.limits import (
     check_json,
     check_size,
     parse_message,
+    replace_lone_surrogates,
 )
 
 MAX_FIELD_BYTES = 1024
@@ -140,6 +141,7 @@ class BoundedBody(httpx2.AsyncByteStream):
             chunks.clear()
         if self._is_json:
             await check_json(body)
+            body = bytes(replace_lone_surrogates(body))
         return body
 
     async def _events(self) -> AsyncIterator[bytes]:
@@ -158,7 +160,7 @@ class BoundedBody(httpx2.AsyncByteStream):
                         await self._turn.take()
                         event.data = self._large_messages.replace(event.data)
                     self._turn.release()
-                    yield event.take()
+                    yield bytes(replace_lone_surrogates(event.take()))
             line += rest
             size = len(line) + len(event.data)
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from itertools import accumulate, islice
 from typing import Any
@@ -42,6 +43,13 @@ LARGE_MESSAGE_SECONDS = 10.0
 MAX_OUTLINE_PROPERTIES = 100
 """Properties of a result that are compared with a tool's schema."""
 
+_LONE_SURROGATE = re.compile(
+    rb"(?<!\\)((?:\\\\)*)\\u[dD]"
+    rb"(?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
+)
+STRUCTURED_KEY = "agent.structured_content"
+"""Key of a result's ``_meta`` that holds its structured content as the server sent it."""
 _LISTS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _NESTING = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -57,12 +65,23 @@ def check_size(size: int) -> None:
         raise MessageLimitError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
 
 
+def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
+    """Replace each escaped half of a character in JSON, which no parser here takes.
+
+    JavaScript writes one for a text that was cut in the middle of an emoji.
+    """
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return data
+    return _LONE_SURROGATE.sub(rb"\1\\ufffd", data)
+
+
 def parse_message(data: bytes | bytearray) -> T.JSONRPCMessage:
     """Return a message that was measured; raises ValueError.
 
     Parsed before it is validated: pydantic's ``validate_json`` takes four times the text's size.
     """
-    return T.jsonrpc_message_adapter.validate_python(from_json(data), by_name=False)
+    values = from_json(replace_lone_surrogates(data))
+    return T.jsonrpc_message_adapter.validate_python(values, by_name=False)
 
 
 async def check_json(data: bytes | bytearray) -> None:
@@ -122,7 +141,10 @@ def bound_message(message: SessionMessage) -> SessionMessage | None:
 
 
 def _bound_result(result: dict[str, Any]) -> None:
-    """Leave a tool's result at most MAX_BLOCKS blocks, and of its structured content the types."""
+    """Leave a tool's result at most MAX_BLOCKS blocks, and of its structured content the types.
+
+    The whole of the latter goes into ``_meta``, where the SDK does not look at it.
+    """
     content, structured = result.get("content"), result.get("structuredContent")
     if not content and isinstance(structured, dict):
         text = json.dumps(structured, ensure_ascii=False)
@@ -130,11 +152,21 @@ def _bound_result(result: dict[str, Any]) -> None:
     elif isinstance(content, list) and (rest := len(content) - MAX_BLOCKS) > 0:
         note = {"type": "text", "text": f"[{rest:,} more content blocks are left out]"}
         result["content"] = [*content[:MAX_BLOCKS], note]
+    if structured is not None:
+        meta = result.get("_meta")
+        result["_meta"] = {**(meta if isinstance(meta, dict) else {}), STRUCTURED_KEY: structured}
     if isinstance(structured, dict):  # of which only the types are compared with a schema
-        result["structuredContent"] = bound_structured(structured)
+        result["structuredContent"] = _bound_structured(structured)
+    elif "resultType" not in result:  # before 2026-07-28 it is an object, says the specification
+        result.pop("structuredContent", None)
 
 
-def bound_structured(content: dict[str, Any]) -> dict[str, Any]:
+def structured_content(result: T.CallToolResult) -> Any:
+    """Return the structured content of a result as the server sent it; None: it has none."""
+    return (result.meta or {}).get(STRUCTURED_KEY, result.structured_content)
+
+
+def _bound_structured(content: dict[str, Any]) -> dict[str, Any]:
     """Return structured content with empty texts, arrays and objects in place of its own."""
     return {
         key: type(value)() if isinstance(value, str | list | dict) else value

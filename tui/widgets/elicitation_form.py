@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
+from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Button, Checkbox, Input, Label, Select, SelectionList, Static
 from textual.widgets.selection_list import Selection
@@ -116,11 +118,9 @@ class ElicitationForm(VerticalScroll):
             self._decide("accept")
             return
         try:
-            content = {
-                field.name: value
-                for field in self._form.fields
-                if (value := _field_value(field, self._widgets[field.name])) is not None
-            }
+            content: dict[str, Any] = {}
+            for field in self._form.fields:
+                content |= _field_content(field, self._widgets[field.name])
             self._form.check(content)
         except FormError as error:
             label = self.query_one(".problem", Static)
@@ -149,12 +149,15 @@ def _field_widget(field: FormField) -> FieldWidget:
     default = field.default
     match field.kind:
         case "boolean":
-            return Checkbox(Content(_label(field)), default is True, compact=True)
+            return MarkedCheckbox(Content(_label(field)), default is True, compact=True)
         case "choice":
-            choices = [(display_text(title), value) for title, value in field.choices]
-            return Select(choices, value=Select.NULL if default is None else default, compact=True)
+            titles = [(display_text(title), n) for n, (title, _) in enumerate(field.choices)]
+            chosen = [
+                n for n, (_, value) in enumerate(field.choices) if value == default is not None
+            ]
+            return Select(titles, value=chosen[0] if chosen else Select.NULL, compact=True)
         case "choices":
-            return SelectionList(
+            return MarkedList(
                 *(
                     Selection(Content(display_text(title)), number, value in (default or ()))
                     for number, (title, value) in enumerate(field.choices)
@@ -173,17 +176,43 @@ def _default_text(field: FormField) -> str:
     return default if is_line else field.describe(default)
 
 
-def _field_value(field: FormField, widget: FieldWidget) -> Any:
-    """Return what was filled in; None where nothing was. Raises FormError."""
+def _field_content(field: FormField, widget: FieldWidget) -> dict[str, Any]:
+    """Return what was filled in, by the field's name. Raises FormError."""
     match widget:
         case Checkbox():
-            return widget.value
-        case Select():
-            return None if widget.is_blank() else widget.value
+            return field.filled(widget.value)
+        case Select(value=int(number)):
+            return field.filled(field.choices[number][1])
         case SelectionList():
             chosen = [value for n, (_, value) in enumerate(field.choices) if n in widget.selected]
-            return chosen if chosen or field.required else None
-        case Input(value=text) if text and text == _default_text(field):
-            return field.default  # its line breaks too, which an input cannot show
-        case Input(value=text):
-            return field.parse(text) if text else None
+            return field.filled(chosen) if chosen or field.required else {}
+        case Input(value=text) if text:
+            # The default's line breaks too, which an input cannot show.
+            is_default = text == _default_text(field)
+            return field.filled(field.default if is_default else field.parse(text))
+    return field.blank
+
+
+class MarkedCheckbox(Checkbox):
+    """A checkbox whose mark is seen without colours too."""
+
+    def render(self) -> Content:
+        self.BUTTON_INNER = _mark(self.value)
+        return super().render()
+
+
+class MarkedList(SelectionList[int]):
+    """A list of checkboxes whose marks are seen without colours too."""
+
+    def render_line(self, y: int) -> Strip:
+        strip = super().render_line(y)
+        number = self.scroll_offset.y + y
+        if number >= self.option_count:
+            return strip
+        left, mark, *rest = strip
+        is_chosen = self.get_option_at_index(number).value in self.selected
+        return Strip([left, Segment(_mark(is_chosen), mark.style), *rest])
+
+
+def _mark(chosen: bool) -> str:
+    return "X" if chosen else " "

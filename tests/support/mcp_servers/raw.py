@@ -16,6 +16,12 @@ transport, behaviour = sys.argv[1:]
 MEGABYTE = b"x" * 1_000_000
 TEXT_BLOCK = b'{"type":"text","text":"x"}'
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
+QUESTION = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "elicitation/create",
+    "params": {"message": "Your name?", "requestedSchema": OBJECT},
+}
 
 
 def results(tool: str) -> Iterator[bytes]:
@@ -40,6 +46,11 @@ def results(tool: str) -> Iterator[bytes]:
             yield head + b'"' + b"a" * 60 + b'!"}}'
         case "structured":
             yield b'{"content":[],"structuredContent":{"x":[1,2]}}'
+        case "table":
+            yield b'{"content":[{"type":"text","text":"two rows"}],"_meta":{"x":1},'
+            yield b'"structuredContent":{"rows":["one","\\ud800"],"about":{"unit":"m"}}}'
+        case "list":
+            yield b'{"content":[{"type":"text","text":"2"}],"structuredContent":["one","two"]}'
         case "many_values":  # as many as may be
             yield head + b"[" + b",".join([b'{"a":[]}'] * 33_000) + b"]}}"
         case "ascii_text":
@@ -54,7 +65,16 @@ def results(tool: str) -> Iterator[bytes]:
 
 TOOLS = (
     *("ping", "blocks", "million_blocks", "million_lists", "endless", "deep"),
-    *("pattern", "structured", "many_values", "long_text", "ascii_text", "stalling"),
+    *(
+        "pattern",
+        "structured",
+        "table",
+        "list",
+        "many_values",
+        "long_text",
+        "ascii_text",
+        "stalling",
+    ),
 )
 
 
@@ -148,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if "id" not in request:
+        if "id" not in request or "method" not in request:
             self.send_response(202)
             return self.end_headers()
         starts = request["method"] in ("initialize", "server/discover")
@@ -173,9 +193,18 @@ class Handler(BaseHTTPRequestHandler):
                 bomb = gzip.compress(b" " * 200_000_000, 1)
                 self.reply("application/json", iter([bomb]), Content_Encoding="gzip")
             case "drip" if starts:
-                self.reply("application/json", self.slowly())
+                self.reply("application/json", itertools.chain([b"{"], self.slowly(b" ")))
             case "redirect":
                 self.redirect()
+            case "asks" if request["method"] == "tools/call":
+                question = b"data: " + json.dumps(QUESTION).encode() + b"\n\n"
+                self.reply("text/event-stream", itertools.chain([question], self.slowly(b":\n\n")))
+            case "silent":
+                time.sleep(600)
+            case "drops_call" if request["method"] != "tools/call":
+                self.reply("application/json", answer(request))
+            case "drops" | "drops_call":
+                self.close_connection = True
             case "flood" if request["method"] == "tools/call":
                 pieces = (b":\n\ndata: " + message + b"\n\n" for message in flood())
                 self.reply("text/event-stream", pieces)
@@ -187,11 +216,10 @@ class Handler(BaseHTTPRequestHandler):
             case _:
                 self.reply("application/json", answer(request))
 
-    def slowly(self) -> Iterator[bytes]:
-        yield b"{"
+    def slowly(self, piece: bytes) -> Iterator[bytes]:
         while True:
             time.sleep(0.05)
-            yield b" "
+            yield piece
 
 
 if transport == "stdio":

@@ -179,6 +179,8 @@ async def test_resources_and_prompts_readable(plain: Host) -> None:
     assert kept.read_bytes() == b"ada" and kept.suffix == ".png"
     missing = await plain.call(tool(plain, "plain__read_resource"), {"uri": "note://x/y"})
     assert missing.failure == "protocol" and "note://x/y" in missing.text
+    nameless = await plain.call(tool(plain, "plain__read_resource"), {})
+    assert nameless.text.endswith("refused the call of read_resource: uri is required")
     assert (await plain.resources("plain"))[0].uri == "note://one"
     (prompt,) = await plain.prompts("plain")
     assert (prompt.name, prompt.arguments) == ("greet", (("name", True),))

@@ -139,3 +139,17 @@ def test_page_host_names_where_it_leads() -> None:
 )
 def test_page_host_that_browsers_may_read_otherwise_is_none(url: str) -> None:
     assert page_host(url) is None
+
+
+def test_form_null_is_sent_only_where_it_is_required() -> None:
+    choice, number = {"enum": ["a", None]}, {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    typed = {"type": ["string", "null"], "enum": ["a", None]}
+    for about in (choice, number, typed):
+        optional = Form.from_schema({"properties": {"x": about}})
+        required = Form.from_schema({"properties": {"x": about}, "required": ["x"]})
+        assert optional.fields[0].filled(None) == {}
+        assert required.fields[0].filled(None) == {"x": None}
+        required.check({"x": None})
+        assert required.needs_input == (about is not number)
+        assert required.defaults == ({"x": None} if about is number else {})
+    assert Form.from_schema({"properties": {"x": typed}}).fields[0].choices[1] == ("null", None)

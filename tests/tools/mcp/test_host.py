@@ -260,6 +260,8 @@ async def test_junk_on_stdout_ignored(make_host: MakeHost) -> None:
     await host.wait_settled()
     assert (await host.call(tool(host, "hostile__shout"), {})).text == "said"
     assert (await host.call(tool(host, "hostile__ping"), {})).text == "pong"
+    died = await host.call(tool(host, "hostile__die"), {})
+    assert "out of cheese" in died.text and "stdout" not in died.text
 
 
 async def test_close_leaves_no_process(

@@ -28,6 +28,7 @@ from tests.support.hosts import (
 )
 from tools.config.servers import ServerConfig
 from tools.mcp.call_scope import FREE_PROGRESS_REPORTS, MAX_OUTPUT_CHARS
+from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
 from tools.mcp.host import Host
 from tools.mcp.http_bodies import BoundedBody, LargeMessages
 
@@ -222,6 +223,8 @@ async def test_hostile_messages_are_cut_off(
     # The server's pattern would take a comparison on the event loop forever.
     assert (await host.call(tool(host, "raw__pattern"), {})).text == "done"
     assert (await host.call(tool(host, "raw__structured"), {})).text == '{"x": [1, 2]}'
+    table = await host.call(tool(host, "raw__table"), {})
+    assert table.structured == {"rows": ["one", "\ufffd"], "about": {"unit": "m"}}
     async with bounded_load():
         assert (await host.call(tool(host, "raw__many_values"), {})).text == "done"
         long = await host.call(tool(host, "raw__long_text"), {})
@@ -267,6 +270,23 @@ async def test_endless_events_end_with_call(
         echoed = await host.call(tool(host, "plain__echo"), {"text": "meanwhile"})
         assert echoed.text == "meanwhile" and not flooded.done()
         assert (await flooded).text == "Error: the server raw did not answer within 2 s"
+
+
+async def test_question_without_session_is_named_as_the_reason(
+    make_host: MakeHost, serve_raw: ServeRaw
+) -> None:
+    host = make_host(await serve_raw("http", "asks", tool_timeout_sec=1.0))
+    await host.start()
+    await host.wait_settled()
+
+    async def accept(request: ElicitationRequest) -> ElicitationResult:
+        return ElicitationResult("accept", {})
+
+    result = await host.call(tool(host, "raw__ping"), {}, on_elicitation=accept)
+    assert result.text == (
+        "Error: the server raw did not answer within 1 s;"
+        " it asked a question, but keeps no session in which answers arrive"
+    )
 
 
 @pytest.mark.parametrize("behaviour", ["-", "events"])

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
+from pydantic_core import from_json
 
 from tools.mcp.http_bodies import LARGE_MESSAGE_BYTES, MAX_LARGE_MESSAGES, LargeMessages
 from tools.mcp.limits import (
@@ -20,6 +21,7 @@ from tools.mcp.limits import (
     MessageLimitError,
     bound_message,
     check_json,
+    replace_lone_surrogates,
 )
 
 LEAVES = st.none() | st.integers() | st.text('"\\[]{},:a\u2028😀', max_size=8)
@@ -112,3 +114,17 @@ def test_large_messages_invalid_one_becomes_short_invalid_one(message: bytes) ->
     assert len(short) < 100
     with pytest.raises(ValueError):
         T.jsonrpc_message_adapter.validate_json(short)
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        (rb'"\ud83d\ude00 \ud83d"', "\U0001f600 \ufffd"),
+        (rb'"\ud83d\ude00\ude00"', "\U0001f600\ufffd"),
+        (rb'"\uD800\ud83d\uDE00"', "\ufffd\U0001f600"),
+        (rb'"\\ud800"', "\\ud800"),
+        (rb'"\\\ud800"', "\\\ufffd"),
+    ],
+)
+def test_lone_surrogates_replaced(text: bytes, replaced: str) -> None:
+    assert from_json(bytes(replace_lone_surrogates(text))) == replaced

@@ -165,7 +165,7 @@ async def question(driver: AppDriver) -> None:
     keep_reference(driver, driver.session.answerer(request))
     await driver.wait_for(lambda: driver.app.query(ElicitationForm))
     await driver.wait_for(lambda: driver.app.query_one(ElicitationForm).has_focus_within)
-    driver.app.query_one(Select).value = "m"
+    driver.app.query_one(Select).value = 1
     await driver.pilot.press(*"Ada", "tab", *"17")
     for field in driver.app.query_one(ElicitationForm).query(Input):
         field.cursor_blink = False

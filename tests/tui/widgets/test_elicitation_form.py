@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from textual.widgets import Input, Select, SelectionList
+from textual.widgets import Checkbox, Input, Select, SelectionList
 
 from tests.support.fake_app import AppDriver, drive_app
 from tests.tui.scenes.approvals import BOOKING, FORM, PAGE
@@ -31,7 +31,7 @@ async def test_elicitation_form_valid_fields_are_sent() -> None:
         await driver.expect_text("Name *: as on the badge")
         await driver.expect_text("news")
         await driver.pilot.press(*"Ada", "tab", *"17")
-        driver.app.query_one(Select).value = "m"
+        driver.app.query_one(Select).value = 1
         await driver.pilot.click("#send")
         await driver.expect_text("age: must be a whole number, at least 18.")
         list(driver.app.query_one(ElicitationForm).query(Input))[1].focus()
@@ -136,4 +136,40 @@ async def test_elicitation_form_multi_line_default_sent_unchanged() -> None:
         await driver.pilot.press("ctrl+s")
         await driver.wait_for(answer.done)
         assert answer.result().content == {"text": default}
+        turn.end()
+
+
+async def test_elicitation_form_marks_are_seen_without_colours() -> None:
+    async with drive_app(size=(100, 40)) as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("tables", "Which table?", BOOKING))
+        extras, window = driver.app.query_one(SelectionList), driver.app.query_one(Checkbox)
+        await driver.wait_for(lambda: extras.size.height == 3)
+        assert [extras.render_line(y).text[1] for y in range(3)] == [" ", "X", " "]
+        assert window.render().plain.startswith("▐X▌")
+        extras.focus()
+        await driver.pilot.press("space", "tab", "space")
+        await driver.wait_for(lambda: not window.value)
+        assert [extras.render_line(y).text[1] for y in range(3)] == ["X", "X", " "]
+        assert window.render().plain.startswith("▐ ▌")
+        answer.cancel()
+        turn.end()
+
+
+async def test_elicitation_form_null_is_a_choice() -> None:
+    form = {
+        "type": "object",
+        "properties": {"seat": {"enum": ["aisle", None]}, "until": {"type": ["integer", "null"]}},
+        "required": ["seat", "until"],
+    }
+    async with drive_app(size=(100, 40)) as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("tables", "Where?", form))
+        await driver.pilot.press("ctrl+s")
+        await driver.expect_text("seat: is required.")
+        await driver.pilot.press("enter", "down", "down", "enter")
+        await driver.expect_text("null")
+        await driver.pilot.press("ctrl+s")
+        await driver.wait_for(answer.done)
+        assert answer.result() == ElicitationResult("accept", {"seat": None, "until": None})
         turn.end()

@@ -90,6 +90,8 @@ async def token_choices(
     it was at ``start``; None: it had none. Raises ValueError for an index that is not in ``ids``,
     EngineError where the engine cannot compute it, ContextOverflowError for ids beyond its context.
     """
+    if index == start == 0 and ids:
+        raise EngineError("Nothing is read before the first token, so nothing is known of it.")
     if not 0 < start <= index < len(ids):
         raise ValueError(f"There is no token {index:,} from {start:,} to {len(ids):,}.")
     request = _request(

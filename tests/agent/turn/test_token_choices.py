@@ -303,7 +303,7 @@ async def test_wrong_indexes_and_engines_are_refused_in_a_sentence(
 ) -> None:
     engine = await random_engine(context=1024)
     ids = random_prompt(2000)
-    for index, start in ((0, 0), (5, 6), (2000, 1), (-1, 1)):
+    for index, start in ((1, 0), (5, 6), (2000, 1), (-1, 1)):
         with pytest.raises(ValueError, match="There is no token"):
             await token_choices(engine, ids, index, PLAIN, None, start=start)
     for first, stop in ((0, 5), (6, 5), (1, 2001)):
@@ -312,6 +312,8 @@ async def test_wrong_indexes_and_engines_are_refused_in_a_sentence(
     assert await token_logprobs(engine, ids, 5, 5) == []
     with pytest.raises(ContextOverflowError, match="the context holds 1,024"):
         await token_choices(engine, ids, 1500, PLAIN, None, start=1)
+    with pytest.raises(EngineError, match="before the first token"):
+        await token_choices(engine, ids, 0, PLAIN, None, start=0)
     with pytest.raises(EngineError, match="vocabulary"):
         await token_choices(engine, [1, 10**9, 3], 2, PLAIN, None, start=1)
     with pytest.raises(EngineError, match="not loaded"):

@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -230,12 +231,15 @@ class Store(StoreReader):
                 "select title from conversations where id = ?", (original,)
             ).fetchone()
             self._tree.add(conversation, title, model)
-            for turn in self.turns(original):
+            prompts = [n for n, e in enumerate(conversation.entries) if e.role == "user"]
+            bounds = pairwise([*prompts, len(conversation.entries)])
+            for turn, (start, end) in zip(self.turns(original), bounds, strict=True):
                 response = turn.response.model_copy(update={"id": new_id("resp")})
                 self._db.execute(
-                    "insert into turns values (?,?,?,?,?,?,?,null,null,null,null,null)",
+                    "insert into turns (id, conversation, prompt, status, response, pid, created,"
+                    " start, upto) values (?,?,?,?,?,?,?,?,?)",
                     (response.id, conversation.id, turn.prompt, response.status,
-                     response.model_dump_json(), os.getpid(), self._tree.clock.now()),
+                     response.model_dump_json(), os.getpid(), self._tree.clock.now(), start, end),
                 )  # fmt: skip
             self._tree.write(conversation)
 

@@ -1,6 +1,7 @@
 """`make pictures`: takes the pictures of the README, of the real app on the embedded model.
 
-A change to a file, which that model cannot be made to write, is scripted; the tools are real there too.
+A change to a file, and two answers that differ, which that model cannot be made to write, are scripted;
+the tools are real there too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from agent.config.launch import LaunchOptions
 from agent.config.paths import user_paths
 from tests.support.fake_app import ScreenDriver
 from tests.tui.film import film
+from tests.tui.scenes.screens import COMPARED
 from tui.app import AgentApp
 from tui.screens.text_editor import EditorArea
 from tui.session import Session
@@ -225,6 +227,27 @@ async def context(folder: Path, work: Path) -> None:
         await photographer.take("context")
 
 
+async def compared(folder: Path, work: Path) -> None:
+    replies = (
+        f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>"
+        f"{answer}<|return|>"
+        for thought, answer in COMPARED
+    )
+    script = work / "script.jsonl"
+    script.write_text("\n".join(json.dumps({"markup": r, "delay_ms": 20}) for r in replies))
+    options = {"engine": f"script:{script}", "tools": "none"}
+    async with photographing(folder, work, (110, 16), **options) as photographer:
+        app = photographer.app
+        await photographer.type_text("Why is the sky blue?", "enter")
+        await photographer.expect_text("in all directions.")
+        await photographer.wait_for(lambda: app.turn is None)
+        await photographer.type_text("/compare effort=high", "enter")
+        await photographer.expect_text("2 · effort=high", "what is left.")
+        await photographer.wait_for(lambda: app.turn is None)
+        await photographer.expect_text("tok/s ─╯╰")
+        await photographer.take("compare")
+
+
 async def take(folder: Path) -> None:
     """Take all pictures into this folder."""
     with tempfile.TemporaryDirectory() as home:
@@ -234,7 +257,7 @@ async def take(folder: Path) -> None:
         welcomed = Path(home, "state/welcomed")
         welcomed.parent.mkdir()
         welcomed.touch()
-        for scene in (panes_and_tokens, thought_and_times, approval, servers, context):
+        for scene in (panes_and_tokens, thought_and_times, approval, servers, context, compared):
             work = Path(home, scene.__name__)
             work.mkdir()
             await scene(folder, work)

@@ -35,6 +35,7 @@ async def compare(app: CommandContext, values: str) -> None:
         return
     model, options = _parse(values, session.options)
     before, model_before = session.conversation.id, session.runtime.model.name
+    model = "" if model == model_before else model
     options_before = session.options
     session.store.load(before)  # the first answer is found again
     left = ComparedAnswer("as it was", app.transcript.own_turns[-1])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from agent.config.launch import LaunchOptions
+from agent.formats.harmony import encoding
+from agent.formats.harmony.format import HarmonyFormat
+from agent.tiny import vocabulary as tiny
+from tests.support import random_qwen_gguf
 from tests.support.fake_app import screen_text, wait_until
+from tests.support.fake_vllm import FakeVllm
 from tests.tui.commands.test_branches import script_lines
 from tui.app import AgentApp
 from tui.screens.compare import CompareScreen, mark_differences
@@ -46,6 +52,68 @@ async def test_compare_keeps_the_answer_that_is_taken(
         await pilot.press(*"third", "enter")
         await wait_until(pilot, lambda: app.turn is None and "three" in screen_text(app))
         assert len(session.store.summaries()) == 2
+    await session.close()
+
+
+@pytest.fixture
+async def other_models(
+    home: Path, tmp_path: Path, tiny_gguf: Path, model_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[None]:
+    """In models.toml: ``twin`` of the same tokens, ``other`` of others, ``far`` on a server."""
+    monkeypatch.setenv("AGENT_HOME", str(home))
+    form = HarmonyFormat(encoding.load_encoding(tiny.ranks, model_cache / "vocabulary"))
+    server = FakeVllm(form)
+    await server.start()
+    reply = "<|channel|>final<|message|>Far away.<|return|>"
+    server.replies = [[form.encoding.encode(reply, allowed_special="all")]] * 3
+    (tmp_path / "twin.gguf").symlink_to(tiny_gguf)
+    random_qwen_gguf.write_model(
+        tmp_path / "qwen.gguf", random_qwen_gguf.SPECIALS, random_qwen_gguf.THINKING_TEMPLATE
+    )
+    (home / "config").mkdir()
+    (home / "config/models.toml").write_text(
+        f'[twin]\npath = "{tmp_path}/twin.gguf"\n'
+        f'[other]\npath = "{tmp_path}/qwen.gguf"\n'
+        f'[far]\nengine = "vllm"\nurl = "{server.url}"\n'
+    )
+    yield
+    await server.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "key", "model"),
+    [("twin", "1", "tiny"), ("other", "1", "tiny"), ("far", "1", "tiny"), ("far", "2", "far"),
+     ("other", "2", "other")],
+)  # fmt: skip
+async def test_compare_with_another_model(
+    other_models: None, tmp_path: Path, restored_logging: None, name: str, key: str, model: str
+) -> None:
+    launch = LaunchOptions(model="tiny", tools="none", root=tmp_path, max_output_tokens=40)
+    session = Session(launch)
+    app = AgentApp(session)
+    async with app.run_test(size=(110, 30), notifications=True) as pilot:
+        await wait_until(pilot, lambda: app.session_ready and session.runtime.loaded)
+        for text in ("Hello", "What is 12*34?"):
+            await pilot.press(*text, "enter")
+            await wait_until(pilot, lambda: app.turn is None and app.chat.turn_view)
+        before = session.conversation.id
+        await pilot.press(*f"/compare {name}", "enter")
+        await wait_until(pilot, lambda: isinstance(app.screen, CompareScreen))
+        await wait_until(pilot, lambda: app.turn is None and f"2 · {name}" in screen_text(app))
+        if name == "far":
+            await wait_until(pilot, lambda: "Far away." in screen_text(app))
+        await pilot.press(key)
+        await wait_until(
+            pilot,
+            lambda: session.runtime.model.name == model and session.runtime.loaded,
+        )
+        await wait_until(pilot, lambda: "❯ What is 12*34?" in screen_text(app))
+        assert (session.conversation.id == before) is (key == "1")
+        assert [turn.prompt for turn in app.transcript.own_turns] == ["Hello", "What is 12*34?"]
+        await pilot.press(*"Bye", "enter")
+        await wait_until(pilot, lambda: app.turn is None and len(app.transcript.own_turns) == 3)
+        assert not [view for view in app.transcript.turns if view.status == "failed"]
     await session.close()
 
 

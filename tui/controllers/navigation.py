@@ -119,7 +119,7 @@ class Navigator:
 
         app = self._app
         session = app.session
-        session.measure_context()  # raises where it cannot
+        measured = await asyncio.to_thread(session.measure_context)
         prompts = {
             turn.start: turn.prompt for turn in app.transcript.own_turns if turn.start is not None
         }
@@ -134,7 +134,7 @@ class Navigator:
             session.prefetch("")
             app.update_status()
 
-        await app.push_screen(ContextScreen(session, prompts, on_change), on_close)
+        await app.push_screen(ContextScreen(session, measured, prompts, on_change), on_close)
 
     async def approvals(self) -> None:
         """Open the list of what the person allowed."""

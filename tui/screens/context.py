@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
@@ -30,6 +32,8 @@ NOTE_COLUMNS = 20
 """Columns behind those, for what was done to the part."""
 MAX_DETAIL_TOKENS = 2000
 """Tokens of a part that are shown beside the list."""
+MAX_REMEMBERED_LABELS = 8192
+"""Rows whose text is not made again: making it takes most of a refresh."""
 BAR_COLOURS = {
     "instructions": "$text-muted",
     "tools": "$warning",
@@ -72,18 +76,22 @@ class ContextScreen(ListScreen[None]):
     """
 
     def __init__(
-        self, session: Session, prompts: Mapping[int, str], on_change: Callable[[], None]
+        self,
+        session: Session,
+        measured: AgentContext,
+        prompts: Mapping[int, str],
+        on_change: Callable[[], None],
     ) -> None:
-        """``prompts``: those of turns, by the entry that they begin with. ``on_change``: called after
-        each change of the prompt."""
+        """``measured``: the session's context. ``prompts``: those of turns, by the entry that they
+        begin with. ``on_change``: called after each change of the prompt."""
         super().__init__()
         self._session, self._prompts, self._on_change = session, prompts, on_change
-        self._measured: AgentContext | None = None
+        self._measured = measured
         self._cached: int | None = None
         self._parts: dict[str, list[ContextPart]] = {}
         """The parts of each row, by its id."""
         self._seen: object = None
-        """What the rows depend on, as it was last read."""
+        """What the rows depend on, as it was when they were last measured."""
 
     def compose(self) -> ComposeResult:
         yield Static("Context", classes="name", markup=False)
@@ -95,10 +103,9 @@ class ContextScreen(ListScreen[None]):
         yield Static(self.KEY_HINT, classes="keys", markup=False)
 
     def on_mount(self) -> None:
-        self._read()
+        self._seen = self._read()
         self.set_interval(POLL_SECONDS, self._poll)
         self.run_worker(self._read_cached(), exclusive=True)
-        self.call_after_refresh(self.refresh_rows)
 
     def on_resize(self, _: events.Resize) -> None:
         self.call_after_refresh(self.refresh_rows)
@@ -109,32 +116,33 @@ class ContextScreen(ListScreen[None]):
         return ""
 
     def _poll(self) -> None:
-        if self._read():
-            self.refresh_rows()
+        if (seen := self._read()) != self._seen:
+            self._seen = seen
+            self.run_worker(self._measure(), exclusive=True, group="measure")
 
-    def _read(self) -> bool:
-        """Measure the context if it has changed since it was; return whether it has."""
+    async def _measure(self) -> None:
+        # In a thread: of a long conversation it takes longer than a key may wait.
+        self._measured = await asyncio.to_thread(self._session.measure_context)
+        self.refresh_rows()
+
+    def _read(self) -> object:
+        """Read what the rows depend on."""
         host, conversation = self._session.runtime.host, self._session.conversation
         offered = [(tool.server, tool.name) for tool in host.tools()]
         marks = [(e.dropped, e.pinned, e.shortened_ids is None) for e in conversation.entries]
-        seen = (offered, marks, conversation.compacted)
-        if changed := seen != self._seen:
-            self._seen, self._measured = seen, self._session.measure_context()
-        return changed
+        return offered, marks, conversation.compacted
 
     async def _read_cached(self) -> None:
         self._cached = await self._session.cached_tokens()
-        self.refresh_rows()
+        self._show_bar()
 
     # --- rows ---
 
     def make_rows(self, search: str) -> Sequence[ListRow]:
         """Return a row for each part, above those of a turn one for the turn."""
-        context = self._measured
-        assert context is not None, "measured when mounted"
-        self._show_bar(context)
+        self._show_bar()
         self._parts = {}
-        return list(self._rows(context))
+        return list(self._rows(self._measured))
 
     def _rows(self, context: AgentContext) -> Iterator[ListRow]:
         from agent.turn.context_usage import part_name, part_note, turn_note
@@ -174,24 +182,17 @@ class ContextScreen(ListScreen[None]):
         head: bool = False,
     ) -> ListRow:
         context = self._measured
-        assert context is not None
         self._parts[row_id] = parts
         tokens = sum(part.tokens for part in parts)
         columns = self.option_list.scrollable_content_region.width - 2
         room = max(10, columns - NUMBER_COLUMNS - NOTE_COLUMNS)
-        cell = Content(name).truncate(room, ellipsis=True, pad=True)
-        share = tokens / max(1, context.context_length)
-        label = Content.assemble(
-            cell.stylize("bold") if head else cell.stylize("" if tokens else "$text-muted"),
-            f"{tokens:>10,}",
-            (f"{share:>7.1%}  ", "$text-muted"),
-            (note, "$warning"),
-        )
+        label = _row_label(name, room, tokens, tokens / max(1, context.context_length), note, head)
         return ListRow(row_id, label)
 
-    def _show_bar(self, context: AgentContext) -> None:
+    def _show_bar(self) -> None:
         from agent.turn.context_usage import BAR_MARKS, FREE_MARK, bar_widths
 
+        context = self._measured
         used, length = context.tokens, context.context_length
         words = [f"{used:,} of {length:,} tokens"]
         if self._cached is not None:
@@ -228,15 +229,17 @@ class ContextScreen(ListScreen[None]):
     # --- keys ---
 
     def choose_row(self, row_id: str) -> None:
-        """Do what the row's own key does: fold, drop, or switch off."""
-        kind = row_id.partition(" ")[0]
+        """Say which keys change the row: neither Enter nor a click changes the prompt."""
         parts = self._parts.get(row_id, [])
-        if kind == "turn":
-            self.action_drop()
-        elif kind == "off" or any(part.kind == "tools" for part in parts):
-            self.action_switch()
+        if row_id.startswith("off ") or any(part.kind == "tools" and part.name for part in parts):
+            hint = "Press o to switch this server's tools off, or on again."
+        elif parts and parts[0].turn is not None:
+            fold = "f to fold it, " if all(part.kind == "result" for part in parts) else ""
+            hint = f"Press {fold}d to drop this turn, or p to pin it; the same key undoes it."
         else:
-            self.action_fold()
+            hint = "This part is in every prompt."
+        self.app.clear_notifications()
+        self.notify(hint)
 
     def action_fold(self) -> None:
         """Fold the result of the highlighted row to its ends, or unfold it."""
@@ -302,3 +305,15 @@ class ContextScreen(ListScreen[None]):
         self._on_change()
         self._poll()
         self.run_worker(self._read_cached(), exclusive=True)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_LABELS)
+def _row_label(name: str, room: int, tokens: int, share: float, note: str, head: bool) -> Content:
+    """The text of a row, with ``room`` columns for its name."""
+    cell = Content(name).truncate(room, ellipsis=True, pad=True)
+    return Content.assemble(
+        cell.stylize("bold") if head else cell.stylize("" if tokens else "$text-muted"),
+        f"{tokens:>10,}",
+        (f"{share:>7.1%}  ", "$text-muted"),
+        (note, "$warning"),
+    )

@@ -61,7 +61,9 @@ async def context(driver: AppDriver) -> None:
         return 640
 
     session.cached_tokens = cached_tokens  # type: ignore[method-assign]
-    await driver.app.push_screen(ContextScreen(session, PROMPTS, lambda: None))
+    await driver.app.push_screen(
+        ContextScreen(session, session.measure_context(), PROMPTS, lambda: None)
+    )
     await driver.expect_text("640 in memory", "folded, of")
     await driver.pilot.press(*["down"] * 12)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from agent import events as ev
 from agent.store.conversations import Store
 from tests.support.fake_app import ScreenDriver, screen_text
 from tests.support.scripts import final, python
 from tui.screens.context import ContextScreen
+from tui.session import Session
 from tui.widgets.text_stream import TextStream
 
 REPLIES = (
@@ -43,6 +47,47 @@ def row_of(driver: ScreenDriver, text: str) -> str:
     return next(row for row in screen_text(driver.app).splitlines() if text in row)
 
 
+async def test_click_and_enter_in_context_change_nothing(open_app: Any, tmp_path: Path) -> None:
+    async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
+        app = driver.app
+        await driver.wait_for(lambda: app.session.runtime.loaded)
+        await ask(driver, "squares", "Two hundred squares.")
+        await driver.pilot.press(*"/context", "enter")
+        await driver.expect_text("1 ❯ squares", "in memory")
+        rows = screen_text(app).splitlines()
+        at = next(number for number, row in enumerate(rows) if "1 ❯ squares" in row)
+        before = app.session.conversation.ids()
+        await driver.pilot.click(offset=(10, at))
+        await driver.expect_text("Press d to drop this turn, or p to pin it", gone="dropped")
+        await driver.pilot.press("down", "down", "enter")
+        assert app.session.conversation.ids() == before
+        assert not any(entry.dropped for entry in app.session.conversation.entries)
+        await driver.pilot.press("d")
+        await driver.expect_text("dropped")
+
+
+async def test_context_is_measured_beside_the_event_loop(
+    open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long conversation takes longer than a key may wait."""
+    threads: list[threading.Thread] = []
+    measure = Session.measure_context
+
+    def record(session: Session) -> Any:
+        threads.append(threading.current_thread())
+        return measure(session)
+
+    monkeypatch.setattr(Session, "measure_context", record)
+    async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
+        await ask(driver, "squares", "Two hundred squares.")
+        await driver.pilot.press(*"/context", "enter")
+        await driver.expect_text("1 ❯ squares", "in memory")
+        await driver.pilot.press("down", "down", "d")
+        await driver.expect_text("dropped")
+    assert len(threads) >= 2 and threading.main_thread() not in threads
+
+
 async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_path: Path) -> None:
     async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
         app = driver.app
@@ -65,6 +110,8 @@ async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_pa
         await driver.expect_text("pinned", "folded, of", gone="dropped")
         await driver.expect_text("This row is no server's tools")
         await driver.pilot.press(*["up"] * 4, "enter")
+        await driver.expect_text("Press o to switch this server's tools off", gone="switched off")
+        await driver.pilot.press("o")
         await driver.expect_text("switched off")
         await driver.pilot.press("escape", "f8")
         await driver.wait_for(lambda: app.token_view)

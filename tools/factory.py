@@ -16,7 +16,7 @@ from tools.builtin.browser.settings import BrowserSettings
 from tools.builtin.files.server import FilesServer
 from tools.builtin.python.server import PythonServer
 from tools.builtin.shell.server import ShellServer
-from tools.config.file import read_file, read_servers
+from tools.config.file import folder_environment, read_file, read_servers
 from tools.config.named_files import NamedFiles, rule_files, server_files
 from tools.config.project import approved_servers, find_project
 from tools.config.project_files import PROJECT_FILES
@@ -81,15 +81,19 @@ def build_toolbox(
     audit = AuditLog(audit_file)
     shell = ShellServer(root, files=files, audit=audit)
     builtins = (python, files, shell, browser_server)
-    user = (
-        read_file(user_config) if user_config and user_config.exists() and tools != "none" else None
-    )
+    environment = folder_environment(folder)
+    user = None
+    if user_config and user_config.exists() and tools != "none":
+        user = read_file(user_config, environment)
     servers = merge(
         [ServerConfig(builtin.name, builtin=builtin) for builtin in builtins],
         demo_servers() if demo_tools else [],
         user.servers if user else [],
         # Naming a file on the command line trusts its servers, as naming a command there does.
-        *([replace(server, trusted=True) for server in read_servers(path)] for path in mcp_config),
+        *(
+            [replace(server, trusted=True) for server in read_servers(path, environment)]
+            for path in mcp_config
+        ),
         [parse_server(option) for option in mcp],
     )
     if user_config is not None and tools != "none":

@@ -136,6 +136,8 @@ class _EntryReader:
             command_line=command_line(entry),
             secrets_digest=_secrets_digest(entry),
         )
+        if url and not url.lower().startswith(("http://", "https://")):
+            raise ConfigError("the url must begin with https:// or http://")
         return self._with_tools(replace(server, **self._timeouts()))
 
     # --- values ---

@@ -56,6 +56,13 @@ def read_servers(path: Path, env: Mapping[str, str] = os.environ) -> list[Server
     return servers
 
 
+def folder_environment(
+    folder: Path, environment: Mapping[str, str] = os.environ
+) -> Mapping[str, str]:
+    """Return the variables that entries may name, with those that VS Code and Cursor add."""
+    return {**environment, "workspaceFolder": str(folder), "userHome": str(Path.home())}
+
+
 def servers_table(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``mcpServers``, or ``servers`` as VS Code calls it; the value may be anything."""
     servers: dict[str, Any] = data.get("mcpServers", data.get("servers", None))

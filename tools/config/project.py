@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.config.entry import command_line, env_and_headers
-from tools.config.file import read_file
+from tools.config.file import folder_environment, read_file
 from tools.config.project_files import PROJECT_FILES
 from tools.config.servers import ConfigError, ServerConfig
 from tools.policy.approval_store import ApprovalStore
@@ -68,7 +68,7 @@ def find_project(root: Path, env: Mapping[str, str] = os.environ) -> ProjectConf
         if not path.is_file():
             continue
         try:
-            file = read_file(path, env)
+            file = read_file(path, folder_environment(root, env))
         except ConfigError as error:
             if name != PROJECT_FILES[0] and "mcpServers" in str(error):
                 continue  # only the name with the dot is MCP's own; the other may be anything

@@ -75,6 +75,7 @@ def test_read_servers_pasted_entries(tmp_path: Path) -> None:
             "has a command and a url; remove one of them",
         ),
         ({"a": {"url": "${EMPTY}", "httpUrl": "http://y"}}, "has a url and a httpUrl"),
+        ({"a": {"url": "example.org/mcp"}}, "the url must begin with https:// or http://"),
         ({"a": "npx"}, "must be an object"),
         ({"a": {"command": ["x"]}}, "command must be a string"),
         ({"a": {"command": "x", "args": "y"}}, "args must be a list of strings"),
@@ -188,6 +189,20 @@ def test_toolbox_same_name_replaces_builtin_server(tmp_path: Path) -> None:
     config = box.host.server_config("files")
     assert config is not None and config.command == "my-files"
     assert box.host.server_config("code_interpreter") is None
+
+
+def test_toolbox_servers_name_the_folder(tmp_path: Path) -> None:
+    entry = {"command": "fs", "args": ["${workspaceFolder}/src"], "cwd": "${userHome}"}
+    write(tmp_path, {"project": entry}).rename(tmp_path / ".mcp.json")
+    named = write(tmp_path, {"named": entry}).rename(tmp_path / "named.json")
+    user = write(tmp_path, {"user": entry})
+    box = build_toolbox(
+        user_config=user, mcp_config=[named], root=tmp_path, trust_project=True, tools="all"
+    )
+    for name in ("user", "named", "project"):
+        config = box.host.server_config(name)
+        assert config is not None and config.args == (f"{tmp_path}/src",)
+        assert config.cwd == str(Path.home()) and "${workspaceFolder}" in config.command_line
 
 
 def test_secrets_digest_changes_with_environment(tmp_path: Path) -> None:

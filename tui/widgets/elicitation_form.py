@@ -112,7 +112,10 @@ class ElicitationForm(VerticalScroll):
         self._decide("decline")
 
     def action_send(self) -> None:
-        """Send the values if they fit, or open the page."""
+        """Send the values if they fit, or open the page; after what was typed into a field before."""
+        (self.screen.focused or self).call_later(self._send)
+
+    def _send(self) -> None:
         if self._elicitation.url is not None:
             self.app.open_url(self._elicitation.url)
             self._decide("accept")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from textual.events import Key
 from textual.widgets import Checkbox, Input, Select, SelectionList
 
 from tests.support.fake_app import AppDriver, drive_app
@@ -172,4 +173,16 @@ async def test_elicitation_form_null_is_a_choice() -> None:
         await driver.pilot.press("ctrl+s")
         await driver.wait_for(answer.done)
         assert answer.result() == ElicitationResult("accept", {"seat": None, "until": None})
+        turn.end()
+
+
+async def test_elicitation_form_sent_with_what_was_typed_just_before() -> None:
+    form = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+    async with drive_app() as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("plain", "How many?", form))
+        for key, character in (("3", "3"), ("ctrl+s", None)):
+            driver.app.post_message(Key(key, character))
+        await driver.wait_for(answer.done)
+        assert answer.result().content == {"x": 3}
         turn.end()

@@ -35,6 +35,7 @@ from tui.controllers.prompts import PromptCards
 from tui.controllers.served_tabs import ServedTabs
 from tui.controllers.startup import Startup
 from tui.controllers.titles import TitleWriter
+from tui.controllers.token_explorer import TokenExplorer
 from tui.keymap import bind
 from tui.session import Session
 from tui.state.prompt_history import PromptHistory
@@ -107,11 +108,13 @@ class AgentApp(CommandContext):
         history: Path | None = None,
         theme: str | None = None,
         shows_panes: bool = True,
+        probability_scale: str | None = None,
         key_bindings: KeyBindings = KeyBindings(),
         save_setting: Callable[[str, str], None] = lambda key, value: None,
         on_first_paint: Callable[[], None] = lambda: None,
     ) -> None:
         """``history``: the file of earlier prompts; ``shows_panes``: show a running turn as live panes;
+        ``probability_scale``: the colours of probabilities, by default green to red;
         ``key_bindings``: the keys of config.toml, which the person is told the mistakes in;
         ``save_setting``: called with a key of config.toml and its value when the person chose a theme
         or a view (raises UserError); ``on_first_paint``: called once, in a thread, after the first
@@ -131,9 +134,11 @@ class AgentApp(CommandContext):
         self.message_picker = MessagePicker(self, self.chat)
         self.draft_prefill = DraftPrefill(self, self.chat)
         self.titles = TitleWriter(self, self.chat)
+        self.tokens = TokenExplorer(self, self.chat)
         self.served_tabs = ServedTabs(self)
         self.startup = Startup(self, self.chat, self.served_tabs, self.titles)
         self.navigator = Navigator(self, self.chat, self.startup)
+        self._probability_scale = probability_scale
         self._last_ctrl_c = -SECOND_CTRL_C_SECONDS
         self._save_setting, self._on_first_paint = save_setting, on_first_paint
         for own_theme in themes.THEMES:
@@ -169,6 +174,7 @@ class AgentApp(CommandContext):
 
     def on_mount(self) -> None:
         self.prompt.focus()
+        self._set_probability_scale(self._probability_scale)
         for problem in dict.fromkeys(self.key_bindings.problems.values()):
             self.transcript.add_notice(problem, error=True)
         self._clock_timer = self.set_interval(CLOCK_TICK_SECONDS, self._on_clock_tick, pause=True)
@@ -324,10 +330,12 @@ class AgentApp(CommandContext):
             self.prompt.insert(event.character)
 
     def action_focus_next(self) -> None:
-        """Move the focus on; from the prompt, to the question that waits for an answer, or to the
-        newest turn."""
+        """Move the focus on; from the prompt, to the question that waits for an answer, to the open
+        token view, or to the newest turn."""
         if not self.prompt.has_focus or not (
-            self.chat.cards.enter() or self.visible_transcript.focus_newest()
+            self.chat.cards.enter()
+            or (self.token_view is not None and self.token_view.focus_tokens())
+            or self.visible_transcript.focus_newest()
         ):
             super().action_focus_next()
 
@@ -358,7 +366,8 @@ class AgentApp(CommandContext):
             return True
         from textual.widgets import Input
 
-        is_search_taken = action == "search" and isinstance(self.focused, Input)
+        in_tokens = self.token_view is not None and self.token_view.has_focus_within
+        is_search_taken = action == "search" and (in_tokens or isinstance(self.focused, Input))
         return self.screen is self.default_screen and not is_search_taken
 
     async def action_search(self) -> None:
@@ -473,6 +482,15 @@ class AgentApp(CommandContext):
         self.notify(f"Theme: {name}", timeout=2, markup=False)
         self._save("theme", name)
 
+    def choose_probability_scale(self, name: str) -> None:
+        """Set the colours of probabilities and save them as the person's choice."""
+        self._set_probability_scale(name)
+        self.notify(f"Probabilities are coloured {name}.", timeout=2, markup=False)
+        self._save("probability_scale", name)
+
+    def _set_probability_scale(self, name: str | None) -> None:
+        self.default_screen.set_class(name == "blue-orange", "-blue-orange")
+
     def _save(self, key: str, value: str) -> None:
         from agent.errors import UserError
 
@@ -486,10 +504,30 @@ class AgentApp(CommandContext):
         if self.token_view is None:
             from tui.widgets.token_view import TokenView
 
-            self.token_view = TokenView()
+            self.token_view = TokenView(self.tokens.choices)
             await self.body.mount(self.token_view)
         self.token_view.toggle()
         self.update_token_view()
+
+    def on_token_view_left(self) -> None:
+        self.prompt.focus()
+
+    async def on_token_view_taken(self, message: TokenView.Taken) -> None:
+        assert self.token_view is not None
+        self.token_view.await_turn(message.position.number)
+        if not await self.tokens.take(message.position, message.token):
+            self.token_view.await_turn(None)
+
+    async def action_colour_tokens(self) -> None:
+        """Colour the texts of the turn whose tokens are shown by probability, or no longer."""
+        from agent.errors import UserError
+
+        turns = self.transcript.own_turns
+        try:
+            if turns:
+                await self.tokens.toggle_colours(turns[-1])
+        except UserError as error:
+            self.notify(str(error), severity="warning", markup=False)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.DEFAULT_VARIABLES

@@ -9,7 +9,8 @@ from textual.screen import Screen
 
 TEXT_STYLES = (
     "head", "faint", "error", "keyword", "name", "string", "number", "comment", "added", "removed",
-    "mark", "odd", "repair",
+    "mark", "odd", "repair", "cursor", "cursor-blurred", "chance1", "chance2", "chance3",
+    "chance4",
 )  # fmt: skip
 """Kinds of plain text; the theme styles each as component class ``stream--KIND``."""
 MARKDOWN_STYLES = (

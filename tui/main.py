@@ -68,6 +68,7 @@ def main(
                 history=paths.state / "prompts.jsonl",
                 theme=settings.theme,
                 shows_panes=settings.view != "conversation",
+                probability_scale=settings.probability_scale,
                 key_bindings=settings.keys,
                 save_setting=partial(save_setting, paths),
                 on_first_paint=guard,

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     import sqlite3
 
     from agent.config.launch import LaunchOptions
-    from agent.conversation.conversation import Conversation, Entry
+    from agent.conversation.conversation import Conversation
     from agent.events import AgentContext, Event
     from agent.formats.protocol import Format
     from agent.runtime.runtime import Runtime
     from agent.store.conversations import Store
     from agent.store.recorder import TurnRecorder
     from agent.store.records import StoredTurn
-    from agent.turn.continuation import Begin, Continuation, WrittenMessage
+    from agent.turn.continuation import Begin
     from agent.turn.loop import Turn
     from agent.turn.options import TurnOptions
     from agent.turn.turn_settings import TurnSettings
@@ -267,7 +267,7 @@ class Session:
             return
         if self.conversation.vocabulary not in (None, loaded.vocabulary):
             return
-        conversation = self._prompt_conversation(loaded.format, before)
+        conversation = self.prompt_conversation(loaded.format, before)
         if draft:
             conversation.add(loaded.format, User(draft))
         # What was never sent is not written to disk.
@@ -278,7 +278,7 @@ class Session:
             private=bool(draft),
         )
 
-    def _prompt_conversation(self, model_format: Format, before: int | None = None) -> Conversation:
+    def prompt_conversation(self, model_format: Format, before: int | None = None) -> Conversation:
         """A copy of the conversation up to entry ``before`` with the current tools and instructions:
         what the next turn's prompt begins with."""
         conversation = self.conversation.branch(
@@ -312,7 +312,7 @@ class Session:
         runtime, conversation, before = self.runtime, self.conversation, self.untitled()
         if (loaded := runtime.loaded) is None or before is None:
             return
-        prompt = self._prompt_conversation(loaded.format).ids()
+        prompt = self.prompt_conversation(loaded.format).ids()
         try:
             title = await write_title(
                 loaded.format,
@@ -387,60 +387,6 @@ class Session:
         own = next((branch for branch in store.lineage(current) if branch in branches), None)
         return (branches.index(own) + 1, branches) if own else (0, [])
 
-    # --- what the model wrote ---
-
-    def written_messages(self, turn: StoredTurn) -> list[WrittenMessage]:
-        """What the model wrote in one of the conversation's turns, to edit it. Raises UserError."""
-        from agent.errors import UserError
-        from agent.formats.protocol import EditableFormat
-        from agent.turn.continuation import written_messages
-
-        form = self._require_format()
-        if not isinstance(form, EditableFormat):
-            raise UserError("This model's messages cannot be continued one by one, only gpt-oss's.")
-        messages = written_messages(form, self._turn_entries(turn))
-        if not messages:
-            raise UserError("The model has written nothing in this turn.")
-        return messages
-
-    def _turn_entries(self, turn: StoredTurn) -> list[Entry]:
-        from agent.turn.continuation import with_reasoning
-
-        entries = self.store.turn_entries(self.conversation, turn.response.id)
-        return with_reasoning(self._require_format(), entries, turn.response.output)
-
-    def continue_message(
-        self, turn: StoredTurn, message: WrittenMessage, text: str
-    ) -> Continuation:
-        """Go on from something that the model wrote, whose text is now ``text``.
-
-        Raises UserError where that cannot be.
-        """
-        from agent.errors import UserError
-        from agent.formats.recipients import PYTHON_TOOL
-        from agent.turn.continuation import arguments_problem, continue_from
-
-        form = self._require_format()
-        if message.kind == "call" and message.tool != PYTHON_TOOL:
-            tools = self.runtime.host.tools()
-            tool = next((tool for tool in tools if tool.model_name == message.tool), None)
-            if problem := arguments_problem(text, tool):
-                raise UserError(f"The arguments do not fit {message.tool}: {problem}.")
-        entries = self._turn_entries(turn)
-        events = [event for _, event in self.store.events(turn.response.id)]
-        begun = continue_from(form, entries, events, message, text)
-        if begun.entries and not begun.events:
-            raise UserError("Only the first message of this turn can be edited: the rest of its"
-                            " events is not stored.")  # fmt: skip
-        before = len(self._prompt_conversation(form, turn.start).prompt(form))
-        total = before + len(begun.ids) + sum(len(entry.ids) for entry in entries[: message.index])
-        if total >= (length := self.runtime.context_length):
-            raise UserError(
-                f"The prompt would have {total:,} tokens with this text, and the context holds"
-                f" {length:,}: shorten it."
-            )
-        return begun
-
     # --- what the prompt has ---
 
     def refresh_header(self) -> None:
@@ -460,10 +406,10 @@ class Session:
         """
         from agent.turn.context_usage import header_parts, measure_context
 
-        form = self._require_format()
+        form = self.require_format()
         options, tools = self._options, self.runtime.host.tools()
         header = header_parts(form, options, tools if options.tools is None else options.tools)
-        conversation = self._prompt_conversation(form)
+        conversation = self.prompt_conversation(form)
         return measure_context(form, conversation, header, self.runtime.context_length)
 
     async def cached_tokens(self) -> int | None:
@@ -471,7 +417,7 @@ class Session:
         turn runs."""
         if self.runtime.loaded is None or self.runtime.running_turns or self.format is None:
             return None
-        prompt = self._prompt_conversation(self.format).prompt(self.format)
+        prompt = self.prompt_conversation(self.format).prompt(self.format)
         return await self.runtime.prefetcher.cached_tokens(prompt)
 
     def change_prompt(self, choice: Callable[[Format, Conversation, int], None], at: int) -> None:
@@ -482,7 +428,7 @@ class Session:
         from agent.conversation.prompt_choices import PromptChoiceError
         from agent.errors import UserError
 
-        form = self._require_format()
+        form = self.require_format()
         self._require_no_turn()
         try:
             choice(form, self.conversation, at)
@@ -504,7 +450,8 @@ class Session:
         for name in on:
             host.set_tool_enabled(server, name, enabled=enabled)
 
-    def _require_format(self) -> Format:
+    def require_format(self) -> Format:
+        """The model's chat format. Raises UserError until a model is loaded."""
         from agent.errors import UserError
 
         if self.format is None:
@@ -594,7 +541,7 @@ class Session:
         """Number of tokens that the next prompt starts with; None until a model is loaded."""
         if self.format is None:
             return None
-        return len(self._prompt_conversation(self.format).prompt(self.format))
+        return len(self.prompt_conversation(self.format).prompt(self.format))
 
     @property
     def format(self) -> Format | None:

@@ -25,6 +25,9 @@ DARK = Theme(
         "scrollbar-background": "#14161a",
         "scrollbar-corner-color": "#14161a",
         "text-muted": "#8a929e",
+        "chance-blue": "#7db3f0",
+        "chance-pale-orange": "#e8c39a",
+        "chance-orange": "#f0a050",
     },
 )
 LIGHT = Theme(
@@ -47,6 +50,9 @@ LIGHT = Theme(
         "scrollbar-background": "#fbfbf9",
         "scrollbar-corner-color": "#fbfbf9",
         "text-muted": "#62686f",
+        "chance-blue": "#1f5fae",
+        "chance-pale-orange": "#7d5a1c",
+        "chance-orange": "#a84400",
     },
 )
 CONTRAST = Theme(
@@ -71,6 +77,9 @@ CONTRAST = Theme(
         "text": "#ffffff",
         "button-color-foreground": "#000000",
         "text-muted": "#d6d6d6",
+        "chance-blue": "#79c0ff",
+        "chance-pale-orange": "#ffd9a8",
+        "chance-orange": "#ffa64d",
     },
 )
 ANSI = Theme(
@@ -103,12 +112,20 @@ ANSI = Theme(
         "scrollbar-background-active": "ansi_default",
         "scrollbar-corner-color": "ansi_default",
         "text-muted": "ansi_bright_black",
+        "chance-blue": "ansi_cyan",
+        "chance-pale-orange": "ansi_yellow",
+        "chance-orange": "ansi_yellow",
     },
 )
 """Uses the terminal's own sixteen colours; the theme where NO_COLOR is set."""
 THEMES = (DARK, LIGHT, CONTRAST, ANSI)
 """The app's own themes, in the order in which F4 goes through them."""
-DEFAULT_VARIABLES = {"rule": "#808080 60%"}
+DEFAULT_VARIABLES = {
+    "rule": "#808080 60%",
+    "chance-blue": "#4a90d9",
+    "chance-pale-orange": "#b98a4a",
+    "chance-orange": "#d07a1f",
+}
 """The variables of the app's styles that Textual's themes do not define."""
 
 

@@ -57,6 +57,9 @@ SETTING_TEXTS = {
         "`--compact`, `--no-compact`",
     ),
     "view": SettingText("panes", "how the app shows a turn that runs", "F2, `/view`"),
+    "probability_scale": SettingText(
+        "green-red", "the colours of tokens by probability", "`/probs`"
+    ),
     "theme": SettingText("dark", "the app's colours", "F4, `/theme`, `NO_COLOR`"),
     "titles": SettingText(
         "true", "the model writes a conversation's title while it idles (never `tiny`)"

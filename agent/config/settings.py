@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EFFORTS = ("low", "medium", "high")
 VIEWS = ("panes", "conversation")
+SCALES = ("green-red", "blue-orange")
 
 
 def _is_share(value: object) -> bool:
@@ -33,6 +34,7 @@ SETTINGS = {
     "top_k": FieldSpec("a whole number of at least 0", lambda v: type(v) is int and v >= 0),
     "min_p": FieldSpec("a number from 0 to 1", _is_share),
     "view": FieldSpec('"panes" or "conversation"', lambda value: value in VIEWS),
+    "probability_scale": FieldSpec('"green-red" or "blue-orange"', lambda value: value in SCALES),
     "model": FieldSpec("a name or a path in quotes", is_text),
     "keep_alive": FieldSpec("a number of seconds", lambda v: is_number(v) and not v < 0),
     "prefix_cache": FieldSpec("a number of gigabytes", lambda v: is_number(v) and 0 <= v < 1e9),
@@ -66,6 +68,8 @@ class Settings:
     min_p: float | None = None
     view: Literal["panes", "conversation"] | None = None
     """How the app shows a turn that runs; unset: panes."""
+    probability_scale: Literal["green-red", "blue-orange"] | None = None
+    """The colours of tokens by probability; unset: green-red."""
     keep_alive: float | None = None
     """Seconds without a turn after which the model is unloaded; unset: never."""
     prefix_cache: float | None = None

@@ -134,13 +134,24 @@ async def photographing(
     await app.shut_down()
 
 
-async def panes_and_tokens(folder: Path, work: Path) -> None:
+async def panes(folder: Path, work: Path) -> None:
     async with photographing(folder, work, (110, 26)) as photographer:
         await photographer.shoot_turn(
             "app", "Multiply 123*456 using the mcp.code_interpreter tool."
         )
+
+
+async def tokens(folder: Path, work: Path) -> None:
+    async with photographing(folder, work, (110, 34), temperature=0.7, seed=7) as photographer:
+        app = photographer.app
+        await photographer.type_text("Name three colours", "enter")
+        await photographer.expect_text("tok/s")
+        await photographer.wait_for(lambda: app.turn is None)
         await photographer.pilot.press("f8")
         await photographer.expect_text("<|return|>")
+        await photographer.pilot.press("tab", "ctrl+f", *"No tool", "escape")
+        await photographer.expect_text("instead")
+        await photographer.pilot.press("enter")
         await photographer.take("raw")
 
 
@@ -257,7 +268,7 @@ async def take(folder: Path) -> None:
         welcomed = Path(home, "state/welcomed")
         welcomed.parent.mkdir()
         welcomed.touch()
-        for scene in (panes_and_tokens, thought_and_times, approval, servers, context, compared):
+        for scene in (panes, tokens, thought_and_times, approval, servers, context, compared):
             work = Path(home, scene.__name__)
             work.mkdir()
             await scene(folder, work)

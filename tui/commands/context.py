@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tui.controllers.chat import ChatController
     from tui.controllers.navigation import Navigator
     from tui.controllers.served_tabs import ServedTabs
+    from tui.controllers.token_explorer import TokenExplorer
 
 
 class CommandContext(AppContext):
@@ -18,9 +19,14 @@ class CommandContext(AppContext):
     chat: ChatController
     navigator: Navigator
     served_tabs: ServedTabs
+    tokens: TokenExplorer
 
     def choose_theme(self, name: str) -> None:
         """Set a theme and save it as the person's choice."""
+        raise NotImplementedError
+
+    def choose_probability_scale(self, name: str) -> None:
+        """Set the colours of probabilities and save them as the person's choice."""
         raise NotImplementedError
 
     def action_help(self) -> None:

@@ -12,10 +12,17 @@ from tools import private_files
 from tui.commands.registry import Command, CompletionItem
 
 if TYPE_CHECKING:
-    from agent.store.records import ConversationSummary, StoredTurn
+    from agent.store.records import ConversationSummary
     from agent.turn.continuation import Continuation, WrittenMessage
     from tui.commands.context import CommandContext
     from tui.state.turn_view import TurnView
+    from tui.written_turn import WrittenTurn
+
+PROBABILITY_SCALES = {
+    "green-red": "green is likely, red is not",
+    "blue-orange": "blue is likely, orange is not: also for colour-blind eyes",
+}
+"""The colours of ``/probs``."""
 
 
 async def new_conversation(app: CommandContext, _: str) -> None:
@@ -66,16 +73,12 @@ async def edit(app: CommandContext, number: str) -> None:
 
 async def thought(app: CommandContext, number: str) -> None:
     """Edit what the model wrote in answer to a message; it goes on from there, in a branch."""
-    from agent.errors import UserError
     from tui.screens.choice import ChoiceDialog
+    from tui.written_turn import open_turn
 
     turn = _message(app, number)
-    stored = next(
-        (s for s in app.session.stored_turns() if s.response.id == turn.response_id), None
-    )
-    if stored is None:
-        raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
-    messages = app.session.written_messages(stored)
+    written = open_turn(app.session, turn.response_id)
+    messages = written.messages
     choices = [
         CompletionItem(
             f"{position} {message.kind}{f' {message.tool}' if message.tool else ''}",
@@ -86,10 +89,10 @@ async def thought(app: CommandContext, number: str) -> None:
 
     async def on_close(choice: str | None) -> None:
         if choice:
-            edit_written(app, turn, stored, messages[int(choice.split()[0]) - 1])
+            edit_written(app, turn, written, messages[int(choice.split()[0]) - 1])
 
     if len(messages) == 1:
-        edit_written(app, turn, stored, messages[0])
+        edit_written(app, turn, written, messages[0])
     else:
         app.push_screen(ChoiceDialog("Edit and go on", choices, choices[-1].text), on_close)
 
@@ -106,8 +109,26 @@ async def times(app: CommandContext, number: str) -> None:
     await app.transcript.toggle_times(turn, read_timeline(events, turn.token_times))
 
 
+async def probs(app: CommandContext, argument: str) -> None:
+    """Colour a message's answer and reasoning by the probabilities of their tokens, or no longer.
+
+    ``argument``: the message's number, or a scale to colour with from now on. Raises UserError.
+    """
+    if argument in PROBABILITY_SCALES:
+        app.choose_probability_scale(argument)
+    else:
+        await app.tokens.toggle_colours(_message(app, argument))
+
+
+def probs_arguments(app: CommandContext, written: str) -> Iterable[CompletionItem]:
+    """Complete the argument of ``/probs``."""
+    for name, meaning in PROBABILITY_SCALES.items():
+        yield CompletionItem(name, meaning)
+    yield from message_numbers(app, written)
+
+
 def edit_written(
-    app: CommandContext, turn: TurnView, stored: StoredTurn, message: WrittenMessage
+    app: CommandContext, turn: TurnView, written: WrittenTurn, message: WrittenMessage
 ) -> None:
     """Open what the model wrote in an editor; what is saved there is its own words from then on."""
     from agent.errors import UserError
@@ -116,7 +137,7 @@ def edit_written(
     def accept(text: str) -> Continuation:
         if not app.chat.idle:
             raise UserError("A turn is running: stop it or wait, then go on.")
-        return app.session.continue_message(stored, message, text)
+        return written.continue_message(message, text)
 
     async def on_close(begun: Continuation | None) -> None:
         if begun is not None:
@@ -319,6 +340,14 @@ def commands(app: CommandContext) -> tuple[Command, ...]:
             partial(times, app),
             "[N]",
             numbers,
+            waits_for_turn=True,
+        ),
+        Command(
+            "probs",
+            "colour texts by the probability of their tokens, or no longer",
+            partial(probs, app),
+            "[N|SCALE]",
+            partial(probs_arguments, app),
             waits_for_turn=True,
         ),
         Command(

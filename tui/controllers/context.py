@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tui.widgets.prompt import PromptInput
     from tui.widgets.queue_bar import QueueBar
     from tui.widgets.status_line import StatusFields
+    from tui.widgets.token_view import TokenView
     from tui.widgets.transcript import Transcript
 
 ScreenName = Literal["sessions", "models", "servers", "approvals", "import", "welcome"]
@@ -45,6 +46,8 @@ class AppContext(KeymapApp):
     """Holds the transcripts, of which one is displayed, and the token view."""
     transcript: Transcript
     """The person's own conversation."""
+    token_view: TokenView | None
+    """None: it was not opened yet."""
     queue_bar: QueueBar
     prompt: PromptInput
 

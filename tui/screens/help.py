@@ -35,6 +35,7 @@ Conversation
     e r b c        edit it, retry it, branch before it, copy its answer
     t              edit what the model thought, called or answered; it goes on
     w              show where its time went
+    p              colour its texts by probability
     ← →            switch between versions
   @search          search: Enter, ↑ previous; ↓ next; Esc back
 
@@ -51,6 +52,9 @@ View
   @fold            open or fold all reasoning and long results
   @theme           next theme: dark, light, high-contrast, ansi
   @raw             raw: show the tokens that the model reads and writes
+    Tab            go through them: ← → ↑ ↓, Home, End, search
+    Enter          the likeliest others; Enter there goes on from one
+    p              colour the tokens by probability
   @palette         command palette
 
 Panels

@@ -10,7 +10,7 @@ from typing import Literal
 from agent import events as ev
 from tui.markdown.citations import link_citations
 from tui.markdown.highlight import ArgumentStream
-from tui.util.format import display_text, format_seconds
+from tui.util.format import StyledRun, display_text, format_seconds
 
 ItemKind = Literal["reasoning", "call", "commentary", "answer", "steering"]
 """Kinds of items; ``commentary`` is a message before a call, ``steering`` one of the user in a turn."""
@@ -61,6 +61,9 @@ class ItemView:
     """Number of tokens of complete reasoning."""
     markdown: str | None = None
     """A message with its citations as links; None if it has none."""
+
+    coloured: Sequence[StyledRun] | None = None
+    """The text, coloured by the probabilities of its tokens; None: it is shown as it is."""
 
     # calls only
     title: str = ""

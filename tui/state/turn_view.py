@@ -58,6 +58,8 @@ class TurnView:
         """Generated tokens per second."""
         self.tokens = 0
         """Generated tokens of the turn."""
+        self.probability_note = ""
+        """How many of the tokens are surprising, or why that is not known; empty: nobody asked."""
         self.token_times: list[tuple[float, float]] = []
         """Seconds since it began, and how many tokens came then; empty for a stored turn."""
         self._prefilled = False

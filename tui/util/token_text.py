@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tui.util.format import StyledRun, display_text
+from tui.util.format import display_text
 
 if TYPE_CHECKING:
     from agent.formats.protocol import Format
+
+PROBABILITY_STEPS = (0.9, 0.5, 0.1, 0.01)
+"""A token less likely than each of them is coloured one step stronger; the likelier ones are plain."""
+SURPRISING_PROBABILITY = 0.1
+"""Probability below which a token is called surprising."""
+
+
+def probability_style(probability: float) -> str:
+    """The style of text by the probability of its token; empty for likely ones."""
+    step = sum(probability < bound for bound in PROBABILITY_STEPS)
+    return f"chance{step}" if step else ""
+
+
+class TokenRun(NamedTuple):
+    """A piece of text and its style: all of a token's text, or with ``is_token`` False of none."""
+
+    text: str
+    style: str
+    is_token: bool = True
 
 
 class TokenTextRenderer:
@@ -24,23 +43,30 @@ class TokenTextRenderer:
         self._after_markup = False
 
     def runs(
-        self, ids: Iterable[int], repairs: Mapping[int, Sequence[str]] | None = None
-    ) -> Iterator[StyledRun]:
-        """Render the next ids. ``repairs``: names of the repair rules applied, by token index."""
+        self,
+        ids: Iterable[int],
+        repairs: Mapping[int, Sequence[str]] | None = None,
+        probabilities: Mapping[int, float] | None = None,
+    ) -> Iterator[TokenRun]:
+        """Render the next ids. ``repairs``: names of the repair rules applied; ``probabilities``: what
+        colours the tokens; both by token index."""
         for token in ids:
             for rule in (repairs or {}).get(self._index, ()):
-                yield f" {rule} ", "repair"
-            yield from self._token(token)
+                yield TokenRun(f" {rule} ", "repair", is_token=False)
+            yield from self._token(token, (probabilities or {}).get(self._index))
             self._index += 1
 
-    def _token(self, token: int) -> Iterator[StyledRun]:
+    def _token(self, token: int, probability: float | None) -> Iterator[TokenRun]:
         raw = self._format.token_bytes(token)
         markup = self._format.is_markup(token)
+        style = "mark" if markup else self._styles[self._index % 2]
+        if probability is not None:
+            style = f"{style} {probability_style(probability)}".strip()
         if markup:
             # Two markup tokens in a row: a message ends and the next begins, on a line of its own.
-
-            yield self._decoder.decode(b"", True) + "\n" * self._after_markup, ""
-            yield display_text(raw.decode("utf-8", "replace")), "mark"
-        elif text := self._decoder.decode(raw):
-            yield display_text(text), self._styles[self._index % 2]
+            pending = self._decoder.decode(b"", True) + "\n" * self._after_markup
+            yield TokenRun(pending, "", is_token=False)
+            yield TokenRun(display_text(raw.decode("utf-8", "replace")), style)
+        else:
+            yield TokenRun(display_text(self._decoder.decode(raw)), style)
         self._after_markup = markup

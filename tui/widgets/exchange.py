@@ -10,6 +10,7 @@ from tui.state.item_view import ItemView
 from tui.state.turn_view import TurnView
 from tui.util.virtual_list import VirtualEntry
 from tui.widgets.assistant_message import AssistantMessage
+from tui.widgets.coloured_message import ColouredMessage
 from tui.widgets.panes import TurnPanes
 from tui.widgets.reasoning_block import ReasoningBlock
 from tui.widgets.steering_message import SteeringMessage
@@ -67,6 +68,11 @@ class ExchangeEntries:
         if self._prompt.widget is not None:
             self._prompt.widget.set_class(panes, "-live")
 
+    @property
+    def item_entries(self) -> list[VirtualEntry]:
+        """The entries of the items, in the view without panes."""
+        return list(self._items.values())
+
     def entry_of(self, item: ItemView | None) -> VirtualEntry:
         """Return the entry of an item, or with None of the prompt, in the view without panes."""
         return self._prompt if item is None else self._items[item]
@@ -105,6 +111,8 @@ class ExchangeEntries:
                 return ReasoningBlock(item)
             case "call":
                 return ToolCallCard(item)
+            case _ if item.coloured is not None:
+                return ColouredMessage(item)
             case _:
                 return AssistantMessage(item, self._rendered.pop(item, None))
 

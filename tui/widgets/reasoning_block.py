@@ -92,7 +92,10 @@ class ReasoningBlock(Vertical):
         if self.item.settled and not self._stream.text and not new:
             new = self.item.final_text or ""
         self._chunks_read = len(self.item.text)
-        self._stream.write(new)
+        if self.item.coloured is not None and not self._stream.text:
+            self._stream.write_runs(self.item.coloured)
+        else:
+            self._stream.write(new)
 
     def _update_title(self) -> None:
         arrow = "▾" if self._expanded or not self.item.settled else "▸"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -57,9 +57,13 @@ def _displayed_text(item: ItemView) -> str:
     return f"{''.join(text for text, _ in runs)}\n{item.result or ''}"
 
 
-class SearchBar(Horizontal):
-    """Takes the query, shows the number of hits and moves the transcript from hit to hit."""
+class BaseSearchBar(Horizontal):
+    """Takes the query, shows the number of hits and goes from hit to hit.
 
+    A subclass defines ``find``, ``show_hit`` and ``leave``.
+    """
+
+    PLACEHOLDER: ClassVar[str]
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,enter,shift+tab", "step(-1)", "Previous match", priority=True),
         Binding("down,tab", "step(1)", "Next match", priority=True),
@@ -67,32 +71,47 @@ class SearchBar(Horizontal):
         bind("search", "close", priority=True),
     ]
     DEFAULT_CSS = """
-    SearchBar {
+    BaseSearchBar {
         height: 3; border: round $accent; padding: 0 1; border-subtitle-color: $text-muted;
         & > Input { width: 1fr; background: $background; }
         & > Static { width: auto; color: $text-muted; }
     }
     """
 
-    def __init__(self, transcript: Transcript) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._transcript = transcript
-        self._hits: list[SearchHit] = []
+        self._hits: Sequence[Any] = []
         self._current = 0
         self.border_title = "Search"
         self.border_subtitle = "↑ previous · ↓ next · Esc back"
         self._count = Static("", markup=False)
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="Search the conversation", compact=True)
+        yield Input(placeholder=self.PLACEHOLDER, compact=True)
         yield self._count
 
     def on_mount(self) -> None:
         self.screen.set_focus(self.query_one(Input))  # before the next key
 
+    # --- for subclasses to define ---
+
+    def find(self, query: str) -> Sequence[Any]:
+        """Return the hits, from the first on."""
+        raise NotImplementedError
+
+    async def show_hit(self, hit: Any, query: str) -> None:
+        """Show one of them."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Give the focus back."""
+        raise NotImplementedError
+
+    # --- keys ---
+
     async def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self._hits = find_hits(self._transcript.turns, event.value) if event.value else []
+        self._hits = self.find(event.value) if event.value else []
         self._current = len(self._hits) - 1
         await self._show_current()
 
@@ -103,9 +122,8 @@ class SearchBar(Horizontal):
             await self._show_current()
 
     async def action_close(self) -> None:
-        """Close the bar and return to the prompt."""
-        self.screen.clear_selection()
-        self.screen.query("PromptInput").focus()
+        """Close the bar."""
+        self.leave()
         await self.remove()
 
     async def _show_current(self) -> None:
@@ -116,9 +134,31 @@ class SearchBar(Horizontal):
         self._count.update(Content(count))
         self.screen.clear_selection()
         if self._hits:
-            hit = self._hits[self._current]
-            widgets = await self._transcript.reveal(hit.turn, hit.item)
-            self.call_after_refresh(self._select_hit, widgets, query, hit.index_in_item)
+            await self.show_hit(self._hits[self._current], query)
+
+
+class SearchBar(BaseSearchBar):
+    """Searches a transcript."""
+
+    PLACEHOLDER = "Search the conversation"
+
+    def __init__(self, transcript: Transcript) -> None:
+        super().__init__()
+        self._transcript = transcript
+
+    def find(self, query: str) -> Sequence[SearchHit]:
+        """Return the hits in prompts and items."""
+        return find_hits(self._transcript.turns, query)
+
+    async def show_hit(self, hit: SearchHit, query: str) -> None:
+        """Select a hit and scroll to it."""
+        widgets = await self._transcript.reveal(hit.turn, hit.item)
+        self.call_after_refresh(self._select_hit, widgets, query, hit.index_in_item)
+
+    def leave(self) -> None:
+        """Return to the prompt."""
+        self.screen.clear_selection()
+        self.screen.query("PromptInput").focus()
 
     def _select_hit(self, widgets: Sequence[Widget], query: str, number: int) -> None:
         """Select a hit and scroll to it; one that is wrapped in its middle is only scrolled to."""

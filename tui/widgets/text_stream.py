@@ -6,8 +6,8 @@ text is wrapped again when the width changes, and what is selected is copied as 
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -22,6 +22,8 @@ from tui.base_screen import BaseScreen
 from tui.util.format import INSET, StyledRun, wrap_line
 
 _INSET_BAR = "  │ "
+MarkedSpan = tuple[int, int, Style]
+"""Start and end in a line, and a style that is laid over that of the text."""
 
 
 @dataclass(slots=True)
@@ -45,8 +47,9 @@ class StyledLine:
     def runs(self, start: int, end: int) -> Iterator[tuple[int, int, str]]:
         """Yield start, end and style of each run between two characters."""
         first = max(0, bisect_right(self.styles, start, key=lambda style: style[0]) - 1)
-        ends = [style_start for style_start, _ in self.styles[first + 1 :] if style_start < end]
-        for (_, style), run_end in zip(self.styles[first:], [*ends, end], strict=False):
+        last = bisect_left(self.styles, end, first + 1, key=lambda style: style[0])
+        ends = [style_start for style_start, _ in self.styles[first + 1 : last]]
+        for (_, style), run_end in zip(self.styles[first:last], [*ends, end], strict=False):
             yield start, run_end, style
             start = run_end
 
@@ -106,14 +109,18 @@ class TextStream(ScrollView, can_focus=True):
         """Append styled texts to the last line."""
         changed = max(0, len(self._lines) - 1)
         for text, style in runs:
-            first, *more = text.split("\n")
-            if not self._lines:
-                self._lines.append(StyledLine())
-            self._lines[-1].add(first, style)
-            for line in more:
-                self._lines.append(StyledLine())
-                self._lines[-1].add(line, style)
+            self._append(text, style)
         self._update_from(changed)
+
+    def _append(self, text: str, style: str) -> None:
+        """Append a text to the last line, without wrapping it yet."""
+        first, *more = text.split("\n")
+        if not self._lines:
+            self._lines.append(StyledLine())
+        self._lines[-1].add(first, style)
+        for line in more:
+            self._lines.append(StyledLine())
+            self._lines[-1].add(line, style)
 
     def write_line(self, text: str, style: str = "") -> None:
         """Append text on lines of its own."""
@@ -198,14 +205,16 @@ class TextStream(ScrollView, can_focus=True):
             return Strip.blank(width, self.visual_style.rich_style)
         number, start, end = self._rows[at]
         line, plain = self._lines[number], self.visual_style.rich_style
-        low, high = self._selected_span(number, end)
+        marks = [*self._selected_span(number, end), *self._marked_spans(number, start, end)]
+        edges = [edge for low, high, _ in marks for edge in (low, high)]
         segments, screen = [], self._base_screen
         for first, last, name in line.runs(start, end):
-            style = plain + screen.style_of(f"stream--{name}") if name else plain
-            cuts = {first, last, min(max(low, first), last), min(max(high, first), last)}
+            kinds = (screen.style_of(f"stream--{kind}") for kind in name.split())
+            style = Style.combine([plain, *kinds]) if name else plain
+            cuts = {first, last, *(min(max(edge, first), last) for edge in edges)}
             for a, b in pairwise(sorted(cuts)):
-                selected = low <= a < high
-                segments.append(Segment(line.text[a:b], self._selection_style(style, selected)))
+                extra = [mark for low, high, mark in marks if low <= a < high]
+                segments.append(Segment(line.text[a:b], Style.combine([style, *extra])))
         strip = Strip(segments).apply_offsets(start, number)
         if line.inset:
             strip = Strip.join([self._bar_strip(start, number), strip])
@@ -222,16 +231,16 @@ class TextStream(ScrollView, can_focus=True):
         assert isinstance(self.screen, BaseScreen)
         return self.screen
 
-    def _selected_span(self, number: int, end: int) -> tuple[int, int]:
-        """Return start and end of what is selected of a line; both 0 where nothing is."""
+    def _selected_span(self, number: int, end: int) -> Sequence[MarkedSpan]:
+        """Return what is selected of a line, where anything is."""
         if (selection := self.text_selection) and (span := selection.get_span(number)):
-            return span[0], end if span[1] == -1 else span[1]
-        return 0, 0
+            style = self.screen.get_component_rich_style("screen--selection")
+            return [(span[0], end if span[1] == -1 else span[1], style)]
+        return ()
 
-    def _selection_style(self, style: Style, selected: bool) -> Style:
-        if not selected:
-            return style
-        return style + self.screen.get_component_rich_style("screen--selection")
+    def _marked_spans(self, number: int, start: int, end: int) -> Sequence[MarkedSpan]:
+        """What a subclass marks of a row of line ``number``, from ``start`` to ``end``."""
+        return ()
 
     def find_text(self, query: str) -> Iterator[tuple[int, int, int]]:
         """Yield line, column and row of each occurrence of ``query``, which is case-folded."""

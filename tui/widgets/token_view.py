@@ -6,26 +6,60 @@ Reads ``agent.prompt``, ``agent.tokens`` and ``agent.repair`` from the log of th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 from textual.content import Content
+from textual.message import Message
 
+from tui.state.token_log import TokenLog
 from tui.util.format import format_count
-from tui.util.token_text import TokenTextRenderer
+from tui.util.token_text import TokenRun, TokenTextRenderer
 from tui.widgets.pane import PaneTitle
-from tui.widgets.text_stream import TextStream
+from tui.widgets.token_browser import TokenBrowser
+from tui.widgets.token_panel import TokenFacts, TokenPanel
 
 if TYPE_CHECKING:
+    from textual.timer import Timer
+
     from agent.conversation.conversation import Conversation
     from agent.events import Event
     from agent.formats.protocol import Format
     from agent.turn.context import RunningTurn
+    from agent.turn.token_choices import TokenChoices
 
 MAX_EARLIER_TOKENS = 20_000
 """Prompt tokens from before the turn that are shown, the latest."""
+REST_SECONDS = 0.15
+"""Seconds on a token before its probabilities are computed: a held arrow key passes most tokens."""
+MIN_COLUMNS_BESIDE = 84
+"""Columns from which on the panel is beside the tokens, not below them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPosition:
+    """A token of the view, and where the model read or wrote it."""
+
+    turn: RunningTurn | None
+    """None: no turn of this run of the app has it."""
+    conversation: Conversation
+    number: int
+    """Its number among all that the model has read and written, from 0."""
+    log: TokenLog
+
+    @property
+    def token(self) -> int:
+        """Its id."""
+        return self.log.ids[self.number]
+
+    @property
+    def generation(self) -> int | None:
+        """The index of the turn's generation that wrote it; None: it is of the prompt."""
+        return self.log.generation_of(self.number)
 
 
 class TokenView(Vertical):
@@ -34,31 +68,63 @@ class TokenView(Vertical):
     DEFAULT_CSS = """
     TokenView {
         height: 1fr; display: none;
-        & > TextStream { padding: 0 1; }
+        & > .tokens { height: 1fr; layout: vertical; }
+        & TokenBrowser { padding: 0 1; height: 1fr; }
+        & TokenPanel { max-height: 62%; layout: horizontal; }
+        & TokenPanel .facts { width: 2fr; }
+        & TokenPanel .others { width: 3fr; }
+        &.-beside > .tokens { layout: horizontal; }
+        &.-beside TokenPanel { width: 46; height: 1fr; max-height: 100%; layout: vertical; }
+        &.-beside TokenPanel .facts { width: 1fr; height: 8; }
+        &.-beside TokenPanel .others { width: 1fr; margin-top: 1; }
     }
     """
 
-    def __init__(self) -> None:
+    @dataclass
+    class Taken(Message):
+        """Posted when the person wants the turn to go on from another token."""
+
+        position: TokenPosition
+        token: int
+
+    @dataclass
+    class Left(Message):
+        """Posted when the person leaves the tokens."""
+
+    def __init__(self, choices: Callable[[TokenPosition], Awaitable[TokenChoices]]) -> None:
+        """``choices``: computes what could be in the place of a token. Raises AgentError."""
         super().__init__()
-        self._title_bar, self._stream = PaneTitle(), TextStream()
+        self._choices = choices
+        self._title_bar, self._stream, self._panel = PaneTitle(), TokenBrowser(), TokenPanel()
         self._turn: RunningTurn | None = None
         self._conversation: Conversation | None = None
+        self._format: Format | None = None
+        self._log = TokenLog()
+        self._left_out = 0
+        """How many of the log's first tokens are not shown."""
         self._events_read = 0
         """How many of the turn's events are shown."""
-        self._tokens_written = 0
-        """How many tokens the turn has generated in all."""
         self._generation_mark = 0
         """Where the last generation begins in the stream."""
-        self._generated: list[int] = []
-        """The ids of the last generation."""
         self._renderer: TokenTextRenderer | None = None
         """Renders that generation; None before the first."""
         self._repairs: defaultdict[int, list[str]] = defaultdict(list)
         """Names of the repair rules applied in that generation, by the index of the token."""
+        self._rest_timer: Timer | None = None
+        self._awaited: tuple[int | None, RunningTurn | None] = (None, None)
+        """The number of the token that gets the cursor once another turn than this one has it."""
+        self._state = ""
+        """What the title says of the tokens."""
+        self._coloured: tuple[RunningTurn | None, Sequence[Sequence[float]]] = (None, ())
+        """A turn, and the probabilities that colour its tokens, by generation."""
 
     def compose(self) -> ComposeResult:
         yield self._title_bar
-        yield self._stream
+        with Container(classes="tokens"):
+            yield self._stream
+            yield self._panel
+
+    # --- tokens ---
 
     def follow(
         self, turn: RunningTurn | None, conversation: Conversation, form: Format | None
@@ -73,30 +139,59 @@ class TokenView(Vertical):
             return
         if turn is not None and not _has_prompt(turn):
             turn = None  # its first generation is about to begin
-        if self._conversation is not conversation or self._turn is not turn:
-            self._turn, self._conversation = turn, conversation
-            self._events_read = self._tokens_written = 0
-            self._stream.truncate()
-            if turn is None:
-                self._write_prompt(conversation.ids(), form)
+        is_other, number = self._conversation is not conversation or self._turn is not turn, None
+        if is_other:
+            number = self._cursor_number
+            self._begin(turn, conversation, form)
         if turn is not None:
             self._write_events(turn.log.events[self._events_read :], form)
             self._events_read = len(turn.log.events)
-        written = self._tokens_written
+        if is_other:
+            self._restore_cursor(number)
+        awaited, before = self._awaited
+        shown = self._left_out + self._stream.token_count
+        if awaited is not None and turn not in (None, before) and awaited < shown:
+            self._awaited = None, None
+            self._stream.move_cursor_to(awaited - self._left_out)
+            self._stream.follows_last = False
+        written = sum(generation.count for generation in self._log.generations)
         self._update_title(f"{format_count(written)} tokens written" if written else "")
+
+    def _begin(self, turn: RunningTurn | None, conversation: Conversation, form: Format) -> None:
+        """Show another turn or conversation."""
+        self._turn, self._conversation, self._format = turn, conversation, form
+        self._log, self._left_out, self._events_read = TokenLog(), 0, 0
+        self._stream.truncate()
+        if turn is None:
+            self._log = TokenLog(conversation.ids())
+            self._write_prompt(self._log.ids, form)
 
     def toggle(self) -> None:
         """Open or close the view."""
         self.display = not self.display
+        self.close_panel()
+        self._stream.truncate()
         self.restart()
 
     def restart(self) -> None:
         """Have the next ``follow`` write everything anew."""
         self._turn = self._conversation = None
-        self._stream.truncate()
 
-    def _update_title(self, state: str) -> None:
-        self._title_bar.border_title = Content("Raw" + (f" · {state}" if state else ""))
+    def colour(self, turn: RunningTurn | None, chances: Sequence[Sequence[float]]) -> None:
+        """Colour a turn's tokens; the next ``follow`` writes everything anew for it.
+
+        ``chances``: their probabilities, by generation.
+        """
+        if turn is not None:  # a branch begins with generations of an earlier turn
+            chances = chances[max(0, len(chances) - _count_prompts(turn)) :]
+        self._coloured = turn, chances
+        self.restart()
+
+    def _update_title(self, state: str | None = None) -> None:
+        """Show ``state``, or the last one, and how to get to the tokens."""
+        self._state = state = self._state if state is None else state
+        hint = "" if self._stream.cursor is not None else "Tab: go through the tokens"
+        self._title_bar.border_title = Content(" · ".join(filter(None, ["Raw", state, hint])))
 
     def _write_events(self, events: Sequence[Event], form: Format) -> None:
         from agent.events import AgentPrompt, AgentRepair, AgentTokens  # after the first paint
@@ -108,44 +203,171 @@ class TokenView(Vertical):
                     self._write_tokens(new)
                     new = []
                     self._write_prompt(ids[: len(ids) - len(form.open_assistant())], form)
+                    self._log.begin_generation(ids)
                     self._generation_mark = self._stream.mark()
                     self._repairs.clear()
-                    self._generated = []
                     self._restart_generation(form)
                 case AgentTokens(ids=ids):
                     new += ids
                 case AgentRepair(rule=rule, at=at):
-                    index = min(at, len(self._generated) + len(new) - 1)
+                    written = self._log.generations[-1]
+                    index = min(at, written.count + len(new) - 1)
                     self._repairs[index].append(rule)
-                    if index < len(self._generated):
-                        # Its token is written already: write the generation once more.
-                        self._stream.truncate(self._generation_mark)
-                        renderer = self._restart_generation(form)
-                        runs = renderer.runs(self._generated, self._repairs)
-                        self._stream.write_runs(runs)
+                    if index < written.count:
+                        self._rewrite_generation(form)
                 case _:
                     pass
         self._write_tokens(new)
 
+    def _rewrite_generation(self, form: Format) -> None:
+        """Write the last generation once more, as it looks now."""
+        written = self._log.generations[-1]
+        self._stream.truncate(self._generation_mark)
+        renderer = self._restart_generation(form)
+        ids = self._log.ids[written.start : written.start + written.count]
+        self._stream.write_tokens(renderer.runs(ids, self._repairs, written.probabilities))
+
     def _write_tokens(self, ids: list[int]) -> None:
         if ids and self._renderer is not None:
-            self._generated += ids
-            self._tokens_written += len(ids)
-            self._stream.write_runs(self._renderer.runs(ids, self._repairs))
+            self._log.add_written(ids)
+            written, number = self._log.generations[-1], len(self._log.generations) - 1
+            turn, chances = self._coloured
+            if turn is self._turn and number < len(chances):
+                written.probabilities = dict(enumerate(chances[number]))
+            self._stream.write_tokens(
+                self._renderer.runs(ids, self._repairs, written.probabilities)
+            )
 
-    def _write_prompt(self, ids: list[int], form: Format) -> None:
-        """Write the last ``MAX_EARLIER_TOKENS`` of what the model reads."""
-        if (left_out := len(ids) - MAX_EARLIER_TOKENS) > 0:
+    def _write_prompt(self, ids: Sequence[int], form: Format) -> None:
+        """Write what the model reads; of the first prompt the last ``MAX_EARLIER_TOKENS``."""
+        if not self._stream.token_count and (left_out := len(ids) - MAX_EARLIER_TOKENS) > 0:
+            self._left_out = left_out
             self._stream.write_line(f"… {left_out:,} tokens before", "head")
-        if latest := ids[-MAX_EARLIER_TOKENS:]:
-            self._stream.write_lines(TokenTextRenderer(form, generated=False).runs(latest))
+            ids = ids[left_out:]
+        if ids:
+            self._stream.mark()
+            runs = TokenTextRenderer(form, generated=False).runs(ids)
+            self._stream.write_tokens([*runs, TokenRun("\n", "", is_token=False)])
 
     def _restart_generation(self, form: Format) -> TokenTextRenderer:
         """Write the header that opens the assistant's message; its tokens follow from the first on."""
         header = TokenTextRenderer(form, generated=False).runs(form.open_assistant())
-        self._stream.write_runs(header)
+        self._stream.write_tokens(header)
         self._renderer = TokenTextRenderer(form, generated=True)
         return self._renderer
+
+    # --- the cursor and its token ---
+
+    @property
+    def _cursor_number(self) -> int | None:
+        """The number of the cursor's token in the log."""
+        cursor = self._stream.cursor
+        return None if cursor is None else cursor + self._left_out
+
+    def _restore_cursor(self, number: int | None) -> None:
+        """Put the cursor back on the token with this number in the log, unless it follows the last."""
+        if number is None:
+            self._stream.anchor()
+        elif not self._stream.follows_last:
+            self._stream.move_cursor_to(max(0, number - self._left_out))
+        self._on_moved()
+
+    def on_token_browser_moved(self, message: TokenBrowser.Moved) -> None:
+        message.stop()
+        self._on_moved()
+
+    def _on_moved(self) -> None:
+        """Show the token that the cursor is on now; compute what is not known once it rests."""
+        self.workers.cancel_group(self, "choices")
+        if self._rest_timer is not None:
+            self._rest_timer.stop()
+        self._update_title()
+        position, form = self._position, self._format
+        self._panel.set_class(position is not None, "-open")
+        self.set_class(position is not None, "-inspected")
+        if position is None or form is None:
+            return
+        is_generated = position.generation is not None
+        raw = form.token_bytes(position.token)
+        facts = TokenFacts(position.token, raw, position.number, is_generated)
+        self._panel.show_token(facts, "" if position.number else "The first token follows nothing.")
+        if position.number:
+            self._rest_timer = self.set_timer(REST_SECONDS, self._start_choices)
+
+    @property
+    def _position(self) -> TokenPosition | None:
+        number, conversation = self._cursor_number, self._conversation
+        if number is None or conversation is None or number >= len(self._log.ids):
+            return None
+        return TokenPosition(self._turn, conversation, number, self._log)
+
+    def _start_choices(self) -> None:
+        self.run_worker(self._show_choices(), group="choices", exclusive=True)
+
+    async def _show_choices(self) -> None:
+        """Compute the probabilities at the cursor and show them."""
+        from agent.errors import AgentError
+
+        if (position := self._position) is None or (form := self._format) is None:
+            return
+        self._panel.show_state("computing …")
+        try:
+            choices = await self._choices(position)
+        except AgentError as error:
+            self._panel.show_state(str(error))
+        else:
+            listed = (choices.chosen, *choices.alternatives)
+            texts = {choice.token: form.token_bytes(choice.token) for choice in listed}
+            self._panel.show_choices(choices, texts)
+
+    def on_token_browser_alternatives_wanted(
+        self, message: TokenBrowser.AlternativesWanted
+    ) -> None:
+        message.stop()
+        if self._panel.has_alternatives:
+            self._panel.focus_alternatives()
+
+    def on_token_browser_left(self, message: TokenBrowser.Left) -> None:
+        message.stop()
+        self.close_panel()
+        self.post_message(self.Left())
+
+    def on_token_panel_back(self, message: TokenPanel.Back) -> None:
+        message.stop()
+        self._stream.focus()
+
+    def on_token_panel_taken(self, message: TokenPanel.Taken) -> None:
+        message.stop()
+        if (position := self._position) is not None:
+            self._stream.focus()
+            self.post_message(self.Taken(position, message.token))
+
+    def close_panel(self) -> None:
+        """Take the cursor away, and the panel with it."""
+        self._stream.move_cursor_to(None)
+        self._stream.anchor()
+        self._on_moved()
+
+    def await_turn(self, number: int | None) -> None:
+        """Put the cursor on the token with this number once the next turn has it; None: do not."""
+        self._awaited = number, self._turn
+
+    def focus_tokens(self) -> bool:
+        """Give the tokens the focus, and with it a cursor; return whether there are any."""
+        if not (self.display and self._stream.token_count):
+            return False
+        self.screen.set_focus(self._stream)  # at once, before the next key
+        return True
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.width >= MIN_COLUMNS_BESIDE, "-beside")
+
+    async def on_token_browser_search_wanted(self, message: TokenBrowser.SearchWanted) -> None:
+        from tui.widgets.token_search import TokenSearchBar
+
+        message.stop()
+        if not self.query(TokenSearchBar):
+            await self.mount(TokenSearchBar(self._stream))
 
 
 def _has_prompt(turn: RunningTurn) -> bool:
@@ -153,3 +375,10 @@ def _has_prompt(turn: RunningTurn) -> bool:
     from agent.events import AgentPrompt  # after the first paint
 
     return any(isinstance(event, AgentPrompt) for event in turn.log.events)
+
+
+def _count_prompts(turn: RunningTurn) -> int:
+    """How many generations the turn has run."""
+    from agent.events import AgentPrompt  # after the first paint
+
+    return sum(isinstance(event, AgentPrompt) for event in turn.log.events)

@@ -87,7 +87,8 @@ class Transcript(VerticalScroll, can_focus=False):
         height: 1fr; scrollbar-size-vertical: 1; align: left bottom;
         & > .line { padding: 0 1; height: auto; color: $text-muted; }
         & > .line.-error { color: $text-error; }
-        & > ReasoningBlock, & > ToolCallCard, & > AssistantMessage, & > SteeringMessage {
+        & > ReasoningBlock, & > ToolCallCard, & > AssistantMessage, & > SteeringMessage,
+        & > ColouredMessage {
             max-width: 120; margin: 0 1 1 1;
         }
     }
@@ -228,6 +229,17 @@ class Transcript(VerticalScroll, can_focus=False):
             await self._fill()
         if exchange.times is not None and exchange.times.widget is not None:
             exchange.times.widget.scroll_visible(animate=False)
+
+    async def show_colours(self, turn: TurnView) -> None:
+        """Make the texts of a turn anew, after they were coloured or are no longer."""
+        exchange = self._exchange_of(turn)
+        if exchange.shows_panes:
+            await self._show_newest_as(panes=False)
+        async with self._mount_lock:
+            with self.app.batch_update():
+                await self._unmount_entries(exchange.item_entries)
+                await self._fill()
+        exchange.follow()
 
     async def clear(self) -> None:
         """Remove all turns, notices and other children."""

@@ -56,5 +56,6 @@ def _usage_text(turn: TurnView) -> str:
         f"thought for {format_seconds(spent)}" if spent >= 0.05 else "",
         format_tokens(turn.tokens) if turn.tokens else "",
         f"{turn.speed:.0f} tok/s" if turn.speed else "",
+        turn.probability_note,
     ]
     return " · ".join(filter(None, words))

@@ -17,6 +17,7 @@ MAX_PROMPT_LINES = 6
 """Lines of a prompt that the transcript repeats."""
 COMMAND_KEYS = {
     "e": "edit", "t": "thought", "r": "retry", "b": "branch", "c": "copy", "w": "times",
+    "p": "probs",
 }  # fmt: skip
 """Keys on a picked message, and the slash commands that they run with the message's number."""
 STEP_KEYS = {"up": -1, "down": 1, "ctrl+down": 1, "alt+down": 1}

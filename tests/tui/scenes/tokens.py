@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
+
+from textual.widgets import Input
 
 from agent.conversation.attachments import format_attachment
 from agent.conversation.compaction import summary_message
 from agent.conversation.conversation import CompactedPrefix, Conversation
 from agent.conversation.messages import Assistant, ToolCallMessage, ToolResultMessage, User
 from agent.conversation.prompt_choices import toggle_dropped, toggle_fold, toggle_pinned
+from agent.engine.protocol import EngineError
 from agent.errors import UserError
 from agent.turn.options import TurnOptions
+from agent.turn.token_choices import TokenChoice, TokenChoices
 from tests.support.fake_app import AppDriver, emit_call, emit_message, emit_reasoning
 from tests.tui.scenes import Scene
-from tests.tui.scenes.screens import AllStatesHost, harmony
+from tests.tui.scenes.screens import AllStatesHost, harmony, raw
 from tests.tui.scenes.turns import end_turn
 from tui.screens.context import ContextScreen
 from tui.screens.text_editor import EditorArea, TextEditor
 from tui.state.timeline import Timeline, TimeSpan
+from tui.util.token_text import probability_style
+from tui.widgets.token_view import TokenPosition
 
 NOTES = "Notes on the garden.\n" + "Water the roses in the evening.\n" * 60
+ALTERNATIVES = [290, 357, 382, 11, 13, 1398, 45, 200012, 26178, 220]
+"""Ids of tokens."""
 PROMPTS = {
     0: "Who was the first to climb Mount Everest?",
     2: "Sum up @notes.md",
@@ -115,6 +124,83 @@ async def times_plain(driver: AppDriver) -> None:
     await times(driver)
 
 
-PLAIN: list[Scene] = [context_plain, times_plain]
+async def token(driver: AppDriver) -> None:
+    """The cursor on a token of the answer, and beside it what could have been there."""
+
+    async def choices(position: TokenPosition) -> TokenChoices:
+        chosen = TokenChoice(position.token, log(0.31), 0.364, 2, "free")
+        chances = (0.42, 0.09, 0.06, 0.04, 0.02, 0.01, 0.003, 0.0004, 0.0002, 0.0001)
+        alternatives = [
+            TokenChoice(
+                token, log(own), None if n > 8 else own * 1.2 if n < 5 else 0.0,
+                n + 2 if n else 1, "forbidden" if n == 3 else "free",
+            )
+            for n, (token, own) in enumerate(zip(ALTERNATIVES, chances, strict=True))
+        ]  # fmt: skip
+        return TokenChoices(chosen, tuple(alternatives))
+
+    driver.app.tokens.choices = choices  # type: ignore[method-assign]
+    await raw(driver)
+    await driver.pilot.press("tab", "ctrl+end", *["left"] * 6)
+    await driver.expect_text("instead", "forbidden")
+
+
+async def token_alternatives(driver: AppDriver) -> None:
+    """Another token is about to be taken."""
+    await token(driver)
+    await driver.pilot.press("enter", "down", "down")
+
+
+async def token_plain(driver: AppDriver) -> None:
+    """The same without colours."""
+    await token_alternatives(driver)
+
+
+async def token_searched(driver: AppDriver) -> None:
+    """The tokens are searched; the model cannot say how likely one is."""
+
+    async def choices(position: TokenPosition) -> TokenChoices:
+        raise EngineError("vllm does not say how likely the tokens of a prompt are.")
+
+    driver.app.tokens.choices = choices  # type: ignore[method-assign]
+    await raw(driver)
+    await driver.pilot.press("tab", "ctrl+f", *"ask")
+    await driver.expect_text("vllm does not say", "1/1")
+    driver.app.screen.query_one(Input).cursor_blink = False
+
+
+async def probabilities(driver: AppDriver) -> None:
+    """An answer and reasoning are coloured by probability."""
+    turn = await driver.ask("What is a fox?")
+    emit_reasoning(turn, "A fox is an animal.").close(True)
+    emit_message(turn, "A **fox** is a clever, surprising, seldom seen animal.").close(True)
+    await end_turn(driver, turn)
+    view = driver.app.transcript.own_turns[-1]
+    texts = ["A", " **", "fox", "**", " is", " a", " clever", ",", " surprising", ",", " seldom",
+             " seen", " animal", "."]  # fmt: skip
+    chances = [0.99, 0.7, 0.97, 0.99, 0.95, 0.8, 0.3, 0.6, 0.04, 0.95, 0.004, 0.2, 0.45, 1.0]
+    runs = [(text, probability_style(p)) for text, p in zip(texts, chances, strict=True)]
+    reasoning = [("A fox", "chance2"), (" is an", ""), (" animal.", "chance3")]
+    items = {view.items[0].id: reasoning, view.items[1].id: runs}
+    driver.app.action_fold()
+    await driver.app.tokens._show_colours(view, items, "14.3 % surprising", [])
+    await driver.expect_text("14.3 % surprising")
+
+
+async def probabilities_blue_orange(driver: AppDriver) -> None:
+    """The same in colours for colour-blind eyes."""
+    driver.app.choose_probability_scale("blue-orange")
+    await probabilities(driver)
+
+
+async def probabilities_plain(driver: AppDriver) -> None:
+    """The same without colours."""
+    await probabilities(driver)
+
+
+PLAIN: list[Scene] = [context_plain, times_plain, token_plain, probabilities_plain]
 """Scenes with ``NO_COLOR``."""
-SCENES: list[Scene] = [context, *PLAIN, thought, times]
+SCENES: list[Scene] = [
+    context, *PLAIN, thought, times, token, token_alternatives, token_searched, probabilities,
+    probabilities_blue_orange,
+]  # fmt: skip

@@ -9,12 +9,13 @@ from textual.app import App, ComposeResult
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
+from agent.errors import UserError
 from agent.formats.protocol import Format
 from agent.turn.log import EventLog
 from tui import theme
 from tui.base_screen import BaseScreen
 from tui.widgets.text_stream import TextStream
-from tui.widgets.token_view import TokenView
+from tui.widgets.token_view import TokenPosition, TokenView
 
 MARKUP = {1: "<|start|>", 2: "<|message|>", 3: "<|end|>"}
 
@@ -32,12 +33,16 @@ class Letters:
         return [1]
 
 
+async def no_choices(position: TokenPosition) -> Any:
+    raise UserError("There is no model.")
+
+
 class Bare(App[None]):
     def get_default_screen(self) -> BaseScreen:
         return BaseScreen()
 
     def compose(self) -> ComposeResult:
-        yield TokenView()
+        yield TokenView(no_choices)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return theme.DEFAULT_VARIABLES

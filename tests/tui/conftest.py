@@ -1,4 +1,4 @@
-"""Runs the real app, with a real session and store, on a model that is a script."""
+"""Runs the real app, with a real session and store, on a model that is a script by default."""
 
 from __future__ import annotations
 

@@ -1,0 +1,195 @@
+"""Going through the tokens of real turns of the embedded model: probabilities, branches, colours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import events as ev
+from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_text
+from tests.support.scripts import final
+from tui.widgets.assistant_message import AssistantMessage
+from tui.widgets.coloured_message import ColouredMessage
+from tui.widgets.token_browser import TokenBrowser
+from tui.widgets.token_view import TokenView
+
+PROMPT = "Multiply 123*456 using the mcp.code_interpreter tool."
+
+
+@pytest.fixture(autouse=True)
+def welcomed(home: Path) -> None:
+    """The app has greeted the person before."""
+    marker = home / "state/welcomed"
+    marker.parent.mkdir(exist_ok=True)
+    marker.touch()
+
+
+async def ask(driver: ScreenDriver, text: str = PROMPT) -> None:
+    """Ask and wait for the end of the answer."""
+    app = driver.app
+    await driver.wait_for(lambda: app.session_ready and app.session.runtime.loaded)
+    before = app.session.next_entry
+    await driver.type_text(text, "enter")
+    await driver.wait_for(lambda: app.turn is None and app.session.next_entry > before)
+
+
+def tokens_written(driver: ScreenDriver) -> list[list[int]]:
+    """The ids of each generation of the latest turn."""
+    turn = driver.app.chat.latest_turn
+    assert turn is not None
+    generations: list[list[int]] = []
+    for event in turn.log.events:
+        if isinstance(event, ev.AgentPrompt):
+            generations.append([])
+        elif isinstance(event, ev.AgentTokens):
+            generations[-1] += event.ids
+    return generations
+
+
+async def open_tokens(driver: ScreenDriver) -> TokenView:
+    """Open the token view and put the cursor on the last token."""
+    await driver.pilot.press("f8")
+    await driver.wait_for(lambda: driver.app.token_view)
+    view = driver.app.token_view
+    assert view is not None
+    await driver.wait_for(lambda: view.query_one(TokenBrowser).token_count)
+    await driver.pilot.press("tab")
+    await driver.wait_for(lambda: view.query_one(TokenBrowser).cursor is not None)
+    return view
+
+
+async def choose_alternative(driver: ScreenDriver, view: TokenView) -> tuple[int, int]:
+    """Take the second alternative at the cursor; returns the cursor's number and the token."""
+    browser, panel = view.query_one(TokenBrowser), view._panel
+    await driver.wait_for(lambda: panel.has_alternatives)
+    number = view._cursor_number
+    assert number is not None and panel._choices is not None
+    token = panel._choices.alternatives[1].token
+    await driver.pilot.press("enter", "down", "enter")
+    await driver.wait_for(lambda: "‹2/2›" in screen_text(driver.app))
+    await driver.wait_for(lambda: driver.app.turn is None)
+    assert browser.display
+    return number, token
+
+
+async def test_branch_begins_with_the_ids_before_and_the_other_token(open_app: Any) -> None:
+    async with open_app(size=(120, 50), launch={"engine": None, "tools": "python"}) as driver:
+        await ask(driver)
+        before = tokens_written(driver)
+        view = await open_tokens(driver)
+        await driver.expect_text("Token", "generated", "sampled", "rank")
+        for _ in range(4):  # within the answer, after the call and its result
+            await driver.pilot.press("left")
+        generation = view._log.generations[-1]
+        number, token = await choose_alternative(driver, view)
+        index = number - generation.start
+        after = tokens_written(driver)
+        assert after[0][: index + 1] == [*before[-1][:index], token]
+        turn = driver.app.transcript.own_turns[-1]
+        calls = [item for item in turn.items if item.kind == "call"]
+        events = driver.app.chat.latest_turn.log.events
+        assert len(calls) == 1 and calls[0].result == "56088"
+        assert not any(isinstance(event, ev.AgentApprovalRequested) for event in events)
+        assert view._stream.has_focus and view._cursor_number == number
+        await driver.pilot.press("escape", "ctrl+up", "left")
+        await driver.expect_text("‹1/2›", "= 56088")
+
+
+async def test_stored_answer_goes_on_from_another_token(open_app: Any) -> None:
+    async with open_app(size=(120, 50), launch={"engine": None, "tools": "python"}) as driver:
+        app = driver.app
+        await ask(driver)
+        before = tokens_written(driver)
+        app.session.open(app.session.conversation.id)
+        await app.show_conversation()
+        view = await open_tokens(driver)
+        await driver.pilot.press("ctrl+end", *["left"] * 5)
+        entry = app.session.conversation.entries[-1]
+        offset = len(entry.ids) - 6 - len(app.session.require_format().open_assistant())
+        _, token = await choose_alternative(driver, view)
+        assert tokens_written(driver)[0][: offset + 1] == [*before[-1][:offset], token]
+
+
+async def test_token_of_prompt_is_explained_but_not_taken(open_app: Any) -> None:
+    async with open_app(size=(100, 40), launch={"engine": None, "tools": "none"}) as driver:
+        app = driver.app
+        await ask(driver, "hello")
+        view = await open_tokens(driver)
+        await driver.pilot.press("ctrl+home")
+        await driver.expect_text("Token 1 · prompt", "follows nothing")
+        await driver.pilot.press("right", "right", "enter")
+        await driver.wait_for(lambda: view._panel.has_alternatives)
+        await driver.pilot.press("enter", "enter")
+        await driver.expect_text("Only what the model wrote")
+        assert len(app.transcript.own_turns) == 1 and app.turn is None
+        await driver.pilot.press("escape", "escape")
+        assert app.prompt.has_focus and view._stream.cursor is None
+
+
+async def test_token_is_not_taken_while_a_turn_runs(open_app: Any, tmp_path: Path) -> None:
+    script = tmp_path / "slow.jsonl"
+    text = " ".join(map(str, range(2000)))
+    script.write_text(json.dumps({"markup": final(text), "delay_ms": 30}))
+    async with open_app(size=(80, 24), launch={"engine": f"script:{script}"}) as driver:
+        app = driver.app
+        await driver.wait_for(lambda: app.session.runtime.loaded)
+        await driver.type_text("count", "enter")
+        await driver.wait_for(lambda: app.turn is not None)
+        view = await open_tokens(driver)
+        await driver.wait_for(lambda: view._log.generations and view._log.generations[0].count > 9)
+        await driver.pilot.press("left")
+        cursor = view._stream.cursor
+        position = view._position
+        assert position is not None and cursor is not None
+        await app.tokens.take(position, 0)
+        await driver.expect_text("A turn is running: stop it or wait")
+        await driver.wait_for(lambda: view._stream.token_count > cursor + 20)
+        assert view._stream.cursor == cursor, "it stays while others come"
+        await driver.pilot.press("ctrl+end")
+        last = view._stream.cursor
+        await driver.wait_for(lambda: (view._stream.cursor or 0) > (last or 0) + 5)
+        await driver.pilot.press("escape", "escape")
+        await driver.wait_for(lambda: app.turn is None)
+
+
+async def test_colours_show_the_text_and_are_undone(open_app: Any) -> None:
+    async with open_app(size=(80, 30), launch={"engine": None, "tools": "none"}) as driver:
+        app = driver.app
+        await ask(driver, "hello")
+        picture = app.export_screenshot()
+        await driver.pilot.press("ctrl+up", "p")
+        await driver.expect_text("% surprising")
+        (message,) = app.query(ColouredMessage)
+        view = app.transcript.own_turns[-1]
+        assert message.text == view.answer
+        await driver.pilot.press("ctrl+up", "p")
+        await driver.wait_for(lambda: app.query(AssistantMessage))
+        await driver.pilot.pause()
+        assert not app.query(ColouredMessage) and app.export_screenshot() == picture
+        await open_tokens(driver)
+        await driver.pilot.press("p")
+        await driver.expect_text("% surprising")
+        assert app.token_view is not None and app.token_view._log.generations[0].probabilities
+        await driver.pilot.press("p")
+        await driver.wait_for(lambda: "surprising" not in screen_text(app))
+
+
+async def test_keys_pressed_too_early_do_no_harm() -> None:
+    async with drive_app(FakeSession(model_loaded=False), size=(100, 30)) as driver:
+        app = driver.app
+        await driver.pilot.press("f8")
+        await driver.expect_text("the model is not loaded yet")
+        await driver.pilot.press("tab", "p", "enter")
+        assert app.token_view is not None and app.token_view._stream.cursor is None
+        await driver.pilot.press("f8")
+        await app.action_command("probs")
+        app.prompt.focus()
+        await driver.expect_text("There are no messages yet.")
+        turn = await driver.ask("hello")
+        await driver.pilot.press("ctrl+up", "p")
+        await driver.expect_text("queued: /probs 1")
+        turn.end()
+        await driver.expect_text("The model is not loaded.")

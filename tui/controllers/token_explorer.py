@@ -1,0 +1,220 @@
+"""Asks the model about single tokens of a turn: which others it could have written, and how likely
+each was; and lets a turn go on from another token."""
+
+from __future__ import annotations
+
+from math import exp
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from agent.models.loaded import LoadedModel
+    from agent.turn.token_choices import TokenChoices
+    from tui.controllers.chat import ChatController
+    from tui.controllers.context import AppContext
+    from tui.state.turn_view import TurnView
+    from tui.util.format import StyledRun
+    from tui.widgets.token_view import TokenPosition
+    from tui.written_turn import WrittenTurn
+
+
+class WrittenToken(NamedTuple):
+    """A token that the model wrote in one of the conversation's turns."""
+
+    view: TurnView
+    turn: WrittenTurn
+    generation: int
+    """The number of the turn's generation."""
+    position: int
+    """Its index in that."""
+
+
+class TokenExplorer:
+    """Computes probabilities, colours texts by them, and takes other tokens."""
+
+    def __init__(self, app: AppContext, chat: ChatController) -> None:
+        self._app, self._chat = app, chat
+
+    # --- one token ---
+
+    async def choices(self, position: TokenPosition) -> TokenChoices:
+        """What the model could have written in the place of a token. Raises AgentError."""
+        from agent.turn.logprobs import sampled_logprob
+        from agent.turn.token_choices import describe_choices, token_choices
+
+        self._require_model()
+        written = self._find_written(position)
+        if written is None:
+            return await self._choices_in_log(position)
+        turn, index = written.turn, written.position
+        generation = turn.generations[written.generation]
+        sampling, constraint = await turn.settings(written.generation)
+        if index < len(generation.logprobs) and (recorded := generation.logprobs[index]):
+            logprob = sampled_logprob(generation.ids[index], recorded)
+            return await describe_choices(logprob, generation.ids[:index], constraint)
+        prompt = turn.prompt(generation)
+        ids, start = [*prompt, *generation.ids], len(prompt)
+        return await token_choices(
+            self._app.session.runtime, ids, start + index, sampling, constraint, start=start
+        )
+
+    async def _choices_in_log(self, position: TokenPosition) -> TokenChoices:
+        """The same of a token of the prompt, of a turn that runs, or of another program's."""
+        from agent.turn.token_choices import token_choices
+
+        session, log, start = self._app.session, position.log, position.number
+        if position.generation is not None:
+            start = log.generations[position.generation].start
+        sampling = session.options.sampling
+        return await token_choices(session.runtime, log.ids, position.number, sampling, start=start)
+
+    async def take(self, position: TokenPosition, token: int) -> bool:
+        """Go on from another token in a branch; say why where that cannot be, and return False."""
+        from agent.errors import UserError
+
+        try:
+            if not self._chat.idle:
+                raise UserError("A turn is running: stop it or wait, then take another token.")
+            if (written := self._find_written(position)) is None:
+                raise UserError("Only what the model wrote in your own conversation can change.")
+            begun = written.turn.continue_with_token(written.generation, written.position, token)
+        except UserError as error:
+            self._app.notify(str(error), severity="warning", markup=False)
+            return False
+        await self._chat.continue_from(written.view, begun)
+        return True
+
+    def _find_written(self, position: TokenPosition) -> WrittenToken | None:
+        """Find a token in its turn; None: the model did not write it in this conversation.
+
+        Raises UserError.
+        """
+        from tui.written_turn import open_turn
+
+        if position.generation is None:
+            return self._find_in_prompt(position)
+        turn, view = position.turn, self._chat.turn_view
+        if turn is None or turn is not self._chat.latest_turn or view is None or view.running:
+            return None
+        if view not in self._app.transcript.own_turns:
+            return None
+        written = open_turn(self._app.session, view.response_id, turn.log.events)
+        index = position.number - position.log.generations[position.generation].start
+        # What a branch goes on from is an earlier turn's.
+        earlier = len(written.generations) - len(position.log.generations)
+        return WrittenToken(view, written, earlier + position.generation, index)
+
+    def _find_in_prompt(self, position: TokenPosition) -> WrittenToken | None:
+        """Find a token of the open conversation's prompt in the turn that wrote it."""
+        from agent.errors import UserError
+        from tui.written_turn import open_turn
+
+        conversation = self._app.session.conversation
+        if position.conversation is not conversation:
+            return None
+        left = position.number - len(conversation.header_ids)
+        for entry in conversation.prompt_entries():
+            if left < len(entry.ids):
+                break
+            left -= len(entry.ids)
+        else:
+            return None
+        index = next((n for n, each in enumerate(conversation.entries) if each is entry), None)
+        if index is None or left < 0:
+            return None
+        views = self._app.transcript.own_turns
+        starts = [view.start for view in views if view.start is not None and view.start <= index]
+        view = next((view for view in views if starts and view.start == starts[-1]), None)
+        if view is None:
+            return None
+        try:
+            turn = open_turn(self._app.session, view.response_id)
+        except UserError:
+            return None
+        found = turn.locate(index - starts[-1], left)
+        return None if found is None else WrittenToken(view, turn, *found)
+
+    def _require_model(self) -> LoadedModel:
+        from agent.errors import UserError
+
+        if (loaded := self._app.session.runtime.loaded) is None:
+            raise UserError("The model is not loaded.")
+        return loaded
+
+    # --- colours ---
+
+    async def toggle_colours(self, view: TurnView) -> None:
+        """Colour the texts of a turn by probability, or no longer. Raises UserError."""
+        from agent.errors import UserError
+        from tui.written_turn import open_turn
+
+        app = self._app
+        if view.running:
+            raise UserError("A turn is running: stop it or wait, then colour its text.")
+        if view.probability_note:
+            await self._show_colours(view, {}, "", [])
+            return
+        self._require_model()
+        latest = self._chat.latest_turn if view is self._chat.turn_view else None
+        turn = open_turn(app.session, view.response_id, latest.log.events if latest else ())
+        view.probability_note = "computing probabilities …"
+        app.transcript.follow(view)
+        app.run_worker(self._colour(view, turn))
+
+    async def _colour(self, view: TurnView, turn: WrittenTurn) -> None:
+        """Compute a turn's probabilities and colour its texts by them."""
+        from agent.engine.protocol import EngineError
+        from agent.turn.token_choices import token_logprobs
+        from tui.state.token_colours import colour_texts
+
+        loaded = self._require_model()
+        chances: list[list[float]] = []
+        try:
+            for generation in turn.generations:
+                if recorded := [each for each in generation.logprobs if each is not None]:
+                    begun = len(generation.ids) - len(recorded)
+                    values = [1.0] * begun + [exp(each.logprob) for each in recorded]
+                    chances.append(values)
+                    continue
+                prompt = turn.prompt(generation)
+                ids = [*prompt, *generation.ids]
+                logprobs = await token_logprobs(
+                    self._app.session.runtime, ids, len(prompt), len(ids)
+                )
+                chances.append(list(map(exp, logprobs)))
+        except EngineError as error:
+            view.probability_note = ""
+            self._app.transcript.follow(view)
+            self._app.notify(str(error), severity="warning", markup=False)
+            return
+        if not view.probability_note:
+            return  # switched off meanwhile
+        pieces = [
+            (loaded.format.token_bytes(token), chance)
+            for generation, values in zip(turn.generations, chances, strict=True)
+            for token, chance in zip(generation.ids, values, strict=True)
+        ]
+        coloured = colour_texts(turn.stored.response.output, pieces)
+        await self._show_colours(view, coloured.runs, coloured.note or "no text", chances)
+
+    async def _show_colours(
+        self,
+        view: TurnView,
+        runs: Mapping[str, Sequence[StyledRun]],
+        note: str,
+        chances: Sequence[Sequence[float]],
+    ) -> None:
+        """Show the texts of a turn in these colours, by the id of an item; where one has none as
+        usual.
+
+        ``chances``: the probabilities of its tokens, by generation.
+        """
+        app = self._app
+        view.probability_note = note
+        for item in view.items:
+            item.coloured = runs.get(item.id)
+        await app.transcript.show_colours(view)
+        if app.token_view is not None and view is self._chat.turn_view:
+            app.token_view.colour(self._chat.latest_turn, chances)
+            app.update_token_view()

@@ -1,0 +1,317 @@
+"""A text of tokens with a cursor that goes from token to token.
+
+Finding and painting the cursor's token takes the same time however long the text is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+
+from tui.keymap import bind
+from tui.state.token_index import Position, TokenIndex
+from tui.util.token_text import TokenRun
+from tui.widgets.text_stream import MarkedSpan, TextStream
+
+Step = Literal[
+    "left", "right", "up", "down", "page_up", "page_down", "home", "end", "first", "last"
+]
+
+
+class TokenBrowser(TextStream):
+    """Shows tokens. With the focus it has a cursor on one of them, which stays while others come; on
+    the last one it follows them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(key, f"move_cursor('{key}')", show=False)
+            for key in ("left", "right", "up", "down", "home", "end")
+        ),
+        Binding("enter", "list_alternatives", show=False),
+        Binding("escape", "leave", show=False),
+        # With priority: letters are for the prompt.
+        Binding("p", "app.colour_tokens", show=False, priority=True),
+        bind("search", "search", priority=True),
+        bind("scroll_up", "move_cursor('page_up')"),
+        bind("scroll_down", "move_cursor('page_down')"),
+        bind("scroll_top", "move_cursor('first')"),
+        bind("scroll_bottom", "move_cursor('last')"),
+    ]
+
+    @dataclass
+    class Moved(Message):
+        """Posted when the cursor is on another token than before, or on none any more."""
+
+        number: int | None
+
+    @dataclass
+    class AlternativesWanted(Message):
+        """Posted when the person wants to choose another token at the cursor's position."""
+
+    @dataclass
+    class SearchWanted(Message):
+        """Posted when the person wants to search the tokens."""
+
+    @dataclass
+    class Left(Message):
+        """Posted when the person leaves the tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index = TokenIndex()
+        self._cursor: int | None = None
+        self.follows_last = False
+        """Whether the cursor goes on to the tokens that come behind the last one."""
+        self._goal: int | None = None
+        """The cell that ↑ and ↓ keep to."""
+        self._marks: dict[int, int] = {}
+        """By what ``mark`` returned: how many tokens there were."""
+
+    # --- writing ---
+
+    @property
+    def token_count(self) -> int:
+        """How many tokens are shown."""
+        return len(self._index)
+
+    def write_tokens(self, runs: Iterable[TokenRun]) -> None:
+        """Append tokens to the last line."""
+        changed = max(0, len(self._lines) - 1)
+        for text, style, is_token in runs:
+            start = self._end
+            self._append(text, style)
+            if is_token:
+                self._index.add(start, self._end)
+        self._update_from(changed)
+        if self._cursor is not None and self.follows_last:
+            self._set_cursor(len(self._index) - 1)
+        elif self._cursor is None and self.has_focus:
+            self.move_cursor_to(len(self._index) - 1)
+
+    def mark(self) -> int:
+        """End the line that is open; ``truncate`` to it removes the tokens behind it, too."""
+        mark = super().mark()
+        self._marks[mark] = len(self._index)
+        return mark
+
+    def truncate(self, mark: int = 0) -> None:
+        """Remove what was written after ``mark`` was returned; the cursor keeps its number."""
+        self._index.truncate(self._marks.get(mark, 0) if mark else 0)
+        super().truncate(mark)
+
+    @property
+    def _end(self) -> Position:
+        return (len(self._lines) - 1, len(self._lines[-1].text)) if self._lines else (0, 0)
+
+    # --- the cursor ---
+
+    @property
+    def cursor(self) -> int | None:
+        """The number of the token that the cursor is on, from 0; None: there is no cursor."""
+        return self._cursor
+
+    def move_cursor_to(self, number: int | None) -> None:
+        """Put the cursor on a token, or the last one, and scroll to it; None: there is no cursor."""
+        self._goal, last = None, len(self._index) - 1
+        if number is None or last < 0:
+            self.follows_last = False
+            self._set_cursor(None)
+            return
+        self.follows_last = number >= last
+        self._set_cursor(max(0, min(number, last)))
+        self._scroll_to_cursor()
+
+    def _set_cursor(self, number: int | None) -> None:
+        if number == self._cursor:
+            return
+        self._refresh_cursor()
+        self._cursor = number
+        self._refresh_cursor()
+        self.post_message(self.Moved(number))
+
+    def _refresh_cursor(self) -> None:
+        if self._cursor is not None and self._cursor < len(self._index) and self._rows:
+            first, last = self._cursor_rows()
+            self.refresh_lines(first, last - first + 1)
+
+    def _cursor_rows(self) -> tuple[int, int]:
+        """The first and the last row with something of the cursor's token."""
+        assert self._cursor is not None
+        start, end = self._index.span(self._cursor)
+        return self._row_at(start), self._row_at(end)
+
+    def _row_at(self, position: Position) -> int:
+        """The row that shows a position."""
+        line, column = position
+        row = bisect_right(self._rows, (line, column, len(self._lines[line].text))) - 1
+        return max(0, min(row, len(self._rows) - 1))
+
+    def _scroll_to_cursor(self) -> None:
+        if self.follows_last:
+            self.anchor()
+            self.scroll_end(animate=False, immediate=True)
+            return
+        self.release_anchor()
+        first, last = self._cursor_rows()
+        top, height = self.scroll_offset.y, self.scrollable_content_region.height
+        if first < top:
+            self.scroll_to(y=first, animate=False, immediate=True)
+        elif last >= top + height:
+            y = min(first, last - height + 1)
+            self.scroll_to(y=y, animate=False, immediate=True)
+
+    def on_focus(self) -> None:
+        if self._cursor is None:
+            self.move_cursor_to(self._token_in_row(self._last_visible_row(), None))
+        self._refresh_cursor()
+
+    def on_blur(self) -> None:
+        self._refresh_cursor()
+
+    def _last_visible_row(self) -> int:
+        bottom = self.scroll_offset.y + self.scrollable_content_region.height
+        return max(0, min(bottom, len(self._rows)) - 1)
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        if self._cursor is not None and self._cursor < len(self._index):
+            self.call_after_refresh(self._scroll_to_cursor)
+
+    # --- keys and mouse ---
+
+    def action_move_cursor(self, step: Step) -> None:
+        """Move the cursor."""
+        count = len(self._index)
+        if self._cursor is None or self._cursor >= count:
+            self.move_cursor_to(count - 1)
+            return
+        row = self._row_at(self._index.span(self._cursor)[0])
+        height = max(1, self.scrollable_content_region.height - 1)
+        match step:
+            case "left" | "right":
+                self.move_cursor_to(max(0, self._cursor + (1 if step == "right" else -1)))
+            case "up" | "down":
+                self._move_rows(row, 1 if step == "down" else -1)
+            case "page_up" | "page_down":
+                self._move_rows(row, height if step == "page_down" else -height)
+            case "home" | "end":
+                self.move_cursor_to(self._token_in_row(row, 0 if step == "home" else None))
+            case "first" | "last":
+                self.move_cursor_to(0 if step == "first" else count - 1)
+
+    def _move_rows(self, row: int, by: int) -> None:
+        """Move to the token in the same cell of another row; past a token that takes several."""
+        assert self._cursor is not None
+        goal = self._goal if self._goal is not None else self._cell_of_cursor(row)
+        target = max(0, min(row + by, len(self._rows) - 1))
+        step, last = (1, len(self._rows) - 1) if by > 0 else (-1, 0)
+        number = self._token_in_row(target, goal)
+        while number == self._cursor and target != last:
+            target += step
+            number = self._token_in_row(target, goal)
+        self.move_cursor_to(number)
+        self._goal = goal
+
+    def _cell_of_cursor(self, row: int) -> int:
+        assert self._cursor is not None
+        (line, column), _ = self._index.span(self._cursor)
+        _, start, _ = self._rows[row]
+        return cell_len(self._lines[line].text[start:column])
+
+    def _token_in_row(self, row: int, cell: int | None) -> int:
+        """The token in a cell of a row; the last one for None, or where the row ends before it."""
+        if not self._rows:
+            return 0
+        line, start, end = self._rows[row]
+        text = self._lines[line].text
+        column, cells = start, 0
+        while column < end and (cell is None or cells + cell_len(text[column]) <= cell):
+            cells += cell_len(text[column])
+            column += 1
+        if column == end and end < len(text):
+            column -= 1  # the next row begins there
+        return self._index.at((line, column))
+
+    def on_click(self, event: events.Click) -> None:
+        """Put the cursor on the token that was clicked."""
+        offset = event.get_content_offset(self)
+        if offset is not None and (row := offset.y + self.scroll_offset.y) < len(self._rows):
+            self.move_cursor_to(self._token_in_row(row, offset.x))
+
+    def action_list_alternatives(self) -> None:
+        """Go to the tokens that could be here instead."""
+        self.post_message(self.AlternativesWanted())
+
+    def action_leave(self) -> None:
+        """Return to the prompt, without a cursor."""
+        self.post_message(self.Left())
+
+    # --- searching ---
+
+    def action_search(self) -> None:
+        """Search the tokens."""
+        self.post_message(self.SearchWanted())
+
+    def find_tokens(self, query: str) -> list[int]:
+        """The tokens with which the occurrences of ``query``, which is case-folded, begin."""
+        hits = []
+        for number, line in enumerate(self._lines):
+            text = line.text.casefold()
+            at = text.find(query)
+            while at >= 0:
+                hits.append(self._index.at((number, at)))
+                at = text.find(query, at + 1)
+        return hits
+
+    # --- painting ---
+
+    def render_line(self, y: int) -> Strip:
+        strip = super().render_line(y)
+        row = y + self.scroll_offset.y
+        if (cell := self._cell_behind(row)) is None:
+            return strip
+        # The token is a line break: the cell behind the line stands for it.
+        width = self.scrollable_content_region.width
+        before, _, after = strip.divide([min(cell, width - 1), min(cell, width - 1) + 1, width])
+        mark = Strip([Segment(" ", self.visual_style.rich_style + self._cursor_style)])
+        return Strip.join([before, mark, after])
+
+    def _cell_behind(self, row: int) -> int | None:
+        """The cell behind a row's text, where the cursor's token is the line break there."""
+        if self._cursor is None or self._cursor >= len(self._index) or row >= len(self._rows):
+            return None
+        line, start, end = self._rows[row]
+        text = self._lines[line].text
+        (first, column), (last, _) = self._index.span(self._cursor)
+        starts_here = (first, column) == (line, len(text)) and end == len(text)
+        return cell_len(text[start:end]) if starts_here and last > first else None
+
+    def _marked_spans(self, number: int, start: int, end: int) -> Sequence[MarkedSpan]:
+        if self._cursor is None or self._cursor >= len(self._index):
+            return ()
+        (first, column), (last, stop) = self._index.span(self._cursor)
+        if not first <= number <= last:
+            return ()
+        text = self._lines[number].text
+        low = column if number == first else 0
+        high = stop if number == last else len(text)
+        if low == high == column and first == last:
+            high += 1  # a part of a character: all of it
+        while 0 < low < len(text) and not cell_len(text[low:high]):
+            low -= 1  # it combines with the character before
+        return ((low, high, self._cursor_style),)
+
+    @property
+    def _cursor_style(self) -> Style:
+        name = "cursor" if self.has_focus else "cursor-blurred"
+        return self._base_screen.style_of(f"stream--{name}")

@@ -1,0 +1,237 @@
+"""What is known of the token under the cursor of the token view, and which could be in its place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from tui.util.format import display_text
+from tui.widgets.pane import PaneTitle
+
+if TYPE_CHECKING:
+    from agent.turn.token_choices import TokenChoice, TokenChoices
+
+MAX_BYTES = 16
+"""Bytes of a token that are listed; few have more."""
+TEXT_CELLS = 14
+"""Cells of a token's text in the list."""
+MIN_BAR_PROBABILITY = 0.005
+"""A token that is less likely has no bar."""
+GRAMMAR_WORDS = {"forced": "forced: nothing else fits", "forbidden": "forbidden", "free": "allowed"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacts:
+    """What is known of a token without asking the model."""
+
+    token: int
+    raw: bytes
+    number: int
+    """Its number from the beginning of all that the model has read, from 0."""
+    is_generated: bool
+
+
+class TokenPanel(Container):
+    """Shows the facts of one token, and the likeliest others with their probabilities."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", show=False),
+        Binding("p", "app.colour_tokens", show=False, priority=True),
+    ]
+    DEFAULT_CSS = """
+    TokenPanel {
+        height: 12; display: none;
+        & > PaneTitle { dock: top; padding: 0; }
+        & .facts { height: 1fr; padding: 0 1; }
+        & .others { width: 1fr; height: 1fr; layout: vertical; }
+        & .head { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: clip; }
+        & OptionList {
+            height: 1fr; padding: 0; border: none; background: $background;
+            scrollbar-size-vertical: 1; text-wrap: nowrap; text-overflow: ellipsis;
+            &:focus { border: none; background-tint: transparent; }
+            & > .option-list--option { padding: 0 1; }
+            & > .option-list--option-highlighted { background: $background; color: $text; }
+            &:focus > .option-list--option-highlighted { background: $panel; }
+        }
+        &:ansi OptionList:focus > .option-list--option-highlighted { text-style: bold underline; }
+        &.-open { display: block; }
+    }
+    """
+
+    @dataclass
+    class Taken(Message):
+        """Posted when the person takes another token."""
+
+        token: int
+
+    @dataclass
+    class Back(Message):
+        """Posted when the person goes back to the token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._title_bar = PaneTitle()
+        self._facts_text, self._head = (
+            Static("", classes="facts", markup=False),
+            Static("", classes="head", markup=False),
+        )
+        self._alternatives = OptionList(markup=False)
+        self._facts: TokenFacts | None = None
+        self._choices: TokenChoices | None = None
+        self._state = ""
+        """Why the probabilities are not known."""
+        self._texts: dict[int, bytes] = {}
+        """The bytes of the tokens that are listed."""
+
+    def compose(self) -> ComposeResult:
+        yield self._title_bar
+        yield self._facts_text
+        with Container(classes="others"):
+            yield self._head
+            yield self._alternatives
+
+    @property
+    def has_alternatives(self) -> bool:
+        """Whether there is a list to choose from."""
+        return self._choices is not None and bool(self._choices.alternatives)
+
+    def focus_alternatives(self) -> None:
+        """Go to the list."""
+        self._alternatives.focus()
+
+    def show_token(self, facts: TokenFacts, state: str) -> None:
+        """Show a token as long as its probabilities are not known. ``state``: why they are not."""
+        self._facts, self._choices = facts, None
+        self._show_facts(state)
+        self._head.update("", layout=False)
+        self._alternatives.clear_options()
+
+    def show_state(self, state: str) -> None:
+        """Show why the probabilities are not known."""
+        self._show_facts(state)
+
+    def show_choices(self, choices: TokenChoices, texts: dict[int, bytes]) -> None:
+        """Show the token's probabilities and the others. ``texts``: the bytes of each token."""
+        self._choices, self._texts = choices, texts
+        self._show_facts("")
+        self._show_alternatives()
+
+    def on_resize(self) -> None:
+        self._show_facts(self._state)
+        if self._choices is not None:
+            self._show_alternatives()
+
+    def _show_facts(self, state: str) -> None:
+        facts, self._state = self._facts, state
+        if facts is None:
+            return
+        kind = "generated" if facts.is_generated else "prompt"
+        self._title_bar.border_title = Content(f"Token {facts.number + 1:,} · {kind}")
+        rows = [
+            ("id", f"{facts.token}"),
+            ("text", quoted(facts.raw)),
+            ("bytes", listed_bytes(facts.raw)),
+        ]
+        if (choices := self._choices) is not None:
+            chosen = choices.chosen
+            rows += [
+                ("sampled", format_probability(chosen.probability)),
+                ("model", format_probability(own_probability(chosen))),
+                ("rank", "not known" if chosen.rank is None else f"{chosen.rank:,}"),
+            ]
+            if chosen.grammar is not None:
+                rows.append(("grammar", GRAMMAR_WORDS[chosen.grammar]))
+        width = self._facts_text.scrollable_content_region.width or 80
+        lines = [
+            Content.assemble((f"{name:8}", "$text-muted"), value).truncate(width, ellipsis=True)
+            for name, value in rows
+        ]
+        if state:
+            lines.append(Content.styled(state, "$text-muted"))
+        self._facts_text.update(Content("\n").join(lines), layout=False)
+
+    def _show_alternatives(self) -> None:
+        assert self._choices is not None
+        width = max(0, self._alternatives.scrollable_content_region.width - 2)
+        highlighted = self._alternatives.highlighted
+        self._alternatives.clear_options()
+        self._head.update(f"{'instead':{TEXT_CELLS}} sampled   model", layout=False)
+        self._alternatives.add_options([
+            Option(self._other_row(other, width), id=str(other.token))
+            for other in self._choices.alternatives
+        ])  # fmt: skip
+        self._alternatives.highlighted = highlighted if highlighted is not None else 0
+
+    def _other_row(self, other: TokenChoice, width: int) -> Content:
+        text = quoted(self._texts.get(other.token, b""))
+        cell = Content(text).truncate(TEXT_CELLS, ellipsis=True, pad=True)
+        sampled, own = other.probability, own_probability(other)
+        numbers = f"{format_probability(sampled):>8}{format_probability(own):>8}"
+        room = width - TEXT_CELLS - len(numbers) - 1
+        forbidden = other.grammar == "forbidden"
+        mark = "forbidden" if room >= len("forbidden") else "✗"
+        if not forbidden:
+            mark = probability_bar(sampled or 0.0, own, room)
+        return Content.assemble(
+            cell, numbers, " ", (mark, "$text-warning" if forbidden else "$accent")
+        )
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if event.option.id is not None:
+            self.post_message(self.Taken(int(event.option.id)))
+
+    def action_back(self) -> None:
+        """Go back to the token."""
+        self.post_message(self.Back())
+
+
+def own_probability(choice: TokenChoice) -> float:
+    """The probability in the model's own distribution."""
+    from math import exp
+
+    return exp(choice.logprob)
+
+
+def quoted(raw: bytes) -> str:
+    """A token's text in quotes, with escapes for what cannot be seen; of parts of one its bytes."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return listed_bytes(raw)
+    return display_text(json.dumps(text, ensure_ascii=False))
+
+
+def listed_bytes(raw: bytes) -> str:
+    """The bytes in hexadecimal, the first of many."""
+    more = f" … {len(raw):,} bytes" if len(raw) > MAX_BYTES else ""
+    return raw[:MAX_BYTES].hex(" ") + more
+
+
+def format_probability(value: float | None) -> str:
+    """A probability in percent; 0 is of tokens that were cut off, None is not known."""
+    if not value:
+        return "–" if value is None else "cut off"
+    percent = 100 * value
+    if percent < 0.05:
+        return "<0.1 %"
+    return "100 %" if percent > 99.95 else f"{percent:.1f} %"
+
+
+def probability_bar(sampled: float, own: float, width: int) -> str:
+    """Two bars in one row: the upper half is as long as the first, the lower as the second."""
+    lengths = [
+        max(1, round(value * width)) if value >= MIN_BAR_PROBABILITY and width > 0 else 0
+        for value in (sampled, own)
+    ]
+    both = min(lengths)
+    return "█" * both + ("▀" if lengths[0] > both else "▄") * (max(lengths) - both)

@@ -1,0 +1,30 @@
+"""The search in the token view: goes from one occurrence of a text to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tui.widgets.search import BaseSearchBar
+from tui.widgets.token_browser import TokenBrowser
+
+
+class TokenSearchBar(BaseSearchBar):
+    """Moves the cursor of a token stream to the tokens with which the hits begin."""
+
+    PLACEHOLDER = "Search the tokens"
+
+    def __init__(self, stream: TokenBrowser) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def find(self, query: str) -> Sequence[int]:
+        """Return the numbers of the tokens."""
+        return self._stream.find_tokens(query.casefold())
+
+    async def show_hit(self, hit: int, query: str) -> None:
+        """Put the cursor on one of them."""
+        self._stream.move_cursor_to(hit)
+
+    def leave(self) -> None:
+        """Return to the tokens."""
+        self._stream.focus()

@@ -1,0 +1,153 @@
+"""A stored turn as the model read and wrote it, and the branches that go on from within it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+from agent.conversation.conversation import Entry
+from agent.engine.protocol import EngineBusyError
+from agent.errors import UserError
+from agent.formats.protocol import EditableFormat
+from agent.formats.recipients import PYTHON_TOOL
+from agent.turn.constraints import UnenforceableSchemaError
+from agent.turn.continuation import (
+    Continuation,
+    WrittenMessage,
+    arguments_problem,
+    continue_from,
+    with_reasoning,
+    written_messages,
+)
+from agent.turn.written_generations import (
+    WrittenGeneration,
+    continue_with_token,
+    generation_prompt,
+    written_generations,
+)
+
+if TYPE_CHECKING:
+    from agent.engine.protocol import Constraint, Sampling
+    from agent.events import Event
+    from agent.store.records import StoredTurn
+    from tui.session import Session
+
+
+def open_turn(session: Session, response_id: str, events: Sequence[Event] = ()) -> WrittenTurn:
+    """Open one of the turns of the session's conversation. Raises UserError.
+
+    ``events``: its own, where it ran here.
+    """
+    for turn in session.stored_turns():
+        if turn.response.id == response_id:
+            return WrittenTurn(session, turn, events)
+    raise UserError("This turn is not stored, so what the model wrote cannot be continued.")
+
+
+class WrittenTurn:
+    """One turn of the session's conversation."""
+
+    def __init__(self, session: Session, turn: StoredTurn, events: Sequence[Event]) -> None:
+        """``events``: the turn's own, where it ran here. Raises UserError without a model."""
+        self._session, self.stored = session, turn
+        self._form = form = session.require_format()
+        entries = session.store.turn_entries(session.conversation, turn.response.id)
+        self.entries: list[Entry] = with_reasoning(form, entries, turn.response.output)
+        """Its messages, its own prompt and its reasoning included."""
+        self._events = list(events)
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Its events, those of its tokens only where it ran here."""
+        stored = self._session.store.events(self.stored.response.id)
+        return self._events or [event for _, event in stored]
+
+    # --- messages ---
+
+    @property
+    def messages(self) -> list[WrittenMessage]:
+        """What the model wrote, to edit it. Raises UserError where there is nothing."""
+        if not isinstance(self._form, EditableFormat):
+            raise UserError("This model's messages cannot be continued one by one, only gpt-oss's.")
+        if messages := written_messages(self._form, self.entries):
+            return messages
+        raise UserError("The model has written nothing in this turn.")
+
+    def continue_message(self, message: WrittenMessage, text: str) -> Continuation:
+        """Go on from something that the model wrote, whose text is now ``text``.
+
+        Raises UserError where that cannot be.
+        """
+        if message.kind == "call" and message.tool != PYTHON_TOOL:
+            tools = self._session.runtime.host.tools()
+            tool = next((tool for tool in tools if tool.model_name == message.tool), None)
+            if problem := arguments_problem(text, tool):
+                raise UserError(f"The arguments do not fit {message.tool}: {problem}.")
+        begun = continue_from(self._form, self.entries, self.events, message, text)
+        return self._checked(begun, self.entries[: message.index])
+
+    def _checked(self, begun: Continuation, entries: Sequence[Entry]) -> Continuation:
+        """A continuation that can be run. ``entries``: the turn's before it. Raises UserError."""
+        if begun.entries and not begun.events:
+            raise UserError("Only the first message of this turn can be edited: the rest of its"
+                            " events is not stored.")  # fmt: skip
+        before = self._session.prompt_conversation(self._form, self.stored.start)
+        total = len(before.prompt(self._form)) + len(begun.ids)
+        total += sum(len(entry.ids) for entry in entries)
+        if total >= (length := self._session.runtime.context_length):
+            raise UserError(
+                f"The prompt would have {total:,} tokens with this text, and the context holds"
+                f" {length:,}: shorten it."
+            )
+        return begun
+
+    # --- tokens ---
+
+    @cached_property
+    def generations(self) -> list[WrittenGeneration]:
+        """What the model wrote, token by token."""
+        return written_generations(self._form, self.entries, self.events)
+
+    def prompt(self, generation: WrittenGeneration) -> list[int]:
+        """What the model read before it wrote that, as the turn's prompt would be now."""
+        before = self._session.prompt_conversation(self._form, self.stored.start).ids()
+        return generation_prompt(self._form, before, self.entries, generation)
+
+    async def settings(
+        self, number: int
+    ) -> tuple[Sampling, Constraint | Literal["unknown"] | None]:
+        """How a generation was sampled, and a new constraint of it; of a turn that did not run here,
+        how the next one would be, and that the constraint is not known."""
+        session = self._session
+        settings = session.turn_settings.get(self.stored.response.id)
+        if settings is None:
+            return session.options.sampling, "unknown"
+        try:
+            constraint = await settings.new_constraint(self._form, first=number == 0)
+        except (EngineBusyError, UnenforceableSchemaError):
+            return settings.options.sampling, "unknown"
+        return settings.options.sampling, constraint
+
+    def locate(self, entry: int, offset: int) -> tuple[int, int] | None:
+        """Find a token of an entry that is not reasoning: a generation's number, and the index in it.
+
+        ``entry``: among the turn's without reasoning. None: the model did not write it.
+        """
+        kept = [index for index, each in enumerate(self.entries) if not each.reasoning]
+        if entry >= len(kept) or self.entries[kept[entry]].role not in ("assistant", "part"):
+            return None
+        at, opening = kept[entry], len(self._form.open_assistant())
+        for number, generation in reversed(list(enumerate(self.generations))):
+            if generation.entry <= at:
+                written = chain.from_iterable(e.ids for e in self.entries[generation.entry : at])
+                index = len(list(written)) + offset - opening
+                return (number, index) if 0 <= index < len(generation.ids) else None
+        return None
+
+    def continue_with_token(self, number: int, index: int, token: int) -> Continuation:
+        """Go on from another token in place of one of a generation. Raises UserError."""
+        generation = self.generations[number]
+        begun = continue_with_token(self._form, self.entries, self.events, generation, index, token)
+        return self._checked(begun, self.entries[: generation.entry])

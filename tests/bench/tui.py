@@ -47,6 +47,8 @@ EXCHANGES = 100
 """Exchanges of the long conversation, of 2,000 tokens each."""
 PAST_CALLS, STREAMED_CALLS, STORED_CALLS = 300, 75, 1000
 """Calls that a running turn makes at once, and then at TOKENS_PER_SECOND; calls of a stored turn."""
+VIEW_TURNS, VIEW_SECONDS = 100, 12.0
+"""Turns of the conversation over which a view is opened, and how long keys are pressed in it."""
 F2_KEY = "\x1bOQ"
 WORDS = tuple(
     re.findall(
@@ -58,7 +60,7 @@ what he saw of the ships that night""",
 
 
 def rows() -> list[BenchmarkRow]:
-    """Starting, idling, a long conversation, a turn of many calls, several kinds of streamed text."""
+    """Starting, idling, a long conversation, a turn of many calls, views, kinds of streamed text."""
     return [
         compare(
             "first paint",
@@ -73,6 +75,7 @@ def rows() -> list[BenchmarkRow]:
         *_long_conversation_rows(),
         *_running_calls_rows(),
         _stored_calls_row(),
+        *_view_rows(),
         *(row for name, text in streamed_texts().items() for row in _streaming_rows(name, text)),
     ]
 
@@ -257,6 +260,61 @@ def _call_reply(number: int, delay: float) -> str:
         f"{json.dumps({'code': code})}<|call|>"
     )
     return json.dumps({"markup": markup, "delay_ms": delay})
+
+
+# --- views that are open while text streams ---
+
+
+def _view_rows() -> list[BenchmarkRow]:
+    """Keys with each view open while a turn streams beside it."""
+    return [
+        *_measure_view(f"/times of a turn before, {VIEW_TURNS} turns", f"/times {VIEW_TURNS}\r",
+                       "tokens per second"),
+        *_measure_view(f"/context of {VIEW_TURNS} turns", "/context \r", "same key undoes", "\x1b[B"),
+        *_measure_view(f"/compare after {VIEW_TURNS} turns", "/compare effort=low\r", "take left",
+                       "\x1b[B"),
+    ]  # fmt: skip
+
+
+def _measure_view(name: str, command: str, mark: str, key: str = "") -> list[BenchmarkRow]:
+    """``mark``: what the view paints. ``key``: what is pressed in it; empty: characters are typed,
+    and timed until they are painted."""
+    home = _new_home()
+    lags, script = home / "lags", home / "script"
+    turns = [_reply(prose(60), prose(120)) for _ in range(VIEW_TURNS)]
+    script.write_text("\n".join(turns))
+    _store_turns(home, [f"question {number}" for number in range(VIEW_TURNS)])
+    streamed = _reply("", prose(40 * TOKENS_PER_SECOND), 1000 / TOKENS_PER_SECOND)
+    script.write_text(f"{streamed}\n{streamed}")
+    with _start((*AGENT_WITH_LAGS, str(lags), "-c", *_script_options(home)), home) as app:
+        app.wait_for(PLACEHOLDER_PART)
+        app.read_for(3.0)
+        if command.startswith("/context"):  # it has no prompt
+            app.press("go\r")
+            app.read_for(1.0)
+        since = len(app.painted)
+        app.press(command)
+        app.wait_for(mark, since)
+        if not key:
+            app.press("go\r")
+            app.read_for(1.0)
+        began, typing = CLOCK(), []
+        if key:
+            while CLOCK() - began < VIEW_SECONDS:
+                app.press(key)
+                app.read_for(KEY_INTERVAL_SECONDS)
+        else:
+            typing = _echo_seconds(app, VIEW_SECONDS)
+        ended = CLOCK()
+        app.quit()
+    late = lags_between(lags, began, ended)
+    measured = (
+        {"typing": typing, "the loop is late": late} if typing else {"the loop is late": late}
+    )
+    return [
+        BenchmarkRow(f"{name}: {what}, p99", "ms", "", [_p99_ms(seconds)], goal="≤ 50 ms")
+        for what, seconds in measured.items()
+    ]
 
 
 # --- text that streams ---

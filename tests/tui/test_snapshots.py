@@ -19,7 +19,7 @@ SCENES = [*views.SCENES, *turns.SCENES, *approvals.SCENES, *screens.SCENES, *tok
 async def test_scene_matches_snapshot(
     snapshot: SnapshotAssertion, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if scene in (*views.PLAIN, *tokens.PLAIN):
+    if scene in (*views.PLAIN, *screens.PLAIN, *tokens.PLAIN):
         monkeypatch.setenv("NO_COLOR", "1")
     pictures = snapshot.use_extension(SVGImageExtension)
     root = tmp_path / "fox"

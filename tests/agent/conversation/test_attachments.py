@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.conversation.attachments import Attachment, Kind, format_attachment, split_attachments
@@ -17,6 +17,7 @@ PIECES = st.lists(
 ).map("".join)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # as on a busy machine
 @given(texts=st.lists(st.tuples(PIECES, st.sampled_from(["file", "prompt", "command"]))))
 def test_split_attachments_no_text_leaves_its_block(texts: list[tuple[str, Kind]]) -> None:
     blocks = "".join(format_attachment("a", text, kind) for text, kind in texts)

@@ -368,8 +368,14 @@ async def compared(driver: AppDriver) -> None:
     await driver.app.push_screen(CompareScreen(*answers))
 
 
+async def compared_plain(driver: AppDriver) -> None:
+    """What differs is told without colours too."""
+    await compared(driver)
+
+
+PLAIN: list[Scene] = [compared_plain]
 SCENES: list[Scene] = [
-    compared,
+    compared, *PLAIN,
     conversations, deleting, replayed, models, model_details, first, downloading, examples, servers,
     tool_parameters, server_failed, approvals, approval_revoked, raw,
 ]  # fmt: skip

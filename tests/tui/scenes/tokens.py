@@ -198,7 +198,14 @@ async def probabilities_plain(driver: AppDriver) -> None:
     await probabilities(driver)
 
 
-PLAIN: list[Scene] = [context_plain, times_plain, token_plain, probabilities_plain]
+async def thought_plain(driver: AppDriver) -> None:
+    """The same with NO_COLOR."""
+    await thought(driver)
+
+
+PLAIN: list[Scene] = [
+    context_plain, times_plain, thought_plain, token_plain, probabilities_plain,
+]  # fmt: skip
 """Scenes with ``NO_COLOR``."""
 SCENES: list[Scene] = [
     context, *PLAIN, thought, times, token, token_alternatives, token_searched, probabilities,

@@ -65,7 +65,7 @@ class Navigator:
         await app.push_screen(screen, on_close)
 
     async def welcome(self) -> None:
-        """Open the welcome screen of the first start."""
+        """Open the welcome screen of the first start, unless the person has begun by then."""
         from pathlib import Path
 
         from agent.models.catalog import models_folder
@@ -95,6 +95,8 @@ class Navigator:
                 case ["import"]:
                     await self.open("import")
 
+        if app.prompt.text or app.queue_bar.prompts or self._chat.turn_view is not None:
+            return
         name = runtime.model.name
         offers = welcome_offers(name, session.examples, rows, servers, machine, disk)
         await app.push_screen(WelcomeScreen(name, offers), on_close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from textual.widgets import OptionList
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
+from agent.models.machine import inspect_machine
 from agent.store.conversations import Store
 from tests.support.fake_app import screen_text
 from tests.support.hosts import SERVERS_FOLDER
@@ -264,6 +266,27 @@ async def test_welcome_screen_typed_text_goes_into_prompt(open_app: Any, models_
         await driver.pilot.press(*"hello there")
         await driver.expect_text("│ hello there")
         assert driver.app.turn is None
+
+
+async def test_welcome_screen_not_over_what_is_typed(
+    open_app: Any, models_toml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, typed = threading.Event(), threading.Event()
+
+    def inspect_slowly() -> Any:
+        looking.set()
+        typed.wait(timeout=60)
+        return inspect_machine()
+
+    monkeypatch.setattr("agent.models.machine.inspect_machine", inspect_slowly)
+    async with open_app(launch={"engine": None}) as driver:
+        await driver.wait_for(looking.is_set)
+        await driver.pilot.press(*"2+2")
+        typed.set()
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
+        await driver.pilot.press("enter")
+        await driver.wait_for(lambda: driver.app.chat.latest_turn)
+        assert "Welcome" not in screen_text(driver.app)
 
 
 async def test_welcome_screen_first_enter_costs_nothing(open_app: Any, models_toml: Path) -> None:

@@ -139,3 +139,20 @@ async def test_thought_without_a_message_is_a_sentence(open_app: Any, tmp_path: 
         await driver.wait_for(lambda: driver.app.session.runtime.loaded)
         await driver.pilot.press(*"/thought", "enter")
         await driver.expect_text("There are no messages yet")
+
+
+async def test_thought_of_another_format_is_a_sentence(
+    open_app: Any, home: Path, tmp_path: Path
+) -> None:
+    models = home / "config/models.toml"
+    models.parent.mkdir()
+    models.write_text('[other]\npath = "/nowhere/other.gguf"\nformat = "qwen3"\n')
+    options = launch(tmp_path, "It is 4.<|im_end|>", model="other")
+    async with open_app(size=(100, 30), launch=options) as driver:
+        app = driver.app
+        await driver.wait_for(lambda: app.session.runtime.loaded)
+        await ask(driver, "2+2?", "It is 4.")
+        await driver.pilot.press("ctrl+up")
+        await driver.expect_text("message 1 of 1")
+        await driver.pilot.press("t")
+        await driver.expect_text("only gpt-oss's")

@@ -49,7 +49,8 @@ PAST_CALLS, STREAMED_CALLS, STORED_CALLS = 300, 75, 1000
 """Calls that a running turn makes at once, and then at TOKENS_PER_SECOND; calls of a stored turn."""
 VIEW_TURNS, VIEW_SECONDS = 100, 12.0
 """Turns of the conversation over which a view is opened, and how long keys are pressed in it."""
-F2_KEY = "\x1bOQ"
+F2_KEY, F8_KEY = "\x1bOQ", "\x1b[19~"
+RIGHT_KEY, LEFT_KEY, TO_TOP_KEY = "\x1b[C", "\x1b[D", "\x1b[1;5H"
 WORDS = tuple(
     re.findall(
         r"\w+",
@@ -76,6 +77,7 @@ def rows() -> list[BenchmarkRow]:
         *_running_calls_rows(),
         _stored_calls_row(),
         *_view_rows(),
+        *_token_rows(),
         *(row for name, text in streamed_texts().items() for row in _streaming_rows(name, text)),
     ]
 
@@ -315,6 +317,47 @@ def _measure_view(name: str, command: str, mark: str, key: str = "") -> list[Ben
         BenchmarkRow(f"{name}: {what}, p99", "ms", "", [_p99_ms(seconds)], goal="≤ 50 ms")
         for what, seconds in measured.items()
     ]
+
+
+# --- the tokens of text that streams ---
+
+
+def _token_rows() -> list[BenchmarkRow]:
+    """Typing, and going through the tokens, while text streams into the token view."""
+    home = _new_home()
+    text = prose(60 * TOKENS_PER_SECOND)
+    (home / "script").write_text(_reply("", f"{text}\n{END_MARK}", delay=1000 / TOKENS_PER_SECOND))
+    with _start((*AGENT, *_script_options(home)), home) as app:
+        app.wait_for(PLACEHOLDER_PART)
+        app.read_for(3.0)
+        app.press("go\r")
+        app.press(F8_KEY)
+        app.wait_for("Raw")
+        app.press("\t")
+        app.wait_for("generated")
+        typing = _echo_seconds(app, 25.0, END_MARK)
+        app.press("\t")
+        app.read_for(1.0)
+        since = len(app.painted)
+        app.press(TO_TOP_KEY)
+        app.wait_for('"<|start|>"', since)
+        steps = [_step_seconds(app, number % 2 == 0) for number in range(150)]
+        app.quit()
+    name = "the token view is open, tokens stream"
+    return [
+        BenchmarkRow(f"{name}: typing, p99", "ms", "", [_p99_ms(typing)], goal="≤ 50 ms"),
+        BenchmarkRow(f"{name}: to the next token, p99", "ms", "", [_p99_ms(steps)], goal="≤ 50 ms"),
+    ]
+
+
+def _step_seconds(app: PtyProgram, forward: bool) -> float:
+    """Go from the first token to the second or back; seconds until the panel has that one."""
+    since = len(app.painted)
+    pressed = app.press(RIGHT_KEY if forward else LEFT_KEY)
+    text = '"system"' if forward else '"<|start|>"'
+    painted = app.wait_for(text, since, seconds=MAX_ECHO_SECONDS)
+    app.read_for(KEY_INTERVAL_SECONDS)
+    return painted - pressed
 
 
 # --- text that streams ---

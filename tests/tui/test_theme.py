@@ -10,13 +10,14 @@ import pytest
 from rich.style import Style
 
 from tests.support.fake_app import FakeSession, drive_app, emit_message
-from tests.tui.scenes import Scene, approvals, screens, turns
+from tests.tui.scenes import Scene, approvals, screens, tokens, turns
 from tui import theme
 
 SCENES = [
     turns.conversation, turns.compacted, turns.picked, approvals.edit, approvals.refused,
     approvals.question, approvals.search, approvals.commands, screens.models, screens.servers,
-    screens.server_failed, screens.raw,
+    screens.server_failed, screens.raw, tokens.token_alternatives, tokens.probabilities,
+    tokens.probabilities_blue_orange,
 ]  # fmt: skip
 MIN_CONTRAST = {theme.DARK.name: 4.5, theme.LIGHT.name: 4.5, theme.CONTRAST.name: 7.0}
 """Contrast ratios of WCAG 2, level AA and, for high contrast, AAA:

@@ -112,8 +112,9 @@ class TokenPanel(Container):
         """Show a token as long as its probabilities are not known. ``state``: why they are not."""
         self._facts, self._choices = facts, None
         self._show_facts(state)
-        self._head.update("", layout=False)
-        self._alternatives.clear_options()
+        if self._alternatives.option_count:  # clearing lays the screen out anew
+            self._head.update("", layout=False)
+            self._alternatives.clear_options()
 
     def show_state(self, state: str) -> None:
         """Show why the probabilities are not known."""

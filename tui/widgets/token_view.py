@@ -113,7 +113,7 @@ class TokenView(Vertical):
         self._rest_timer: Timer | None = None
         self._awaited: tuple[int | None, RunningTurn | None] = (None, None)
         """The number of the token that gets the cursor once another turn than this one has it."""
-        self._state = ""
+        self._state = self._title = ""
         """What the title says of the tokens."""
         self._coloured: tuple[RunningTurn | None, Sequence[Sequence[float]]] = (None, ())
         """A turn, and the probabilities that colour its tokens, by generation."""
@@ -191,7 +191,10 @@ class TokenView(Vertical):
         """Show ``state``, or the last one, and how to get to the tokens."""
         self._state = state = self._state if state is None else state
         hint = "" if self._stream.cursor is not None else "Tab: go through the tokens"
-        self._title_bar.border_title = Content(" · ".join(filter(None, ["Raw", state, hint])))
+        title = " · ".join(filter(None, ["Raw", state, hint]))
+        if title != self._title:
+            self._title = title
+            self._title_bar.border_title = Content(title)
 
     def _write_events(self, events: Sequence[Event], form: Format) -> None:
         from agent.events import AgentPrompt, AgentRepair, AgentTokens  # after the first paint
@@ -278,9 +281,10 @@ class TokenView(Vertical):
 
     def _on_moved(self) -> None:
         """Show the token that the cursor is on now; compute what is not known once it rests."""
-        self.workers.cancel_group(self, "choices")
         if self._rest_timer is not None:
             self._rest_timer.stop()
+            self._rest_timer = None
+        self.workers.cancel_group(self, "choices")
         self._update_title()
         position, form = self._position, self._format
         self._panel.set_class(position is not None, "-open")

@@ -142,7 +142,7 @@ async def token(driver: AppDriver) -> None:
     driver.app.tokens.choices = choices  # type: ignore[method-assign]
     await raw(driver)
     await driver.pilot.press("tab", "ctrl+end", *["left"] * 6)
-    await driver.expect_text("instead", "forbidden")
+    await driver.expect_text("instead", "42.0 %")
 
 
 async def token_alternatives(driver: AppDriver) -> None:

@@ -20,6 +20,7 @@ from agent import events as ev
 from agent.conversation.conversation import Entry
 from agent.formats.protocol import Format, SingleMessageFormat
 from agent.turn.continuation import Continuation, items_before
+from agent.util.prefix import common_prefix_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class WrittenGeneration:
     starts: Sequence[int] = (0,)
     """Where its messages begin in ``ids``, each after its opening."""
     logprobs: Sequence[ev.TokenProbability | None] = ()
-    """One per id, None for what was begun for the model; empty where they were not recorded."""
+    """One per id, None for what was begun for the model or kept from another turn; empty where they
+    were not recorded."""
 
 
 def written_generations(
@@ -52,13 +54,27 @@ def written_generations(
         ids, starts = _join(form, entries[first:end])
         logprobs: list[ev.TokenProbability | None] = []
         if 0 <= earlier <= number:
-            exact = sampled[number - earlier].ids
-            logprobs = sampled[number - earlier].logprobs or []
+            batch = sampled[number - earlier]
+            exact, kept = batch.ids, 0
+            if number == earlier:  # a branch keeps what was written before its message
+                kept = _start_of(exact, ids, starts)
+            logprobs = [*[None] * kept, *batch.logprobs] if batch.logprobs else []
             # All but the end is alike, unless markup was added.
-            same = exact[:-1] == ids[: len(exact) - 1]
-            ids, starts = exact, [at for at in starts if at < len(exact)] if same else [0]
+            same = exact[:-1] == ids[kept : kept + len(exact) - 1]
+            ids = [*ids[:kept], *exact]
+            starts = [at for at in starts if at <= kept or (same and at < len(ids))]
         generations.append(WrittenGeneration(first, ids, starts, logprobs))
     return generations
+
+
+def _start_of(exact: Sequence[int], ids: Sequence[int], starts: Sequence[int]) -> int:
+    """Which of ``starts`` the message has in ``ids`` that ``exact`` begins with."""
+
+    def likeness(start: int) -> tuple[int, int]:
+        rest = ids[start:]
+        return common_prefix_length(exact, rest), -abs(len(rest) - len(exact))
+
+    return max(starts, key=likeness)
 
 
 def _runs(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:

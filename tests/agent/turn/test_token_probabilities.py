@@ -152,6 +152,50 @@ async def test_what_was_begun_has_no_probability(recorded: Any) -> None:
     ]
 
 
+async def test_generation_of_a_branch_has_the_messages_that_it_kept(recorded: Any) -> None:
+    runs: Recorded = await recorded(
+        thought("Compute.") + python("print(6*7)"), final("42."),
+        "*7)<|call|>", final("56."),
+        "*7)<|call|>", final("63."), tools="python",
+    )  # fmt: skip
+    turn = await run_turn(runs, Conversation("c0"), token_probabilities=True)
+    form, before = turn.format, turn.conversation.header_ids
+    for number, digit in enumerate("89", 1):
+        stored = runs.store.turn_entries(runs.store.read(turn.conversation.id), turn.response.id)
+        entries = with_reasoning(form, stored, turn.response.output)
+        first = stored_generations(runs, turn)[0]
+        index = list(first.ids).index(form.encode_text("*")[0]) - 1
+        (token,) = form.encode_text(digit)
+        begun = continue_with_token(form, entries, turn.log.events, first, index, token)
+        branch = turn.conversation.branch(f"c{number}", 0)
+        turn = Turn(
+            runs.runtime, branch, [User(QUESTION)], TurnOptions(token_probabilities=True),
+            begin=lambda _, begun=begun: begun,
+        )  # fmt: skip
+        TurnRecorder(runs.store, lambda error: None).record(turn, QUESTION)
+        check(await read_events(turn.start()))
+        assert [item.type for item in turn.items] == ["reasoning", "mcp_call", "message"]
+        stored = runs.store.turn_entries(runs.store.read(branch.id), turn.response.id)
+        entries = with_reasoning(form, stored, turn.response.output)
+        for generations in (
+            stored_generations(runs, turn),
+            written_generations(form, entries, turn.log.events),
+        ):
+            read = [
+                [*generation_prompt(form, before, entries, each), *each.ids] for each in generations
+            ]
+            for ids, request in zip(read, runs.requests[2 * number :], strict=True):
+                assert ids[: len(request.prompt)] == list(request.prompt)
+            assert [len(each.logprobs) for each in generations] == [
+                len(each.ids) for each in generations
+            ]
+            assert [row is None for row in generations[0].logprobs] == [
+                n <= index for n in range(len(generations[0].ids))
+            ]
+            starts = [form.token_bytes(generations[0].ids[at]) for at in generations[0].starts]
+            assert starts == [b"<|channel|>"] * 2
+
+
 def test_recorded_log_probabilities_can_be_read_back() -> None:
     from agent.engine.protocol import Logprob
 

@@ -254,13 +254,22 @@ class BatchQueue:
 
     def _read(self, batch: Json) -> list[Line]:
         try:
-            text = self._input(batch).read_text(encoding="utf-8-sig")
+            text = self._read_input(batch)
+        except FileNotFoundError:
+            return [WrongLine(None, ApiError(404, "The file was deleted.", code="file_not_found"))]
         except UnicodeDecodeError:
             message = "The file is not UTF-8 text."
             return [WrongLine(None, ApiError(400, message, code="invalid_file"))]
         lines = list(read_lines(text.split("\n"), [batch["endpoint"]]))
         empty = ApiError(400, "The file has no requests.", code="empty_file")
         return lines or [WrongLine(None, empty)]
+
+    def _read_input(self, batch: Json) -> str:
+        for path in (self._input(batch), self.files.content(batch["input_file_id"])):
+            # Batches of earlier versions have no input of their own.
+            if path.exists():
+                break
+        return path.read_text(encoding="utf-8-sig")
 
     def _fail(self, batch: Json, wrong: list[WrongLine]) -> None:
         faults = [

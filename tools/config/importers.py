@@ -103,14 +103,18 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is no JSON object")
     servers: dict[str, Any] = {}
     for holder in (data, *_objects(data.get("projects"))):
-        for name, entry in (servers_table(holder) or {}).items():
+        table = servers_table(holder) or {}
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: its servers are no JSON object")
+        for name, entry in table.items():
             servers.setdefault(name, entry)
     return servers
 
 
 def _without_comments(text: str) -> str:
-    """Remove comments, and commas that nothing follows any more (so twice for one before a comment)."""
-    return _COMMENT.sub(lambda match: match[1] or "", text)
+    """Blank comments, and commas that nothing follows any more (so twice for one before a comment);
+    all else keeps its line and column."""
+    return _COMMENT.sub(lambda match: match[1] or re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
@@ -128,6 +132,8 @@ def _read_codex(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
     servers = data.get("mcp_servers", {})
+    if not isinstance(servers, dict):
+        raise ConfigError(f"{path}: its servers are no TOML table")
     return {name: _from_codex(entry) for name, entry in servers.items() if isinstance(entry, dict)}
 
 

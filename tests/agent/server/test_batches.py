@@ -146,6 +146,27 @@ async def test_deleted_input_file_is_read_by_its_batch(serve: Serve) -> None:
     await wait_until(lambda: {path.suffix for path in folder.iterdir()} == {".json", ""})
 
 
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_batch_of_an_earlier_version_is_read_from_its_file(
+    serve: Serve, deleted: bool
+) -> None:
+    served = await serve(temperature=0, loop_guard=False)
+    created = await begin(served, lines_of(RESPONSES, a={"input": "x", **ENDLESS}))
+    client = served.client()
+    while (await client.batches.retrieve(created.id)).status != "in_progress":
+        pass
+    if deleted:
+        await client.files.delete(created.input_file_id)
+    await served.end()
+    (served.runtime.paths.state / "batches" / f"{created.id}.input").unlink()
+    batch = await ended(again := await serve(HELLO), created.id)
+    if deleted:
+        assert batch.errors is not None and batch.errors.data is not None
+        assert [fault.message for fault in batch.errors.data] == ["The file was deleted."]
+    else:
+        assert (await read_file(again, batch.output_file_id)).keys() == {"a"}
+
+
 async def test_batch_stopped_while_finalizing_leaves_no_file_twice(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

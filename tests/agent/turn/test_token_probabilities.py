@@ -152,7 +152,7 @@ async def test_what_was_begun_has_no_probability(recorded: Any) -> None:
     ]
 
 
-async def test_generation_of_a_branch_has_the_messages_that_it_kept(recorded: Any) -> None:
+async def test_generation_of_a_branch_has_the_messages_before_it(recorded: Any) -> None:
     runs: Recorded = await recorded(
         thought("Compute.") + python("print(6*7)"), final("42."),
         "*7)<|call|>", final("56."),

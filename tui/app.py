@@ -139,6 +139,8 @@ class AgentApp(CommandContext):
         self.startup = Startup(self, self.chat, self.served_tabs, self.titles)
         self.navigator = Navigator(self, self.chat, self.startup)
         self._probability_scale = probability_scale
+        self.last_input_at = 0.0
+        """When a key or the mouse was used last anywhere, by the monotonic clock."""
         self._last_ctrl_c = -SECOND_CTRL_C_SECONDS
         self._save_setting, self._on_first_paint = save_setting, on_first_paint
         for own_theme in themes.THEMES:
@@ -179,7 +181,7 @@ class AgentApp(CommandContext):
             self.transcript.add_notice(problem, error=True)
         self._clock_timer = self.set_interval(CLOCK_TICK_SECONDS, self._on_clock_tick, pause=True)
         quiet = gc_tuning.IdleCollector()
-        self.set_interval(gc_tuning.IDLE_SECONDS, lambda: quiet.collect(self.prompt.last_input_at))
+        self.set_interval(gc_tuning.IDLE_SECONDS, lambda: quiet.collect(self.last_input_at))
         self.call_after_refresh(self.run_worker, self._on_first_paint, thread=True)
         self.call_after_refresh(self.run_worker, self.startup.begin())
 
@@ -320,6 +322,12 @@ class AgentApp(CommandContext):
         self.status_line.follow(self.chat.turn_view, running=running, loading=self.startup.loading)
 
     # --- keys, mouse and actions ---
+
+    async def on_event(self, event: events.Event) -> None:
+        """Note when the person did something last (extends Textual's)."""
+        if isinstance(event, events.InputEvent):
+            self.last_input_at = time.monotonic()
+        await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:
         """Insert printable keys into the prompt, wherever the focus is."""

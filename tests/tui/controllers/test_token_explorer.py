@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +194,12 @@ async def test_keys_pressed_too_early_do_no_harm() -> None:
         await driver.expect_text("queued: /probs 1")
         turn.end()
         await driver.expect_text("The model is not loaded.")
+
+
+async def test_keys_outside_the_prompt_put_collections_off(open_app: Any) -> None:
+    async with open_app(size=(100, 30)) as driver:
+        await driver.pilot.press("f1")
+        await driver.expect_text("Keys and commands")
+        pressed = time.monotonic()
+        await driver.pilot.press("down")
+        assert driver.app.last_input_at > pressed > driver.app.prompt.last_input_at

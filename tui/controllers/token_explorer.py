@@ -100,10 +100,15 @@ class TokenExplorer:
         if view not in self._app.transcript.own_turns:
             return None
         written = open_turn(self._app.session, view.response_id, turn.log.events)
-        index = position.number - position.log.generations[position.generation].start
-        # What a branch goes on from is an earlier turn's.
-        earlier = len(written.generations) - len(position.log.generations)
-        return WrittenToken(view, written, earlier + position.generation, index)
+        # What a branch goes on from is an earlier turn's: generations, and messages of its first one.
+        # The last generation of a turn that was stopped may have written nothing.
+        counts = [tokens.count for tokens in position.log.generations if tokens.count]
+        tokens = position.log.generations[position.generation]
+        number = len(written.generations) - len(counts) + position.generation
+        if number < position.generation:
+            return None
+        kept = len(written.generations[number].ids) - tokens.count
+        return WrittenToken(view, written, number, kept + position.number - tokens.start)
 
     def _find_in_prompt(self, position: TokenPosition) -> WrittenToken | None:
         """Find a token of the open conversation's prompt in the turn that wrote it."""

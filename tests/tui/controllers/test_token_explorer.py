@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from agent import events as ev
+from agent.formats.harmony.token_ids import CHANNEL_ID, RETURN_ID
 from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_text
-from tests.support.scripts import final
+from tests.support.scripts import final, python, thought
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.coloured_message import ColouredMessage
 from tui.widgets.token_browser import TokenBrowser
-from tui.widgets.token_view import TokenView
+from tui.widgets.token_view import TokenPosition, TokenView
 
 PROMPT = "Multiply 123*456 using the mcp.code_interpreter tool."
 
@@ -203,3 +204,37 @@ async def test_keys_outside_the_prompt_put_collections_off(open_app: Any) -> Non
         pressed = time.monotonic()
         await driver.pilot.press("down")
         assert driver.app.last_input_at > pressed > driver.app.prompt.last_input_at
+
+
+async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_path: Path) -> None:
+    script = tmp_path / "s.jsonl"
+    replies = (
+        thought("One.") + python("print(1)"), thought("So.") + final("Two three."),
+        " Six.<|return|>", " Ten.<|return|>",
+    )  # fmt: skip
+    script.write_text("".join(json.dumps({"markup": each}) + "\n" for each in replies))
+    launch = {"engine": f"script:{script}", "tools": "python", "approve": "all"}
+    async with open_app(size=(120, 50), launch=launch) as driver:
+        app = driver.app
+        await ask(driver, "go")
+        view = await open_tokens(driver)
+        form = app.session.require_format()
+        (token,) = form.encode_text(" and")
+        written = tokens_written(driver)[-1]
+        answer = written[written.index(CHANNEL_ID, 1) :]
+        # As of a turn that was stopped before its next generation wrote anything.
+        view._log.begin_generation([])
+        for shown in ("Two three. and Six.", "Two three. and Six. and Ten."):
+            count = view._log.generations[-1].start
+            position = TokenPosition(app.chat.latest_turn, None, count - 1, view._log)
+            assert await app.tokens.take(position, token)
+            await driver.expect_text(shown)
+            await driver.wait_for(lambda: app.turn is None)
+            (written,) = tokens_written(driver)
+            answer = [*answer[:-1], token, *form.encode_text(shown[-5:]), RETURN_ID]
+            assert written == answer
+            kinds = [item.kind for item in app.transcript.own_turns[-1].items]
+            assert kinds == ["reasoning", "call", "reasoning", "answer"]
+            await driver.wait_for(lambda: view._turn is app.chat.latest_turn)
+            await driver.wait_for(lambda n=len(answer): view._log.generations[-1].count == n)
+            view._log.begin_generation([])

@@ -270,7 +270,7 @@ class ResultLog:
         text = json.dumps(result, ensure_ascii=False)
         self._file.write(text + "\n")
         self._file.flush()
-        if is_final(result):
+        if result["custom_id"] is not None:  # also of one that a later run asks again
             self._final[result["custom_id"]] = b""
 
     def add_expired(self, lines: Iterable[Line]) -> None:

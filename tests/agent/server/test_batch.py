@@ -16,6 +16,7 @@ from starlette.routing import Route
 from agent.server.batch import (
     BatchRequest,
     BatchRunner,
+    Line,
     ResultLog,
     is_final,
     read_lines,
@@ -161,3 +162,13 @@ def test_object_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     folder.write({"id": "batch_1", "created_at": 1})
     (tmp_path / "batch_2.json").write_text("")
     assert [entry["id"] for entry in folder.entries()] == ["batch_1"]
+
+
+def test_expired_line_that_failed_has_one_result(tmp_path: Path) -> None:
+    lines: list[Line] = [BatchRequest(name, URL, {}) for name in "ab"]
+    with ResultLog(tmp_path / "r") as log:
+        log.add(result("a", 500))
+        log.add_expired(lines)
+    results = [json.loads(line) for line in (tmp_path / "r").read_text().splitlines()]
+    assert [each["custom_id"] for each in results] == ["a", "b"]
+    assert ResultLog(tmp_path / "r").missing(lines) == lines, "a later run asks both again"

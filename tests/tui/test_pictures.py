@@ -18,7 +18,7 @@ EXPECTED_TEXTS = {
     "context.svg": ["1 ❯ What is 12*34?", "in memory", "pinned", "folded, of"],
     "thought.svg": ["reasoning", "lets it go on"],
     "times.svg": ["‹2/2›", "prefill", "tool python", "tokens per second"],
-    "compare.svg": ["1 · as it was", "2 · effort=high", "take left", "what is left."],
+    "compare.svg": ["1 · as it was", "2 · effort=high", "take left", "left."],
     "servers.svg": ["cities", "distance", "WEATHER_KEY is not set"],
 }
 

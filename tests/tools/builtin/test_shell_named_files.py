@@ -50,7 +50,7 @@ def write(root: Path, *names: str, text: str = "1\n") -> None:
 def run_python(script: Path) -> str:
     """Run a script outside of any sandbox, as a server of that name would be; return its output."""
     ran = subprocess.run(
-        [sys.executable, script], cwd=script.parent, capture_output=True, text=True
+        [sys.executable, "-B", script], cwd=script.parent, capture_output=True, text=True
     )
     return ran.stdout
 

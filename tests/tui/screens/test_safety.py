@@ -43,7 +43,7 @@ async def test_safety_page_running_turn_calls_and_rules_listed(
     markups = (CALL[0], call, CALL[1])
     script.write_text("".join(json.dumps({"markup": markup}) + "\n" for markup in markups))
     launch = {"tools": "python,files", "engine": f"script:{script}", "root": tmp_path}
-    async with open_app(launch=launch, size=(100, 60)) as driver:
+    async with open_app(launch=launch, size=(160, 60)) as driver:  # a long path in one line
         await driver.pilot.press(*"go", "enter")
         await driver.expect_text("a/new.txt", "once")
         await driver.app.navigator.safety()

@@ -104,7 +104,7 @@ class VllmBackend:
                     )
                 ]
             match choice.get("finish_reason"):
-                case None:
+                case None | "abort":  # it is being stopped: nothing follows
                     pass
                 case "stop":
                     chunk.reason = "stop"

@@ -206,3 +206,9 @@ async def test_settings_that_vllm_refuses_are_mapped_or_refused_in_a_sentence(
     with pytest.raises(EngineError, match=r"^vLLM takes temperatures up to 2, not 2\.5\.$"):
         await read_generation(engine.generate(hot))
     assert len(fake.bodies) == 1
+
+
+def test_abort_is_no_end() -> None:
+    """A server that is stopped says so in the last message, at times; then the stream breaks off."""
+    message = {"choices": [{"finish_reason": "abort", "text": "", "token_ids": []}]}
+    assert VllmBackend().parse_chunk(message).reason is None

@@ -90,7 +90,8 @@ async def test_failure_before_first_token_is_retried(
     [
         ([[11], {"error": {"message": "it broke"}}], EngineError, "after 1 tokens .it broke.;"),
         ([[11]], EngineError, "after 1 tokens .the stream broke off.;"),
-        ([[11], "abort"], EngineError, "ended the generation .abort."),
+        ([[11], "abort"], EngineError, "after 1 tokens .the stream broke off.;"),
+        ([[11], "other"], EngineError, "ended the generation .other."),
         (JSONResponse({"error": {"message": "no such thing"}}, 400), EngineError, "no such thing"),
         (Response(status_code=429), EngineBusyError, "try again later"),
     ],
@@ -206,9 +207,3 @@ async def test_settings_that_vllm_refuses_are_mapped_or_refused_in_a_sentence(
     with pytest.raises(EngineError, match=r"^vLLM takes temperatures up to 2, not 2\.5\.$"):
         await read_generation(engine.generate(hot))
     assert len(fake.bodies) == 1
-
-
-def test_abort_is_no_end() -> None:
-    """A server that is stopped says so in the last message, at times; then the stream breaks off."""
-    message = {"choices": [{"finish_reason": "abort", "text": "", "token_ids": []}]}
-    assert VllmBackend().parse_chunk(message).reason is None

@@ -21,6 +21,12 @@ from tests.bench.models import endless_model, large_model
 
 PARALLEL = 16
 QUESTION = "Item {}: say in a few words what a {} customer of the shop in {} wants to know."
+SYSTEM = (
+    "You are ChatGPT, a large language model trained by OpenAI.\nReasoning: medium\n\n"
+    "# Valid channels: analysis, commentary, final."
+)
+"""With it llama-server, which writes no system message of gpt-oss for files without its template, reads
+as many tokens as `agent` does."""
 KINDS, CITIES = ("new", "loyal", "late", "young"), ("Oslo", "Rome", "Lima", "Kyoto", "Accra")
 
 
@@ -28,7 +34,7 @@ def rows() -> list[BenchmarkRow]:
     """A row for each model."""
     return [
         _row("embedded", endless_model(), lines=64, tokens=64, n=5),
-        _row("1.4 GB", large_model(), lines=16, tokens=16, n=3),
+        _row("1.4 GB", large_model(), lines=32, tokens=32, n=3),
     ]
 
 
@@ -96,7 +102,10 @@ async def _their_speed(server: LlamaServer, bodies: list[dict[str, Any]]) -> flo
     async def work(http: httpx2.AsyncClient) -> None:
         nonlocal count
         for body in queue:
-            answer = await http.post(f"{server.url}/v1/chat/completions", json=body)
+            messages = [{"role": "system", "content": SYSTEM}, *body["messages"]]
+            answer = await http.post(
+                f"{server.url}/v1/chat/completions", json=body | {"messages": messages}
+            )
             count += answer.json()["usage"]["completion_tokens"]
 
     begun = time.perf_counter()

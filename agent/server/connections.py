@@ -87,6 +87,21 @@ class Arrival:
         return now > min(pace, self._latest + stall_seconds)
 
 
+class ChunkingConnection(h11.Connection):
+    """h11, which takes 2 µs more than its framing for each chunk of an answer that streams."""
+
+    _chunked = False
+
+    def send(self, event: h11.Event) -> bytes | None:  # type: ignore[override]  # all of its overloads
+        """Write an event (extends h11's)."""
+        if self._chunked and isinstance(event, h11.Data) and event.data:
+            return b"%x\r\n%b\r\n" % (len(event.data), event.data)
+        written = super().send(event)
+        if not isinstance(event, h11.Data):
+            self._chunked = b"\r\ntransfer-encoding: chunked\r\n" in (written or b"").lower()
+        return written
+
+
 class HttpConnection(H11Protocol):
     """An HTTP connection whose requests have to arrive in time."""
 
@@ -94,6 +109,7 @@ class HttpConnection(H11Protocol):
         super().__init__(config, *arguments, **options)
         assert isinstance(config, LimitedConfig)
         self.limits = config.limits
+        self.conn = ChunkingConnection(h11.SERVER)
         self._arrival: Arrival | None = None
         """Of the head or body that is not complete."""
         self._arriving: Any = None

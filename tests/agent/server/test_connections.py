@@ -8,6 +8,7 @@ import json
 import time
 from typing import Any
 
+import h11
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -19,6 +20,7 @@ from agent.server.connections import (
     MAX_FRAGMENTS,
     MIN_BYTES_PER_SECOND,
     Arrival,
+    ChunkingConnection,
     HttpConnection,
 )
 from tests.support.endpoint import Serve, Served, api_error, first_turn, open_request
@@ -69,6 +71,23 @@ async def test_late_request_is_closed(serve: Serve, data: bytes) -> None:
         assert head.startswith(b"408 ") and b"did not arrive in time" in head
     assert not connections(served) and served.service.body_budget.used_bytes == 0
     assert (await served.post({"input": "x"})).status_code == 200
+
+
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.1", b"HEAD / HTTP/1.1", b"GET / HTTP/1.0"])
+@pytest.mark.parametrize(
+    "headers", [[], [("content-length", "6")], [("x", "transfer-encoding: chunked")]]
+)
+def test_chunks_are_framed_as_h11_does(head: bytes, headers: list[tuple[str, str]]) -> None:
+    data = b"" if head.startswith(b"HEAD") else b"abc"
+    ended = h11.EndOfMessage()
+    body = h11.Data(data=data)
+    events = [h11.Response(status_code=200, headers=headers), body, h11.Data(data=b""), body, ended]
+    written = []
+    for connection in (h11.Connection(h11.SERVER), ChunkingConnection(h11.SERVER)):
+        connection.receive_data(head + b"\r\nhost: localhost\r\n\r\n")
+        connection.next_event()
+        written.append([connection.send(event) or b"" for event in events])
+    assert written[0] == written[1]
 
 
 def test_arrival_steady_body_is_not_late() -> None:

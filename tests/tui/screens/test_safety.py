@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.fake_app import screen_text
+from tui.app import AgentApp
 from tui.widgets.approval_card import ApprovalCard
 
 pytestmark = pytest.mark.slow
@@ -15,6 +17,11 @@ CALL = (
     "<|channel|>analysis to=python code<|message|>6*7<|call|>",
     "<|channel|>final<|message|>It is 42.<|return|>",
 )
+
+
+def unwrapped_text(app: AgentApp) -> str:
+    """Return the screen's text without blanks and frames: a long path goes over several lines."""
+    return "".join(screen_text(app).replace("│", "").split())
 
 
 async def test_safety_page_access_and_calls_listed(open_app: Any, tmp_path: Path) -> None:
@@ -43,7 +50,7 @@ async def test_safety_page_running_turn_calls_and_rules_listed(
     markups = (CALL[0], call, CALL[1])
     script.write_text("".join(json.dumps({"markup": markup}) + "\n" for markup in markups))
     launch = {"tools": "python,files", "engine": f"script:{script}", "root": tmp_path}
-    async with open_app(launch=launch, size=(160, 60)) as driver:  # a long path in one line
+    async with open_app(launch=launch, size=(100, 60)) as driver:
         await driver.pilot.press(*"go", "enter")
         await driver.expect_text("a/new.txt", "once")
         await driver.app.navigator.safety()
@@ -56,4 +63,5 @@ async def test_safety_page_running_turn_calls_and_rules_listed(
         await driver.expect_text("It is 42.")
         await driver.wait_for(lambda: driver.app.turn is None)
         await driver.app.navigator.safety()
-        await driver.expect_text("Allowed by your rules", f"{tmp_path}/a/…")
+        await driver.expect_text("Allowed by your rules")
+        await driver.wait_for(lambda: f"{tmp_path}/a/…" in unwrapped_text(driver.app))

@@ -44,10 +44,11 @@ MAX_OUTLINE_PROPERTIES = 100
 """Properties of a result that are compared with a tool's schema."""
 
 _LONE_SURROGATE = re.compile(
-    rb"(?<!\\)((?:\\\\)*)\\u[dD]"
-    rb"(?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"\\u[dD](?:[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2})"
 )
+"""An escaped half of a character beside no other half, where each backslash begins an escape."""
+_ESCAPED_BACKSLASH, _NUL = rb"\\", b"\0"
 STRUCTURED_KEY = "agent.structured_content"
 """Key of a result's ``_meta`` that holds its structured content as the server sent it."""
 _LISTS = ("tools", "resources", "resourceTemplates", "prompts", "contents", "messages")
@@ -70,9 +71,11 @@ def replace_lone_surrogates(data: bytes | bytearray) -> bytes | bytearray:
 
     JavaScript writes one for a text that was cut in the middle of an emoji.
     """
-    if b"\\ud" not in data and b"\\uD" not in data:
+    if (b"\\ud" not in data and b"\\uD" not in data) or _NUL in data:  # which no JSON has
         return data
-    return _LONE_SURROGATE.sub(rb"\1\\ufffd", data)
+    # Out of the way: what follows them may look like a half, and is text.
+    escapes = data.replace(_ESCAPED_BACKSLASH, _NUL)
+    return _LONE_SURROGATE.sub(rb"\\ufffd", escapes).replace(_NUL, _ESCAPED_BACKSLASH)
 
 
 def parse_message(data: bytes | bytearray) -> T.JSONRPCMessage:

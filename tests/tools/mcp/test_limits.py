@@ -124,7 +124,27 @@ def test_large_messages_invalid_one_becomes_short_invalid_one(message: bytes) ->
         (rb'"\uD800\ud83d\uDE00"', "\ufffd\U0001f600"),
         (rb'"\\ud800"', "\\ud800"),
         (rb'"\\\ud800"', "\\\ufffd"),
+        (rb'"\\ud83d\ude00"', "\\ud83d\ufffd"),
+        (rb'"\ud83d\\ude00"', "\ufffd\\ude00"),
+        (rb'"\\\\\ud83d\ude00\\"', "\\\\\U0001f600\\"),
+        (rb'"\"\\\ude00"', '"\\\ufffd'),
     ],
 )
 def test_lone_surrogates_replaced(text: bytes, replaced: str) -> None:
     assert from_json(bytes(replace_lone_surrogates(text))) == replaced
+
+
+HALVES = st.sampled_from(
+    ["\\", "\\\\", r"\ud83d", r"\ude00", r"\uD800", r"\udFFF", "ud83d", '\\"', r"\u0041", "a"]
+)
+
+
+@given(st.lists(HALVES, max_size=12).map("".join))
+def test_replace_lone_surrogates_any_escapes_equal_python(inner: str) -> None:
+    """Python's parser joins pairs, and leaves each half that is alone."""
+    try:
+        text = json.loads(f'"{inner}"')
+    except ValueError:
+        return
+    expected = "".join("\ufffd" if "\ud800" <= each <= "\udfff" else each for each in text)
+    assert from_json(bytes(replace_lone_surrogates(f'"{inner}"'.encode()))) == expected

@@ -30,8 +30,11 @@ class McpFile:
         return servers_table(self.data)
 
 
-def read_file(path: Path, env: Mapping[str, str] = os.environ) -> McpFile:
-    """Read a file; raises ConfigError if it cannot be used as a whole."""
+def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
+    """Read a file; raises ConfigError if it cannot be used as a whole.
+
+    ``env``: the variables that entries may name (`folder_environment`).
+    """
     data = load_json(path)
     if not isinstance(data, dict) or not isinstance(servers_table(data), dict):
         raise ConfigError(f'{path} has no "mcpServers" object')
@@ -44,10 +47,10 @@ def read_file(path: Path, env: Mapping[str, str] = os.environ) -> McpFile:
     return McpFile(path, servers, _approval_rules(path, data), data)
 
 
-def read_servers(path: Path, env: Mapping[str, str] = os.environ) -> list[ServerConfig]:
+def read_servers(path: Path, env: Mapping[str, str]) -> list[ServerConfig]:
     """Read the servers of a file that a person has just named: the first problem is an error.
 
-    Raises ConfigError.
+    ``env``: as in `read_file`. Raises ConfigError.
     """
     servers = read_file(path, env).servers
     for server in servers:

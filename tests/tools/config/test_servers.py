@@ -97,16 +97,16 @@ def test_read_servers_wrong_entry_raises_sentence(tmp_path: Path, servers: Any, 
 def test_read_servers_unreadable_file_raises(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     with pytest.raises(ConfigError, match=r"cannot read .*mcp\.json: No such file"):
-        read_servers(file)
+        read_servers(file, ENV)
     file.write_text('{"mcpServers": {\n  "a": {,}\n}}')
     with pytest.raises(ConfigError, match=r"not valid JSON: .* at line 2, column 9"):
-        read_servers(file)
+        read_servers(file, ENV)
     file.write_bytes(b"\xff\xfe{}")
     with pytest.raises(ConfigError, match="not UTF-8"):
-        read_servers(file)
+        read_servers(file, ENV)
     file.write_text("[" * 100_000)
     with pytest.raises(ConfigError, match="nested too deeply"):
-        read_servers(file)
+        read_servers(file, ENV)
 
 
 def test_parse_server_command_line_option() -> None:

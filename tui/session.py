@@ -504,7 +504,7 @@ class Session:
         converted = convert_vocabulary(loaded.format, turns, loaded.vocabulary, names)
         before, self.conversation = self.conversation, converted
         model = self.runtime.model.name
-        self._write_store(lambda store: store.save_converted(converted, before.id, model))
+        self._write_store(lambda store: store.save_converted(converted, before.id, turns, model))
         return (
             f"The model reads other tokens than {theirs}, so this is a copy of the conversation,"
             " without its reasoning. The conversation before is kept as it was."

@@ -22,7 +22,7 @@ from agent.events import Response
 from agent.store import reserve
 from agent.store.damage import DamageLog, explain
 from agent.store.reading import StoreReader
-from agent.store.records import Source, title_from
+from agent.store.records import Source, StoredTurn, title_from
 from agent.store.recovery import begun_here, cut_impossible_parents, mark_lost_turns, recover
 from agent.store.schema import connect, connect_memory, give_back_pages
 from agent.store.tree import ConversationTree
@@ -220,20 +220,28 @@ class Store(StoreReader):
             self._tree.write(branch)
         return branch
 
-    def save_converted(self, conversation: Conversation, original: str, model: str) -> None:
-        """Write a conversation that has the texts of ``original``, with its title and turns.
+    def save_converted(
+        self,
+        conversation: Conversation,
+        original: str,
+        turns: Sequence[StoredTurn],
+        model: str,
+    ) -> None:
+        """Write a conversation that has the texts of ``turns`` of ``original``, with its title.
 
         Raises sqlite3.Error.
         """
         with self._db:
             self._db.execute("begin immediate")
-            (title,) = self._db.execute(
+            row = self._db.execute(
                 "select title from conversations where id = ?", (original,)
             ).fetchone()
+            prompt = turns[0].prompt if turns else ""
+            title = prompt if row is None else row[0]  # None: deleted meanwhile
             self._tree.add(conversation, title, model)
             prompts = [n for n, e in enumerate(conversation.entries) if e.role == "user"]
             bounds = pairwise([*prompts, len(conversation.entries)])
-            for turn, (start, end) in zip(self.turns(original), bounds, strict=True):
+            for turn, (start, end) in zip(turns, bounds, strict=True):
                 response = turn.response.model_copy(update={"id": new_id("resp")})
                 self._db.execute(
                     "insert into turns (id, conversation, prompt, status, response, pid, created,"

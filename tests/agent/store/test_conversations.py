@@ -6,12 +6,15 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.convert import convert_vocabulary
 from agent.events import Response
 from agent.store.conversations import Store, StoreError
+from tests.support.scripts import final
 
 
 def response(status: str = "in_progress", name: str = "resp_1") -> Response:
@@ -381,3 +384,25 @@ def test_finish_conversation_deleted_meanwhile_raises(tmp_path: Path) -> None:
     talk.entries.append(Entry([1]))
     with pytest.raises(sqlite3.Error, match="deleted"):
         store.finish(talk, response("completed"))
+
+
+@pytest.mark.parametrize("meanwhile", ["continued", "deleted"])
+async def test_save_converted_of_changed_conversation_has_turns_of_before(
+    recorded: Any, tmp_path: Path, meanwhile: str
+) -> None:
+    """Another program may change the conversation once its turns were read."""
+    other = await recorded(final("one"), final("two"))
+    talk, store = Conversation("c"), Store(tmp_path / "store.sqlite")
+    await other.run(talk)
+    turns = store.turns("c")
+    converted = convert_vocabulary(other.runtime.format, turns, "theirs", {})
+    if meanwhile == "continued":
+        await other.run(talk)
+    else:
+        other.store.delete("c")
+    store.save_converted(converted, "c", turns, "m")
+    (turn,) = store.turns(converted.id)
+    assert turn.response.output == turns[0].response.output
+    assert store.load(converted.id).entries == converted.entries
+    (summary,) = [each for each in store.summaries() if each.id == converted.id]
+    assert summary.title == "go"

@@ -36,13 +36,13 @@ ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 MAX_CUSTOM_ID_CHARACTERS = 512
 BUSY_STATUS = 429
 TRANSIENT_STATUSES = frozenset({0, 408, BUSY_STATUS, *range(500, 600)})
-"""Of requests that may succeed when they are made again."""
+"""The statuses of requests that may succeed when they are made again; 0: the request was not made."""
 FAILURE_STATUSES = {RATE_LIMIT: BUSY_STATUS, "server_error": 500}
-"""What the error of a response that failed stands for, by its code; all others for 400."""
+"""The HTTP status that the error code of a failed response stands for; all others stand for 400."""
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.25, 30.0
-"""Before a request that was refused as the engine is busy is made again: twice as long each time."""
+"""The pause before a request that a busy engine refused is made again; it doubles each time."""
 MAX_BUSY_SECONDS = 3600.0
-"""In which a request may be refused so; then that is its result."""
+"""How long a busy engine may refuse a request; after that, the refusal is its result."""
 
 Json = dict[str, Any]
 

@@ -82,12 +82,20 @@ class BatchQueue:
             os.close(lock)
             return
         self._lock = lock
+        self._delete_orphans()
         for batch in self.entries():
             if batch["status"] in UNFINISHED:
                 self._waiting.put_nowait(batch["id"])
             else:
                 self._discard_work(batch)
         self._worker = asyncio.create_task(self._work())
+
+    def _delete_orphans(self) -> None:
+        """Delete what was written for batches that do not exist: a server ended amid a request."""
+        for suffix in ("input", "results"):
+            for path in self._batches.folder.glob(f"batch_*.{suffix}"):
+                if not path.with_suffix(".json").exists():
+                    path.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """Begin no more; the batch that runs goes on when a server starts again."""
@@ -107,8 +115,8 @@ class BatchQueue:
 
     # --- what clients ask ---
 
-    def create(self, file_id: str, endpoint: str, metadata: dict[str, str] | None) -> Json:
-        """Queue a batch; it. Raises ApiError."""
+    async def create(self, file_id: str, endpoint: str, metadata: dict[str, str] | None) -> Json:
+        """Queue a batch and return it. Raises ApiError, and OSError as of a full disk."""
         source = self.files.find(file_id)
         if source["purpose"] != PURPOSE:
             message = f"The purpose of file '{file_id}' is '{source['purpose']}', not 'batch'."
@@ -133,8 +141,12 @@ class BatchQueue:
             "request_counts": {"total": 0, "completed": 0, "failed": 0},
             "metadata": metadata,
         }
-        self._keep_input(batch)
-        self._batches.write(batch)
+        try:
+            await asyncio.to_thread(self._link_input, batch)
+            self._batches.write(batch)
+        except BaseException:
+            self._input(batch).unlink(missing_ok=True)
+            raise
         self._waiting.put_nowait(batch["id"])
         return batch
 
@@ -160,20 +172,27 @@ class BatchQueue:
 
     async def _work(self) -> None:
         while True:
-            batch = self.find(await self._waiting.get())
-            if batch["status"] not in UNFINISHED:
-                continue  # cancelled before its turn came
-            self._running = batch
+            name = await self._waiting.get()
             try:
-                await self._process(batch)
-            except Exception:
-                log.exception("the batch %s broke", batch["id"])
-                self._break_off(batch)
-            finally:
-                self._running = None
+                await self._work_at(self.find(name))
+            except Exception:  # which must not end the work at others
+                log.exception("the batch %s cannot be ended", name)
 
-    def _keep_input(self, batch: Json) -> None:
-        """Have the requests as long as the batch runs, also where the client deletes their file."""
+    async def _work_at(self, batch: Json) -> None:
+        if batch["status"] not in UNFINISHED:
+            return  # cancelled before its turn came
+        self._running = batch
+        try:
+            await self._process(batch)
+        except Exception:
+            log.exception("the batch %s broke", batch["id"])
+            self._break_off(batch)
+        finally:
+            self._running = None
+
+    def _link_input(self, batch: Json) -> None:
+        """Keep the requests while the batch runs, also where the client deletes their file. Raises
+        OSError."""
         source, target = self.files.content(batch["input_file_id"]), self._input(batch)
         try:
             os.link(source, target)
@@ -198,10 +217,12 @@ class BatchQueue:
         try:
             if results.exists():
                 self._file_results(batch, results)
-            self._fail(batch, [WrongLine(None, ApiError(500, message, code="server_error"))])
-            self._discard_work(batch)
         except OSError:  # as of a full disk: the batch goes on when a server starts again
-            log.exception("the end of batch %s cannot be written", batch["id"])
+            raise
+        except Exception:
+            log.exception("the results of batch %s cannot be filed", batch["id"])
+        self._fail(batch, [WrongLine(None, ApiError(500, message, code="server_error"))])
+        self._discard_work(batch)
 
     async def _process(self, batch: Json) -> None:
         """Answer the requests of a batch that have no result yet, and file the results."""
@@ -285,14 +306,16 @@ class BatchQueue:
         self._set_status(batch, "failed")
 
     def _file_results(self, batch: Json, results: Path) -> None:
-        """Make the output file and the error file of what was done."""
+        """Make the output file and the error file of what was done; a line that a full disk cut off is
+        in neither."""
         with (
             results.open("rb") as lines,
             tempfile.TemporaryFile() as output,
             tempfile.TemporaryFile() as errors,
         ):
             for line in lines:
-                (output if _is_answer(line) else errors).write(line)
+                if (status := _status_of_line(line)) is not None:
+                    (output if status == 200 else errors).write(line)
             for file, kind in ((output, "output"), (errors, "error")):
                 if file.tell():
                     name = f"{batch['id']}_{kind}.jsonl"
@@ -307,5 +330,9 @@ class BatchQueue:
         self._batches.write(batch)
 
 
-def _is_answer(line: bytes) -> bool:
-    return status_of(json.loads(line)) == 200
+def _status_of_line(line: bytes) -> int | None:
+    """The status of a result; None of a line that is none."""
+    try:
+        return status_of(json.loads(line))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None

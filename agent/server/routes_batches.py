@@ -124,7 +124,8 @@ class _BatchRoutes:
         wanted = validate(CreateBatch, parse_json_object(await read_body(request, self._service)))
         if self._service.draining:
             raise ApiError(503, "This server is shutting down.", code="server_error")
-        return JsonResponse(queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata))
+        batch = await queue.create(wanted.input_file_id, wanted.endpoint, wanted.metadata)
+        return JsonResponse(batch)
 
     async def list(self, request: Request) -> Response:
         """GET /v1/batches: the latest first unless ``order=asc``."""

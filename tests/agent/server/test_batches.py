@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
+import threading
 from typing import Any
 
 import httpx2
@@ -265,3 +268,110 @@ async def test_batch_that_breaks_files_its_results_and_others_follow(
     assert len(await read_file(served, batch.output_file_id)) == 1
     following = await ended(served, (await begin(served, lines_of(RESPONSES, c={"input": "x"}))).id)
     assert following.status == "completed"
+
+
+async def test_batch_whose_result_is_cut_off_fails_and_others_follow(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up takes the beginning of a line."""
+    served = await serve(HELLO, HELLO, HELLO)
+    add, added = batches.ResultLog.add, 0
+
+    def add_until_full(log: batches.ResultLog, result: dict[str, Any]) -> None:
+        nonlocal added
+        added += 1
+        if added == 2:
+            with log.path.open("a") as file:
+                file.write(json.dumps(result)[:40])
+            raise OSError(28, "No space left on device")
+        add(log, result)
+
+    monkeypatch.setattr(batches.ResultLog, "add", add_until_full)
+    content = lines_of(RESPONSES, a={"input": "x"}, b={"input": "x"})
+    batch = await ended(served, (await begin(served, content)).id)
+    assert batch.status == "failed"
+    assert [fault.code for fault in batch.errors.data] == ["server_error"]
+    assert len(await read_file(served, batch.output_file_id)) == 1
+    following = await ended(served, (await begin(served, lines_of(RESPONSES, c={"input": "x"}))).id)
+    assert following.status == "completed"
+
+
+@pytest.mark.parametrize("error", [ValueError("nonsense"), OSError(28, "No space left on device")])
+async def test_batch_whose_results_cannot_be_filed_lets_others_follow(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    served = await serve(HELLO, HELLO)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as broken:
+        broken.setattr(batches.BatchQueue, "_file_results", fail)
+        first = await begin(served, lines_of(RESPONSES, a={"input": "x"}))
+        queue = served.server._batches
+        assert queue is not None
+        await wait_until(lambda: queue.find(first.id)["status"] in ("finalizing", "failed"))
+        await wait_until(lambda: queue._running is None)
+    following = await ended(served, (await begin(served, lines_of(RESPONSES, c={"input": "x"}))).id)
+    assert following.status == "completed"
+    if isinstance(error, OSError):  # what is done is there for the next server
+        await served.end()
+        served = await serve()
+    batch = await ended(served, first.id)
+    assert batch.status == ("completed" if isinstance(error, OSError) else "failed")
+    if batch.errors is not None:
+        (fault,) = batch.errors.data
+        assert fault.message.endswith("its log file has the details.")
+
+
+async def test_batch_that_is_not_written_leaves_nothing(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(HELLO)
+    write = file_store.ObjectFolder.write
+
+    def write_files(folder: file_store.ObjectFolder, entry: dict[str, Any]) -> None:
+        if entry["object"] == "batch":
+            raise OSError(28, "No space left on device")
+        write(folder, entry)
+
+    with monkeypatch.context() as full:
+        full.setattr(file_store.ObjectFolder, "write", write_files)
+        with pytest.raises(openai.InternalServerError):
+            await begin(served, lines_of(RESPONSES, a={"input": "x"}))
+    folder = served.runtime.paths.state / "batches"
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+async def test_work_without_batch_is_deleted_by_next_server(serve: Serve) -> None:
+    """A server may be killed before it has written the batch."""
+    served = await serve(HELLO)
+    batch = await ended(served, (await begin(served, lines_of(RESPONSES, a={"input": "x"}))).id)
+    await served.end()
+    folder = served.runtime.paths.state / "batches"
+    for name in ("batch_0.input", "batch_0.results"):
+        (folder / name).write_bytes(b"{}")
+    await serve()
+    wanted = {"lock", f"{batch.id}.json"}
+    await wait_until(lambda: {path.name for path in folder.iterdir()} == wanted)
+
+
+async def test_input_is_copied_beside_other_requests_where_links_fail(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(HELLO)
+    threads: list[int] = []
+    copy = shutil.copyfile
+
+    def copy_file(*paths: Any) -> None:
+        threads.append(threading.get_ident())
+        copy(*paths)
+
+    def link(*_: object) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    monkeypatch.setattr(shutil, "copyfile", copy_file)
+    monkeypatch.setattr(os, "link", link)
+    batch = await ended(served, (await begin(served, lines_of(RESPONSES, a={"input": "x"}))).id)
+    assert batch.status == "completed"
+    assert threads and threading.get_ident() not in threads

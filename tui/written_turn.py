@@ -143,7 +143,9 @@ class WrittenTurn:
             if generation.entry <= at:
                 written = chain.from_iterable(e.ids for e in self.entries[generation.entry : at])
                 index = len(list(written)) + offset - opening
-                return (number, index) if 0 <= index < len(generation.ids) else None
+                token = self.entries[at].ids[offset : offset + 1]
+                is_there = index >= 0 and generation.ids[index : index + 1] == token
+                return (number, index) if is_there else None
         return None
 
     def continue_with_token(self, number: int, index: int, token: int) -> Continuation:

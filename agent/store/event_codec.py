@@ -125,6 +125,9 @@ def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
                 before, last = last, event
             case ev.AgentTokens():
                 if event.logprobs is not None:
+                    if tokens is not None and event.entry is not None:  # another generation's
+                        yield tokens
+                        tokens = None
                     tokens = event if tokens is None else _joined(tokens, event)
                 continue
             case ev.AgentPrompt():
@@ -145,9 +148,8 @@ def merge_deltas(events: Iterable[ev.Event]) -> Iterator[ev.Event]:
 
 
 def _joined(first: ev.AgentTokens, second: ev.AgentTokens) -> ev.AgentTokens:
-    return ev.AgentTokens.model_construct(
-        ids=first.ids + second.ids, logprobs=[*(first.logprobs or ()), *(second.logprobs or ())]
-    )
+    logprobs = [*(first.logprobs or ()), *(second.logprobs or ())]
+    return first.model_copy(update={"ids": first.ids + second.ids, "logprobs": logprobs})
 
 
 @cache

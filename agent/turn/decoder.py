@@ -39,11 +39,13 @@ class GenerationDecoder:
         open_call: Callable[[Opened], ToolCall],
         *,
         token_events: bool = False,
+        entry: int = 0,
     ) -> None:
-        """``token_events``: emit ``agent.tokens`` with the ids, before the events that they become."""
+        """``token_events``: emit ``agent.tokens`` with the ids, before the events that they become.
+        ``entry``: how many messages the turn has."""
         self._context, self._parser, self._open_call = context, parser, open_call
         self._format = context.format
-        self._token_events = token_events
+        self._token_events, self._entry = token_events, entry
         self.ids: list[int] = []
         """The generated ids, up to where the message stopped."""
         self.stopped = False
@@ -108,8 +110,11 @@ class GenerationDecoder:
         rows: list[ev.TokenProbability | None] | None = None
         if self._context.options.token_probabilities:
             rows = [*map(recorded_logprob, logprobs)] if logprobs else [None] * len(ids)
+        entry = self._entry if len(self.ids) == len(ids) else None
         # Ours: nothing to validate.
-        self._context.emit(ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows))
+        self._context.emit(
+            ev.AgentTokens.model_construct(ids=list(ids), logprobs=rows, entry=entry)
+        )
 
     def _loops(self) -> bool:
         """Whether the open message repeats itself, unless its form is constrained."""

@@ -51,17 +51,19 @@ class GenerationRunner:
         stop: asyncio.Event,
         on_accepted: Callable[[], None],
         token_events: bool,
+        first_entry: int,
     ) -> None:
         """``stop``: set once the turn is to end. ``on_accepted``: called when the engine has accepted
-        a generation. ``token_events``: emit ``agent.prompt`` and ``agent.tokens``."""
+        a generation. ``token_events``: emit ``agent.prompt`` and ``agent.tokens``. ``first_entry``:
+        index of the turn's first entry in the conversation."""
         self._context, self._runtime, self._calls = context, runtime, calls
         self._constraints, self._stop, self._on_accepted = constraints, stop, on_accepted
-        self._token_events = token_events
+        self._token_events, self._first_entry = token_events, first_entry
         self.decoders: list[GenerationDecoder] = []
         """Of all generations so far."""
         self.running: GenerationDecoder | None = None
         """Of the generation that runs."""
-        self.first_unread_entry = 0
+        self.first_unread_entry = first_entry
         """Index of the conversation's first entry that no generation has read."""
 
     async def run(self, further: FurtherCall | None = None) -> str:
@@ -121,6 +123,7 @@ class GenerationRunner:
             form.parser(self._calls.declared.recipients),
             self._calls.open,
             token_events=self._token_events,
+            entry=len(conversation.entries) - self._first_entry,
         )
         self.decoders.append(decoder)
         if further is None:

@@ -279,8 +279,8 @@ class Turn:
             stop=self._stop,
             on_accepted=self.started_generating.set,
             token_events=self._token_events,
+            first_entry=first_entry,
         )
-        generations.first_unread_entry = first_entry
         return PreparedTurn(
             format=form,
             generator=Generator(form, runtime.context_length, runtime.generate, runtime.summaries),

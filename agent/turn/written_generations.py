@@ -13,8 +13,9 @@ model left out is added.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from typing import NamedTuple
 
 from agent import events as ev
 from agent.conversation.conversation import Entry
@@ -23,19 +24,38 @@ from agent.turn.continuation import Continuation, items_before
 from agent.util.prefix import common_prefix_length
 
 
+class MessageStart(NamedTuple):
+    """Where a message of a generation begins."""
+
+    entry: int
+    """Index of its entry among the turn's."""
+    offset: int
+    """Among the generation's ids, after its opening."""
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenGeneration:
     """What the model wrote between two prompts."""
 
     entry: int
-    """Index of its first entry among the turn's."""
+    """Index of its first entry among the turn's; where it would be, if it wrote no message."""
     ids: Sequence[int]
     """What follows `Format.open_assistant`, also what was begun for the model."""
-    starts: Sequence[int] = (0,)
-    """Where its messages begin in ``ids``, each after its opening."""
+    starts: Sequence[MessageStart] = (MessageStart(0, 0),)
+    """Of its messages; the first is always known."""
     logprobs: Sequence[ev.TokenProbability | None] = ()
     """One per id, None for what was begun for the model or kept from another turn; empty where they
     were not recorded."""
+
+
+@dataclass(slots=True)
+class _SampledBatch:
+    """What the events have of one generation."""
+
+    entry: int
+    """How many entries of the turn were there when it began."""
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[ev.TokenProbability | None] = field(default_factory=list)
 
 
 def written_generations(
@@ -46,35 +66,58 @@ def written_generations(
     ``entries``: the turn's, its reasoning included (`agent.turn.continuation.with_reasoning`).
     ``events``: the turn's, as they were emitted or stored.
     """
-    sampled = [batch for batch in _generations_of(events) if batch.ids]
-    runs = list(_runs(entries))
-    earlier = len(runs) - len(sampled)  # what a branch goes on from is an earlier turn's
+    runs: list[tuple[int, int, list[_SampledBatch]]] = [(*run, []) for run in _runs(entries)]
+    for batch in _sampled_batches(events):
+        inside = (run for run in runs if run[0] <= batch.entry <= run[1])
+        if (run := next(inside, None)) is None:  # it wrote no message
+            runs.append(run := (batch.entry, batch.entry, []))
+            runs.sort(key=lambda run: run[0])
+        run[2].append(batch)
     generations = []
-    for number, (first, end) in enumerate(runs):
-        ids, starts = _join(form, entries[first:end])
-        logprobs: list[ev.TokenProbability | None] = []
-        if 0 <= earlier <= number:
-            batch = sampled[number - earlier]
-            exact, kept = batch.ids, 0
-            if number == earlier:  # a branch keeps what was written before its message
-                kept = _start_of(exact, ids, starts)
-            logprobs = [*[None] * kept, *batch.logprobs] if batch.logprobs else []
-            # All but the end is alike, unless markup was added.
-            same = exact[:-1] == ids[kept : kept + len(exact) - 1]
-            ids = [*ids[:kept], *exact]
-            starts = [at for at in starts if at <= kept or (same and at < len(ids))]
-        generations.append(WrittenGeneration(first, ids, starts, logprobs))
+    for first, end, batches in runs:
+        # A generation without a message was followed by another one in its place.
+        silent = [batch for batch, after in pairwise(batches) if batch.entry == after.entry]
+        spoken = [batch for batch in batches if batch not in silent]
+        generations += [_join(form, entries, first, batch.entry, [batch]) for batch in silent]
+        generations.append(_join(form, entries, first, end, spoken))
     return generations
 
 
-def _start_of(exact: Sequence[int], ids: Sequence[int], starts: Sequence[int]) -> int:
-    """Which of ``starts`` the message has in ``ids`` that ``exact`` begins with."""
-
-    def likeness(start: int) -> tuple[int, int]:
-        rest = ids[start:]
-        return common_prefix_length(exact, rest), -abs(len(rest) - len(exact))
-
-    return max(starts, key=likeness)
+def _join(
+    form: Format, entries: Sequence[Entry], first: int, end: int, batches: Sequence[_SampledBatch]
+) -> WrittenGeneration:
+    """A generation of the entries from ``first`` to ``end``; the last of them are those of ``batches``:
+    of a branch, which keeps what was before its message, and of further calls, which go on from one."""
+    opening = form.open_assistant()
+    ids: list[int] = []
+    starts: list[MessageStart] = []
+    logprobs: list[ev.TokenProbability | None] = []
+    places = [first, *(batch.entry for batch in batches), end]
+    for batch, (begin, stop) in zip([None, *batches], pairwise(places), strict=True):
+        piece: list[int] = []
+        heads: list[MessageStart] = []
+        for index in range(begin, stop):
+            if index > begin and entries[index].ids[: len(opening)] == opening:
+                heads.append(MessageStart(index, len(piece)))
+            piece += entries[index].ids
+        rows: list[ev.TokenProbability | None] = [None] * len(piece)
+        if batch is not None:
+            # An answer ends otherwise in the entries, and markup may have been added.
+            alike = common_prefix_length(piece, sampled := [*opening, *batch.ids])
+            heads = [head for head in heads if head.offset + len(opening) <= alike]
+            piece, rows = sampled, [*[None] * len(opening), *batch.logprobs]
+            rows += [None] * (len(piece) - len(rows))
+        if piece:
+            starts += [MessageStart(begin, len(ids))]
+            starts += [MessageStart(head.entry, len(ids) + head.offset) for head in heads]
+        ids += piece
+        logprobs += rows
+    if ids[: len(opening)] == opening:  # it is in the prompt
+        del ids[: len(opening)], logprobs[: len(opening)]
+    has_logprobs = any(batch.logprobs for batch in batches)
+    return WrittenGeneration(
+        first, ids, starts or [MessageStart(first, 0)], logprobs if has_logprobs else ()
+    )
 
 
 def _runs(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
@@ -91,41 +134,17 @@ def _runs(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
         yield first, len(entries)
 
 
-def _join(form: Format, entries: Sequence[Entry]) -> tuple[list[int], list[int]]:
-    """The ids of a generation, and where its messages begin."""
-    opening = form.open_assistant()
-    ids: list[int] = []
-    starts: list[int] = []
-    for entry in entries:
-        if entry.ids[: len(opening)] == opening:
-            starts.append(len(ids))
-        ids += entry.ids
-    if ids[: len(opening)] == opening:
-        del ids[: len(opening)]
-    return ids, [0, *starts[1:]]
-
-
-def _generations_of(events: Sequence[ev.Event]) -> Iterator[ev.AgentTokens]:
-    """The tokens of each generation that the events have, if they have any.
-
-    A turn that runs, or has run here, has prompts between them. A stored one does not: there, what
-    was begun for a generation (None) or the reading of its prompt separates it from the one before.
-    """
-    ids: list[int] = []
-    logprobs: list[ev.TokenProbability | None] = []
+def _sampled_batches(events: Sequence[ev.Event]) -> list[_SampledBatch]:
+    """The tokens of each generation that the events have, if they have any."""
+    batches: list[_SampledBatch] = []
     for event in events:
-        is_new = isinstance(event, ev.AgentPrompt)
-        if logprobs and logprobs[-1] is not None:
-            is_new = is_new or isinstance(event, ev.AgentPrefill)
-            if isinstance(event, ev.AgentTokens) and event.logprobs is not None:
-                is_new = event.logprobs[0] is None
-        if is_new:
-            yield ev.AgentTokens.model_construct(ids=ids, logprobs=logprobs)
-            ids, logprobs = [], []
         if isinstance(event, ev.AgentTokens):
-            ids += event.ids
-            logprobs += event.logprobs or ()
-    yield ev.AgentTokens.model_construct(ids=ids, logprobs=logprobs)
+            if event.entry is not None:
+                batches.append(_SampledBatch(event.entry))
+            if batches:
+                batches[-1].ids += event.ids
+                batches[-1].logprobs += event.logprobs or ()
+    return batches
 
 
 def generation_prompt(
@@ -158,15 +177,13 @@ def continue_with_token(
         raise ValueError(f"There is no token {token:,} in the model's vocabulary.")
     if not 0 <= index < len(generation.ids):
         raise ValueError(f"The model wrote {len(generation.ids):,} tokens, and none at {index:,}.")
-    number, start = max(
-        (n, start) for n, start in enumerate(generation.starts) if n == 0 or start <= index
-    )
-    first = next(run for run, _ in _runs(entries))  # before it is the turn's prompt
-    at = generation.entry + number
+    start = [start for start in generation.starts if start.offset <= index][-1]
+    # Before the first is the turn's prompt.
+    first = next((run for run, _ in _runs(entries)), len(entries))
     return Continuation(
-        [*generation.ids[start:index], token],
-        entries[first:at],
-        items_before(events, _count_items(form, entries[:at])),
+        [*generation.ids[start.offset : index], token],
+        entries[first : start.entry],
+        items_before(events, _count_items(form, entries[: start.entry])),
     )
 
 

@@ -96,7 +96,9 @@ async def test_without_the_setting_nothing_of_it_is_written(recorded: Any) -> No
     runs: Recorded = await recorded()
     turn = await run_turn(runs, Conversation("c"), max_output_tokens=20)
     tokens = [event for event in turn.log.events if isinstance(event, ev.AgentTokens)]
-    assert tokens and all(set(json.loads(e.model_dump_json())) == {"type", "ids"} for e in tokens)
+    first, *others = [set(json.loads(event.model_dump_json())) for event in tokens]
+    assert first == {"type", "ids", "entry"}
+    assert others and all(names == {"type", "ids"} for names in others)
     events = [event for _, event in runs.store.events(turn.response.id)]
     assert not any(isinstance(event, ev.AgentTokens) for event in events)
     assert all(not generation.logprobs for generation in stored_generations(runs, turn))
@@ -192,7 +194,7 @@ async def test_generation_of_a_branch_has_the_messages_before_it(recorded: Any) 
             assert [row is None for row in generations[0].logprobs] == [
                 n <= index for n in range(len(generations[0].ids))
             ]
-            starts = [form.token_bytes(generations[0].ids[at]) for at in generations[0].starts]
+            starts = [form.token_bytes(generations[0].ids[at]) for _, at in generations[0].starts]
             assert starts == [b"<|channel|>"] * 2
 
 

@@ -10,13 +10,17 @@ import pytest
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation, Entry
+from agent.conversation.messages import User
 from agent.engine.protocol import Sampling
 from agent.formats.harmony.encoding import load_encoding
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.harmony.token_ids import CALL_ID, END_ID, RETURN_ID, START_ID
 from agent.formats.protocol import Format
+from agent.store.recorder import TurnRecorder
 from agent.tiny.vocabulary import ranks
 from agent.turn.continuation import with_reasoning
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
 from agent.turn.token_choices import token_choices
 from agent.turn.written_generations import (
     WrittenGeneration,
@@ -24,8 +28,9 @@ from agent.turn.written_generations import (
     generation_prompt,
     written_generations,
 )
+from tests.support.invariants import check
 from tests.support.scripts import final, preamble, python, thought
-from tests.support.turns import Recorded
+from tests.support.turns import Recorded, read_events
 
 FORM = HarmonyFormat(load_encoding(ranks))
 
@@ -95,7 +100,7 @@ async def test_generations_are_what_the_model_read_and_wrote(past: Any) -> None:
         before = turn.talk.header_ids
         prompt = generation_prompt(form, before, turn.entries, generation)
         assert prompt == list(request.prompt)
-        starts = [spell(form, generation.ids[at:]).split("<")[1] for at in generation.starts]
+        starts = [spell(form, generation.ids[at:]).split("<")[1] for _, at in generation.starts]
         assert starts == ["|channel|>analysis"] + ["|channel|>" + starts[1][10:]]
 
 
@@ -103,16 +108,17 @@ async def test_live_events_have_the_very_ids(past: Any) -> None:
     turn: PastTurn = await past(COMPUTE, thought("So.") + final("42."))
     ids = turn.form.encode_markup
     events: list[ev.Event] = [
-        ev.AgentPrompt(ids=[1]), ev.AgentTokens(ids=ids(thought("Compute."))),
+        ev.AgentPrompt(ids=[1]), ev.AgentTokens(ids=ids(thought("Compute.")), entry=1),
         ev.AgentTokens(ids=ids(python("print(6*7)"))),
-        ev.AgentPrompt(ids=[2]), ev.AgentTokens(ids=ids(thought("So.") + final("42."))),
+        ev.AgentPrompt(ids=[2]), ev.AgentTokens(ids=ids(thought("So.") + final("42.")), entry=4),
     ]  # fmt: skip
     first, second = written_generations(turn.form, turn.entries, events)
     assert list(first.ids) == ids(COMPUTE) and second.ids[-1] == RETURN_ID
     assert [list(g.starts) for g in (first, second)] == [list(g.starts) for g in turn.generations]
     # Where the model wrote other markup than the history has, the generation is taken as it is.
-    events[-1] = ev.AgentTokens(ids=ids("<|channel|>analysis<|message|>So.<|end|>" + final("42.")))
-    assert written_generations(turn.form, turn.entries, events)[1].starts == [0]
+    other = "<|channel|>analysis<|message|>So.<|end|>" + final("42.")
+    events[-1] = ev.AgentTokens(ids=ids(other), entry=4)
+    assert written_generations(turn.form, turn.entries, events)[1].starts == [(4, 0)]
 
 
 async def test_another_token_in_a_thought_keeps_the_call_before_it(past: Any) -> None:
@@ -267,3 +273,86 @@ async def test_branches_of_the_embedded_model_go_on_from_the_very_ids(
     if other not in turn.form.stop_ids:
         assert list(runs.requests[made].prompt) == [*ids[: start + index], other]
     assert response["status"] in ("completed", "incomplete")
+
+
+async def sampled(
+    runs: Recorded, talk: Conversation, begin: Any = None
+) -> tuple[list[Entry], list[ev.Event], list[ev.Event]]:
+    """The entries of a turn that recorded its tokens, its events as they came and as stored."""
+    runs.runtime.token_events = True
+    options = TurnOptions(token_probabilities=True)
+    turn = Turn(runs.runtime, talk, [User("go")], options, begin=begin)
+    TurnRecorder(runs.store, lambda error: None).record(turn, "go")
+    check(await read_events(turn.start()))
+    stored = runs.store.turn_entries(runs.store.read(talk.id), turn.response.id)
+    entries = with_reasoning(turn.format, stored, turn.response.output)
+    events = [event for _, event in runs.store.events(turn.response.id)]
+    return entries, list(turn.log.events), events
+
+
+def spell_all(entries: list[Entry], events: list[ev.Event]) -> list[str]:
+    return [spell(FORM, each.ids) for each in written_generations(FORM, entries, events)]
+
+
+async def test_a_generation_without_a_message_takes_nothing_of_the_one_before(
+    recorded: Any,
+) -> None:
+    runs: Recorded = await recorded(COMPUTE, thought("So.") + final("42."), tools="python")
+    talk = Conversation("c")
+    entries, live, _ = await sampled(runs, talk)
+    second = written_generations(FORM, entries, live)[1]
+    begun = continue_with_token(FORM, entries, live, second, 1, RETURN_ID)
+    branch = await sampled(runs, talk.branch("b", 0), lambda _: begun)
+    for events in branch[1:]:
+        assert spell_all(branch[0], events) == [COMPUTE, "<|channel|><|return|>"]
+        silent = written_generations(FORM, branch[0], events)[1]
+        again = continue_with_token(FORM, branch[0], events, silent, 1, START_ID)
+        assert [spell(FORM, entry.ids)[:40] for entry in again.entries] == [
+            spell(FORM, entry.ids)[:40] for entry in branch[0][1:]
+        ], "the call and its result are before it"
+
+
+async def test_an_only_generation_that_a_stop_id_ends_keeps_its_reasoning(recorded: Any) -> None:
+    runs: Recorded = await recorded(thought("One.") + final("Two."))
+    talk = Conversation("c")
+    entries, live, _ = await sampled(runs, talk)
+    (generation,) = written_generations(FORM, entries, live)
+    header = generation.starts[1].offset
+    begun = continue_with_token(FORM, entries, live, generation, header + 1, RETURN_ID)
+    branch = await sampled(runs, talk.branch("b", 0), lambda _: begun)
+    for events in branch[1:]:
+        kept = thought("One.") + "<|channel|><|return|>"
+        assert spell_all(branch[0], events) == [kept]
+        (generation,) = written_generations(FORM, branch[0], events)
+        assert generation.starts == [(1, 0), (2, header)]
+
+
+async def test_a_message_with_another_opening_is_kept_before_the_next_one(recorded: Any) -> None:
+    odd = "<|start|>analysis<|message|>Two.<|end|><|start|>assistant"
+    runs: Recorded = await recorded(
+        "<|channel|>analysis<|message|>One.<|end|>" + odd + final("Hi there")
+    )
+    entries, live, _ = await sampled(runs, Conversation("c"))
+    (generation,) = written_generations(FORM, entries, live)
+    begun = continue_with_token(FORM, entries, live, generation, len(generation.ids) - 2, 12345)
+    texts = [spell(FORM, entry.ids)[-11:] for entry in begun.entries]
+    assert texts == ["One.<|end|>", "Two.<|end|>"]
+    items = [event.item for event in begun.events if isinstance(event, ev.OutputItemAdded)]
+    assert [item.type for item in items] == ["reasoning", "reasoning"]
+
+
+async def test_stored_generations_are_apart_where_one_was_begun_whole(recorded: Any) -> None:
+    runs: Recorded = await recorded(
+        python("print(6) * 7"), final("None."), final("It is 6."), tools="python"
+    )
+    talk = Conversation("c")
+    entries, live, _ = await sampled(runs, talk)
+    first = written_generations(FORM, entries, live)[0]
+    index = next(n for n in range(len(first.ids)) if spell(FORM, first.ids[n:]).startswith(" *"))
+    begun = continue_with_token(FORM, entries, live, first, index, CALL_ID)
+    branch = await sampled(runs, talk.branch("b", 0), lambda _: begun)
+    for events in branch[1:]:
+        assert spell_all(branch[0], events) == [python("print(6)"), final("It is 6.")]
+        one, two = written_generations(FORM, branch[0], events)
+        assert [len(each.logprobs) for each in (one, two)] == [len(each.ids) for each in (one, two)]
+        assert not any(one.logprobs) and all(two.logprobs)

@@ -21,7 +21,7 @@ class ForcedTokens:
     """A `agent.engine.protocol.Constraint`: the generation is these ids, in order, and no others."""
 
     def __init__(self, ids: Sequence[int]) -> None:
-        self._ids, self._next = ids, 0
+        self.ids, self._next = ids, 0
 
     @property
     def pending(self) -> Future[Any] | None:
@@ -30,15 +30,15 @@ class ForcedTokens:
 
     def upcoming(self, limit: int) -> list[int]:
         """The next ids, ``limit`` at most."""
-        return list(self._ids[self._next : self._next + max(0, limit)])
+        return list(self.ids[self._next : self._next + max(0, limit)])
 
     def accept(self, token: int) -> bool:
         """Take the token if it is the next one."""
-        if self._next < len(self._ids) and token != self._ids[self._next]:
+        if self._next < len(self.ids) and token != self.ids[self._next]:
             return False
         self._next += 1
         return True
 
     def allowed(self) -> npt.NDArray[np.intp]:
         """Return the next id, (1,) intp."""
-        return np.array(self._ids[self._next : self._next + 1], np.intp)
+        return np.array(self.ids[self._next : self._next + 1], np.intp)

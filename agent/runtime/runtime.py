@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -429,7 +430,7 @@ class Runtime:
 
         def make_constraint(recipe: Mapping[str, Any]) -> Constraint:
             if RECIPE_FIELD in recipe:
-                return ForcedTokens(recipe[RECIPE_FIELD])
+                return ForcedTokens([*map(index, recipe[RECIPE_FIELD])])
             assert isinstance(form, ConstrainableFormat)
             return constraint_of(form, recipe)
 

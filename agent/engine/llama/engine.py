@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.engine.forced_tokens import ForcedTokens
 from agent.engine.llama.disk_cache import DiskCacheOptions
 from agent.engine.llama.token_stream import TokenStream
 from agent.engine.llama.worker import EngineWorker
@@ -89,8 +90,12 @@ class LlamaEngine:
             raise EngineError("The prompt is empty.")
         if len(request.prompt) >= worker.context_length:
             raise ContextOverflowError(len(request.prompt), worker.context_length)
-        if not 0 <= min(request.prompt) <= max(request.prompt) < worker.vocabulary_size:
+        size = worker.vocabulary_size
+        if not _are_in_vocabulary(request.prompt, size):
             raise EngineError("The prompt has tokens that are not in the model's vocabulary.")
+        forced = request.constraint
+        if isinstance(forced, ForcedTokens) and not _are_in_vocabulary(forced.ids, size):
+            raise EngineError("There are tokens to score that are not in the model's vocabulary.")
         stream = TokenStream(worker.interrupt, live=request.streamed)
         worker.submit(request, stream)
         return stream
@@ -101,3 +106,7 @@ class LlamaEngine:
         if worker:
             worker.shut_down()
             await asyncio.to_thread(worker.join)
+
+
+def _are_in_vocabulary(ids: Sequence[int], size: int) -> bool:
+    return not ids or 0 <= min(ids) <= max(ids) < size

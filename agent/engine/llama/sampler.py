@@ -51,7 +51,7 @@ NUCLEUS_DEPTH_NATS = 6.0
 MAX_SORTED_SCORES = 1024
 """Number of logits that are sorted; more are partitioned in halves first."""
 LEAST_PROBABILITY = math.ulp(0.0)
-"""Of a token that is not cut off: its exact value may be too small for a float."""
+"""A token that is not cut off has at least this: its exact value may be too small for a float."""
 _NOTHING_ALLOWED = "The answer's grammar allows nothing any more: simplify it."
 
 

@@ -34,6 +34,7 @@ from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from agent.turn.token_choices import token_choices, token_logprobs
+from tests.support.engines import read_generation
 from tests.support.hosts import wait_until
 from tests.support.invariants import check
 from tests.support.turns import read_events
@@ -134,6 +135,24 @@ async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
         for one in event.logprobs or ()
     ]
     assert [one.token for one in logprobs] == forced
+
+
+@pytest.mark.parametrize("forced", [[700, 10**6], [700, -1], [1.5], "7", 7])
+async def test_forced_tokens_that_are_none_are_refused_by_the_owner(
+    new_runtime: NewRuntime, forced: Any
+) -> None:
+    owner, client = await both(new_runtime)
+    request = Request(
+        [1],
+        2,
+        sampling=GREEDY,
+        logprobs=1,
+        constraint=ForcedTokens([5, 6]),
+        recipe=lambda: {RECIPE_FIELD: forced},
+    )
+    with pytest.raises(EngineError):
+        await read_generation(client.generate(request))
+    assert owner.loaded is not None and await generate(client)
 
 
 async def test_client_sees_the_choices_that_the_owner_sees(new_runtime: NewRuntime) -> None:

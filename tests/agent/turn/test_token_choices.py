@@ -316,6 +316,11 @@ async def test_wrong_indexes_and_engines_are_refused_in_a_sentence(
         await token_choices(engine, ids, 0, PLAIN, None, start=0)
     with pytest.raises(EngineError, match="vocabulary"):
         await token_choices(engine, [1, 10**9, 3], 2, PLAIN, None, start=1)
+    for token in (-1, 10**6):
+        with pytest.raises(EngineError, match="vocabulary"):
+            await token_choices(engine, [1, 2, token], 2, PLAIN, None, start=1)
+        with pytest.raises(EngineError, match="vocabulary"):
+            await token_logprobs(engine, [1, 2, token, 3], 1, 4)
     with pytest.raises(EngineError, match="not loaded"):
         await token_choices(LlamaEngine(gguf), ids, 5, PLAIN, None, start=1)
 

@@ -327,7 +327,7 @@ async def test_an_only_generation_that_a_stop_id_ends_keeps_its_reasoning(record
         assert generation.starts == [(1, 0), (2, header)]
 
 
-async def test_a_message_with_another_opening_is_kept_before_the_next_one(recorded: Any) -> None:
+async def test_a_message_with_another_opening_stays_before_the_next_one(recorded: Any) -> None:
     odd = "<|start|>analysis<|message|>Two.<|end|><|start|>assistant"
     runs: Recorded = await recorded(
         "<|channel|>analysis<|message|>One.<|end|>" + odd + final("Hi there")
@@ -341,7 +341,7 @@ async def test_a_message_with_another_opening_is_kept_before_the_next_one(record
     assert [item.type for item in items] == ["reasoning", "reasoning"]
 
 
-async def test_stored_generations_are_apart_where_one_was_begun_whole(recorded: Any) -> None:
+async def test_stored_generations_are_apart_where_one_was_all_begun(recorded: Any) -> None:
     runs: Recorded = await recorded(
         python("print(6) * 7"), final("None."), final("It is 6."), tools="python"
     )

@@ -14,7 +14,7 @@ from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
 from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import MAX_FORCED_TOKENS, Placement
-from agent.engine.protocol import Request, Sampling, Tokens
+from agent.engine.protocol import EngineError, Request, Sampling, Tokens
 from tests.support.engines import greedy_request, random_prompt, read_generation
 
 FORCED = random_prompt(100, seed=5)
@@ -110,3 +110,16 @@ async def test_forced_tokens_end_at_the_limit_or_when_cancelled(gguf: Path) -> N
             generation.cancel()
     assert len(await scored(engine, forced_request())) == len(FORCED) - 1
     await engine.close()
+
+
+@pytest.mark.parametrize("token", [-1, 512, 10**6])
+async def test_forced_token_outside_vocabulary_is_refused_and_cache_stays(
+    engine: LlamaEngine, token: int
+) -> None:
+    ids = random_prompt(300)
+    await read_generation(engine.generate(greedy_request(ids, 2)))
+    for forced in ([3, token, 4, 5], [token]):
+        with pytest.raises(EngineError, match="not in the model's vocabulary"):
+            await read_generation(engine.generate(forced_request([*ids[:50], *forced])))
+    after = await read_generation(engine.generate(greedy_request([*ids, 1], 1)))
+    assert after.finished.cached_tokens == len(ids)

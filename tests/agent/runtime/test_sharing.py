@@ -26,6 +26,7 @@ from agent.engine.grammars import GrammarCompiler
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.placement.planner import PlacementRequest
 from agent.engine.protocol import EngineError, Finished, Request, Sampling, Tokens, Waiting
+from agent.engine.shared import wire
 from agent.engine.shared.engine import SharedEngine
 from agent.formats.harmony.format import HarmonyFormat
 from agent.formats.protocol import FunctionTool
@@ -34,7 +35,6 @@ from agent.runtime.runtime import Runtime
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
 from agent.turn.token_choices import token_choices, token_logprobs
-from tests.support.engines import read_generation
 from tests.support.hosts import wait_until
 from tests.support.invariants import check
 from tests.support.turns import read_events
@@ -137,22 +137,25 @@ async def test_client_repeats_forced_tokens(new_runtime: NewRuntime) -> None:
     assert [one.token for one in logprobs] == forced
 
 
-@pytest.mark.parametrize("forced", [[700, 10**6], [700, -1], [1.5], "7", 7])
+@pytest.mark.parametrize("forced", [[700, 10**6], [700, -1], [700, 1.5], "7", 7])
 async def test_forced_tokens_that_are_none_are_refused_by_the_owner(
     new_runtime: NewRuntime, forced: Any
 ) -> None:
-    owner, client = await both(new_runtime)
-    request = Request(
-        [1],
-        2,
-        sampling=GREEDY,
-        logprobs=1,
-        constraint=ForcedTokens([5, 6]),
-        recipe=lambda: {RECIPE_FIELD: forced},
-    )
-    with pytest.raises(EngineError):
-        await read_generation(client.generate(request))
-    assert owner.loaded is not None and await generate(client)
+    owner = new_runtime(serves_engine=True)
+    await owner.ready()
+    first = await generate(owner)
+    assert owner.loader.shared_socket is not None
+    reader, writer = await asyncio.open_unix_connection(owner.loader.shared_socket)
+    request = Request([1], 2, logprobs=1, recipe=lambda: {RECIPE_FIELD: forced})
+    await wire.send(writer, wire.request_message(request))
+    assert await wire.receive(reader) == wire.ACCEPTED
+    if isinstance(forced, list) and isinstance(forced[1], int):
+        (kind, _, message) = await wire.receive(reader)
+        assert kind == "error" and "not in the model's vocabulary" in message
+    assert await reader.read() == b""
+    writer.close()
+    again = await generate(owner)
+    assert again[-1].cached_tokens > first[-1].cached_tokens, "its cache is as it was"
 
 
 async def test_client_sees_the_choices_that_the_owner_sees(new_runtime: NewRuntime) -> None:

@@ -218,7 +218,7 @@ def test_mcp_call_interrupted_at_a_question_ends(home: Path) -> None:
         asked += os.read(process.stderr.fileno(), 4096)
     process.send_signal(signal.SIGINT)
     try:
-        assert process.wait(timeout=20) == 130
+        assert process.wait(timeout=120) == 130
     finally:
         process.kill()
         process.communicate()

@@ -305,6 +305,7 @@ def _devices(verbose: bool) -> Iterator[Check]:
     import llama_cpp
     import psutil
 
+    from agent.engine.llama.thread_counts import performance_cores, power_saving, usable_cores
     from agent.engine.placement.devices import free_memory, list_devices
 
     version = importlib.metadata.version("llama-cpp-python")
@@ -317,6 +318,11 @@ def _devices(verbose: bool) -> Iterator[Check]:
         sizes = f", {format_bytes(device.free)} of {format_bytes(device.total)} free"
         free = sizes if device.total and device.kind != "cpu" else ""
         yield "device", "ok", f"{device.name} ({device.kind}): {device.description.strip()}{free}"
+    cores, fast, saving = usable_cores(), performance_cores(), power_saving()
+    kinds = f", of them {fast} performance cores" if fast is not None else ""
+    yield "cores", "ok", f"{cores}{kinds}; agent doctor --bench measures how many are used"
+    if saving is not None:
+        yield "power", "ok", f"the processor is slowed to save power: {saving}"
     total = psutil.virtual_memory().total
     yield "memory", "ok", f"{format_bytes(free_memory())} of {format_bytes(total)} free"
 

@@ -6,7 +6,12 @@ import random
 from time import perf_counter
 
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts, usable_cores
+from agent.engine.llama.thread_counts import (
+    ThreadCounts,
+    performance_cores,
+    power_saving,
+    usable_cores,
+)
 from agent.engine.placement.planner import PlacementPlan
 from agent.engine.protocol import Engine, Finished, Request, Sampling
 from agent.models.loader import ModelLoader
@@ -50,18 +55,21 @@ async def measure(loader: ModelLoader, plan: PlacementPlan | None) -> str:
     return (
         f"loaded in {loaded:.1f} s; prefill {prefill_speed:,.0f} tokens/s"
         f" ({result.prompt_tokens:,}), decode {decode_speed:,.1f} tokens/s"
-        f" ({result.output_tokens:,})" + (f"; {_threads_text(threads)}" if threads else "")
+        f" ({result.output_tokens:,})" + (f"; {describe_threads(threads)}" if threads else "")
     )
 
 
-def _threads_text(threads: ThreadCounts) -> str:
-    """What was chosen, and why."""
-    cores = usable_cores()
+def describe_threads(threads: ThreadCounts) -> str:
+    """Say how many threads were chosen, and why."""
+    cores, fast, saving = usable_cores(), performance_cores(), power_saving()
     text = f"threads: {threads.prefill} for prompts, {threads.decode} for answers, of {cores} cores"
+    if fast is not None:
+        text += f" ({fast} performance cores)"
     if threads.decode < cores:
         text += ", measured now: more were no faster"
-        text += " (other programs use the cores)" if threads.prefill < cores else ""
-    return text
+        busy = threads.prefill < cores and threads.prefill != fast
+        text += " (other programs use the cores)" if busy else ""
+    return text + (f"; slowed to save power: {saving}" if saving else "")
 
 
 def _clamp(value: float, least: int, most: int) -> int:

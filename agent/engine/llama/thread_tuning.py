@@ -9,7 +9,11 @@ from threading import Timer
 
 from agent.engine.llama.batch import BatchSpan
 from agent.engine.llama.model import LlamaModel
-from agent.engine.llama.thread_counts import ThreadCounts, usable_cores
+from agent.engine.llama.thread_counts import (
+    ThreadCounts,
+    performance_cores,
+    usable_cores,
+)
 
 MAX_TIMED_RUNS = 6
 """Timed runs of one candidate, of which the first warms up; three are enough when they take
@@ -55,11 +59,13 @@ def _fastest(seconds: dict[int, float]) -> int:
 def _measure_counts(model: LlamaModel, cores: int, ids: list[int]) -> dict[int, float]:
     """Seconds that `ids` take with each likely number of threads; infinite where it takes too long.
 
-    Half the cores are tried first (often one thread for each physical core), then all, then ever
-    fewer until that gets slower.
+    The performance cores are tried first where there are others, then half the cores (often one thread
+    for each physical core), then all, then ever fewer until that gets slower.
     """
     seconds: dict[int, float] = {}
     counts = [max(1, cores // 2), cores, *(cores >> n for n in range(2, cores.bit_length()))]
+    if (fast := performance_cores()) is not None:
+        counts.insert(0, fast)
     for count in dict.fromkeys(counts):
         least = min(seconds.values(), default=math.inf)
         seconds[count] = _median_seconds(

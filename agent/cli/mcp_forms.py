@@ -51,10 +51,9 @@ class FormAnswers:
             self._explain(question, form)
             return ElicitationResult("decline")
         try:
-            if question.url is None:
-                return await _ask(form)
-            typed = await _read_line("  Have you finished there? [y/N] ")
-            return ElicitationResult("accept" if typed.lower() in ("y", "yes") else "decline")
+            if question.url is not None:
+                return await _confirm("Have you finished there? ")
+            return await _ask(form) if form.fields else await _confirm("", {})
         except AnswerCancelledError:
             return ElicitationResult("cancel")
 
@@ -65,7 +64,7 @@ class FormAnswers:
             return ElicitationResult("decline" if answer == "decline" else "cancel")
         if question.url is not None:
             return ElicitationResult("accept")
-        content = form.defaults | answer
+        content = form.defaults | form.resolve_titles(answer)
         try:
             form.check(content)
         except FormError as error:
@@ -92,14 +91,21 @@ def _read_answer(answer: str) -> dict[str, Any] | str:
     return values
 
 
+async def _confirm(question: str, content: dict[str, Any] | None = None) -> ElicitationResult:
+    """Ask for yes or no; raises AnswerCancelledError at the end of the input."""
+    typed = await _read_line(f"  {question}[y/N] ")
+    if typed.lower() in ("y", "yes"):
+        return ElicitationResult("accept", content)
+    return ElicitationResult("decline")
+
+
 async def _ask(form: Form) -> ElicitationResult:
     """Ask for each field; raises AnswerCancelledError at the end of the input."""
-    if form.fields:
-        echo(
-            f"  Enter takes the value in brackets, {DEFAULTS} takes all that are left,"
-            f" {DECLINE} declines.",
-            file=sys.stderr,
-        )
+    echo(
+        f"  Enter takes the value in brackets, {DEFAULTS} takes all that are left,"
+        f" {DECLINE} declines.",
+        file=sys.stderr,
+    )
     content: dict[str, Any] = {}
     take_defaults = False
     for field in form.fields:

@@ -27,7 +27,7 @@ MAX_OUTPUT_CHARS = 256_000
 MAX_TIMEOUTS = 10
 """Progress restarts the timeout, until the call has taken so many timeouts in all."""
 MAX_ELICITATIONS = 5
-"""Questions to the person in one call; more are declined without being shown."""
+"""Questions to the person in one call; more are cancelled without being shown."""
 
 
 class SessionLostError(AgentError):
@@ -126,10 +126,13 @@ class CallScope:
     # --- requests of the server ---
 
     async def elicit(self, request: ElicitationRequest) -> ElicitationResult:
-        """Ask the person; declined if nobody is there, cancelled if the call ends meanwhile."""
+        """Ask the person; declined if nobody is there, cancelled if the call ends meanwhile, and
+        beyond MAX_ELICITATIONS."""
         self._elicitations += 1
         if self._elicitations > MAX_ELICITATIONS:
-            return ElicitationResult("decline")
+            if self._elicitations == MAX_ELICITATIONS + 1:
+                self._report_limit()
+            return ElicitationResult("cancel")
         ask = self._handlers.on_elicitation
         if ask is None:
             return self._note_declined(
@@ -144,6 +147,12 @@ class CallScope:
         """Let the model generate a text; None if that is refused."""
         generate = self._handlers.on_sampling
         return await self._wait_for(generate(request)) if generate else None
+
+    def _report_limit(self) -> None:
+        """Tell the person and the model that no more questions are shown."""
+        limit = f"asked more than {MAX_ELICITATIONS} questions in this call"
+        self.output("log", f"The server {limit}; the others are not shown, and cancelled.\n")
+        self.notes.append(f"[The server {limit}; the user has not seen the others: cancelled.]")
 
     def _note_declined(
         self, request: ElicitationRequest, why: str, result: ElicitationResult

@@ -124,7 +124,20 @@ class FormField:
                 return value
         if text.isascii() and text.isdigit() and 0 < int(text) <= len(self.choices):
             return self.choices[int(text) - 1][1]
-        raise FormError(self, f"must be one of {self._titles}")
+        raise FormError(self, f"must be one of {self._options}")
+
+    def resolve_titles(self, value: Any) -> Any:
+        """Return the value, with each title of a choice in it replaced by that choice's value.
+
+        A title that several choices have stays, and so does what is a value itself.
+        """
+        if self.kind == "choices" and isinstance(value, list):
+            return [self._value_of(each) for each in value]
+        return self._value_of(value) if self.kind == "choice" else value
+
+    def _value_of(self, answer: Any) -> Any:
+        titled = [value for title, value in self.choices if title == answer]
+        return titled[0] if len(titled) == 1 and not self._offers(answer) else answer
 
     def describe(self, value: Any) -> str:
         """Return a value as a person reads it."""
@@ -157,7 +170,7 @@ class FormField:
                 fits = _within(value, schema, "minimum", "maximum")
             case "choices" if isinstance(value, list):
                 if not all(self._offers(each) for each in value):
-                    raise FormError(self, f"must be some of {self._titles}")
+                    raise FormError(self, f"must be some of {self._options}")
                 fits = _within(len(value), schema, "minItems", "maxItems")
             case "choice":
                 fits = self._offers(value)
@@ -171,15 +184,17 @@ class FormField:
                 fits = False
         if not fits:
             kinds = {"boolean": "true or false", "text": "a text"}
-            rule = self.rule or kinds.get(self.kind, f"one of {self._titles}")
+            rule = self.rule or kinds.get(self.kind, f"one of {self._options}")
             raise FormError(self, f"must be {rule}")
         # Rules that no form of the specification has: a limit that is excluded, a multiple, a constant.
         if problem := find_violation(schema, value):
             raise FormError(self, problem)
 
     @property
-    def _titles(self) -> str:
-        return ", ".join(title for title, _ in self.choices)
+    def _options(self) -> str:
+        """The values, each with its title where that is another text."""
+        values = [(clean_line(_as_text(value)), title) for title, value in self.choices]
+        return ", ".join(text if text == title else f"{text} ({title})" for text, title in values)
 
     def _offers(self, value: Any) -> bool:
         return any(type(value) is type(each) and value == each for _, each in self.choices)
@@ -215,6 +230,14 @@ class Form:
     def needs_input(self) -> bool:
         """Whether the defaults alone are no answer."""
         return any(field.required and not field.initial for field in self.fields)
+
+    def resolve_titles(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an answer with the titles of choices in it replaced by their values."""
+        fields = {field.name: field for field in self.fields}
+        return {
+            name: fields[name].resolve_titles(value) if name in fields else value
+            for name, value in content.items()
+        }
 
     def check(self, content: Mapping[str, Any]) -> None:
         """Raise FormError for the first field whose value is missing, or unknown, or does not fit."""

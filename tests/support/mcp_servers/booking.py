@@ -5,7 +5,7 @@ from typing import Annotated
 import mcp.types as T
 from mcp.server import MCPServer
 from mcp.server.elicitation import ElicitationResult
-from mcp.server.mcpserver import Resolve
+from mcp.server.mcpserver import Context, Resolve
 from mcp.server.mcpserver.resolve import Elicit
 from mcp.shared.exceptions import UrlElicitationRequiredError
 from pydantic import BaseModel, Field
@@ -34,6 +34,27 @@ async def table() -> Elicit[Table]:
 async def book(wanted: Annotated[ElicitationResult[Table], Resolve(table)]) -> str:
     """Books a table."""
     return wanted.data.model_dump_json() if wanted.action == "accept" else wanted.action
+
+
+class NoFields(BaseModel):
+    pass
+
+
+@server.tool()
+async def clear(ctx: Context) -> str:
+    """Asks for a yes or no."""
+    answer = await ctx.elicit("Delete ALL your bookings?", NoFields)
+    return f"it was {answer.action}"
+
+
+class Guest(BaseModel):
+    name: str
+
+
+@server.tool()
+async def invite(people: int, ctx: Context) -> str:
+    """Asks for each name."""
+    return " ".join([(await ctx.elicit("Who?", Guest)).action for _ in range(people)])
 
 
 @server.tool()

@@ -215,6 +215,28 @@ async def test_call_that_needs_page_asks_person(make_host: MakeHost) -> None:
     assert len(requests) == 2
 
 
+async def test_elicitations_beyond_limit_cancelled_and_person_hears_of_it(
+    make_host: MakeHost,
+) -> None:
+    host = make_host(server("booking"))
+    await host.start()
+    await host.wait_settled()
+    output: list[str] = []
+
+    async def answer(request: ElicitationRequest) -> ElicitationResult:
+        return ElicitationResult("accept", {"name": "Ada"})
+
+    result = await host.call(
+        tool(host, "booking__invite"),
+        {"people": MAX_ELICITATIONS + 2},
+        on_output=lambda stream, text: output.append(text),
+        on_elicitation=answer,
+    )
+    assert result.text.startswith("accept " * MAX_ELICITATIONS + "cancel cancel\n[The server asked")
+    (line,) = output
+    assert line.startswith(f"The server asked more than {MAX_ELICITATIONS} questions")
+
+
 async def test_call_scope_bounds_elicitations() -> None:
     messages: list[str] = []
 
@@ -225,7 +247,7 @@ async def test_call_scope_bounds_elicitations() -> None:
     async with CallScope(CallHandlers(on_elicitation=answer), None) as scope:
         for number in range(3000):
             result = await scope.elicit(ElicitationRequest("x", f"{number} {'y' * 9999}"))
-            assert result.action == "decline"
-    assert len(messages) == len(scope.notes) == MAX_ELICITATIONS
+            assert result.action == ("decline" if number < MAX_ELICITATIONS else "cancel")
+    assert len(messages) == MAX_ELICITATIONS and len(scope.notes) == MAX_ELICITATIONS + 1
     noted = ResultBuilder(1000, None).with_notes(ToolResult("z" * 1000), scope.notes)
     assert len(noted.text) <= 1000 and "declined" in noted.text

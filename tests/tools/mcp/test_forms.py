@@ -113,6 +113,18 @@ def test_form_missing_unknown_and_odd_fields() -> None:
     assert Form.from_schema({"properties": []}).fields == Form.from_schema(None).fields == ()
 
 
+def test_titles_resolved_to_values_where_they_are_unambiguous() -> None:
+    titled = {"enum": ["e", "b", "c", "b2"], "enumNames": ["Economy", "Business", "e", "Business"]}
+    form = Form.from_schema(
+        {"properties": {"x": titled, "y": {"type": "array", "items": titled}, "z": {}}}
+    )
+    answer = {"x": "Economy", "y": ["e", "Economy", "Business", 3], "z": "Economy", "w": 1}
+    resolved = {"x": "e", "y": ["e", "e", "Business", 3], "z": "Economy", "w": 1}
+    assert form.resolve_titles(answer) == resolved
+    with pytest.raises(FormError, match=r"must be one of e \(Economy\), b \(Business\), c \(e\), "):
+        form.check({"x": "Business"})
+
+
 def test_field_default_that_does_not_fit_left_out() -> None:
     assert field(type="integer", maximum=3, default=4).default is None
     assert field(type="array", items={"enum": ["a"]}, default=["b"]).default is None

@@ -162,8 +162,8 @@ class Tokens:
     """Newly sampled ids, one or more; a stop id that ended the generation is the last one."""
 
     ids: list[int]
-    logprobs: list[Logprob] | None = None
-    """One per id, if the request asked for them."""
+    logprobs: list[Logprob | None] | None = None
+    """One per id, if the request asked for them; None for an id of which a server reports none."""
 
 
 FinishReason = Literal["stop", "length", "context", "cancelled"]

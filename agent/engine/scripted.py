@@ -149,7 +149,7 @@ class ScriptGeneration:
         seconds = time.perf_counter() - start
         yield Finished(reason, total, cached, len(sequence) - total, 0.0, seconds)
 
-    def _logprobs(self, token: int) -> list[Logprob] | None:
+    def _logprobs(self, token: int) -> list[Logprob | None] | None:
         """Each token of a script is certain."""
         if self._request.logprobs is None:
             return None

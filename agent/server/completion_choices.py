@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any
 
 from agent.engine.forced_tokens import RECIPE_FIELD, ForcedTokens
@@ -114,8 +115,8 @@ class CompletionChoice:
         async for event in self.runtime.generate(request):
             if isinstance(event, Tokens):
                 self.usage.read += len(event.ids)
-                for logprob in event.logprobs or ():
-                    yield TextPiece(text.decode(logprob.token), [text.entry(logprob)])
+                for token, logprob in _scored(event):
+                    yield TextPiece(text.decode(token), text.entries(logprob))
         if end := text.end():
             yield TextPiece(end)
 
@@ -133,7 +134,7 @@ class CompletionChoice:
             private=True,
         )
         generation = self.runtime.generate(request)
-        total = 0.0
+        total, scored = 0.0, 0
         async for event in generation:
             if isinstance(event, Finished):
                 self.usage.read += event.prompt_tokens
@@ -141,14 +142,13 @@ class CompletionChoice:
                 if event.reason == "stop" or stop.cut_off is not None:
                     self.finish_reason = "stop"
             elif isinstance(event, Tokens) and stop.cut_off is None:
-                for number, token in enumerate(event.ids):
+                for token, logprob in _scored(event):
                     self.usage.generated += 1
-                    logprob = event.logprobs[number] if event.logprobs else None
-                    total += logprob.logprob if logprob else 0.0
-                    self.mean_logprob = total / self.usage.generated
-                    entries = [] if logprob is None else [text.entry(logprob)]
+                    if logprob is not None:
+                        total, scored = total + logprob.logprob, scored + 1
+                        self.mean_logprob = total / scored
                     written = "" if token in stop_ids else text.decode(token)
-                    for piece in stop.feed(written, entries):
+                    for piece in stop.feed(written, text.entries(logprob)):
                         yield piece
                     if stop.cut_off is not None:
                         generation.cancel()
@@ -156,6 +156,11 @@ class CompletionChoice:
         if stop.cut_off is None:
             for piece in (*stop.flush(), TextPiece(text.end())):
                 yield piece
+
+
+def _scored(tokens: Tokens) -> Iterable[tuple[int, Logprob | None]]:
+    """Each id with what is known of it."""
+    return zip(tokens.ids, tokens.logprobs or repeat(None), strict=False)
 
 
 class _TextDecoder:
@@ -179,13 +184,15 @@ class _TextDecoder:
         """An id's own text."""
         return self._form.token_bytes(token).decode("utf-8", "replace")
 
-    def entry(self, logprob: Logprob) -> dict[str, Any]:
-        """A token's log probability, and the best tokens', by their texts."""
+    def entries(self, logprob: Logprob | None) -> list[dict[str, Any]]:
+        """A token's log probability, and the best tokens', by their texts; none if it is not known."""
+        if logprob is None:
+            return []
         top: dict[str, float] = {}
         for token, value in logprob.top:
             top.setdefault(self.spell(token), value)
         top.setdefault(self.spell(logprob.token), logprob.logprob)
-        return {"token": self.spell(logprob.token), "logprob": logprob.logprob, "top": top}
+        return [{"token": self.spell(logprob.token), "logprob": logprob.logprob, "top": top}]
 
 
 def with_seed(settings: ChoiceSettings, number: int) -> ChoiceSettings:

@@ -78,11 +78,12 @@ class GenerationDecoder:
             spans.append(Span(start, len(self.ids), kind, False, ""))
         return spans
 
-    def feed(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None = None) -> None:
+    def feed(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None = None) -> None:
         """Take the next ids; those after the message's stop are dropped.
 
-        ``logprobs``: one per id. The ids are then parsed one by one, to know which of them a piece of
-        text is made of; so they are where the first call, or a text in the answer, ends the generation.
+        ``logprobs``: one per id, None where it is not known. The ids are then parsed one by one, to
+        know which of them a piece of text is made of; so they are where the first call, or a text in
+        the answer, ends the generation.
         """
         options = self._context.options
         reported = None if options.logprobs is None else logprobs
@@ -91,11 +92,11 @@ class GenerationDecoder:
             return
         for index, token in enumerate(ids):
             if reported is not None:
-                one = reported[index]
-                self._logprobs.add(replace(one, top=one.top[: options.logprobs]))
+                row = reported[index]
+                self._logprobs.add(token, row and replace(row, top=row.top[: options.logprobs]))
             self._feed([token], logprobs and logprobs[index : index + 1])
 
-    def _feed(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None) -> None:
+    def _feed(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
         if not self.stopped:
             self.ids += ids
             if self._token_events and ids:
@@ -106,10 +107,10 @@ class GenerationDecoder:
                     return
             self.looped = self.looped or self._loops()
 
-    def _emit_tokens(self, ids: Sequence[int], logprobs: Sequence[Logprob] | None) -> None:
+    def _emit_tokens(self, ids: Sequence[int], logprobs: Sequence[Logprob | None] | None) -> None:
         rows: list[ev.TokenProbability | None] | None = None
         if self._context.options.token_probabilities:
-            rows = [*map(recorded_logprob, logprobs)] if logprobs else [None] * len(ids)
+            rows = [*map(recorded_logprob, logprobs or [None] * len(ids))]
         entry = self._entry if len(self.ids) == len(ids) else None
         # Ours: nothing to validate.
         self._context.emit(

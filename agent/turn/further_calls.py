@@ -36,7 +36,7 @@ class FurtherCall:
         self._parser, self._functions = parser, functions
         self._earlier = [(recipient, _squeeze(arguments)) for recipient, arguments in earlier]
         self._ids: list[int] = []
-        self._logprobs: list[Logprob] = []
+        self._logprobs: list[Logprob | None] = []
         self._recipient: str | None = None
         """Whom the open call addresses."""
         self._arguments = ""
@@ -53,8 +53,8 @@ class FurtherCall:
         return len(self._ids)
 
     def feed(
-        self, ids: list[int], logprobs: list[Logprob] | None
-    ) -> tuple[list[int], list[Logprob] | None]:
+        self, ids: list[int], logprobs: list[Logprob | None] | None
+    ) -> tuple[list[int], list[Logprob | None] | None]:
         """Take the next tokens; return those that are part of a call for certain."""
         if self.is_call:
             return ids, logprobs

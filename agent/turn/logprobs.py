@@ -16,15 +16,17 @@ class LogprobBuffer:
 
     def __init__(self, form: Format) -> None:
         self._form = form
-        self._pending: list[Logprob] = []
+        self._pending: list[tuple[int, Logprob | None]] = []
 
-    def add(self, logprob: Logprob) -> None:
-        """Add the next sampled token; markup is no text and is left out."""
-        if not self._form.is_markup(logprob.token):
-            self._pending.append(logprob)
+    def add(self, token: int, logprob: Logprob | None) -> None:
+        """Add the next sampled token, with None if its log probability is not known; markup is no
+        text and is left out."""
+        if not self._form.is_markup(token):
+            self._pending.append((token, logprob))
 
     def take(self, text: str = "") -> list[Logprob]:
-        """Remove all tokens and return the last ones, those whose bytes make up ``text``.
+        """Remove all tokens and return what is known of the last ones, those whose bytes make up
+        ``text``.
 
         The tokens before them did not become text.
         """
@@ -35,8 +37,8 @@ class LogprobBuffer:
         first = len(pending)
         while first and remaining > 0:
             first -= 1
-            remaining -= len(self._form.token_bytes(pending[first].token))
-        return pending[first:]
+            remaining -= len(self._form.token_bytes(pending[first][0]))
+        return [logprob for _, logprob in pending[first:] if logprob is not None]
 
 
 def part_logprobs(logprobs: Sequence[Logprob], form: Format) -> list[dict[str, Any]]:
@@ -63,8 +65,10 @@ def event_logprobs(logprobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def recorded_logprob(logprob: Logprob) -> TokenProbability:
-    """A token's log probability as ``agent.tokens`` has it."""
+def recorded_logprob(logprob: Logprob | None) -> TokenProbability | None:
+    """A token's log probability as ``agent.tokens`` has it; None: it is not known."""
+    if logprob is None:
+        return None
     chances = logprob.top_probabilities or [None] * len(logprob.top)
     return TokenProbability.model_construct(  # ours: nothing to validate
         logprob=round(logprob.logprob, 5),

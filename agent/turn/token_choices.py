@@ -34,9 +34,10 @@ PIECE_TOKENS = 256
 """Tokens that `stream_token_logprobs` asks of the engine at once: other requests come in between."""
 Verdict = Literal["free", "forced", "forbidden"]
 """What a grammar says of a token: others were allowed too, it was the only one, it was not allowed."""
+_NOT_REPORTED = "The server reports no probabilities here."
 _NO_RESULT = {
     "context": "The model's memory has no room to go back to this token.",
-    "cancelled": "The engine was busy with something else: try again.",
+    "cancelled": "The model was unloaded meanwhile, or had too much else to compute: try again.",
 }
 
 
@@ -104,7 +105,7 @@ async def token_choices(
     async with aclosing(_scores(engine, request)) as scores:
         (logprob,) = await anext(scores)
     if not logprob.top:
-        raise EngineError("The server reports no probabilities of this token.")
+        raise EngineError(_NOT_REPORTED)
     return await describe_choices(logprob, ids[start:index], constraint)
 
 
@@ -180,7 +181,7 @@ async def stream_token_logprobs(
             _scores(engine, _request(ids[:at], piece, greedy, logprobs=0))
         ) as scores:
             async for logprobs in scores:
-                yield [one.logprob for one in logprobs]
+                yield [each.logprob for each in logprobs]
 
 
 def _request(
@@ -213,11 +214,13 @@ async def _scores(engine: Generates, request: Request) -> AsyncGenerator[list[Lo
     generation, left = engine.generate(request), request.max_tokens or 0
     try:
         async for event in generation:
-            if isinstance(event, Tokens) and event.logprobs:
-                left -= len(event.logprobs)
-                yield event.logprobs
+            if isinstance(event, Tokens):
+                logprobs = [each for each in event.logprobs or () if each is not None]
+                if len(logprobs) < len(event.ids):
+                    raise EngineError(_NOT_REPORTED)
+                left -= len(logprobs)
+                yield logprobs
             elif isinstance(event, Finished) and left > 0:
-                why = _NO_RESULT.get(event.reason, "The engine reports no probabilities.")
-                raise EngineError(why)
+                raise EngineError(_NO_RESULT.get(event.reason, _NOT_REPORTED))
     finally:
         generation.cancel()

@@ -336,14 +336,21 @@ class RemoteGeneration:
     def _stopped(self) -> bool:
         return bool(self._generated) and self._generated[-1] in self.request.stop_ids
 
-    def _logprobs(self, chunk: CompletionChunk, ids: Sequence[int]) -> list[Logprob] | None:
-        """Return a log probability for each id, if requested; 0 for ids that the server left
+    def _logprobs(self, chunk: CompletionChunk, ids: Sequence[int]) -> list[Logprob | None] | None:
+        """Return a log probability for each id, if requested; None for ids that the server left
         out."""
         if (alternatives := self.request.logprobs) is None:
             return None
-        known = {logprob.token: logprob for logprob in chunk.logprobs}
-        logprobs = (known.get(token, Logprob(token, 0.0)) for token in ids)
-        return [Logprob(each.token, each.logprob, each.top[:alternatives]) for each in logprobs]
+        rows: list[Logprob | None] = []
+        reported = iter(chunk.logprobs)
+        following = next(reported, None)
+        for token in ids:
+            if following is None or following.token != token:
+                rows.append(None)
+            else:
+                rows.append(Logprob(token, following.logprob, following.top[:alternatives]))
+                following = next(reported, None)
+        return rows
 
     def _finished(self, reason: FinishReason) -> Finished:
         now = time.perf_counter()

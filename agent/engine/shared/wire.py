@@ -50,7 +50,7 @@ _SHAPES = repr(
     [[field.name for field in fields(shape)]
      for shape in (Request, Sampling, Prefill, Waiting, Tokens, Logprob, Finished)]
 )  # fmt: skip
-"""What is said; programs of versions that say something else do not meet."""
+"""The fields that are sent; programs whose versions send others do not meet."""
 _LOCAL_PEERCRED, _XUCRED_BYTES = 1, 76
 """The option of macOS and BSD, and its struct xucred, whose second field is the uid."""
 _CREDENTIALS = struct.Struct("3i")
@@ -142,7 +142,7 @@ def request_of(message: dict[str, Any], constraint: Constraint | None) -> Reques
         aside=message["aside"],
         head_tokens=message["head_tokens"],
         private=message["private"],
-        streamed=message.get("streamed", True),
+        streamed=message["streamed"],
     )
 
 
@@ -169,17 +169,21 @@ def event_message(event: Prefill | Waiting | Tokens | Finished | Gaps) -> list[o
         case Waiting(message):
             return ["waiting", message]
         case Tokens(ids, logprobs):
-            rows = None if logprobs is None else [_logprob_row(one) for one in logprobs]
+            rows = None if logprobs is None else [*map(_logprob_row, logprobs)]
             return ["tokens", ids, rows]
         case Finished():
             return ["finished", *asdict(event).values()]
 
 
-def _logprob_row(logprob: Logprob) -> list[object]:
+def _logprob_row(logprob: Logprob | None) -> list[object] | None:
+    if logprob is None:
+        return None
     return [getattr(logprob, field.name) for field in fields(logprob)]
 
 
-def _logprob_of(row: list[Any]) -> Logprob:
+def _logprob_of(row: list[Any] | None) -> Logprob | None:
+    if row is None:
+        return None
     token, value, top, rank, probability, top_probabilities = row
     others = None if top_probabilities is None else tuple(top_probabilities)
     return Logprob(token, value, tuple((id, its) for id, its in top), rank, probability, others)
@@ -195,7 +199,7 @@ def event_of(message: list[Any]) -> Prefill | Waiting | Tokens | Finished | Gaps
         case ["waiting", text]:
             return Waiting(text)
         case ["tokens", ids, rows]:
-            return Tokens(ids, None if rows is None else [_logprob_of(row) for row in rows])
+            return Tokens(ids, None if rows is None else [*map(_logprob_of, rows)])
         case ["finished", *values]:
             return Finished(*values)
         case ["error", "busy", text]:

@@ -405,6 +405,9 @@ async def test_a_server_says_what_it_reports_and_no_more(
     fake.replies = [[bare]]
     with pytest.raises(EngineError, match="reports no probabilities"):
         await token_choices(remote, ids, 2, PLAIN, None, start=1)
+    fake.replies = [[bare]]
+    with pytest.raises(EngineError, match="reports no probabilities"):
+        await token_logprobs(remote, ids, 2, 3)
 
 
 async def test_a_script_is_certain_and_uses_up_no_line(

@@ -11,7 +11,8 @@ import pytest
 from agent import events as ev
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
-from agent.engine.protocol import Request, Sampling
+from agent.engine.protocol import Logprob, Request, Sampling
+from agent.engine.scripted import ScriptGeneration
 from agent.store.recorder import TurnRecorder
 from agent.turn.continuation import with_reasoning
 from agent.turn.logprobs import recorded_logprob, sampled_logprob
@@ -102,6 +103,32 @@ async def test_without_the_setting_nothing_of_it_is_written(recorded: Any) -> No
     events = [event for _, event in runs.store.events(turn.response.id)]
     assert not any(isinstance(event, ev.AgentTokens) for event in events)
     assert all(not generation.logprobs for generation in stored_generations(runs, turn))
+
+
+async def test_what_is_not_reported_of_a_token_is_none(
+    recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As llama-server reports only the last of several tokens that are one character."""
+    runs: Recorded = await recorded(final("\N{LLAMA} and more"))
+    form = runs.runtime.format or (await runs.runtime.load()).format
+    unknown = set(form.encode_text("\N{LLAMA}")[:-1])
+    monkeypatch.setattr(
+        ScriptGeneration,
+        "_logprobs",
+        lambda _, token: [None if token in unknown else Logprob(token, -1.0)],
+    )
+    turn = await run_turn(runs, Conversation("c"), token_probabilities=True, logprobs=0)
+    tokens = [event for event in turn.log.events if isinstance(event, ev.AgentTokens)]
+    rows = {event.ids[0]: event.logprobs for event in tokens}
+    assert unknown and all(rows[token] == [None] for token in unknown)
+    assert all(rows[token] != [None] for token in rows if token not in unknown)
+    (message,) = turn.items
+    assert isinstance(message, ev.MessageItem)
+    (part,) = message.content
+    assert [each["logprob"] for each in part.logprobs] == [-1.0] * len(part.logprobs)
+    last, *others = part.logprobs
+    assert bytes(last["bytes"]) == "\N{LLAMA}".encode()[-len(last["bytes"]) :]
+    assert b"".join(bytes(each["bytes"]) for each in others) == b" and more"
 
 
 async def test_log_probabilities_of_a_clients_request_stay_its_own(recorded: Any) -> None:

@@ -82,6 +82,23 @@ async def test_generate_restores_omitted_tokens_of_a_character(
     assert result.ids == expected.ids
 
 
+async def test_tokens_that_a_server_leaves_out_have_no_logprob(
+    peer: RunningPeer, remote: RemoteEngine, form: HarmonyFormat
+) -> None:
+    """llama-server streams the last of several tokens that are one character."""
+    first, second, last = parts = form.encode_text(f" {LLAMA}")
+    request = Request(parts * 20, 6, sampling=Sampling(temperature=0), logprobs=0)
+    rows: list[Logprob | None] = []
+    result = await read_generation(
+        remote.generate(request),
+        lambda item: rows.extend(item.logprobs or ()) if isinstance(item, Tokens) else None,
+    )
+    assert result.ids == parts * 2
+    reported = [row and row.token for row in rows]
+    all_three = [first, second, last] if peer.kind == "vllm" else [None, None, last]
+    assert reported == all_three * 2
+
+
 @pytest.mark.parametrize("eager", [0.0, 100.0])
 async def test_generate_obeys_a_constraint(
     remote: RemoteEngine, local: LlamaEngine, form: HarmonyFormat, eager: float

@@ -51,7 +51,7 @@ async def test_logprobs_by_token_id(
     }
     choice = {"token_ids": [11], "logprobs": logprobs, "finish_reason": "length"}
     fake.replies = [[{"choices": [choice]}]]
-    logprobs_read: list[Logprob] = []
+    logprobs_read: list[Logprob | None] = []
     await read_generation(
         engine.generate(user_request(form, "x", logprobs=2, max_tokens=1)),
         lambda item: (
@@ -59,6 +59,30 @@ async def test_logprobs_by_token_id(
         ),
     )
     assert logprobs_read == [Logprob(11, -0.5, ((11, -0.5), (7, -1.0)))]
+
+
+async def test_logprobs_that_are_not_reported_are_none(
+    vllm: tuple[FakeVllm, RemoteEngine], form: HarmonyFormat
+) -> None:
+    fake, engine = vllm
+
+    def message(ids: list[int], **values: float) -> dict[str, Any]:
+        logprobs = {
+            "tokens": [f"token_id:{token}" for token in ids],
+            "token_logprobs": list(values.values()),
+            "top_logprobs": [{} for _ in values],
+        }
+        return {"choices": [{"token_ids": ids, "logprobs": logprobs if values else None}]}
+
+    fake.replies = [
+        [message([11, 12], a=-0.5), message([13]), message([12, 12], b=-1.0, c=-2.0), "length"]
+    ]
+    read: list[Logprob | None] = []
+    await read_generation(
+        engine.generate(user_request(form, "x", logprobs=2, max_tokens=5)),
+        lambda item: read.extend(item.logprobs or ()) if isinstance(item, Tokens) else None,
+    )
+    assert read == [Logprob(11, -0.5), None, None, Logprob(12, -1.0), Logprob(12, -2.0)]
 
 
 async def test_rejected_token_is_requested_again_among_allowed(

@@ -27,6 +27,11 @@ from pydantic import ValidationError
 from tools.mcp.challenge import LOGIN_REQUIRED_CODE
 
 ASKS_REASON = "over newer versions it could ask no questions while a tool runs"
+UNTRIED_REASON = (
+    f"it was not asked for {MODERN_PROTOCOL_VERSIONS[-1]},"
+    " over which it could ask no questions while a tool runs"
+)
+"""Of a server that has answered the handshake: whether it knows newer versions is not known."""
 FINAL_ERRORS = (LOGIN_REQUIRED_CODE, T.CONNECTION_CLOSED, T.REQUEST_TIMEOUT)
 """Errors of the handshake that say nothing about versions."""
 
@@ -83,7 +88,7 @@ class NegotiatingClient(Client):
     async def _shake_hands_or_discover(self, session: ClientSession) -> None:
         try:
             await session.initialize()
-            self.reason = ASKS_REASON
+            self.reason = UNTRIED_REASON
         except MCPError as error:
             if error.code in FINAL_ERRORS:
                 raise

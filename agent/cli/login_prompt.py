@@ -23,7 +23,10 @@ def terminal_dialog(*, browser: bool = True, device: bool = False) -> LoginDialo
                 file=sys.stderr,
             )
 
-    return LoginDialog(show, _read_line if _has_input() else None, browser, device)
+    def warn(problem: str) -> None:
+        echo(f"agent: {problem}.", file=sys.stderr)
+
+    return LoginDialog(show, _read_line if _has_input() else None, browser, device, warn)
 
 
 async def ask_login(request: LoginRequest) -> bool:

@@ -192,14 +192,17 @@ def call(
     host = create_host(root, trust, MAX_PIPED_CHARS if piped else MAX_RESULT_CHARS)
     require_config(host, name)
 
+    on_login = login_prompt.ask_login if login_prompt.can_ask() else None
+
     async def work(host: Host) -> int:
         host.connect(name)
         await host.wait_settled({name})
+        if on_login and await host.offer_login(name, on_login):
+            await host.wait_settled({name})
         definition = next((t for t in host.tools() if (t.server, t.name) == (name, tool)), None)
         if definition is None:
-            state = _state(host, name)
-            why = state.error or f"it has {', '.join(state.tools) or 'none'}"
-            result = protocol_failure(f"the server {name} has no tool {tool!r}: {why}", -32602)
+            why = _missing_tool_reason(_state(host, name), tool)
+            result = protocol_failure(f"the server {name} {why}", -32602)
         else:
             result = await host.call(
                 definition,
@@ -207,7 +210,7 @@ def call(
                 on_progress=_print_progress,
                 on_output=_print_output,
                 on_elicitation=forms.answer,
-                on_login=login_prompt.ask_login if login_prompt.can_ask() else None,
+                on_login=on_login,
             )
         failed = result.failure != "none" or forms.problem is not None
         if forms.problem is not None:
@@ -219,6 +222,15 @@ def call(
         return EXIT_FAILED if failed else EXIT_DONE
 
     return run_with(host, work)
+
+
+def _missing_tool_reason(state: ServerState, tool: str) -> str:
+    """Return the predicate of a sentence: why a server has not got a tool."""
+    if state.status == "disabled":
+        return "is disabled"
+    if state.status == "failed" and state.error:
+        return state.error
+    return f"has no tool {tool!r}: it has {', '.join(state.tools) or 'none'}"
 
 
 def _print_progress(progress: float, total: float | None, message: str | None) -> None:

@@ -14,7 +14,7 @@ from agent.util.sanitize import echo
 from tools.config.servers import ServerConfig
 from tools.mcp.credentials import CredentialStore
 from tools.mcp.host import Host
-from tools.mcp.login import LoginChallenge, LoginError
+from tools.mcp.login import LoginError
 
 
 def login(
@@ -22,7 +22,8 @@ def login(
 ) -> int:
     """Log in to a server over HTTP with OAuth, by its name or URL.
 
-    ``scopes``: to ask for beside those of the stored login. ``browser``: open the page here.
+    ``scopes``: to ask for beside those of the server and of the stored login. ``browser``: open the
+    page here.
     """
     host = create_host(root, trust)
     config = _find_server(host, name)
@@ -31,12 +32,11 @@ def login(
         raise UserError(f"{name} {config.problem or 'is disabled'}.")
     if config.url is None:
         raise UserError(f"{name} is a stdio server; it needs no login.")
-    challenge = LoginChallenge(403, " ".join(scopes)) if scopes else None
 
     async def work(host: Host) -> int:
         dialog = terminal_dialog(browser=browser, device=device)
         try:
-            await host.log_in(config.name, dialog, challenge)
+            await host.log_in(config.name, dialog, scopes=scopes)
         except LoginError as error:
             echo(f"agent: {error}", file=sys.stderr)
             return EXIT_FAILED

@@ -235,6 +235,8 @@ def test_mcp_list_broken_servers_say_why(agent: RunAgent, home: Path) -> None:
     assert listed.code == 1
     assert "the environment variable NO_SUCH_KEY is not set" in listed.out
     assert "no such command: no-such" in listed.out
+    called = agent("mcp", "call", "gone", "read")
+    assert called.err == "Error: the server gone cannot be started: no such command: no-such\n"
 
 
 def test_mcp_import_reads_other_clients(agent: RunAgent, home: Path, tmp_path: Path) -> None:

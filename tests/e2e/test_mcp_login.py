@@ -8,6 +8,7 @@ import pty
 import shlex
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -79,22 +80,56 @@ async def test_server_of_the_command_line_is_logged_in_by_its_url(
     assert "guarded.read" in started["tools"]
 
 
-async def test_run_on_a_terminal_asks(
-    home: Path, tmp_path: Path, oauth: OAuthServer, browser: dict[str, str]
-) -> None:
+@asynccontextmanager
+async def on_terminal(
+    home: Path, folder: Path, browser: dict[str, str], *args: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """Run the program with stdin and stderr on a terminal: the process and the terminal's other end."""
     terminal, tty = pty.openpty()
-    url = oauth.config.url
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "agent", "run", "hello", "--mcp", f"guarded={url}", "--json-events",
-        cwd=tmp_path, stdin=tty, stderr=tty, stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "agent", *args,
+        cwd=folder, stdin=tty, stderr=tty, stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **browser, "AGENT_HOME": str(home), "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     os.close(tty)
+    try:
+        yield process, terminal
+    finally:
+        os.close(terminal)
+
+
+async def read_until(terminal: int, text: bytes) -> bytes:
     output = b""
-    while b"Log in now? [Y/n]" not in output:
+    while text not in output:
         output += await asyncio.to_thread(os.read, terminal, 4096)
-    assert b"The server guarded requires a login." in output
-    os.write(terminal, b"\n")
-    out, _ = await process.communicate()
-    assert b'"guarded.read"' in out.split(b"\n")[0], output
-    os.close(terminal)
+    return output
+
+
+async def test_run_on_a_terminal_asks(
+    home: Path, tmp_path: Path, oauth: OAuthServer, browser: dict[str, str]
+) -> None:
+    command = ("run", "hello", "--mcp", f"guarded={oauth.config.url}", "--json-events")
+    async with on_terminal(home, tmp_path, browser, *command) as (process, terminal):
+        output = await read_until(terminal, b"Log in now? [Y/n]")
+        assert b"The server guarded requires a login." in output
+        os.write(terminal, b"\n")
+        out, _ = await process.communicate()
+    assert b'"guarded.read"' in out.split(b"\n")[0]
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+async def test_call_on_a_terminal_asks_for_the_login_of_the_start(
+    home: Path, tmp_path: Path, oauth: OAuthServer, browser: dict[str, str], answer: str
+) -> None:
+    write_servers(home / "config" / "mcp.json", {"guarded": {"url": oauth.config.url}})
+    command = ("mcp", "call", "guarded", "read")
+    async with on_terminal(home, tmp_path, browser, *command) as (process, terminal):
+        output = await read_until(terminal, b"Log in now? [Y/n]")
+        assert b"The server guarded requires a login." in output
+        os.write(terminal, answer.encode() + b"\n")
+        if answer == "n":
+            end = b"Error: the server guarded requires a login (HTTP 401): agent mcp login guarded"
+            await read_until(terminal, end)
+        out, _ = await process.communicate()
+    expected = (0, b"read is done\n") if answer == "y" else (1, b"")
+    assert (process.returncode, out) == expected

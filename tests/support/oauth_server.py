@@ -50,6 +50,8 @@ class OAuthServer:
     """The scope that a 401 names."""
     names_metadata: bool = True
     """Whether a 401 says where the metadata are."""
+    metadata_path: str = "/.well-known/oauth-protected-resource/mcp"
+    """Where they are; clients that are not told look below /.well-known."""
     registers: bool = True
     html_errors: bool = False
     """Whether errors are pages for people."""
@@ -86,12 +88,11 @@ class OAuthServer:
 
     def app(self) -> Starlette:
         self.issuers[self.issuer.path] = self.issuer
-        prm = "/.well-known/oauth-protected-resource/mcp"
         metadata = "/.well-known/oauth-authorization-server/{issuer}"
         return Starlette(
             routes=[
                 Route("/mcp", self._mcp, methods=["GET", "POST", "DELETE"]),
-                Route(prm, self._resource),
+                Route(self.metadata_path, self._resource),
                 Route(metadata, self._metadata),
                 Route("/{issuer}/authorize", self._authorize),
                 Route("/{issuer}/register", self._register, methods=["POST"]),
@@ -137,7 +138,7 @@ class OAuthServer:
 
     def _challenge(self, status: int, fields: dict[str, str]) -> Response:
         if self.names_metadata:
-            fields["resource_metadata"] = f"{self.base}/.well-known/oauth-protected-resource/mcp"
+            fields["resource_metadata"] = f"{self.base}{self.metadata_path}"
         header = ", ".join(f'{key}="{value}"' for key, value in fields.items() if value)
         return Response(status_code=status, headers={"WWW-Authenticate": f"Bearer {header}"})
 

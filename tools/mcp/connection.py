@@ -133,6 +133,8 @@ class Connection:
                 self.refused = True
                 if logs_in(self.config) and not self.has_scope(challenge):
                     self.challenge = challenge
+                if challenge.status == 401:
+                    challenge = replace(challenge, scope="")  # the command gets to it by itself
                 return self.describe_challenge(challenge)
             reason = describe_error(error, self.config, self._error_status)
             return self._describe_exit(self._cutoff_sentence(error) or reason)

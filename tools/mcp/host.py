@@ -201,18 +201,24 @@ class Host:
         self._servers[name].restart()
 
     async def log_in(
-        self, name: str, dialog: LoginDialog, challenge: LoginChallenge | None = None
+        self,
+        name: str,
+        dialog: LoginDialog,
+        challenge: LoginChallenge | None = None,
+        *,
+        scopes: Sequence[str] = (),
     ) -> None:
         """Log in to a server over HTTP, and use that login.
 
-        ``challenge``: what the server asks for; None: it is asked. Raises LoginError.
+        ``challenge``: what the server asks for; None: it is asked. ``scopes``: what the login shall
+        have besides, and besides those of the stored one. Raises LoginError.
         """
         # Imports the MCP SDK.
         from tools.mcp.oauth import log_in
 
         server = self._servers[name]
         challenge = challenge or await server.probe_login()
-        await log_in(server.config, self._credentials, dialog, challenge)
+        await log_in(server.config, self._credentials, dialog, challenge, scopes)
         await server.on_logged_in()
 
     async def offer_logins(self, text: str, on_login: OnLogin) -> None:

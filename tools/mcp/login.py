@@ -38,9 +38,8 @@ class LoginChallenge:
         """Return the same with the command that logs in."""
         # Of a server that --mcp names, no file knows the name.
         target = (config.url if config.trusted else None) or config.name
-        command = ["agent", "mcp", "login", target]
-        if self.status == 403:
-            command += [word for scope in self.scope.split() for word in ("--scope", scope)]
+        scopes = [word for scope in self.scope.split() for word in ("--scope", scope)]
+        command = ["agent", "mcp", "login", target, *scopes]
         return f"{self.wish} (HTTP {self.status}): {shlex.join(command)}"
 
 
@@ -71,6 +70,9 @@ class LoginDialog:
     """Whether to open the page here."""
     device: bool = False
     """Whether to log in by device: on a page that any machine may open."""
+    warn: Callable[[str], None] | None = None
+    """Gets a clause that says why what was pasted cannot be used, before ``paste`` is called again.
+    None: the login fails with it."""
 
 
 @dataclass(frozen=True, slots=True)

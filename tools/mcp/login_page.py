@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 from mcp.client.auth.exceptions import OAuthFlowError
 from mcp.shared.auth import AuthorizationCodeResult
 
+from tools.mcp.login import LoginDialog
+
 LOGIN_TIMEOUT_SECONDS = 300.0
 """Time that the person has in the browser."""
 CALLBACK_PATH = "/callback"
@@ -30,12 +32,13 @@ class LoginPage:
         self.authorization_url = ""
         """The page that the person opens."""
 
-    async def wait(self, paste: Callable[[], Awaitable[str]] | None) -> AuthorizationCodeResult:
-        """Return the authorization code; ``paste`` returns what the person pastes, if anything.
+    async def wait(self, dialog: LoginDialog) -> AuthorizationCodeResult:
+        """Return the authorization code, from the browser or as the person pastes it.
 
         Raises TimeoutError and OAuthFlowError.
         """
-        pasting = asyncio.ensure_future(self._read_pasted(paste)) if paste else None
+        paste, warn = dialog.paste, dialog.warn
+        pasting = asyncio.ensure_future(self._read_pasted(paste, warn)) if paste else None
         try:
             async with asyncio.timeout(LOGIN_TIMEOUT_SECONDS):
                 return await asyncio.shield(self._result)
@@ -44,19 +47,30 @@ class LoginPage:
                 pasting.cancel()
                 await asyncio.gather(pasting, return_exceptions=True)
 
-    async def _read_pasted(self, paste: Callable[[], Awaitable[str]]) -> None:
+    async def _read_pasted(
+        self, paste: Callable[[], Awaitable[str]], warn: Callable[[str], None] | None
+    ) -> None:
         while not self._result.done():
-            if text := (await paste()).strip():
-                self._take_pasted(text)
+            text = (await paste()).strip()
+            problem = self._take_pasted(text) if text else None
+            if problem and warn:
+                warn(problem)
+            elif problem and not self._result.done():
+                self._result.set_exception(OAuthFlowError(problem))
 
-    def _take_pasted(self, text: str) -> None:
-        """Take the address of this page, or only the code of it."""
+    def _take_pasted(self, text: str) -> str | None:
+        """Take the address of this page, or only the code of it; return why that is impossible."""
         query = _query(text)
         if "code" not in query and "error" not in query:
+            if text == self.authorization_url:
+                return "that is the login page: log in there, and paste the address that it ends at"
+            if "://" in text or len(text.split()) > 1:
+                return "there is no code in that: paste the address that the login page ends at"
             # The state that belongs to a code without its address is our own: the code's PKCE
             # challenge is checked by the server all the same.
             query = {"code": text, "state": _query(self.authorization_url).get("state", "")}
         self.resolve(query)
+        return None
 
     def resolve(self, query: dict[str, str]) -> None:
         """Complete the login with the query parameters of the redirect."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import webbrowser
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,17 +42,23 @@ async def log_in(
     credentials: CredentialStore,
     dialog: LoginDialog,
     challenge: LoginChallenge | None = None,
+    scopes: Sequence[str] = (),
 ) -> None:
     """Log in and store the tokens.
 
     ``challenge``: what the server asks for, of status 403 for more scopes than the stored login has;
-    None: its metadata say whether it wants a login at all. Raises LoginError.
+    None: its metadata say whether it wants a login at all. ``scopes``: what the person wants besides.
+    Raises LoginError.
     """
     assert config.url is not None
+    lacks_scope = challenge is not None and challenge.status == 403
+    wanted = [*scopes, *(challenge.scope.split() if challenge and lacks_scope else ())]
+    if wanted:
+        challenge = challenge or LoginChallenge()
     storage = TokenStorage(config, credentials)
     await storage.load()
     stored = storage.stored
-    more_scopes = challenge is not None and challenge.status == 403 and "tokens" in stored
+    more_scopes = "tokens" in stored and (lacks_scope or bool(wanted))
     granted = (stored.get("tokens") or {}).get("scope") if more_scopes else None
     port = config.oauth.redirect_port or (_stored_port(stored) if more_scopes else 0)
     try:
@@ -66,11 +72,11 @@ async def log_in(
             ):
                 # A registration is bound to its redirect address, and may have been deleted.
                 stored.pop("client", None)
-            scope = union_scopes(granted, " ".join(config.oauth.scopes) or None)
+            scope = union_scopes(granted, " ".join([*config.oauth.scopes, *wanted]) or None)
             flow = _LoginFlow(config, storage, dialog, page, challenge, scope)
             client = await stack.enter_async_context(httpx2.AsyncClient(timeout=REQUEST_SECONDS))
             await client.send(client.build_request("POST", config.url), auth=flow)
-            flow.check_granted()
+            flow.check_granted(wanted)
     except LoginError as error:
         raise LoginError(f"the login to {config.name} failed: {error}") from error
     except TimeoutError:
@@ -155,10 +161,8 @@ class _LoginFlow(OAuthClientProvider):
         finally:
             await flow.aclose()
 
-    def check_granted(self) -> None:
-        """Raise LoginError where the token, which is stored, lacks a scope that was asked for."""
-        challenge = self._challenge
-        wanted = challenge.scope.split() if challenge and challenge.status == 403 else ()
+    def check_granted(self, wanted: Sequence[str]) -> None:
+        """Raise LoginError where the token, which is stored, lacks one of these scopes."""
         tokens = self.context.current_tokens
         granted = ((tokens and tokens.scope) or "").split()
         if missing := [scope for scope in wanted if scope not in granted]:
@@ -223,7 +227,7 @@ class _LoginFlow(OAuthClientProvider):
 
     async def _wait(self) -> AuthorizationCodeResult:
         assert self._page is not None
-        return await self._page.wait(self._dialog.paste)
+        return await self._page.wait(self._dialog)
 
     async def _exchange_token_authorization_code(
         self, auth_code: str, code_verifier: str

@@ -170,6 +170,33 @@ async def test_step_up_asks_for_all_scopes(
     assert len(oauth.issuer.clients) == 1  # the second login is the first client's
 
 
+async def test_scope_of_401_at_call_is_in_command(
+    oauth: OAuthServer, make_host: MakeHost, store: Path
+) -> None:
+    """The command makes no call, so it could not learn the scope by itself."""
+    oauth.protects, oauth.challenge_scope = only_calls, "read"
+    host = await start(make_host, oauth.config, store)
+    assert (await call(host, "read")).text.endswith(f"(HTTP 401): {LOGIN} --scope read")
+    await host.log_in("guarded", Person().dialog(), scopes=["read"])
+    assert oauth.issuer.requests[0]["scope"] == "read"
+    assert (await call(host, "read")).text == "read is done"
+
+
+async def test_login_with_scope_joins_what_the_server_names(
+    make_host: MakeHost, store: Path
+) -> None:
+    """Without a login so far the scope comes on top of the server's own, and its metadata are used."""
+    async with run_oauth_server(metadata_path="/about", challenge_scope="read") as oauth:
+        host = await start(make_host, oauth.config, store)
+        await host.log_in("guarded", Person().dialog(), scopes=["write"])
+        assert oauth.issuer.requests[0]["scope"].split() == ["write", "read"]
+        await host.wait_settled()
+        assert (await call(host, "read")).text == "read is done"
+        oauth.grants = lambda scope: "read"
+        with pytest.raises(LoginError, match="the scope write was not granted"):
+            await host.log_in("guarded", Person().dialog(), scopes=["write"])
+
+
 async def test_step_up_without_end_is_bounded(
     oauth: OAuthServer, make_host: MakeHost, store: Path
 ) -> None:
@@ -327,6 +354,34 @@ async def test_pasted_result_of_another_machine(
     await host.log_in("guarded", LoginDialog(show, lines.get, browser=False))
     await host.wait_settled()
     assert (await call(host, "read")).text == "read is done"
+
+
+async def test_pasted_text_without_code_does_not_end_login(
+    oauth: OAuthServer, make_host: MakeHost, store: Path
+) -> None:
+    """Whoever can be warned pastes again; where nobody can, the error says what was wrong."""
+    host = await start(make_host, oauth.config, store)
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    pages: list[str] = []
+    warnings: list[str] = []
+    visits: list[asyncio.Task[int]] = []
+
+    def show(url: str, code: str) -> None:
+        pages.append(url)
+        for text in (url, "no code"):
+            lines.put_nowait(text)
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        if len(warnings) == 2:
+            visits.append(asyncio.create_task(open_page(pages[0])))
+
+    await host.log_in("guarded", LoginDialog(show, lines.get, browser=False, warn=warn))
+    await host.wait_settled()
+    assert (await call(host, "read")).text == "read is done"
+    assert "that is the login page" in warnings[0] and "no code in that" in warnings[1]
+    with pytest.raises(LoginError, match="the login to guarded failed: that is the login page"):
+        await host.log_in("guarded", LoginDialog(show, lines.get, browser=False))
 
 
 async def test_login_that_nobody_wants(

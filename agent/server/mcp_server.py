@@ -5,15 +5,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import anyio
 import mcp.types as T
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 
 from agent.conversation.conversation import Conversation
 from agent.conversation.messages import User
@@ -39,17 +45,33 @@ MAX_WAITING = 64
 """Turns that wait for a client's answer; the oldest is stopped for one more."""
 MAX_TURNS = 256
 """Ended turns that stay in memory; older conversations are read from the store."""
+MAX_SESSIONS = 64
+"""Clients with a session that hear of changed tools; of more, the latest."""
+STARTUP_SECONDS = 5.0
+"""How long a list of tools waits for the servers that start."""
 
 _Context = ServerRequestContext[Any, Any]
 
 
 def create_mcp_server(
-    runtime: Runtime, defaults: TurnOptions, store: Store | None, *, all_conversations: bool
+    runtime: Runtime,
+    defaults: TurnOptions,
+    store: Store | None,
+    *,
+    all_conversations: bool,
+    startup_seconds: float = STARTUP_SECONDS,
 ) -> Server[Any]:
     """Return the server. ``store``: None: conversations last as long as the program, and have no
-    resources. ``all_conversations``: also those that did not begin here are resources."""
-    service = _Service(runtime, defaults, store, all_conversations=all_conversations)
-    return Server(
+    resources. ``all_conversations``: also those that did not begin here are resources.
+    ``startup_seconds``: how long a list of tools waits for the servers that start."""
+    service = _Service(
+        runtime,
+        defaults,
+        store,
+        all_conversations=all_conversations,
+        startup_seconds=startup_seconds,
+    )
+    server = _Server(
         "agent",
         version=program_version(),
         title="Local GPT-OSS",
@@ -58,7 +80,29 @@ def create_mcp_server(
         on_call_tool=service.call_tool,
         on_list_resources=service.list_resources,
         on_read_resource=service.read_resource,
+        on_subscriptions_listen=ListenHandler(service.changes),
     )
+    server.add_notification_handler(
+        "notifications/initialized", T.NotificationParams, service.on_initialized
+    )
+    return server
+
+
+class _Server(Server[Any]):
+    """Says of itself that its tools change, and its resources go unannounced."""
+
+    def get_capabilities(self, *args: Any, **settings: Any) -> T.ServerCapabilities:
+        """Return the capabilities (extends the SDK's, which take either for both)."""
+        return (
+            super()
+            .get_capabilities(*args, **settings)
+            .model_copy(
+                update={
+                    "tools": T.ToolsCapability(list_changed=True),
+                    "resources": T.ResourcesCapability(subscribe=False, list_changed=False),
+                }
+            )
+        )
 
 
 class _Service:
@@ -69,9 +113,19 @@ class _Service:
         store: Store | None,
         *,
         all_conversations: bool,
+        startup_seconds: float,
     ) -> None:
         self._runtime, self._defaults, self._store = runtime, defaults, store
         self._all_conversations = all_conversations
+        self._startup_seconds = startup_seconds
+        self._listed: list[T.Tool] | None = None
+        """What clients were told last; None: nothing yet."""
+        self._sessions = deque[ServerSession](maxlen=MAX_SESSIONS)
+        """Clients of versions with a handshake."""
+        self.changes = InMemorySubscriptionBus()
+        """Through which clients of later versions hear of changed tools."""
+        self._announcements: set[asyncio.Task[None]] = set()
+        runtime.host.subscribe(self._on_server_changed)
         self._turns: dict[str, Turn] = {}
         """The latest turn of each conversation that was used here lately, by the conversation's id."""
         self._own: set[str] = set()
@@ -128,12 +182,21 @@ class _Service:
         return [ask] if python is None else [ask, _python_definition(python)]
 
     def _annotations(self) -> T.ToolAnnotations:
-        """Say what an answer can do beside answering: what its tools can. Clients ask by it."""
+        """Say what an answer can do beside answering: what its tools can. Clients ask by it.
+
+        The tools of a server that is not ready are not known, or may be others once it is: it counts
+        as one that writes and reaches out.
+        """
         host = self._runtime.host
         tools = host.tools()
+        all_known = all(
+            state.is_builtin or state.status in ("ready", "disabled")
+            for state in host.server_states()
+        )
         return T.ToolAnnotations(
-            read_only_hint=all(tool.read_only or _is_safe(host, tool) for tool in tools),
-            open_world_hint=any("sends" in tool.labels for tool in tools),
+            read_only_hint=all_known
+            and all(tool.read_only or _is_safe(host, tool) for tool in tools),
+            open_world_hint=not all_known or any(_is_open_world(host, tool) for tool in tools),
         )
 
     @property
@@ -141,8 +204,36 @@ class _Service:
         return self._runtime.host.find_tool("code_interpreter.python")
 
     async def list_tools(self, context: _Context, params: object) -> T.ListToolsResult:
-        """Answer ``tools/list``."""
-        return T.ListToolsResult(tools=self._definitions())
+        """Answer ``tools/list``, once the servers have started if that does not take long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._startup_seconds):
+                await self._runtime.host.wait_settled()
+        return T.ListToolsResult(tools=self._list_anew())
+
+    async def on_initialized(self, context: _Context, params: object) -> None:
+        """Keep the session of a client, which hears of changed tools."""
+        self._sessions.append(context.session)
+
+    def _on_server_changed(self, name: str) -> None:
+        if self._listed is not None:
+            self._list_anew()
+
+    def _list_anew(self) -> list[T.Tool]:
+        """Return the definitions, and announce them where they are not those that were told last."""
+        before, self._listed = self._listed, self._definitions()
+        if before not in (None, self._listed):
+            task = asyncio.create_task(self._announce_tools())
+            self._announcements.add(task)
+            task.add_done_callback(self._announcements.discard)
+        return self._listed
+
+    async def _announce_tools(self) -> None:
+        await self.changes.publish(ToolsListChanged())
+        for session in list(self._sessions):
+            try:
+                await session.send_tool_list_changed()
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                self._sessions.remove(session)
 
     async def call_tool(
         self, context: _Context, params: T.CallToolRequestParams
@@ -274,6 +365,17 @@ class _Service:
 def _is_safe(host: Host, tool: Tool) -> bool:
     config = host.server_config(tool.server)
     return bool(config and config.builtin and config.builtin.is_safe(tool.name))
+
+
+def _is_open_world(host: Host, tool: Tool) -> bool:
+    """Return whether a tool may reach what is outside of this machine.
+
+    A tool that says nothing about it does, by the specification
+    (https://modelcontextprotocol.io/specification/2025-11-25/schema#toolannotations-openworldhint).
+    """
+    config = host.server_config(tool.server)
+    is_builtin = config is not None and config.builtin is not None
+    return ("sends" if is_builtin else "untrusted") in tool.labels
 
 
 def _names(host: Host, tool: Tool) -> set[str]:

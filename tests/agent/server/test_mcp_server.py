@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from agent.runtime.runtime import Runtime
 from agent.server.mcp_server import create_mcp_server
 from agent.store.conversations import Store
 from agent.turn.options import TurnOptions
-from tests.support.hosts import server_option
+from tests.support.hosts import SERVERS_FOLDER, server_option
 from tests.support.runtimes import MakeRuntime
 from tests.support.scripts import DONE, LONG, call, python
 from tests.support.turns import write_script
+from tools.config.servers import ServerConfig
 
 ERAS = ("auto", "legacy")
 AnswerQuestion = Callable[[T.ElicitRequestParams], T.ElicitResult]
@@ -38,9 +40,11 @@ async def connected(
     *,
     mode: Any = "auto",
     answer: AnswerQuestion | None = None,
+    on_message: Callable[[object], None] = lambda message: None,
     **settings: Any,
 ) -> AsyncIterator[Client]:
-    """A client of the server, in this process; ``answer``: what the person says to questions."""
+    """A client of the server, in this process; ``answer``: what the person says to questions;
+    ``on_message`` is called with what else the server sends."""
 
     async def elicit(context: Any, params: T.ElicitRequestParams) -> T.ElicitResult:
         assert answer is not None
@@ -49,8 +53,14 @@ async def connected(
     store = Store(tmp_path / "store.db")
     settings = {"all_conversations": False, **settings}
     server = create_mcp_server(runtime, TurnOptions(), store, **settings)
+
+    async def receive(message: object) -> None:
+        on_message(message)
+
     callback = None if answer is None else elicit
-    async with Client(server, mode=mode, elicitation_callback=callback) as client:
+    async with Client(
+        server, mode=mode, elicitation_callback=callback, message_handler=receive
+    ) as client:
         yield client
     store.close()
 
@@ -163,6 +173,74 @@ async def test_ask_calls_need_client_approval(
         (root / "a.txt").unlink(missing_ok=True)
         await ask(silent)
         assert not (root / "a.txt").exists()
+
+
+LATE = "import runpy, sys; open(sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
+"""A server that starts once something opens the pipe, for writing."""
+
+
+@pytest.fixture
+def late_server(tmp_path: Path) -> tuple[Path, ServerConfig]:
+    """The pipe for which a server waits, and the server, of which one tool that reads is offered."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    arguments = ("-I", "-c", LATE, str(pipe), str(SERVERS_FOLDER / "plain.py"))
+    config = ServerConfig("late", command=sys.executable, args=arguments, enabled_tools=("echo",))
+    return pipe, config
+
+
+def hints(tools: Sequence[T.Tool]) -> tuple[bool | None, bool | None, bool]:
+    """What a list of tools says of ``ask``: that it only reads, reaches out, and has the server."""
+    ask = tools[0]
+    assert ask.annotations is not None
+    return (
+        ask.annotations.read_only_hint,
+        ask.annotations.open_world_hint,
+        "late" in ask.input_schema["properties"]["tools"]["description"],
+    )
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_tools_of_starting_server_count_as_writing_until_announced(
+    make_runtime: MakeRuntime, tmp_path: Path, mode: str, late_server: tuple[Path, ServerConfig]
+) -> None:
+    pipe, config = late_server
+    runtime = await make_runtime(write_script(tmp_path / "script", {"markup": DONE}))
+    runtime.host.add_servers([config])
+    announced = asyncio.Event()
+
+    def on_message(message: object) -> None:
+        if isinstance(message, T.ToolListChangedNotification):
+            announced.set()
+
+    async with (
+        connected(runtime, tmp_path, mode=mode, on_message=on_message, startup_seconds=0) as client,
+        AsyncExitStack() as stack,
+    ):
+        capabilities = client.server_capabilities
+        assert capabilities.tools is not None and capabilities.tools.list_changed
+        assert capabilities.resources is not None and not capabilities.resources.list_changed
+        if mode == "auto":
+            changes = await stack.enter_async_context(client.listen(tools_list_changed=True))
+        assert hints((await client.list_tools()).tools) == (False, True, False)
+        await asyncio.to_thread(pipe.write_text, "")
+        if mode == "auto":
+            await asyncio.wait_for(anext(aiter(changes)), 60)
+        else:
+            await asyncio.wait_for(announced.wait(), 60)
+        assert hints((await client.list_tools()).tools) == (True, True, True)
+
+
+async def test_tools_wait_for_starting_server(
+    make_runtime: MakeRuntime, tmp_path: Path, late_server: tuple[Path, ServerConfig]
+) -> None:
+    pipe, config = late_server
+    runtime = await make_runtime(write_script(tmp_path / "script", {"markup": DONE}))
+    runtime.host.add_servers([config])
+    async with connected(runtime, tmp_path, startup_seconds=60) as client:
+        listing = asyncio.create_task(client.list_tools())
+        await asyncio.to_thread(pipe.write_text, "")
+        assert hints((await listing).tools) == (True, True, True)
 
 
 async def test_ask_cancelled_stops_turn(make_runtime: MakeRuntime, tmp_path: Path) -> None:

@@ -204,8 +204,10 @@ class Runtime:
 
     def generate(self, request: Request) -> Generation:
         """Start a generation on the loaded model. Raises EngineError."""
-        # Of several turns, the prefetched prompt may be another conversation's.
-        if self.running_turns <= 1 and not request.aside:
+        if request.aside:
+            self.restart_idle_timers()  # somebody looks at tokens
+        elif self.running_turns <= 1:
+            # Of several turns, the prefetched prompt may be another conversation's.
             self.prefetcher.cancel()
         return self._generate(request)
 

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 
 from agent.engine.llama.engine import LlamaEngine
 from agent.engine.llama.model import LlamaModel
+from agent.engine.llama.scheduler import MAX_BACKGROUND_JOBS
 from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import (
@@ -281,6 +282,37 @@ async def test_a_full_memory_refuses_in_a_sentence_and_keeps_the_conversation(
         await token_choices(engine, other, 450, PLAIN, None, start=100)
     after = await read_generation(engine.generate(greedy_request([*ids, 1], 2)))
     assert after.finished.cached_tokens == 1000
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_what_is_not_computed_says_why(random_engine: Any, is_closed: bool) -> None:
+    """The model is unloaded while it waits, or too much else waits too."""
+    engine = await random_engine(context=8192)
+    ids = random_prompt(100)
+    generation = engine.generate(greedy_request(ids, None))
+    stream = aiter(generation)
+    while not isinstance(await anext(stream), Tokens):
+        pass
+    choices = [token_choices(engine, ids, at, PLAIN, None, start=1) for at in range(50, 56)]
+    tasks = [asyncio.create_task(each) for each in choices]
+    if is_closed:
+        await asyncio.wait(tasks, timeout=0)
+        await engine.close()
+    with pytest.raises(EngineError, match="was unloaded meanwhile, or had too much else"):
+        await tasks[0]
+    generation.cancel()
+    await asyncio.wait(tasks)
+    computed = [task for task in tasks if task.exception() is None]
+    assert len(computed) == (0 if is_closed else MAX_BACKGROUND_JOBS)
+
+
+async def test_looking_at_tokens_puts_off_the_unloading(make_runtime: MakeRuntime) -> None:
+    runtime = await make_runtime()
+    runtime.keep_alive = 3600.0
+    runtime.restart_idle_timers()
+    due = min(runtime.idle_timers.due_times)
+    await token_choices(runtime, [1, 2, 3, 2, 5], 4, PLAIN, None, start=1)
+    assert min(runtime.idle_timers.due_times) > due
 
 
 async def test_other_conversations_make_room_but_not_the_one_that_is_looked_at(

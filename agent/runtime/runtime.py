@@ -169,10 +169,13 @@ class Runtime:
     async def in_use(self) -> AsyncIterator[LoadedModel]:
         """Make `ready` and keep the model loaded until the context ends. Raises EngineError."""
         self._typing_pause.hurry()
-        await self.ready()
-        while (loaded := self.loaded) is None:  # another was chosen in that moment
-            await self.load()
-        self.begin_turn()
+        try:
+            await self.ready()
+            while (loaded := self.loaded) is None:  # another was chosen in that moment
+                await self.load()
+            self.begin_turn()
+        finally:
+            self._typing_pause.relax()
         try:
             yield loaded
         finally:
@@ -258,6 +261,7 @@ class Runtime:
     def end_turn(self) -> None:
         """Undo one `begin_turn`."""
         self.running_turns -= 1
+        self._typing_pause.relax()
         self.restart_idle_timers()
 
     def on_keystroke(self) -> None:

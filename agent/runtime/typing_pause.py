@@ -21,15 +21,25 @@ class TypingPause:
 
     def __init__(self) -> None:
         self._last_key = -math.inf
+        self._waiting = 0
+        """How many wait for the work."""
         self._hurried = asyncio.Event()
+        """Set while somebody does."""
 
     def on_keystroke(self) -> None:
         """Note a key that was pressed just now."""
         self._last_key = time.monotonic()
 
     def hurry(self) -> None:
-        """Wait for no pause any more: somebody waits for the work."""
+        """Wait for no pause until `relax` is called: somebody waits for the work."""
+        self._waiting += 1
         self._hurried.set()
+
+    def relax(self) -> None:
+        """Undo one `hurry`."""
+        self._waiting -= 1
+        if not self._waiting:
+            self._hurried.clear()
 
     async def wait(self, loading: asyncio.Future[None]) -> None:
         """Wait for a pause, at most `MAX_WAIT_SECONDS` after the end of ``loading``, which goes on

@@ -16,6 +16,7 @@ from agent.runtime import typing_pause
 from agent.runtime.typing_pause import TypingPause
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
+from tests.support.runtimes import MakeRuntime
 
 
 @pytest.fixture
@@ -63,3 +64,21 @@ async def test_turn_does_not_wait_for_pause(
         await ready
     finally:
         await runtime.close()
+
+
+async def test_load_after_a_turn_waits_for_pause(
+    make_runtime: MakeRuntime, loading: asyncio.Future[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typing_pause, "PAUSE_SECONDS", 3600.0)
+    runtime = await make_runtime()
+    turn = Turn(runtime, Conversation("c"), [User("2+2")], TurnOptions(tools=()))
+    await turn.start().done()
+    async with runtime.in_use():
+        pass
+    runtime.on_keystroke()
+    load = asyncio.create_task(runtime._typing_pause.wait(loading))
+    await asyncio.wait([load], timeout=0)
+    assert not load.done()
+    runtime.begin_turn()
+    await load
+    runtime.end_turn()

@@ -29,7 +29,7 @@ def login(
     config = _find_server(host, name)
     if config.problem or not config.enabled:
         # Its headers may hold what only a server that somebody agreed to should see.
-        raise UserError(f"{name} {config.problem or 'is disabled'}.")
+        raise UserError(f"The server {name} {config.problem or 'is disabled'}.")
     if config.url is None:
         raise UserError(f"{name} is a stdio server; it needs no login.")
 

@@ -237,6 +237,10 @@ def test_mcp_list_broken_servers_say_why(agent: RunAgent, home: Path) -> None:
     assert "no such command: no-such" in listed.out
     called = agent("mcp", "call", "gone", "read")
     assert called.err == "Error: the server gone cannot be started: no such command: no-such\n"
+    why = "the environment variable NO_SUCH_KEY is not set"
+    login = agent("mcp", "login", "key").err
+    path = home / "config" / "mcp.json"
+    assert login == f"agent: The server key cannot be used: {path}: {why}.\n"
 
 
 def test_mcp_import_reads_other_clients(agent: RunAgent, home: Path, tmp_path: Path) -> None:

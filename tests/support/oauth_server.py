@@ -53,6 +53,8 @@ class OAuthServer:
     metadata_path: str = "/.well-known/oauth-protected-resource/mcp"
     """Where they are; clients that are not told look below /.well-known."""
     registers: bool = True
+    refuses_clients: bool = False
+    """Whether a registration is refused, though the metadata offer it."""
     html_errors: bool = False
     """Whether errors are pages for people."""
     grants: Callable[[str], str] = lambda scope: scope
@@ -173,6 +175,8 @@ class OAuthServer:
         issuer = self._issuer(request)
         if not self.registers:
             return self._refuse(404)
+        if self.refuses_clients:
+            return self._refuse(403, "access_denied")
         client = {**await request.json(), "client_id": f"{issuer.path}-{len(issuer.clients)}"}
         issuer.clients[client["client_id"]] = client
         return JSONResponse(client, 201)

@@ -19,7 +19,7 @@ class McpFile:
 
     path: Path
     servers: list[ServerConfig]
-    """A server whose entry is wrong has a ``problem``."""
+    """A server whose entry is wrong has a ``problem``, the predicate of a sentence about it."""
     approve: dict[str, Rule]
     """Rules by ``server`` or ``server.tool``, for built-in servers too."""
     data: dict[str, Any]
@@ -43,7 +43,7 @@ def read_file(path: Path, env: Mapping[str, str]) -> McpFile:
         try:
             servers.append(read_entry(name, entry, env))
         except ConfigError as error:
-            servers.append(ServerConfig(name, problem=f"{path}: server {name!r}: {error}"))
+            servers.append(ServerConfig(name, problem=f"cannot be used: {path}: {error}"))
     return McpFile(path, servers, _approval_rules(path, data), data)
 
 
@@ -55,7 +55,7 @@ def read_servers(path: Path, env: Mapping[str, str]) -> list[ServerConfig]:
     servers = read_file(path, env).servers
     for server in servers:
         if server.problem:
-            raise ConfigError(server.problem)
+            raise ConfigError(f"the server {server.name} {server.problem}")
     return servers
 
 

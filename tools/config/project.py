@@ -72,7 +72,7 @@ def find_project(root: Path, env: Mapping[str, str] = os.environ) -> ProjectConf
         except ConfigError as error:
             if name != PROJECT_FILES[0] and "mcpServers" in str(error):
                 continue  # only the name with the dot is MCP's own; the other may be anything
-            broken = ServerConfig(name, from_project=True, problem=str(error))
+            broken = ServerConfig(name, from_project=True, problem=f"cannot be used: {error}")
             return ProjectConfig(path, [broken], "", {})
         entries = file.entries()
         text = json.dumps(entries, sort_keys=True)
@@ -85,7 +85,7 @@ def find_project(root: Path, env: Mapping[str, str] = os.environ) -> ProjectConf
 def _project_server(server: ServerConfig, path: Path) -> ServerConfig:
     problem = server.problem
     if "." in server.name:  # it would read like a tool of another server's in a rule
-        problem = f"{path}: server {server.name!r}: a folder's server may have no dot in its name"
+        problem = f"cannot be used: {path}: a folder's server may have no dot in its name"
     return replace(server, from_project=True, problem=problem)
 
 

@@ -81,7 +81,7 @@ class ServerConfig:
     secrets_digest: str = ""
     """SHA-256 of its environment and headers as they are written down, nothing expanded."""
     problem: str | None = None
-    """Why it cannot even be tried."""
+    """Why it cannot even be tried: the predicate of a sentence."""
 
     def offers(self, tool: str) -> bool:
         """Return whether the settings let the model see this tool."""

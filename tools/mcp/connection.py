@@ -60,6 +60,8 @@ RELIST_PAUSE_SECONDS = 0.5
 """Pause between two readings of lists that a server keeps changing."""
 LISTEN_VERSION = "2026-07-28"
 """From this version of MCP on, changes of lists are sent to subscribers only."""
+STATUS_ALONE_MESSAGE = "Server returned an error response"
+"""The SDK's (2.3) message where nothing but the HTTP status says that a request has failed."""
 
 V = TypeVar("V")
 ConnectMode = Literal["", "newest", "sse"]
@@ -330,6 +332,8 @@ class Connection:
                 reason = f"refused the call of {name}: {error.message}"
             case _ if challenge := self._find_challenge(error):
                 raise LoginRequiredError(challenge)
+            case _ if error.message == STATUS_ALONE_MESSAGE and self._error_status:
+                reason = f"answered with HTTP {self._error_status}"
             case _:
                 reason = f"answered with an error: {error.message}"
         return self._failure(reason, error.code)

@@ -54,9 +54,12 @@ def describe_error(
         case httpx2.HTTPError() if config.url and "content type" in str(error):
             url = private_files.redact_url(config.url)
             return f"answered at {url}, but not as an MCP server does: {error}"
+        case httpx2.HTTPStatusError(response=response) if config.url:
+            url = private_files.redact_url(config.url)
+            return f"answered its start with HTTP {response.status_code} at {url}"
         case httpx2.HTTPError() | OSError() if config.url:
-            status = f"HTTP {http_status}" if http_status else str(error) or type(error).__name__
-            return f"cannot be reached at {private_files.redact_url(config.url)}: {status}"
+            why = str(error) or type(error).__name__
+            return f"cannot be reached at {private_files.redact_url(config.url)}: {why}"
         case OSError():
             return f"cannot be started: {config.command}: {error.strerror or error}"
         case MCPError(code=T.CONNECTION_CLOSED, message="Connection closed"):

@@ -189,12 +189,21 @@ class _LoginFlow(OAuthClientProvider):
         if metadata is None and self._challenge is None:
             raise LoginError("it does not ask for one")
         if metadata is not None and metadata.registration_endpoint is None:
-            redirect = "any port" if self._page is None else self._page.url
             raise LoginError(
-                f"its authorization server ({server}) registers no clients: register one there, with"
-                f" the redirect address {redirect}, and set oauth.client_id and oauth.redirect_port in"
-                " mcp.json"
+                f"its authorization server ({server}) registers no clients; {self._client_hint()}"
             )
+
+    def _client_hint(self) -> str:
+        """Return what to do where this program cannot register itself."""
+        if self._page is None:
+            address, settings = "", '"client_id": …'
+        else:
+            address = f" with the redirect address {self._page.url}"
+            settings = f'"client_id": …, "redirect_port": {self._page.port}'
+        return (
+            f"register a client there yourself{address}, and name it at the server in mcp.json:"
+            f' "oauth": {{{settings}}}'
+        )
 
     def _check_response(
         self, request: httpx2.Request, response: httpx2.Response, *, registers: bool
@@ -214,6 +223,7 @@ class _LoginFlow(OAuthClientProvider):
         raise LoginError(
             f"its authorization server {what} (HTTP {response.status_code})"
             + (f": {reason}" if reason else "")
+            + (f"; {self._client_hint()}" if registers else "")
         )
 
     # --- by browser ---

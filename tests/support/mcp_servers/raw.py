@@ -199,6 +199,8 @@ class Handler(BaseHTTPRequestHandler):
             case "asks" if request["method"] == "tools/call":
                 question = b"data: " + json.dumps(QUESTION).encode() + b"\n\n"
                 self.reply("text/event-stream", itertools.chain([question], self.slowly(b":\n\n")))
+            case status if status.isdecimal() and request["method"] == "tools/call":
+                self.send_error(int(status))
             case "silent":
                 time.sleep(600)
             case "drops_call" if request["method"] != "tools/call":

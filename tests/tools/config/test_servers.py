@@ -66,8 +66,8 @@ def test_read_servers_pasted_entries(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("servers", "says"),
     [
-        ({"a": {"command": "${MISSING}"}}, "server 'a': the environment variable MISSING is not"),
-        ({"a": {}}, "server 'a': needs a command"),
+        ({"a": {"command": "${MISSING}"}}, ": the environment variable MISSING is not"),
+        ({"a": {}}, ": needs a command"),
         ({"a": {"type": "http", "command": "x"}}, "needs a url"),
         ({"a": {"type": "smoke", "command": "x"}}, "unknown type 'smoke'; known: stdio"),
         (
@@ -90,8 +90,8 @@ def test_read_servers_wrong_entry_raises_sentence(tmp_path: Path, servers: Any, 
     file = write(tmp_path, servers)
     with pytest.raises(ConfigError) as caught:
         read_servers(file, ENV)
-    assert says in str(caught.value)
-    assert str(caught.value).startswith(str(file))
+    begin = f"the server a cannot be used: {file}: " if isinstance(servers, dict) else str(file)
+    assert says in str(caught.value) and str(caught.value).startswith(begin)
 
 
 def test_read_servers_unreadable_file_raises(tmp_path: Path) -> None:

@@ -284,6 +284,17 @@ async def test_turn_does_not_wait_for_http_server_that_does_not_answer(
     assert state.status == status
 
 
+@pytest.mark.parametrize("status", ["403", "500"])
+async def test_http_status_of_a_call_is_named(
+    make_host: MakeHost, serve_raw: ServeRaw, status: str
+) -> None:
+    host = make_host(await serve_raw("http", status))
+    await host.start()
+    await host.wait_settled()
+    result = await host.call(tool(host, "raw__ping"), {})
+    assert result.text == f"Error: the server raw answered with HTTP {status}"
+
+
 async def test_question_without_session_is_named_as_the_reason(
     make_host: MakeHost, serve_raw: ServeRaw
 ) -> None:

@@ -101,7 +101,8 @@ async def test_http_unreachable_and_404_reported(
     other = make_host(ServerConfig("plain", url=f"http://127.0.0.1:{port}/nothing"))
     await other.start()
     await other.wait_settled()
-    assert "HTTP 404" in (other.server_states()[0].error or "")
+    error = other.server_states()[0].error
+    assert error == f"answered its start with HTTP 404 at http://127.0.0.1:{port}/nothing"
 
 
 async def test_http_lost_session_call_repeated(

@@ -301,9 +301,19 @@ async def test_no_registration_is_tried_where_none_is_advertised(
     oauth: OAuthServer, store: Path
 ) -> None:
     oauth.registers = False
-    with pytest.raises(LoginError, match=r"registers no clients.*oauth\.client_id"):
+    with pytest.raises(LoginError, match=r'registers no clients.*"oauth": {"client_id"'):
         await log_in(oauth.config, CredentialStore(store), Person().dialog(), LoginChallenge())
     assert not any("register" in path for path in oauth.seen)
+
+
+async def test_refused_registration_names_client_of_settings(
+    oauth: OAuthServer, store: Path
+) -> None:
+    oauth.refuses_clients = True
+    with pytest.raises(LoginError) as failed:
+        await log_in(oauth.config, CredentialStore(store), Person().dialog(), LoginChallenge())
+    assert "does not register this program (HTTP 403): access_denied; " in str(failed.value)
+    assert '"oauth": {"client_id": …' in str(failed.value)
 
 
 async def test_html_errors_are_left_out(oauth: OAuthServer, store: Path) -> None:
@@ -390,6 +400,6 @@ async def test_login_that_nobody_wants(
     oauth.protects = lambda method: False
     other = ServerConfig("other", url=f"{oauth.base}/nothing")
     host = make_host(oauth.config, other, credentials_file=store)
-    with pytest.raises(LoginError, match=r"the server other cannot be reached.*HTTP 404"):
+    with pytest.raises(LoginError, match=r"the server other answered its start with HTTP 404"):
         await host.log_in("other", Person().dialog())
     await host.log_in("guarded", Person().dialog())  # its metadata offer one all the same

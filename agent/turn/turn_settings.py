@@ -14,7 +14,7 @@ from tools.types import Tool
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """Of one turn."""
+    """Holds the options and tools of one turn, of which its constraints can be made anew."""
 
     options: TurnOptions
     """Without who answered its questions."""

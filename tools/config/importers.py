@@ -51,8 +51,8 @@ def find_client_servers(home: Path) -> Iterator[ClientServers]:
             servers = {}
         for name, entry in servers.items():
             if isinstance(entry, dict) and any(map(entry.get, ("command", "url", "httpUrl"))):
-                kept = {key: entry[key] for key in IMPORTED_KEYS if entry.get(key)}
-                source.entries[name] = _inputs_to_variables(kept)
+                imported = {key: entry[key] for key in IMPORTED_KEYS if entry.get(key)}
+                source.entries[name] = _inputs_to_variables(imported)
             else:
                 source.problems.append(f"{path}: {name!r} has neither a command nor a url")
         yield source

@@ -323,15 +323,15 @@ class PrefixCache:
             return None
         windows = bool(self._model.sliding_window)
         try:
-            found = self._disk.find(
+            prefix = self._disk.find(
                 prompt, windows=windows, longer_than=cached + MIN_REUSE_TOKENS - 1
             )
         except OSError as error:
             self._give_up(error)
             return None
-        if found:
+        if prefix:
             self._spare.clear()  # it is read through the spare sequence
-        return found
+        return prefix
 
     @property
     def unsaved(self) -> bool:

@@ -324,14 +324,17 @@ class AgentApp(CommandContext):
     # --- keys, mouse and actions ---
 
     async def on_event(self, event: events.Event) -> None:
-        """Note when the person did something last (extends Textual's)."""
+        """Note when the person did something last, and drop keys that come too early for a question
+        (extends Textual's)."""
         if isinstance(event, events.InputEvent):
             self.last_input_at = time.monotonic()
+        if isinstance(event, events.Key) and self.chat.cards.is_early(event):
+            return
         await super().on_event(event)
 
     def on_key(self, event: events.Key) -> None:
         """Insert printable keys into the prompt, wherever the focus is."""
-        if self.screen is not self.default_screen or self.chat.cards.has_focus:
+        if self.screen is not self.default_screen or self.chat.cards.takes_letters:
             return
         if event.is_printable and event.character and not self.prompt.has_focus:
             self.prompt.focus()

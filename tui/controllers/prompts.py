@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from typing import TYPE_CHECKING
+
+from textual import events
+from textual.widgets import Button
 
 from tui.terminal.notifications import notify_unfocused
 from tui.widgets.prompt import PromptInput
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
 FOCUS_DELAY_SECONDS = 0.5
 """Time without a key after which a question takes the focus from an empty prompt."""
 FOCUS_CHECK_SECONDS = 0.1
+EARLY_KEY_SECONDS = 0.5
+"""Time after a question took the focus by itself in which Enter presses no button of it: it was meant
+for what had the focus before."""
 
 
 class PromptCards:
@@ -35,6 +42,8 @@ class PromptCards:
         self._app = app
         self._cards: list[Card] = []
         """The questions that wait for an answer, the oldest first."""
+        self._took_focus_at = -math.inf
+        """Monotonic time at which a question took the focus by itself last."""
 
     def enter(self) -> bool:
         """Move the focus to the question that waits longest; return whether there is one."""
@@ -44,9 +53,18 @@ class PromptCards:
         return True
 
     @property
-    def has_focus(self) -> bool:
-        """Whether keys are for a question."""
-        return any(card.has_focus_within for card in self._cards)
+    def takes_letters(self) -> bool:
+        """Whether letters are for a question; a button of it has no use for them."""
+        return any(card.has_focus_within for card in self._cards) and not self._is_on_button
+
+    @property
+    def _is_on_button(self) -> bool:
+        return isinstance(self._app.screen.focused, Button)
+
+    def is_early(self, event: events.Key) -> bool:
+        """Return whether a key would press a button that has only just taken the focus."""
+        is_recent = time.monotonic() - self._took_focus_at < EARLY_KEY_SECONDS
+        return is_recent and event.key == "enter" and self._is_on_button
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask whether a call may run; an ``Approver`` of turns."""
@@ -116,8 +134,8 @@ class PromptCards:
         """
         prompt = self._app.prompt
         idle = time.monotonic() - prompt.last_input_at
-        if prompt.has_focus and not prompt.text and idle >= FOCUS_DELAY_SECONDS:
-            self.enter()
+        if prompt.has_focus and not prompt.text and idle >= FOCUS_DELAY_SECONDS and self.enter():
+            self._took_focus_at = time.monotonic()
 
     def _type(self, text: str) -> None:
         """Type text that was no answer into the prompt."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.strip import Strip
 from textual.widget import Widget
@@ -17,6 +17,7 @@ from textual.widgets.selection_list import Selection
 
 from tools.mcp.forms import Form, FormError, FormField, page_host
 from tui.util.format import display_text
+from tui.widgets.card_layout import CardLayout
 
 if TYPE_CHECKING:
     from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
@@ -24,12 +25,19 @@ if TYPE_CHECKING:
 FieldWidget = Input | Select[Any] | Checkbox | SelectionList[int]
 
 
-class ElicitationForm(VerticalScroll):
-    """Asks the person what a server wants to know; mounted while ``answer`` waits."""
+class ElicitationForm(Vertical):
+    """Asks the person what a server wants to know; mounted while ``answer`` waits.
+
+    Where rows are short, the question and its fields scroll; what is wrong and the buttons stay.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "send", "Send", priority=True),
         Binding("ctrl+d", "decline", "Decline", priority=True),
+        Binding("up", "scroll('up')", show=False),
+        Binding("down", "scroll('down')", show=False),
+        Binding("pageup", "scroll('page_up')", show=False),
+        Binding("pagedown", "scroll('page_down')", show=False),
     ]
     DEFAULT_CSS = """
     ElicitationForm {
@@ -37,7 +45,8 @@ class ElicitationForm(VerticalScroll):
         border-title-color: $text-warning; border-subtitle-color: $text-muted;
         & Label { width: 100%; color: $text-muted; }
         & .url { color: $text-primary; }
-        & .problem { color: $text-error; display: none; }
+        & > .fields { height: auto; }
+        & > .problem { max-height: 4; color: $text-error; display: none; }
         & > Horizontal { height: 1; }
         & Button { margin-right: 2; &:focus { text-style: bold underline !important; } }
         & SelectionList {
@@ -55,22 +64,30 @@ class ElicitationForm(VerticalScroll):
         self._form = Form.from_schema(elicitation.schema)
         if elicitation.url is None and self._form.fields and not self._form.needs_input:
             self.border_subtitle = "Ctrl-S sends the defaults"
+        self._card_layout = CardLayout()
         self._widgets: dict[str, FieldWidget] = {}
         self._decided: asyncio.Future[ElicitationResult] = (
             asyncio.get_running_loop().create_future()
         )
 
+    @property
+    def layout(self) -> CardLayout:
+        """What is wrong and the buttons keep their rows beside the fields, however few there are."""
+        return self._card_layout
+
     def compose(self) -> ComposeResult:
         question = self._elicitation
-        yield Static(display_text(question.message), markup=False)
-        if question.url is not None:
-            yield Static(display_text(question.url), classes="url", markup=False)
-            yield Label(f"A page of {display_text(page_host(question.url) or '?')}", markup=False)
-        for field in self._form.fields:
-            widget = self._widgets[field.name] = _field_widget(field)
-            if not isinstance(widget, Checkbox):
-                yield Label(_label(field), markup=False)
-            yield widget
+        with VerticalScroll(classes="fields"):
+            yield Static(display_text(question.message), markup=False)
+            if question.url is not None:
+                yield Static(display_text(question.url), classes="url", markup=False)
+                host = display_text(page_host(question.url) or "?")
+                yield Label(f"A page of {host}", markup=False)
+            for field in self._form.fields:
+                widget = self._widgets[field.name] = _field_widget(field)
+                if not isinstance(widget, Checkbox):
+                    yield Label(_label(field), markup=False)
+                yield widget
         yield Static(classes="problem", markup=False)
         with Horizontal():
             if question.url is None:
@@ -107,6 +124,10 @@ class ElicitationForm(VerticalScroll):
             case _:
                 self.action_send()
 
+    def action_scroll(self, direction: Literal["up", "down", "page_up", "page_down"]) -> None:
+        """Scroll the question and its fields."""
+        getattr(self.query_one(".fields"), f"scroll_{direction}")(animate=False)
+
     def action_decline(self) -> None:
         """Decline to answer."""
         self._decide("decline")
@@ -129,8 +150,8 @@ class ElicitationForm(VerticalScroll):
             label = self.query_one(".problem", Static)
             label.update(display_text(str(error)))
             label.display = True
-            self._widgets[error.field_name].focus()
-            self.call_after_refresh(label.scroll_visible, animate=False)
+            widget = self._widgets[error.field_name].focus()
+            self.call_after_refresh(widget.scroll_visible, animate=False)
         else:
             self._decide("accept", content)
 

@@ -17,6 +17,8 @@ from tui.util.format import display_text
 if TYPE_CHECKING:
     from tools.mcp.login import LoginRequest
 
+UNFOCUSED_HINT = "Tab to answer"
+
 
 class LoginCard(VerticalScroll):
     """Asks whether to log in and shows the page to open; mounted while ``answer`` waits."""
@@ -25,7 +27,7 @@ class LoginCard(VerticalScroll):
     DEFAULT_CSS = """
     LoginCard {
         dock: bottom; height: auto; max-height: 100%; padding: 0 1; border: round $warning;
-        border-title-color: $text-warning;
+        border-title-color: $text-warning; border-subtitle-color: $text-muted;
         & .page { color: $text-muted; display: none; }
         & Input { display: none; }
         & .problem { color: $text-error; display: none; }
@@ -37,6 +39,7 @@ class LoginCard(VerticalScroll):
     def __init__(self, request: LoginRequest) -> None:
         super().__init__()
         self.border_title = Content(f"{display_text(request.server)} wants a login")
+        self.border_subtitle = UNFOCUSED_HINT
         self._request = request
         self._choices: asyncio.Queue[bool] = asyncio.Queue()
         self._pasted: asyncio.Queue[str] = asyncio.Queue()
@@ -51,6 +54,12 @@ class LoginCard(VerticalScroll):
         with Horizontal():
             yield Button("Log in", id="login", variant="primary", compact=True)
             yield Button("Not now (Ctrl-D)", id="decline", compact=True)
+
+    def on_descendant_focus(self) -> None:
+        self.border_subtitle = ""
+
+    def on_descendant_blur(self) -> None:
+        self.border_subtitle = UNFOCUSED_HINT
 
     def enter(self) -> None:
         """Move the focus to what the person would do next."""

@@ -19,6 +19,7 @@ from tests.support.oauth_server import run_oauth_server
 from tools.config.servers import ServerConfig
 from tools.types import Answer
 from tui.screens.servers import _parameter_lines
+from tui.widgets.login_card import LoginCard
 
 LATE = "import runpy, sys; open(sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
 
@@ -112,6 +113,22 @@ async def test_login_is_offered_on_a_card(
                 lambda: driver.app.session.runtime.host.server_states()[-1].status == "ready"
             )
             await driver.wait_for(lambda: not driver.app.query("LoginCard"))
+
+
+async def test_login_card_leaves_letters_to_prompt(open_app: Any, home: Path) -> None:
+    async with run_oauth_server() as oauth:
+        launch = configured(home, guarded={"url": oauth.config.url})
+        async with open_app(launch=launch) as driver:
+            await driver.expect_text("guarded wants a login", "Tab to answer")
+            card = driver.app.query_one(LoginCard)
+            await driver.wait_for(lambda: card.has_focus_within)
+            await driver.expect_text("Log in", gone="Tab to answer")
+            await driver.pilot.press(*"read")
+            assert driver.app.prompt.text == "read"
+            await driver.expect_text("Tab to answer")
+            await driver.pilot.press("enter")
+            await driver.expect_text("❯ read", "Fine.")
+            assert not card.began
 
 
 async def test_login_offer_that_is_declined_or_gives_way_to_a_turn(

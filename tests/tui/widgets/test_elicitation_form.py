@@ -91,6 +91,37 @@ async def test_elicitation_form_values_checked_before_sent() -> None:
         turn.end()
 
 
+@pytest.mark.parametrize("size", [(40, 9), (60, 12), (80, 15)])
+async def test_elicitation_form_without_room_shows_keys_and_field_with_its_error(
+    size: tuple[int, int],
+) -> None:
+    async with drive_app(size=size) as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("tables", "Which table?", BOOKING))
+        await driver.expect_text("Which table?", "Send (Ctrl-S)", "Decline (Ctrl-D)")
+        await driver.pilot.press(*"ada")
+        driver.app.query_one(Checkbox).focus()
+        await driver.expect_text("At a window", "Send (Ctrl-S)", gone="ada")
+        await driver.pilot.press("ctrl+s")
+        await driver.expect_text("E-mail: must be an e-mail address.", "ada", "Send (Ctrl-S)")
+        assert driver.app.query(Input).first().has_focus
+        answer.cancel()
+        turn.end()
+
+
+async def test_elicitation_form_without_fields_scrolls_its_message() -> None:
+    async with drive_app(size=(60, 12)) as driver:
+        turn = await driver.ask("hello")
+        message = "\n".join(f"line {number}" for number in range(20))
+        answer = await elicit(driver, ElicitationRequest("plain", message, {"properties": {}}))
+        await driver.expect_text("line 0", "Send (Ctrl-S)", gone="line 19")
+        for _ in range(5):
+            await driver.pilot.press("pagedown")
+        await driver.expect_text("line 19", "Send (Ctrl-S)", gone="line 0 ")
+        answer.cancel()
+        turn.end()
+
+
 async def test_elicitation_page_opened_in_browser_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     async with drive_app() as driver:

@@ -752,7 +752,7 @@ class AgentTokens(WireModel):
     ids: list[int]
     logprobs: list[TokenProbability | None] | None = Field(default=None, exclude_if=_absent)
     """One per id, where they were asked for (``token_probabilities`` in config.toml); None for an id
-    that was begun for the model."""
+    that was begun for the model, or of which a server reports none."""
     entry: int | None = Field(default=None, exclude_if=_absent)
     """How many messages the turn had when this generation began; in its first batch only."""
 

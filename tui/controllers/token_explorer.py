@@ -177,10 +177,9 @@ class TokenExplorer:
         chances: list[list[float]] = []
         try:
             for generation in turn.generations:
-                if recorded := [each for each in generation.logprobs if each is not None]:
-                    begun = len(generation.ids) - len(recorded)
-                    values = [1.0] * begun + [exp(each.logprob) for each in recorded]
-                    chances.append(values)
+                if any(rows := generation.logprobs):
+                    # What was begun, or what a server reports nothing of, surprises nobody.
+                    chances.append([1.0 if row is None else exp(row.logprob) for row in rows])
                     continue
                 prompt = turn.prompt(generation)
                 ids = [*prompt, *generation.ids]

@@ -182,8 +182,14 @@ class TokenView(Vertical):
 
         ``chances``: their probabilities, by generation.
         """
-        if turn is not None:  # a branch begins with generations of an earlier turn
-            chances = chances[max(0, len(chances) - _count_prompts(turn)) :]
+        if turn is not None:
+            # A branch begins with what an earlier turn wrote, which is not in its events.
+            counts = _count_tokens(turn)
+            own = chances[max(0, len(chances) - len(counts)) :]
+            chances = [
+                values[max(0, len(values) - count) :]
+                for values, count in zip(own, counts, strict=False)
+            ]
         self._coloured = turn, chances
         self.restart()
 
@@ -381,8 +387,18 @@ def _has_prompt(turn: RunningTurn) -> bool:
     return any(isinstance(event, AgentPrompt) for event in turn.log.events)
 
 
-def _count_prompts(turn: RunningTurn) -> int:
-    """How many generations the turn has run."""
-    from agent.events import AgentPrompt  # after the first paint
+def _count_tokens(turn: RunningTurn) -> list[int]:
+    """How many tokens each generation of the turn has, what was begun for it included; without those
+    that were stopped before the first."""
+    from agent.events import AgentPrompt, AgentTokens  # after the first paint
 
-    return sum(isinstance(event, AgentPrompt) for event in turn.log.events)
+    counts: list[int] = []
+    for event in turn.log.events:
+        match event:
+            case AgentPrompt():
+                counts.append(0)
+            case AgentTokens(ids=ids) if counts:
+                counts[-1] += len(ids)
+            case _:
+                pass
+    return [count for count in counts if count]

@@ -82,3 +82,22 @@ async def test_token_view_writes_prompt_generation_and_late_repair() -> None:
         log.append(ev.AgentPrompt(ids=ids("<|start|>42<|end|><|start|>")))
         log.append(ev.AgentTokens(ids=ids("done")))
         assert text().endswith("on\n<|start|>42<|end|>\n<|start|>done")
+
+
+async def test_token_view_colours_of_a_branch_are_those_of_its_own_tokens() -> None:
+    """The probabilities of a branch's first generation begin with those of messages before it."""
+    form, log = cast(Format, Letters()), EventLog()
+    log.append(ev.AgentPrompt(ids=ids("<|start|>why?<|end|><|start|>")))
+    log.append(ev.AgentTokens(ids=ids("so")))
+    log.append(ev.AgentPrompt(ids=ids("<|start|>42<|end|><|start|>")))
+    log.append(ev.AgentTokens(ids=ids("yes")))
+    log.append(ev.AgentPrompt(ids=ids("<|start|>43<|end|><|start|>")))  # stopped at once
+    turn: Any = SimpleNamespace(log=log)
+    async with Bare().run_test(size=(100, 30)) as pilot:
+        view = pilot.app.query_one(TokenView)
+        view.toggle()
+        await pilot.pause()
+        view.colour(turn, [[0.1], [0.2, 0.3, 0.4, 0.5], [0.6, 0.7, 0.8]])
+        view.follow(turn, Conversation("conv_1"), form)
+        shown = [dict(each.probabilities) for each in view._log.generations]
+    assert shown[:2] == [{0: 0.4, 1: 0.5}, {0: 0.6, 1: 0.7, 2: 0.8}]

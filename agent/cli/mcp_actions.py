@@ -81,22 +81,23 @@ def run_with(host: Host, work: Callable[[Host], Awaitable[int]]) -> int:
 
 
 def list_servers(root: Path, trust: bool, *, as_json: bool = False) -> int:
-    """Print a line for each configured server; exit code 1 where an enabled one fails."""
+    """Print a line for each configured server as soon as its start has succeeded or failed; exit
+    code 1 where an enabled one fails."""
     host = create_host(root, trust)
 
     async def work(host: Host) -> int:
         names = configured_names(host)
         for name in names:
             host.connect(name)
-        await host.wait_settled(set(names))
+        width = max(map(len, names), default=0)
+        async for name in host.settled(names):
+            if not as_json:
+                echo(_status_line(_state(host, name), require_config(host, name), width))
         states = [state for state in host.server_states() if state.name in names]
         if as_json:
             print_json([server_object(s, require_config(host, s.name)) for s in states])
         elif not states:
             echo("No server is configured: agent mcp add NAME -- COMMAND, or agent mcp import.")
-        width = max((len(state.name) for state in states), default=0)
-        for state in () if as_json else states:
-            echo(_status_line(state, require_config(host, state.name), width))
         return EXIT_FAILED if any(state.status == "failed" for state in states) else EXIT_DONE
 
     return run_with(host, work)

@@ -243,6 +243,24 @@ def test_mcp_list_broken_servers_say_why(agent: RunAgent, home: Path) -> None:
     assert login == f"agent: The server key cannot be used: {path}: {why}.\n"
 
 
+def test_mcp_list_prints_servers_as_they_settle(home: Path) -> None:
+    hung = {"command": "sleep", "args": ["1000"], "startup_timeout_sec": 600}
+    write_servers(home / "config" / "mcp.json", {"hung": hung, "plain": ENTRY})
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "agent", "mcp", "list"],
+        env={**os.environ, "AGENT_HOME": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("plain  ready")
+        assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+
 def test_mcp_import_reads_other_clients(agent: RunAgent, home: Path, tmp_path: Path) -> None:
     person = tmp_path / "person"
     write_servers(

@@ -50,6 +50,7 @@ from tools.mcp.http import HttpTransport
 from tools.mcp.limits import structured_content
 from tools.mcp.login import LoginChallenge, LoginRequiredError, logs_in
 from tools.mcp.negotiation import NegotiatingClient
+from tools.mcp.start_patience import StartActivity
 from tools.mcp.stdio import StdioTransport
 from tools.results import protocol_failure
 from tools.sanitize import clean_text
@@ -92,7 +93,7 @@ class Connection:
         self._context, self._results, self._mode = context, context.results, mode
         self._client: Client | None = None
         self._cancel_scope: anyio.CancelScope | None = None
-        self._stopped = False
+        self._stopped = self._has_answered = False
         self._process = StdioTransport(config) if config.command else None
         self._http: HttpTransport | None = None
         self._session_lost = asyncio.Event()
@@ -117,6 +118,7 @@ class Connection:
                     return "was stopped"
                 client = await self._make_client()
                 async with client:
+                    self._has_answered = True
                     tools = await self._list_tools(client)
                     self._cancel_scope.deadline = math.inf
                     self._client, self.protocol = client, client.protocol_version
@@ -170,10 +172,11 @@ class Connection:
         """``http`` or ``sse`` if the server is reached by a URL, else empty."""
         return self._http.kind if self._http else ""
 
-    def activity(self) -> object:
-        """Return a value that changes while a server that starts does something."""
+    def activity(self) -> StartActivity:
+        """Return what a server that starts does."""
         transport = self._process or self._http
-        return transport.activity() if transport else None
+        activity = transport.activity() if transport else StartActivity(None)
+        return activity._replace(answers=self._has_answered)
 
     @property
     def stderr(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import httpx2
 import mcp.types as T
 from mcp import MCPError
@@ -15,20 +17,32 @@ from tools.mcp.stdio import StdioTransport
 
 STDERR_EXCERPT_CHARS = 1500
 """Characters of the end of stderr that are quoted."""
+MAX_STARTING_LINES, MAX_LAST_LINES = 5, 16
+"""Lines of it: of a server that did not answer, and of one that ended, as long as a stack trace."""
 
 
 def describe_exit(reason: str, process: StdioTransport, *, was_ready: bool) -> str:
     """Complete the reason why a child process cannot be used: its exit code and its stderr, and of
     one that never was ready what it wrote to stdout."""
+    has_ended = reason.startswith("ended")
     if process.cutoff_reason:
         reason = f"was cut off: {process.cutoff_reason}"
-    elif (code := process.returncode) is not None and reason.startswith("ended"):
+    elif (code := process.returncode) is not None and has_ended:
         ending = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
         reason = ending + reason.removeprefix("ended")
     stderr = process.stderr()
     output = "" if was_ready else process.foreign_output
     reason += exit_hint(stderr, process.config.env, output)
-    return f"{reason}; last on its stderr: {stderr[-STDERR_EXCERPT_CHARS:]}" if stderr else reason
+    if stderr:
+        excerpt = _last_lines(stderr, MAX_LAST_LINES if has_ended else MAX_STARTING_LINES)
+        reason = f"{reason}; last on its stderr: {excerpt}"
+    return reason
+
+
+def _last_lines(text: str, count: int) -> str:
+    """Return the last lines of a text, without empty ones and repetitions."""
+    lines = filter(str.strip, text[-STDERR_EXCERPT_CHARS:].splitlines())
+    return "\n".join([line for line, _ in itertools.groupby(lines)][-count:])
 
 
 def describe_error(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -144,6 +144,14 @@ class Host:
             for name, server in self._servers.items():
                 if names is None or name in names or server.config.required:
                     group.create_task(server.wait_settled())
+
+    async def settled(self, names: Sequence[str]) -> AsyncIterator[str]:
+        """Yield each of these servers when its start has succeeded or failed."""
+        waits = {asyncio.create_task(self._servers[name].wait_settled()): name for name in names}
+        while waits:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in [wait for wait in waits if wait in done]:
+                yield waits.pop(wait)
 
     async def wait_for_turn(
         self, text: str = "", names: Collection[str] | None = None, *, timeout: float | None = None

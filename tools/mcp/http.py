@@ -18,6 +18,7 @@ from tools.config.servers import ServerConfig
 from tools.mcp.challenge import Challenges
 from tools.mcp.http_bodies import BoundedBody, LargeMessages, content_type
 from tools.mcp.limits import bound_message
+from tools.mcp.start_patience import StartActivity
 
 CONNECT_SECONDS = 30.0
 """Timeout of the network's part of a request; a call's own timeout is CallScope's affair."""
@@ -47,9 +48,9 @@ class HttpTransport:
         self._large_messages = LargeMessages()
         self._responses = 0
 
-    def activity(self) -> object:
-        """Return a value that changes with each response."""
-        return self._responses
+    def activity(self) -> StartActivity:
+        """Return what is seen of a server that starts: its responses."""
+        return StartActivity(None, self._responses)
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:

@@ -35,7 +35,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import math
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
@@ -43,6 +42,7 @@ from typing import TYPE_CHECKING, Literal
 from tools.config.servers import ServerConfig
 from tools.mcp.context import HostContext
 from tools.mcp.login import LoginChallenge, LoginError
+from tools.mcp.start_patience import StartActivity, StartPatience
 from tools.results import replace_surrogates
 from tools.sanitize import clean_text
 from tools.types import ServerState, Tool
@@ -54,8 +54,8 @@ log = logging.getLogger(__name__)
 
 MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 0.5, 60.0
 """Pause before the first restart, and the longest one: it doubles each time."""
-MAX_IDLE_SECONDS, ACTIVITY_CHECK_SECONDS = 1.0, 0.2
-"""How long a turn waits for a server that starts and shows no sign of life, and how often it looks."""
+ACTIVITY_CHECK_SECONDS = 0.2
+"""How often a turn that waits for a server that starts looks what it does."""
 HEALTHY_SECONDS = 30.0
 """After a connection that lasted so long the backoff starts at its minimum again."""
 
@@ -143,25 +143,22 @@ class McpServer:
         await self.settled.wait()
 
     async def wait_idle(self, seconds: float | None) -> None:
-        """Wait until its start is decided, or it has done nothing for MAX_IDLE_SECONDS.
+        """Wait until its start is decided, or StartPatience is exhausted.
 
         At most ``seconds`` (None: no limit).
         """
-        activity, since = None, math.inf
-        clock = asyncio.get_running_loop().time
+        patience, clock = StartPatience(), asyncio.get_running_loop().time
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self.settled.is_set():
-                    before, activity = activity, await self._activity()
-                    since = min(since, clock()) if activity == before else math.inf
-                    if clock() - since >= MAX_IDLE_SECONDS:
+                    if patience.is_exhausted(await self._activity(), clock()):
                         return
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self.settled.wait(), ACTIVITY_CHECK_SECONDS)
 
-    async def _activity(self) -> object:
+    async def _activity(self) -> StartActivity:
         if self._connection is None:
-            return object()  # the SDK is being imported
+            return StartActivity(object())  # the SDK is being imported
         return await asyncio.to_thread(self._connection.activity)
 
     def start(self) -> None:

@@ -32,6 +32,7 @@ from tools.mcp.limits import (
     check_size,
     parse_message,
 )
+from tools.mcp.start_patience import StartActivity
 from tools.sanitize import clean_line
 
 log = logging.getLogger(__name__)
@@ -69,22 +70,18 @@ class StdioTransport:
         self._process: asyncio.subprocess.Process | None = None
         self._bytes_read = 0
         """From its stdout and stderr."""
+        self._has_sent_message = False
 
-    def activity(self) -> object:
-        """Return a value that changes while its processes run, wait for a disk, or write."""
+    def activity(self) -> StartActivity:
+        """Return what its processes do while it starts."""
         if self._process is None:
-            return object()  # it is just being started
+            return StartActivity(object())  # it is just being started
         processes: list[psutil.Process] = []
         with suppress(psutil.Error):
             parent = psutil.Process(self._process.pid)
             processes = [parent, *parent.children(recursive=True)]
-        used: list[object] = [self._bytes_read]
-        for process in processes:
-            with suppress(psutil.Error), process.oneshot():
-                if process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP):
-                    return object()  # it may be too short of the processor to show more
-                used.append((process.pid, process.cpu_times()[:2]))
-        return used
+        work = [used for process in processes if any((used := _used(process))[1:])]
+        return StartActivity(work, (self._bytes_read, [process.pid for process in processes]))
 
     @property
     def returncode(self) -> int | None:
@@ -130,7 +127,7 @@ class StdioTransport:
                     yield incoming, outgoing
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await _terminate(process, polite=self._bytes_read > 0)
+                        await _terminate(process, polite=self._has_sent_message)
                     group.cancel_scope.cancel()
         finally:
             if process.returncode is None:  # our own task was cancelled out of the orderly end
@@ -155,6 +152,7 @@ class StdioTransport:
                     for end in ends:
                         line += end
                         if message := await _parse_message(line, self.config.name):
+                            self._has_sent_message = True
                             await to_us.send(message)
                         elif not self.foreign_output:
                             self.foreign_output = clean_line(line[:80].decode(errors="replace"))
@@ -213,6 +211,17 @@ class _ProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):
                 pipe.close()
 
 
+def _used(process: psutil.Process) -> tuple[object, ...]:
+    """Return a process's number, and what it has used of the processor and the disks."""
+    with suppress(psutil.Error), process.oneshot():
+        if process.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP):
+            return process.pid, object()  # it may be too short of the processor to show more
+        disks = process.io_counters() if hasattr(process, "io_counters") else None
+        bytes_used = (disks.read_bytes, disks.write_bytes) if disks else ()
+        return process.pid, *process.cpu_times()[:2], *bytes_used
+    return process.pid, 0
+
+
 def environment(config: ServerConfig) -> dict[str, str]:
     """Return a server's environment: what it needs to run and to reach the network, the variables
     of its settings, and no other secrets of the person's."""
@@ -242,7 +251,7 @@ async def _terminate(process: asyncio.subprocess.Process, *, polite: bool) -> No
     """Close stdin, wait, SIGTERM, wait, SIGKILL: the order that the MCP specification asks for
     (https://modelcontextprotocol.io/specification/2025-06-18/basic/lifecycle#stdio).
 
-    Not ``polite``, as with one that never said anything: without the first wait.
+    Not ``polite``, as with one that never sent a message: without the first wait.
     """
     assert process.stdin is not None
     process.stdin.close()

@@ -284,6 +284,20 @@ async def test_turn_does_not_wait_for_http_server_that_does_not_answer(
     assert state.status == status
 
 
+@pytest.mark.parametrize("descriptor", [1, 2])
+async def test_turn_does_not_wait_for_server_that_only_writes(
+    make_host: MakeHost, descriptor: int
+) -> None:
+    """It shows signs of life for good, and never answers."""
+    loop = f"while :; do echo x >&{descriptor}; sleep 0.2; done"
+    busy = ServerConfig("busy", command="sh", args=("-c", loop), startup_timeout_sec=600.0)
+    host = make_host(busy)
+    async with asyncio.timeout(60):
+        await host.start()
+        await host.wait_for_turn("hello")
+    assert host.server_states()[0].status == "starting"
+
+
 @pytest.mark.parametrize("status", ["403", "500"])
 async def test_http_status_of_a_call_is_named(
     make_host: MakeHost, serve_raw: ServeRaw, status: str

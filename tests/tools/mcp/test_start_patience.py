@@ -1,0 +1,49 @@
+"""How long a turn waits for a server that starts, by what is seen of it; the time is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tools.mcp.start_patience import StartActivity, StartPatience
+
+STEP_SECONDS = 0.2
+
+
+def seconds_waited(activity: Callable[[int], StartActivity]) -> float:
+    """Return how long a server is waited for; ``activity``: what it does at a step; at most 60 s."""
+    patience = StartPatience()
+    for step in range(int(60 / STEP_SECONDS)):
+        if patience.is_exhausted(activity(step), step * STEP_SECONDS):
+            return step * STEP_SECONDS
+    return 60.0
+
+
+@pytest.mark.parametrize(
+    ("activity", "seconds"),
+    [
+        (lambda step: StartActivity(0, 0), 1),
+        (lambda step: StartActivity(0, step), 5),
+        (lambda step: StartActivity(min(step, 15), step), 8),
+        (lambda step: StartActivity(step // 20, step), 5),
+        (lambda step: StartActivity(step // 2, step), 60),
+        (lambda step: StartActivity(step), 60),
+        (lambda step: StartActivity(0, step, answers=True), 60),
+        (lambda step: StartActivity(0, 0, answers=True), 1),
+    ],
+    ids=[
+        "nothing",
+        "writes",
+        "worked_then_writes",
+        "writes_and_hardly_works",
+        "works_half_of_the_time",
+        "works",
+        "answers",
+        "answered_then_nothing",
+    ],
+)
+def test_patience_is_longer_for_servers_that_work(
+    activity: Callable[[int], StartActivity], seconds: float
+) -> None:
+    assert seconds <= seconds_waited(activity) <= seconds + 1

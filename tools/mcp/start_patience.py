@@ -1,0 +1,49 @@
+"""How long a turn waits for a server that starts and that it may do without."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+MAX_IDLE_SECONDS = 1.0
+"""How long a server may do nothing at all."""
+MAX_UNPRODUCTIVE_SECONDS = 5.0
+"""How long it may do nothing but write, say: a package that is downloaded and unpacked is work."""
+
+
+class StartActivity(NamedTuple):
+    """What a server that starts does; each value changes while it does it."""
+
+    work: object
+    """It computes, or uses a disk."""
+    signs: object = None
+    """It writes, or begins other processes."""
+    answers: bool = False
+    """Whether it has answered as an MCP server does: then it is about to be ready."""
+
+
+class StartPatience:
+    """Watches one server; time in which it works makes up for as much in which it does not."""
+
+    def __init__(self) -> None:
+        self._last: StartActivity | None = None
+        self._last_at = self._idle_since = math.inf
+        self._unproductive = 0.0
+
+    def is_exhausted(self, activity: StartActivity, now: float) -> bool:
+        """Take note of what the server does ``now``, in seconds; return whether to wait no more."""
+        last, self._last = self._last, activity
+        elapsed, self._last_at = now - self._last_at, now
+        if last is None:
+            return False
+        self._idle_since = min(self._idle_since, now) if activity == last else math.inf
+        if activity.answers:
+            self._unproductive = 0.0
+        elif activity.work == last.work:
+            self._unproductive += elapsed
+        else:
+            self._unproductive = max(self._unproductive - elapsed, 0.0)
+        return (
+            now - self._idle_since >= MAX_IDLE_SECONDS
+            or self._unproductive >= MAX_UNPRODUCTIVE_SECONDS
+        )

@@ -16,23 +16,31 @@ from agent.util.sanitize import echo
 from tools.config import edit, registry
 from tools.config.servers import ConfigError
 
+MAX_LIMIT = 100
+"""Servers that `agent mcp search` lists at most."""
+
 
 def search(words: Sequence[str], address: str, limit: int, *, as_json: bool) -> None:
     """Print the servers of the registry that have all words. Raises UserError."""
     try:
-        servers = registry.search(address, words, limit)
+        matches = registry.search(address, words, limit)
     except ConfigError as error:
         raise UserError(f"{error}.") from error
-    if as_json:
-        print_json([server.data for server in servers])
-        return
-    for server in servers:
+    servers = matches.servers
+    for server in () if as_json else servers:
         status = "" if server.status == "active" else f"  ({server.status})"
         echo(f"{server.name}  {server.version}{status}\n  {server.description}")
-    if not servers:
-        echo(f"The registry has no server for {' '.join(words)!r}.")
-    else:
+    if as_json:
+        print_json([server.data for server in servers])
+    elif servers:
         echo(f"\nAdd one: agent mcp add NAME --from {servers[0].name}")
+    elif matches.more:
+        echo(f"No server for {' '.join(words)!r} is among those that were read.")
+    else:
+        echo(f"The registry has no server for {' '.join(words)!r}.")
+    if matches.more:
+        by_limit = f", or list up to {MAX_LIMIT} with --limit" if limit < MAX_LIMIT else ""
+        echo(f"There may be more: add a word of the name{by_limit}.", file=sys.stderr)
 
 
 def add(

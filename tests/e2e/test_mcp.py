@@ -106,6 +106,7 @@ def test_mcp_registry_search_and_add(agent: RunAgent, home: Path) -> None:
         assert found.code == 0 and "org.example/notes  1.0\n  Keeps notes." in found.out
         (whole,) = json.loads(agent("mcp", "search", "notes", "--json", "--registry", url).out)
         assert whole["packages"] == [package]
+        assert agent("mcp", "search", "notes keeps", env=registry).out == found.out
         add = ("mcp", "add", "n", "--from", "org.example/notes")
         declined = agent(*add, stdin="\n", env=registry)
         assert "runs  uvx notes@1.0" in declined.out and "Nothing was changed." in declined.out
@@ -119,6 +120,12 @@ def test_mcp_registry_search_and_add(agent: RunAgent, home: Path) -> None:
         assert forced.code == 0 and read_servers(home)["n"]["env"] == {"NOTES_KEY": "x"}
         unknown = agent("mcp", "add", "m", "--from", "org.example/none", env=registry)
         assert unknown.code == 2 and "the registry has no such server" in unknown.err
+    others = [{**notes, "name": f"org.example/notes-{number}"} for number in range(3)]
+    with serve_registry(*others, page_size=1) as many:
+        some = agent("mcp", "search", "notes", "--limit", "2", "--registry", many)
+        assert some.out.count("Keeps notes.") == 2
+        more = "There may be more: add a word of the name, or list up to 100 with --limit.\n"
+        assert (some.code, some.err) == (0, more)
     gone = agent("mcp", "search", "notes", env=registry)
     assert gone.code == 2 and "cannot be reached" in gone.err
 

@@ -14,8 +14,11 @@ META = "io.modelcontextprotocol.registry/official"
 
 
 @contextlib.contextmanager
-def serve_registry(*servers: dict[str, Any]) -> Iterator[str]:
-    """Serve these ``server.json`` objects; one's ``status`` is the registry's, not its own."""
+def serve_registry(*servers: dict[str, Any], page_size: int = 100) -> Iterator[str]:
+    """Serve these ``server.json`` objects; one's ``status`` is the registry's, not its own.
+
+    ``page_size``: servers of one answer at most; 0: no answer has any, and each names a next one.
+    """
     listed = [
         {
             "server": {key: value for key, value in server.items() if key != "status"},
@@ -32,9 +35,14 @@ def serve_registry(*servers: dict[str, Any]) -> Iterator[str]:
             address = urlsplit(self.path)
             match [unquote(part) for part in address.path.split("/")[1:]]:
                 case ["v0.1", "servers"]:
-                    text = parse_qs(address.query).get("search", [""])[0]
+                    query = {key: values[0] for key, values in parse_qs(address.query).items()}
+                    text, start = query.get("search", ""), int(query.get("cursor", 0))
                     found = [item for item in listed if text in item["server"]["name"]]
-                    self.answer(200, {"servers": found, "metadata": {"count": len(found)}})
+                    end = start + min(page_size, int(query.get("limit", 30)))
+                    metadata: dict[str, Any] = {"count": len(found[start:end])}
+                    if end < len(found):
+                        metadata["nextCursor"] = str(end)
+                    self.answer(200, {"servers": found[start:end], "metadata": metadata})
                 case ["v0.1", "servers", name, "versions", version]:
                     for item in listed:
                         versions = ("latest", item["server"]["version"])

@@ -17,8 +17,8 @@ from tools.sanitize import clean_line
 
 TIMEOUT_SECONDS = 20.0
 MAX_ANSWER_BYTES = 8 << 20
-MAX_LISTED = 100
-"""Servers of one page; a search reads one page."""
+MAX_LISTED, MAX_PAGES = 100, 10
+"""Servers of one page, as far as the registry gives so many, and the pages that a search reads."""
 _META = "io.modelcontextprotocol.registry/official"
 _RUNNERS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "npm": ("npx", ("-y",), "@"),
@@ -47,6 +47,15 @@ class RegistryServer:
 
 
 @dataclass(frozen=True, slots=True)
+class RegistryMatches:
+    """What a search has come to."""
+
+    servers: list[RegistryServer]
+    more: bool
+    """Whether there are more, or servers that were not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
 class Installation:
     """How a server would be run: its entry, and what the person has to set before."""
 
@@ -55,26 +64,28 @@ class Installation:
     """Environment variables that the entry refers to, with what they are for."""
 
 
-def search(registry: str, words: Sequence[str], limit: int) -> list[RegistryServer]:
+def search(registry: str, words: Sequence[str], limit: int) -> RegistryMatches:
     """Return servers whose name or description has all words. Raises ConfigError."""
+    words = " ".join(words).split()
+    wanted = [word.lower() for word in words]
     # A registry searches names for one text; the longest word leaves the least to sort out.
     text = max(words, key=len, default="")
     query = {"version": "latest", "limit": str(MAX_LISTED)} | ({"search": text} if text else {})
-    answer = _get(registry, "/v0.1/servers", query)
-    listed = answer.get("servers")
-    servers = (
-        [_read_server(item) for item in listed if isinstance(item, dict)]
-        if isinstance(listed, list)
-        else []
-    )
-    wanted = [word.lower() for word in words]
-    return [
-        server
-        for server in servers
-        if server.name
-        and server.status != "deleted"
-        and all(word in f"{server.name} {server.description}".lower() for word in wanted)
-    ][:limit]
+    matches: list[RegistryServer] = []
+    for _ in range(MAX_PAGES):
+        answer = _get(registry, "/v0.1/servers", query)
+        matches += [
+            server
+            for server in map(_read_server, _objects(answer, "servers"))
+            if server.name
+            and server.status != "deleted"
+            and all(word in f"{server.name} {server.description}".lower() for word in wanted)
+        ]
+        cursor = _objects(answer, "metadata", "nextCursor")
+        if not cursor or not isinstance(cursor, str) or len(matches) > limit:
+            break
+        query["cursor"] = cursor
+    return RegistryMatches(matches[:limit], bool(cursor) or len(matches) > limit)
 
 
 def fetch(registry: str, name: str, version: str = "latest") -> RegistryServer:

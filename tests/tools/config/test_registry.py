@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.mcp_registry import serve_registry
-from tools.config.registry import RegistryServer, fetch, installation, search
+from tools.config.registry import RegistryMatches, RegistryServer, fetch, installation, search
 from tools.config.servers import ConfigError
 
 STDIO = {"type": "stdio"}
@@ -56,17 +56,30 @@ def test_search_names_and_descriptions() -> None:
         entry_of("org.example/weather"),
     )
     with serve_registry(*servers) as url:
-        (notes,) = search(url, ["notes"], 20)
+        (notes,) = search(url, ["notes"], 20).servers
         assert (notes.name, notes.version) == ("org.example/notes", "1.0.2")
         assert "\x1b" not in notes.description
-        assert search(url, ["notes", "ADA"], 20) == [notes]
-        assert search(url, ["notes", "eve"], 20) == []
+        for words in (["notes", "ADA"], ["notes ada"]):
+            assert search(url, words, 20) == RegistryMatches([notes], False)
+        assert search(url, ["notes", "eve"], 20) == RegistryMatches([], False)
         assert fetch(url, "org.example/notes", "1.0.2") == fetch(url, "org.example/notes") == notes
         for name, error in (("org.example/no", "no such server"), ("org.example/notes-old", "was")):
             with pytest.raises(ConfigError, match=error):
                 fetch(url, name)
     with pytest.raises(ConfigError, match="cannot be reached"):
         search(url, ["notes"], 20)
+
+
+def test_search_reads_all_pages_and_says_where_more_exist() -> None:
+    servers = [entry_of(f"org.example/notes-{number}") for number in range(6)]
+    with serve_registry(*servers, page_size=2) as url:
+        every = search(url, ["notes"], 6)
+        assert [server.name for server in every.servers] == [s["name"] for s in servers]
+        assert not every.more
+        assert search(url, ["notes"], 3) == RegistryMatches(every.servers[:3], True)
+        assert search(url, ["notes", "notes-5"], 1) == RegistryMatches(every.servers[5:], False)
+    with serve_registry(*servers, page_size=0) as url:  # a cursor that leads nowhere
+        assert search(url, ["notes"], 6) == RegistryMatches([], True)
 
 
 def test_installation_npm_package_with_inputs() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -46,10 +48,13 @@ def colour_texts(
         ends.append(at)
     at = number = 0
     for item in items:
-        text = _text_of(item).encode("utf-8", "replace")
-        if not text or (start := written.find(text, at)) < 0:
+        text = next((each for each in _texts_of(item) if _find_text(written, each, at) >= 0), b"")
+        if not text:
             continue
+        start = _find_text(written, text, at)
         at = start + len(text)
+        if not isinstance(item, ev.ReasoningItem | ev.MessageItem):
+            continue  # a call: what comes after it is not looked for in its arguments
         while number < len(ends) and ends[number] <= start:
             number += 1
         inside: list[tuple[bytes, float | None]] = []
@@ -64,12 +69,31 @@ def colour_texts(
     return coloured
 
 
-def _text_of(item: ev.Item) -> str:
+def _find_text(written: bytes, text: bytes, start: int) -> int:
+    """Find a text behind ``start``: a whole message if there is one, not a part of markup; or -1."""
+    for before, after in ((b"<|message|>", b"<|"), (b"<|message|>", b""), (b"", b"")):
+        if (at := written.find(before + text + after, start)) >= 0:
+            return at + len(before)
+    return -1
+
+
+def _texts_of(item: ev.Item) -> list[bytes]:
+    """What the model may have written of an item; code can be within JSON that it did not write."""
+    texts: list[str] = []
     match item:
         case ev.ReasoningItem(content=parts) | ev.MessageItem(content=parts):
-            return "".join(part.text for part in parts)
+            texts = ["".join(part.text for part in parts)]
+        case ev.McpCallItem(arguments=arguments) | ev.FunctionCallItem(arguments=arguments):
+            texts = [arguments]
+            with contextlib.suppress(ValueError, LookupError, TypeError):
+                texts.append(str(json.loads(arguments)["code"]))
+        case ev.CodeInterpreterCallItem(code=code):
+            texts = [code or ""]
+        case ev.CustomToolCallItem(input=text):
+            texts = [text]
         case _:
-            return ""
+            pass
+    return [text.encode("utf-8", "replace") for text in texts if text]
 
 
 def _runs(pieces: Sequence[tuple[bytes, float | None]]) -> Iterator[StyledRun]:

@@ -1,0 +1,47 @@
+"""Texts of a turn are coloured by their own tokens, not by equal ones in calls and markup."""
+
+from __future__ import annotations
+
+from agent import events as ev
+from tui.state.token_colours import colour_texts
+
+MESSAGE, END = (b"<|message|>", 1.0), (b"<|end|>", 1.0)
+HEADER = [(b"<|start|>", 1.0), (b"assistant", 1.0), (b"<|channel|>", 1.0), (b"final", 1.0), MESSAGE]
+
+
+def answer(text: str) -> ev.MessageItem:
+    part = ev.OutputText(text=text)
+    return ev.MessageItem(id="msg_1", status="completed", content=[part])
+
+
+def call(arguments: str) -> ev.McpCallItem:
+    return ev.McpCallItem(
+        id="mcp_1", status="completed", server_label="s", name="t", arguments=arguments
+    )
+
+
+def test_answer_that_equals_an_argument_has_its_own_probability() -> None:
+    pieces = [MESSAGE, (b'{"n":', 1.0), (b"4", 0.95), (b"}", 1.0), (b"<|call|>", 1.0)]
+    coloured = colour_texts([call('{"n":4}'), answer("4")], [*pieces, *HEADER, (b"4", 0.001), END])
+    assert coloured.note == "100.0 % surprising" and len(coloured.runs["msg_1"]) == 1
+
+
+def test_answer_that_equals_code_has_its_own_probability() -> None:
+    pieces = [MESSAGE, (b"4", 0.95), (b"<|call|>", 1.0), *HEADER, (b"4", 0.001), END]
+    assert colour_texts([call('{"code": "4"}'), answer("4")], pieces).surprising == 1
+
+
+def test_answer_that_stands_in_markup_has_its_own_probability() -> None:
+    assert colour_texts([answer("a")], [*HEADER, (b"a", 0.001), END]).surprising == 1
+
+
+def test_character_of_several_tokens_and_text_without_markup_are_coloured() -> None:
+    raw = "é!".encode()
+    coloured = colour_texts([answer("é!")], [(raw[:1], 0.5), (raw[1:2], 0.001), (b"!", 0.9)])
+    assert [text for text, _ in coloured.runs["msg_1"]] == ["é", "!"]
+    assert (coloured.tokens, coloured.surprising) == (3, 1)
+
+
+def test_repaired_text_is_left_out() -> None:
+    coloured = colour_texts([answer("what was mended")], [*HEADER, (b"other", 0.5), END])
+    assert not coloured.runs and coloured.note == ""

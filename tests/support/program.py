@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,13 @@ def home(tmp_path: Path, model_cache: Path) -> Path:
     for each in model_cache.iterdir():
         (home / "cache" / each.name).symlink_to(each)
     return home
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path is short, as the address of a Unix socket has to be (107 bytes)."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 @dataclass

@@ -120,8 +120,8 @@ async def test_exec_no_network(shell: Commands, tmp_path: Path) -> None:
         assert await shell.succeeding(f"exec 3<>/dev/tcp/127.0.0.1/{port}") == []
 
 
-async def test_exec_no_datagrams_or_foreign_signals(shell: Commands, tmp_path: Path) -> None:
-    inbox = tmp_path / "inbox"
+async def test_exec_no_datagrams_or_foreign_signals(shell: Commands, short_folder: Path) -> None:
+    inbox = short_folder / "inbox"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(inbox))
         attempts = (

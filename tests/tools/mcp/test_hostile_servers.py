@@ -150,6 +150,8 @@ MAX_TOGETHER_BYTES = 100 << 20
 """The same for sixteen servers; by hand it was 30 MiB, and 240 MiB before they came in turns."""
 MAX_LATENESS_SECONDS = 2.0
 """How long a step of the event loop may take: in seconds of this process, for others may take more."""
+MAX_BLOCKED_SECONDS = 15.0
+"""The same by the clock, which other processes move on: for what blocks without computing."""
 
 ServeRaw = Callable[..., Awaitable[ServerConfig]]
 
@@ -180,14 +182,15 @@ def started(command: list[str]) -> subprocess.Popen[bytes]:
 async def bounded_load(max_bytes: int = MAX_MEMORY_BYTES) -> AsyncIterator[None]:
     """Check that what runs inside neither takes much memory nor stops the event loop."""
     memory = psutil.Process().memory_info
-    before, peak, latest = memory().rss, 0, 0.0
+    before, peak, latest, longest = memory().rss, 0, 0.0, 0.0
 
     async def watch() -> None:
-        nonlocal peak, latest
+        nonlocal peak, latest, longest
         while True:
-            began = time.process_time()
+            began, began_clock = time.process_time(), time.monotonic()
             await asyncio.sleep(0)
             latest, peak = max(latest, time.process_time() - began), max(peak, memory().rss)
+            longest = max(longest, time.monotonic() - began_clock)
             await asyncio.sleep(0.005)
 
     watching = asyncio.create_task(watch())
@@ -196,6 +199,7 @@ async def bounded_load(max_bytes: int = MAX_MEMORY_BYTES) -> AsyncIterator[None]
     finally:
         watching.cancel()
     assert peak - before < max_bytes and latest < MAX_LATENESS_SECONDS
+    assert longest < MAX_BLOCKED_SECONDS
 
 
 @pytest.mark.parametrize(

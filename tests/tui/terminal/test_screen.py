@@ -426,9 +426,9 @@ def test_app_no_color_paints_no_colour(home: Path, tmp_path: Path, script: Scrip
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
-def test_app_inside_tmux_runs_turn(home: Path, tmp_path: Path, script: Script) -> None:
+def test_app_inside_tmux_runs_turn(home: Path, script: Script, short_folder: Path) -> None:
     engine = script(THINKS_CALLS, ANSWERS)
-    socket = tmp_path / "tmux"
+    socket = short_folder / "tmux"
 
     def tmux(*args: str) -> str:
         return subprocess.run(

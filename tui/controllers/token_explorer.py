@@ -111,20 +111,32 @@ class TokenExplorer:
         return WrittenToken(view, written, number, kept + position.number - tokens.start)
 
     def _find_in_prompt(self, position: TokenPosition) -> WrittenToken | None:
-        """Find a token of the open conversation's prompt in the turn that wrote it."""
+        """Find a token of the open conversation's prompt in the turn that wrote it.
+
+        The log of a turn may have more than its prompt would have now, the reasoning of that turn for
+        instance: what follows that cannot be counted in the prompt.
+        """
         from agent.errors import UserError
         from tui.written_turn import open_turn
 
         conversation = self._app.session.conversation
         if position.conversation is not conversation:
             return None
-        left = position.number - len(conversation.header_ids)
+        at, number = len(conversation.header_ids), position.number
+        if position.log.generations:
+            opening = len(self._app.session.require_format().open_assistant())
+            if number >= position.log.generations[0].start - opening:
+                return None
         for entry in conversation.prompt_entries():
-            if left < len(entry.ids):
+            end = at + len(entry.ids)
+            if position.log.ids[at:end] != list(entry.ids):
+                return None
+            if number < end:
                 break
-            left -= len(entry.ids)
+            at = end
         else:
             return None
+        left = number - at
         index = next((n for n, each in enumerate(conversation.entries) if each is entry), None)
         if index is None or left < 0:
             return None

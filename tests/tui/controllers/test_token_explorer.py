@@ -161,6 +161,7 @@ async def test_colours_show_the_text_and_are_undone(open_app: Any) -> None:
     async with open_app(size=(80, 30), launch={"engine": None, "tools": "none"}) as driver:
         app = driver.app
         await ask(driver, "hello")
+        app.prompt.cursor_blink = False
         picture = app.export_screenshot()
         await driver.pilot.press("ctrl+up", "p")
         await driver.expect_text("% surprising")
@@ -238,3 +239,40 @@ async def test_answer_of_a_branch_goes_on_from_its_own_token(open_app: Any, tmp_
             await driver.wait_for(lambda: view._turn is app.chat.latest_turn)
             await driver.wait_for(lambda n=len(answer): view._log.generations[-1].count == n)
             view._log.begin_generation([])
+
+
+async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
+    open_app: Any, tmp_path: Path
+) -> None:
+    """The conversation's prompt has no reasoning, so its tokens have other numbers than the log's."""
+    script = tmp_path / "s.jsonl"
+    replies = (
+        thought("One is a thought of some length.") + python("print(12345)"),
+        thought("So.") + final("Two three four five."),
+        " Six.<|return|>",
+    )
+    script.write_text("".join(json.dumps({"markup": each}) + "\n" for each in replies))
+    launch = {"engine": f"script:{script}", "tools": "python", "approve": "all"}
+    async with open_app(size=(120, 50), launch=launch) as driver:
+        app = driver.app
+        await ask(driver, "go")
+        view = await open_tokens(driver)
+        form = app.session.require_format()
+
+        def written_at(numbers: range) -> list[int]:
+            turn, log, conversation = view._turn, view._log, app.session.conversation
+            positions = (TokenPosition(turn, conversation, number, log) for number in numbers)
+            return [each.number for each in positions if app.tokens._find_written(each)]
+
+        first, second = view._log.generations
+        assert written_at(range(second.start)) == list(
+            range(first.start, first.start + first.count)
+        )
+        position = view._position
+        assert position is not None and position.generation == 1
+        assert await app.tokens.take(position, form.encode_text(" and")[0])
+        await driver.expect_text("Six.")
+        await driver.wait_for(lambda: app.turn is None)
+        await driver.wait_for(lambda: view._turn is app.chat.latest_turn)
+        (branch,) = view._log.generations
+        assert branch.start > second.start and not written_at(range(branch.start))

@@ -370,7 +370,12 @@ class Session:
         """
         from agent.util.ids import new_id
 
-        self.conversation = self.conversation.branch(new_id("conv"), start)
+        before = self.conversation
+        self.conversation = branch = before.branch(new_id("conv"), start)
+        if self._store is not None and not self._store.lineage(before.id):
+            # It is a branch of what that one, which is not stored, branched from.
+            branch.parent, branch.shared = before.parent, min(branch.shared, before.shared)
+            branch.saved = branch.shared
 
     @property
     def next_entry(self) -> int:
@@ -379,12 +384,25 @@ class Session:
 
     def branches_at(self, start: int) -> tuple[int, list[str]]:
         """The conversations that differ from entry ``start`` on, the oldest first, and the number of
-        this one among them, from 1; (0, []) if there is only one."""
-        store, current = self._store, self.conversation.id
-        branches = store.alternatives(current, start) if store else []
-        if store is None or len(branches) < 2:
+        this one among them, from 1; (0, []) if there is only one.
+
+        A branch that is not stored, as one whose turn failed before anything was generated, is the last
+        of those that it came from: it can be left for them.
+        """
+        store, conversation = self._store, self.conversation
+        if store is None:
             return 0, []
-        own = next((branch for branch in store.lineage(current) if branch in branches), None)
+        if lineage := store.lineage(conversation.id):
+            branches = store.alternatives(conversation.id, start)
+        elif conversation.parent is not None and start <= conversation.shared:
+            lineage = [conversation.id, *store.lineage(conversation.parent)]
+            branches = store.alternatives(conversation.parent, start)
+            branches += [conversation.id] if start == conversation.shared else []
+        else:
+            branches = []
+        if len(branches) < 2:
+            return 0, []
+        own = next((branch for branch in lineage if branch in branches), None)
         return (branches.index(own) + 1, branches) if own else (0, [])
 
     # --- what the prompt has ---

@@ -161,7 +161,7 @@ class StoreReader:
         return self._tree.alternatives(conversation_id, start)
 
     def lineage(self, conversation_id: str) -> list[str]:
-        """A conversation and those that it branched from, itself first."""
+        """A conversation and those that it branched from, itself first; none if it is not stored."""
         return self._tree.lineage(conversation_id)
 
     # --- turns ---

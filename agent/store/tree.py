@@ -290,15 +290,16 @@ class ConversationTree:
         return entries, None
 
     def lineage(self, conversation_id: str) -> list[str]:
-        """A conversation and those that it branched from, itself first."""
-        return [
-            row[0] for row in self._db.execute(f"{PATH} select id from path", (conversation_id,))
-        ]
+        """A conversation and those that it branched from, itself first; none if it is not stored."""
+        # The cross join keeps the order.
+        query = f"{PATH} select path.id from path cross join conversations using (id)"
+        return [row[0] for row in self._db.execute(query, (conversation_id,))]
 
     def alternatives(self, conversation_id: str, start: int) -> list[str]:
         """The conversations that continue differently from an entry on, the oldest first.
 
         They share everything before it: versions of one message that a person edited or retried.
+        None of a conversation that is not stored.
         """
         origin, (parent, shared) = conversation_id, self._origin(conversation_id)
         while parent is not None and shared >= start:
@@ -312,10 +313,10 @@ class ConversationTree:
         return [row[0] for row in rows]
 
     def _origin(self, conversation_id: str) -> tuple[str | None, int]:
-        parent, shared = self._db.execute(
+        row: tuple[str | None, int] | None = self._db.execute(
             "select parent, shared from conversations where id = ?", (conversation_id,)
         ).fetchone()
-        return parent, shared
+        return row or (None, 0)
 
 
 def _read_ids(blob: object) -> list[int]:

@@ -24,6 +24,7 @@ async def compare(app: CommandContext, values: str) -> None:
     Raises UserError.
     """
     from agent.errors import UserError
+    from agent.store.conversations import StoreError
     from tui.screens.compare import ComparedAnswer, CompareScreen
 
     session = app.session
@@ -37,7 +38,13 @@ async def compare(app: CommandContext, values: str) -> None:
     before, model_before = session.conversation.id, session.runtime.model.name
     model = "" if model == model_before else model
     options_before = session.options
-    session.store.load(before)  # the first answer is found again
+    try:
+        session.store.load(before)  # the first answer is found again
+    except StoreError as error:
+        raise UserError(
+            "This conversation is stored with its next answer; until then there is nothing to compare"
+            " with."
+        ) from error
     left = ComparedAnswer("as it was", app.transcript.own_turns[-1])
     if model:
         await app.navigator.switch_model(model)

@@ -74,6 +74,8 @@ class MessagePicker:
             app.notify("A turn is running: switch branches when it has ended.")
             return
         position, branches = app.session.branches_at(turn.start)
+        if not branches:  # deleted meanwhile
+            return
         app.session.open(branches[(position - 1 + by) % len(branches)])
         await app.show_conversation()
         if same := [other for other in app.transcript.own_turns if other.start == turn.start]:

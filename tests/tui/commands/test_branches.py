@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual import events
@@ -117,3 +118,32 @@ async def test_picked_message_keys_of_one_burst_all_count() -> None:
         await driver.expect_text("editing")
         await driver.wait_for(lambda: driver.app.prompt.text == "secondrebec")
         assert driver.app.prompt.has_focus
+
+
+async def test_branch_that_failed_before_it_began_is_left_for_the_first(
+    open_app: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "replies.jsonl"
+    script.write_text(script_lines("one", "two", "three"))
+    options = {"engine": f"script:{script}", "context": 2048}
+    async with open_app(size=(100, 30), launch=options) as driver:
+        app, screen = driver.app, lambda: screen_text(driver.app)
+        await driver.type_text("first", "enter")
+        await driver.wait_for(lambda: app.turn is None and "one" in screen())
+        first = app.session.conversation.id
+        await driver.pilot.press("ctrl+up", "e")
+        await driver.wait_for(lambda: app.prompt.text == "first")
+        app.prompt.text = "word " * 20_000
+        await driver.pilot.press("enter")
+        await driver.wait_for(lambda: app.turn is None and app.session.conversation.id != first)
+        await driver.type_text("/compare effort=high", "enter")
+        await driver.expect_text("until then there is nothing to compare")
+        await driver.pilot.press("ctrl+up")
+        await driver.expect_text("← → 2/2")
+        await driver.pilot.press("left")
+        await driver.wait_for(lambda: app.session.conversation.id == first and "one" in screen())
+        await driver.pilot.press("escape", *"/branch 1", "enter")
+        await driver.wait_for(lambda: app.session.conversation.id != first)
+        app.session.branch(0)
+        await driver.type_text("other", "enter")
+        await driver.expect_text("two", "‹2/2›")

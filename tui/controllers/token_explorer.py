@@ -169,7 +169,9 @@ class TokenExplorer:
         app = self._app
         if view.running:
             raise UserError("A turn is running: stop it or wait, then colour its text.")
+        group = f"colours of {view.response_id}"
         if view.probability_note:
+            app.workers.cancel_group(app, group)
             await self._show_colours(view, {}, "", [])
             return
         self._require_model()
@@ -177,15 +179,21 @@ class TokenExplorer:
         turn = open_turn(app.session, view.response_id, latest.log.events if latest else ())
         view.probability_note = "computing probabilities …"
         app.transcript.follow(view)
-        app.run_worker(self._colour(view, turn))
+        app.run_worker(self._colour(view, turn), group=group, exclusive=True)
 
     async def _colour(self, view: TurnView, turn: WrittenTurn) -> None:
-        """Compute a turn's probabilities and colour its texts by them."""
-        from agent.engine.protocol import EngineError
+        """Compute a turn's probabilities and colour its texts by them, unless the conversation or the
+        model is another one meanwhile."""
+        from agent.errors import AgentError
         from agent.turn.token_choices import token_logprobs
         from tui.state.token_colours import colour_texts
 
-        loaded = self._require_model()
+        app = self._app
+        session = app.session
+        conversation, loaded = session.conversation, session.runtime.loaded
+        if loaded is None:
+            view.probability_note = ""
+            return
         chances: list[list[float]] = []
         try:
             for generation in turn.generations:
@@ -195,17 +203,18 @@ class TokenExplorer:
                     continue
                 prompt = turn.prompt(generation)
                 ids = [*prompt, *generation.ids]
-                logprobs = await token_logprobs(
-                    self._app.session.runtime, ids, len(prompt), len(ids)
-                )
+                logprobs = await token_logprobs(session.runtime, ids, len(prompt), len(ids))
                 chances.append(list(map(exp, logprobs)))
-        except EngineError as error:
+                is_same = session.conversation is conversation and session.runtime.loaded is loaded
+                if not is_same or view not in app.transcript.own_turns:
+                    view.probability_note = ""
+                    app.transcript.follow(view)
+                    return
+        except AgentError as error:
             view.probability_note = ""
-            self._app.transcript.follow(view)
-            self._app.notify(str(error), severity="warning", markup=False)
+            app.transcript.follow(view)
+            app.notify(str(error), severity="warning", markup=False)
             return
-        if not view.probability_note:
-            return  # switched off meanwhile
         pieces = [
             (loaded.format.token_bytes(token), chance)
             for generation, values in zip(turn.generations, chances, strict=True)

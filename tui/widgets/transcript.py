@@ -231,11 +231,16 @@ class Transcript(VerticalScroll, can_focus=False):
             exchange.times.widget.scroll_visible(animate=False)
 
     async def show_colours(self, turn: TurnView) -> None:
-        """Make the texts of a turn anew, after they were coloured or are no longer."""
+        """Make the texts of a turn anew, after they were coloured or are no longer; nothing where the
+        turn was removed."""
+        if turn not in self.turns:
+            return
         exchange = self._exchange_of(turn)
         if exchange.shows_panes:
             await self._show_newest_as(panes=False)
         async with self._mount_lock:
+            if exchange not in self._sections:
+                return
             with self.app.batch_update():
                 await self._unmount_entries(exchange.item_entries)
                 await self._fill()
@@ -475,6 +480,13 @@ class Transcript(VerticalScroll, can_focus=False):
     def _is_following(self) -> bool:
         """Whether the transcript follows its end."""
         return self._anchored and not self._anchor_released
+
+    def _check_anchor(self) -> None:
+        """Follow the end again if the viewport is there (extends Textual's, which takes the height of
+        the layout before until the last one is painted, and so a page up for the end)."""
+        height = max((region.bottom for region in self._regions.values()), default=0)
+        if self.scroll_y + self.size.height >= height - 1:
+            super()._check_anchor()
 
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         """Lay out the children, and scroll so that the widget at the top stays in its row."""

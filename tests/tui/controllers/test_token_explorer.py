@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from agent import events as ev
 from agent.formats.harmony.token_ids import CHANNEL_ID, RETURN_ID
+from agent.turn import token_choices
 from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_text
 from tests.support.scripts import final, python, thought
 from tui.widgets.assistant_message import AssistantMessage
@@ -276,3 +278,35 @@ async def test_token_behind_reasoning_in_a_log_is_not_taken_for_another(
         await driver.wait_for(lambda: view._turn is app.chat.latest_turn)
         (branch,) = view._log.generations
         assert branch.start > second.start and not written_at(range(branch.start))
+
+
+async def test_colours_of_a_turn_that_is_gone_are_dropped(
+    open_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, calls = asyncio.Event(), []
+
+    async def logprobs(engine: Any, ids: list[int], start: int, stop: int) -> list[float]:
+        calls.append(stop)
+        await gate.wait()
+        calls.append(-stop)
+        return [-1.0] * (stop - start)
+
+    monkeypatch.setattr(token_choices, "token_logprobs", logprobs)
+    async with open_app(size=(80, 30), launch={"engine": None, "tools": "none"}) as driver:
+        app = driver.app
+        await ask(driver, "hello")
+        (view,) = app.transcript.own_turns
+        await driver.pilot.press("ctrl+up", "p")
+        await driver.wait_for(lambda: len(calls) == 1)
+        await driver.pilot.press("ctrl+up", "p")
+        await driver.wait_for(lambda: not view.probability_note)
+        await driver.pilot.press("ctrl+up", "p")
+        await driver.wait_for(lambda: len(calls) == 2)
+        app.prompt.focus()
+        await driver.type_text("/new", "enter")
+        await driver.wait_for(lambda: not app.transcript.own_turns)
+        gate.set()
+        await driver.wait_for(lambda: not view.probability_note)
+        assert len(calls) == 3, "the first one was cancelled"
+        await app.transcript.show_colours(view)
+        assert app.is_running and not app.query(ColouredMessage)

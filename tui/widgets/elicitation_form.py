@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rich.segment import Segment
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -137,6 +138,8 @@ class ElicitationForm(Vertical):
         (self.screen.focused or self).call_later(self._send)
 
     def _send(self) -> None:
+        if self._decided.done():
+            return
         if self._elicitation.url is not None:
             self.app.open_url(self._elicitation.url)
             self._decide("accept")
@@ -175,7 +178,8 @@ def _field_widget(field: FormField) -> FieldWidget:
         case "boolean":
             return MarkedCheckbox(Content(_label(field)), default is True, compact=True)
         case "choice":
-            titles = [(display_text(title), n) for n, (title, _) in enumerate(field.choices)]
+            # Texts of Rich: strings would be read as markup, and Select's search passes over Content.
+            titles = [(Text(display_text(title)), n) for n, (title, _) in enumerate(field.choices)]
             chosen = [
                 n for n, (_, value) in enumerate(field.choices) if value == default is not None
             ]

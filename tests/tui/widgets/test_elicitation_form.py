@@ -217,3 +217,38 @@ async def test_elicitation_form_sent_with_what_was_typed_just_before() -> None:
         await driver.wait_for(answer.done)
         assert answer.result().content == {"x": 3}
         turn.end()
+
+
+async def test_elicitation_form_choice_with_markup_is_text() -> None:
+    form = {"type": "object", "properties": {"x": {"enum": ["a", "[/foo]", "[b]c[/b]"]}}}
+    async with drive_app(size=(80, 30)) as driver:
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("plain", "Which?", form))
+        await driver.pilot.press("enter")
+        await driver.expect_text("[/foo]", "[b]c[/b]")
+        await driver.pilot.press("[", "b", "enter")
+        await driver.expect_text("[b]c[/b]", gone="[/foo]")
+        await driver.pilot.press("ctrl+s")
+        await driver.wait_for(answer.done)
+        assert answer.result().content == {"x": "[b]c[/b]"}
+        turn.end()
+
+
+@pytest.mark.parametrize(
+    ("keys", "action", "pages"),
+    [(("ctrl+s", "ctrl+s"), "accept", [PAGE]), (("ctrl+d", "ctrl+s"), "decline", [])],
+)
+async def test_elicitation_page_second_key_opens_nothing(
+    monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...], action: str, pages: list[str]
+) -> None:
+    opened: list[str] = []
+    async with drive_app() as driver:
+        monkeypatch.setattr(driver.app, "open_url", opened.append)
+        turn = await driver.ask("hello")
+        answer = await elicit(driver, ElicitationRequest("tables", "Log in.", url=PAGE))
+        for key in keys:
+            driver.app.post_message(Key(key, None))
+        await driver.wait_for(answer.done)
+        await driver.wait_for(lambda: not driver.app.query(ElicitationForm))
+        assert (answer.result().action, opened) == (action, pages)
+        turn.end()

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from threading import Lock
 from typing import Literal
 
 from agent import events as ev
@@ -84,15 +85,20 @@ def header_parts(form: Format, options: TurnOptions, tools: Sequence[Tool]) -> l
     takes a rendering.
     """
     key = (form, options.prompt_header(tools), options.instructions, tuple(t.server for t in tools))
-    for remembered, parts in _latest_headers:
+    with _headers_lock:
+        latest = list(_latest_headers)
+    for remembered, parts in latest:
         if remembered == key:
             return list(parts)
     parts = _count_header(form, options, tools)
-    _latest_headers.append((key, parts))
+    with _headers_lock:
+        _latest_headers.append((key, parts))
     return list(parts)
 
 
 _latest_headers: deque[tuple[object, list[ev.ContextPart]]] = deque(maxlen=4)
+_headers_lock = Lock()
+"""For ``_latest_headers``: a screen measures in a thread, a turn in the event loop."""
 
 
 def _count_header(

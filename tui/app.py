@@ -534,6 +534,9 @@ class AgentApp(CommandContext):
         from agent.errors import UserError
 
         turns = self.transcript.own_turns
+        if self.served_tabs.visible is not None:
+            self.notify("Only your own conversation can be coloured.", severity="warning")
+            return
         try:
             if turns:
                 await self.tokens.toggle_colours(turns[-1])

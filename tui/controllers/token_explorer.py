@@ -3,12 +3,15 @@ each was; and lets a turn go on from another token."""
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from agent.engine.protocol import Sampling
     from agent.models.loaded import LoadedModel
     from agent.turn.token_choices import TokenChoices
     from tui.controllers.chat import ChatController
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
     from tui.util.format import StyledRun
     from tui.widgets.token_view import TokenPosition
     from tui.written_turn import WrittenTurn
+
+log = logging.getLogger(__name__)
 
 
 class WrittenToken(NamedTuple):
@@ -61,13 +66,30 @@ class TokenExplorer:
 
     async def _choices_in_log(self, position: TokenPosition) -> TokenChoices:
         """The same of a token of the prompt, of a turn that runs, or of another program's."""
-        from agent.turn.token_choices import token_choices
+        from agent.engine.protocol import Sampling
+        from agent.turn.token_choices import TokenChoices, token_choices
 
-        session, log, start = self._app.session, position.log, position.number
+        session, tokens, start = self._app.session, position.log, position.number
         if position.generation is not None:
-            start = log.generations[position.generation].start
-        sampling = session.options.sampling
-        return await token_choices(session.runtime, log.ids, position.number, sampling, start=start)
+            start = tokens.generations[position.generation].start
+        sampling = self._sampling_of(position)
+        choices = await token_choices(
+            session.runtime, tokens.ids, position.number, sampling or Sampling(), start=start
+        )
+        if sampling is not None:
+            return choices
+        others = tuple(replace(other, probability=None) for other in choices.alternatives)
+        return TokenChoices(replace(choices.chosen, probability=None), others)
+
+    def _sampling_of(self, position: TokenPosition) -> Sampling | None:
+        """How the turn of a token was sampled, without one how the next one would be; None: that is
+        not known of another program's."""
+        from agent.turn.loop import Turn
+
+        if isinstance(position.turn, Turn):
+            return position.turn.options.sampling
+        session = self._app.session
+        return session.options.sampling if position.conversation is session.conversation else None
 
     async def take(self, position: TokenPosition, token: int) -> bool:
         """Go on from another token in a branch; say why where that cannot be, and return False."""
@@ -182,9 +204,26 @@ class TokenExplorer:
         app.run_worker(self._colour(view, turn), group=group, exclusive=True)
 
     async def _colour(self, view: TurnView, turn: WrittenTurn) -> None:
-        """Compute a turn's probabilities and colour its texts by them, unless the conversation or the
-        model is another one meanwhile."""
+        """Compute a turn's probabilities and colour its texts by them; say why where that fails."""
         from agent.errors import AgentError
+
+        try:
+            await self._compute_colours(view, turn)
+            return
+        except AgentError as error:
+            sentence = str(error)
+        except Exception:  # of an engine, or a format: the app goes on
+            log.exception("the probabilities of %s failed", view.response_id)
+            sentence = "The probabilities cannot be computed; the log has the details."
+        view.probability_note = ""
+        self._app.transcript.follow(view)
+        self._app.notify(sentence, severity="warning", markup=False)
+
+    async def _compute_colours(self, view: TurnView, turn: WrittenTurn) -> None:
+        """Colour a turn's texts, unless the conversation or the model is another one meanwhile.
+
+        Raises AgentError.
+        """
         from agent.turn.token_choices import token_logprobs
         from tui.state.token_colours import colour_texts
 
@@ -195,26 +234,20 @@ class TokenExplorer:
             view.probability_note = ""
             return
         chances: list[list[float]] = []
-        try:
-            for generation in turn.generations:
-                if any(rows := generation.logprobs):
-                    # What was begun, or what a server reports nothing of, surprises nobody.
-                    chances.append([1.0 if row is None else exp(row.logprob) for row in rows])
-                    continue
-                prompt = turn.prompt(generation)
-                ids = [*prompt, *generation.ids]
-                logprobs = await token_logprobs(session.runtime, ids, len(prompt), len(ids))
-                chances.append(list(map(exp, logprobs)))
-                is_same = session.conversation is conversation and session.runtime.loaded is loaded
-                if not is_same or view not in app.transcript.own_turns:
-                    view.probability_note = ""
-                    app.transcript.follow(view)
-                    return
-        except AgentError as error:
-            view.probability_note = ""
-            app.transcript.follow(view)
-            app.notify(str(error), severity="warning", markup=False)
-            return
+        for generation in turn.generations:
+            if any(rows := generation.logprobs):
+                # What was begun, or what a server reports nothing of, surprises nobody.
+                chances.append([1.0 if row is None else exp(row.logprob) for row in rows])
+                continue
+            prompt = turn.prompt(generation)
+            ids = [*prompt, *generation.ids]
+            logprobs = await token_logprobs(session.runtime, ids, len(prompt), len(ids))
+            chances.append(list(map(exp, logprobs)))
+            is_same = session.conversation is conversation and session.runtime.loaded is loaded
+            if not is_same or view not in app.transcript.own_turns:
+                view.probability_note = ""
+                app.transcript.follow(view)
+                return
         pieces = [
             (loaded.format.token_bytes(token), chance)
             for generation, values in zip(turn.generations, chances, strict=True)

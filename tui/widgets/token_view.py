@@ -5,6 +5,7 @@ Reads ``agent.prompt``, ``agent.tokens`` and ``agent.repair`` from the log of th
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from agent.turn.context import RunningTurn
     from agent.turn.token_choices import TokenChoices
 
+log = logging.getLogger(__name__)
 MAX_EARLIER_TOKENS = 20_000
 """Prompt tokens from before the turn that are shown, the latest."""
 REST_SECONDS = 0.15
@@ -325,6 +327,9 @@ class TokenView(Vertical):
             choices = await self._choices(position)
         except AgentError as error:
             self._panel.show_state(str(error))
+        except Exception:  # of an engine, or a format: the app goes on
+            log.exception("the probabilities of token %d failed", position.number)
+            self._panel.show_state("The probabilities cannot be computed; the log has the details.")
         else:
             listed = (choices.chosen, *choices.alternatives)
             texts = {choice.token: form.token_bytes(choice.token) for choice in listed}

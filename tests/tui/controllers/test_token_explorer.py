@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from agent import events as ev
+from agent.conversation.conversation import Conversation
+from agent.conversation.messages import User
+from agent.engine.protocol import Sampling
 from agent.formats.harmony.token_ids import CHANNEL_ID, RETURN_ID
 from agent.turn import token_choices
+from agent.turn.loop import Turn
+from agent.turn.options import TurnOptions
 from tests.support.fake_app import FakeSession, ScreenDriver, drive_app, screen_text
 from tests.support.scripts import final, python, thought
 from tui.widgets.assistant_message import AssistantMessage
@@ -310,3 +315,48 @@ async def test_colours_of_a_turn_that_is_gone_are_dropped(
         assert len(calls) == 3, "the first one was cancelled"
         await app.transcript.show_colours(view)
         assert app.is_running and not app.query(ColouredMessage)
+
+
+async def test_unexpected_error_of_probabilities_is_a_sentence(
+    open_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*arguments: Any, **options: Any) -> Any:
+        raise ValueError("no such index")
+
+    monkeypatch.setattr(token_choices, "token_logprobs", fail)
+    monkeypatch.setattr(token_choices, "token_choices", fail)
+    async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
+        await ask(driver, "hello")
+        view = await open_tokens(driver)
+        await driver.expect_text("The probabilities", "details.")
+        await driver.pilot.press("p")
+        await driver.wait_for(lambda: driver.app._notifications)
+        assert view._stream.has_focus and not driver.app.transcript.own_turns[-1].probability_note
+
+
+async def test_turn_of_another_program_has_its_own_sampling_and_no_colours(open_app: Any) -> None:
+    async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
+        app = driver.app
+        await ask(driver, "hello")
+        runtime = app.session.runtime
+        app.served_tabs.subscribe()
+        options = TurnOptions(tools=(), sampling=Sampling(temperature=0))
+        conversation = Conversation("conv_other")
+        turn = Turn(runtime, conversation, [User("2+2")], options, source="http").start()
+        await turn.done()
+        await driver.wait_for(lambda: app.served_tabs.tabs)
+        await app.served_tabs.show_next(1)
+        view = await open_tokens(driver)
+        await driver.pilot.press("left")
+        await driver.wait_for(lambda: view._panel.has_alternatives)
+        position, choices = view._position, view._panel._choices
+        assert position is not None and position.turn is turn and choices is not None
+        assert choices.chosen.probability == 1, "greedy"
+        unknown = await app.tokens.choices(
+            TokenPosition(None, conversation, position.number, position.log)
+        )
+        assert unknown.chosen.probability is None and unknown.alternatives[0].probability is None
+        assert unknown.chosen.logprob == pytest.approx(choices.chosen.logprob, abs=0.01)
+        await driver.pilot.press("p")
+        await driver.expect_text("Only your own conversation can be coloured.")
+        assert not app.transcript.own_turns[-1].probability_note

@@ -12,8 +12,8 @@ as the ids that the model read and wrote, and its items, which are emitted again
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -22,6 +22,7 @@ from agent.conversation.conversation import Entry
 from agent.formats.protocol import EditableFormat, Format
 from agent.turn.context_usage import written_kind
 from agent.util.json_schema import find_violation
+from tools.types import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +171,18 @@ def items_before(events: Sequence[ev.Event], written: int) -> list[ev.Event]:
     return kept
 
 
-class Parameters(Protocol):
-    """A tool, as far as its arguments go."""
+PARTIAL_KEYWORDS = {
+    "type", "properties", "patternProperties", "additionalProperties", "$defs", "definitions", "$id",
+}  # fmt: skip
+"""Keywords of an object's schema that more members cannot satisfy where the first do not."""
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments."""
-        ...
+ArgumentCheck = Callable[[Tool, dict[str, Any]], str | None]
+"""What else a call's arguments have to fit, as `tools.mcp.host.Host.argument_problem`."""
 
 
-def arguments_problem(text: str, tool: Parameters | None) -> str | None:
+def arguments_problem(
+    text: str, tool: Tool | None, check: ArgumentCheck | None = None
+) -> str | None:
     """Why a call with these arguments (JSON, perhaps unfinished) could not run; None: nothing is known
     against it."""
     try:
@@ -188,6 +191,27 @@ def arguments_problem(text: str, tool: Parameters | None) -> str | None:
         return f"they are not JSON ({error})"
     try:
         value = from_json(text)
-    except ValueError:
-        return None  # the model goes on with them
-    return find_violation(tool.parameters, value) if tool is not None else None
+    except ValueError as error:
+        if "trailing characters" in str(error):
+            return f"they go on after their end ({error})"
+        if tool is not None:  # the model goes on with them
+            tool = _partial_tool(tool, value)
+    if tool is None:
+        return None
+    if (problem := find_violation(tool.parameters, value)) is not None:
+        return problem
+    return check(tool, value) if check is not None and isinstance(value, dict) else None
+
+
+def _partial_tool(tool: Tool, value: object) -> Tool:
+    """The tool as far as unfinished arguments have to fit it; their last member may go on."""
+    schema = {key: part for key, part in tool.parameters.items() if key in PARTIAL_KEYWORDS}
+    if isinstance(value, dict) and value:
+        name = list(value)[-1]
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and isinstance(last := properties.get(name), dict):
+            # Strings, true, false and null are there only once they are complete.
+            if not isinstance(value[name], str | bool | None):
+                last = {key: part for key, part in last.items() if key == "type"}
+            schema["properties"] = {**properties, name: last}
+    return replace(tool, parameters=schema)

@@ -26,6 +26,9 @@ from agent.turn.continuation import (
 from agent.turn.options import AnswerForm
 from tests.support.scripts import final, python, thought
 from tests.support.turns import Recorded
+from tools.builtin.shell.server import ShellServer
+from tools.config.servers import ServerConfig
+from tools.mcp.host import Host
 from tools.types import Tool
 
 FORM = HarmonyFormat(load_encoding(ranks))
@@ -92,12 +95,41 @@ def test_begin_message_is_the_beginning_of_the_rendered_one() -> None:
         ('{"path": 1}', "1 is not of type"),
         ("{path", "not JSON"),
         ("{}", "required"),
+        ('{"path": 5', "5 is not of type"),
+        ('{"path": 5, "co', "5 is not of type"),
+        ('{"path": "a"}{}', "after their end"),
+        ('{"path": "a"} ', None),
+        ('{"count": 1', None),  # it may become 12
+        ('{"count": 12}', "required"),
+        ('{"count": 1, "path": "a"}', "less than the minimum"),
+        ('{"count": 1, "path": "a"', "less than the minimum"),
+        ('{"names": ["a"', None),
+        ('{"names": {', "not of type"),
+        ('{"kind": "c"', "is not one of"),
+        ("[1", "not of type"),
     ],
 )
 def test_arguments_problem_of_unfinished_and_wrong_json(text: str, problem: str | None) -> None:
-    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    schema = {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string"}, "count": {"type": "integer", "minimum": 10},
+            "names": {"type": "array", "minItems": 2}, "kind": {"enum": ["a", "b"]},
+        },
+        "required": ["path"],
+    }  # fmt: skip
     found = arguments_problem(text, Tool("files", "read", "", schema))
     assert found is None if problem is None else problem in (found or "")
+
+
+@pytest.mark.parametrize(
+    "text", ['{"cmd": "ls", "foo": 1}', '{"foo": 1', '{"command": "ls", "foo": true, ']
+)
+def test_arguments_problem_of_a_builtin_tool_is_that_of_its_call(text: str) -> None:
+    shell = ShellServer()
+    host, tool = Host([ServerConfig(shell.name, builtin=shell)]), shell.tools[0]
+    problem = arguments_problem(text, tool, host.argument_problem)
+    assert problem == f"unknown argument: foo; known: {', '.join(tool.parameters['properties'])}"
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_arguments_problem_of_unfinished_and_wrong_json(text: str, problem: str 
 
 
 @pytest.mark.parametrize(
-    "text", ['{"cmd": "ls", "foo": 1}', '{"foo": 1', '{"command": "ls", "foo": true, ']
+    "text", ['{"cmd": ["ls"], "foo": 1}', '{"foo": 1', '{"cmd": ["ls"], "foo": true, ']
 )
 def test_arguments_problem_of_a_builtin_tool_is_that_of_its_call(text: str) -> None:
     shell = ShellServer()

@@ -25,12 +25,22 @@ class EditorArea(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.save", show=False, priority=True),
         bind("newline", "insert_newline", priority=True),
+        bind("scroll_top", "move_to_start"),
+        bind("scroll_bottom", "move_to_end"),
     ]
 
     def action_insert_newline(self) -> None:
         """Begin a new line, which Enter does not."""
         self.insert("\n")
         self.scroll_cursor_visible()
+
+    def action_move_to_start(self) -> None:
+        """Move the cursor to the text's beginning."""
+        self.move_cursor((0, 0))
+
+    def action_move_to_end(self) -> None:
+        """Move the cursor to the text's end."""
+        self.move_cursor(self.document.end)
 
 
 class TextEditor(ModalScreen[Result | None]):

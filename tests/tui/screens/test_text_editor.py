@@ -156,3 +156,15 @@ async def test_thought_of_another_format_is_a_sentence(
         await driver.expect_text("message 1 of 1")
         await driver.pilot.press("t")
         await driver.expect_text("only gpt-oss's")
+
+
+async def test_editor_keys_move_to_both_ends(open_app: Any, tmp_path: Path) -> None:
+    async with open_app(launch=launch(tmp_path, final("Fine."))) as driver:
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
+        await ask(driver, "go", "Fine.")
+        area = await open_editor(driver)
+        area.load_text("one two\n" * 50)
+        await driver.pilot.press("ctrl+end")
+        assert area.cursor_location == area.document.end
+        await driver.pilot.press("ctrl+home")
+        assert area.cursor_location == (0, 0)

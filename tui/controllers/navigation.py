@@ -117,10 +117,11 @@ class Navigator:
 
     async def context(self) -> None:
         """Open the screen of what fills the context. Raises UserError without a model."""
-        from tui.screens.context import ContextScreen
+        from tui.screens.context import ContextScreen, read_row_state
 
         app = self._app
         session = app.session
+        seen = read_row_state(session)  # before: what changes meanwhile is measured again
         measured = await asyncio.to_thread(session.measure_context)
         prompts = {
             turn.start: turn.prompt for turn in app.transcript.own_turns if turn.start is not None
@@ -136,7 +137,8 @@ class Navigator:
             session.prefetch("")
             app.update_status()
 
-        await app.push_screen(ContextScreen(session, measured, prompts, on_change), on_close)
+        screen = ContextScreen(session, measured, seen, prompts, on_change)
+        await app.push_screen(screen, on_close)
 
     async def approvals(self) -> None:
         """Open the list of what the person allowed."""

@@ -79,18 +79,20 @@ class ContextScreen(ListScreen[None]):
         self,
         session: Session,
         measured: AgentContext,
+        seen: object,
         prompts: Mapping[int, str],
         on_change: Callable[[], None],
     ) -> None:
-        """``measured``: the session's context. ``prompts``: those of turns, by the entry that they
-        begin with. ``on_change``: called after each change of the prompt."""
+        """``measured``: the session's context. ``seen``: `read_row_state` before it was measured.
+        ``prompts``: those of turns, by the entry that they begin with. ``on_change``: called after
+        each change of the prompt."""
         super().__init__()
         self._session, self._prompts, self._on_change = session, prompts, on_change
         self._measured = measured
         self._cached: int | None = None
         self._parts: dict[str, list[ContextPart]] = {}
         """The parts of each row, by its id."""
-        self._seen: object = None
+        self._seen = seen
         """What the rows depend on, as it was when they were last measured."""
 
     def compose(self) -> ComposeResult:
@@ -103,7 +105,6 @@ class ContextScreen(ListScreen[None]):
         yield Static(self.KEY_HINT, classes="keys", markup=False)
 
     def on_mount(self) -> None:
-        self._seen = self._read()
         self.set_interval(POLL_SECONDS, self._poll)
         self.run_worker(self._read_cached(), exclusive=True)
 
@@ -116,7 +117,7 @@ class ContextScreen(ListScreen[None]):
         return ""
 
     def _poll(self) -> None:
-        if (seen := self._read()) != self._seen:
+        if (seen := read_row_state(self._session)) != self._seen:
             self._seen = seen
             self.run_worker(self._measure(), exclusive=True, group="measure")
 
@@ -124,13 +125,6 @@ class ContextScreen(ListScreen[None]):
         # In a thread: of a long conversation it takes longer than a key may wait.
         self._measured = await asyncio.to_thread(self._session.measure_context)
         self.refresh_rows()
-
-    def _read(self) -> object:
-        """Read what the rows depend on."""
-        host, conversation = self._session.runtime.host, self._session.conversation
-        offered = [(tool.server, tool.name) for tool in host.tools()]
-        marks = [(e.dropped, e.pinned, e.shortened_ids is None) for e in conversation.entries]
-        return offered, marks, conversation.compacted
 
     async def _read_cached(self) -> None:
         self._cached = await self._session.cached_tokens()
@@ -305,6 +299,14 @@ class ContextScreen(ListScreen[None]):
         self._on_change()
         self._poll()
         self.run_worker(self._read_cached(), exclusive=True)
+
+
+def read_row_state(session: Session) -> object:
+    """Read what the rows depend on, to compare it later."""
+    host, conversation = session.runtime.host, session.conversation
+    offered = [(tool.server, tool.name) for tool in host.tools()]
+    marks = [(e.dropped, e.pinned, e.shortened_ids is None) for e in conversation.entries]
+    return offered, marks, conversation.compacted
 
 
 @lru_cache(maxsize=MAX_REMEMBERED_LABELS)

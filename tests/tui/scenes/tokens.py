@@ -20,7 +20,7 @@ from tests.support.fake_app import AppDriver, emit_call, emit_message, emit_reas
 from tests.tui.scenes import Scene
 from tests.tui.scenes.screens import AllStatesHost, harmony, raw
 from tests.tui.scenes.turns import end_turn
-from tui.screens.context import ContextScreen
+from tui.screens.context import ContextScreen, read_row_state
 from tui.screens.text_editor import EditorArea, TextEditor
 from tui.state.timeline import Timeline, TimeSpan
 from tui.util.token_text import probability_style
@@ -71,7 +71,9 @@ async def context(driver: AppDriver) -> None:
 
     session.cached_tokens = cached_tokens  # type: ignore[method-assign]
     await driver.app.push_screen(
-        ContextScreen(session, session.measure_context(), PROMPTS, lambda: None)
+        ContextScreen(
+            session, session.measure_context(), read_row_state(session), PROMPTS, lambda: None
+        )
     )
     await driver.expect_text("640 in memory", "folded, of")
     await driver.pilot.press(*["down"] * 12)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent import events as ev
+from agent.conversation.prompt_choices import toggle_dropped
 from agent.store.conversations import Store
 from tests.support.fake_app import ScreenDriver, screen_text
 from tests.support.scripts import final, python
@@ -86,6 +87,27 @@ async def test_context_is_measured_beside_the_event_loop(
         await driver.pilot.press("down", "down", "d")
         await driver.expect_text("dropped")
     assert len(threads) >= 2 and threading.main_thread() not in threads
+
+
+async def test_context_changed_while_it_is_measured_is_measured_again(
+    open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a turn that runs."""
+    measure, counts = Session.measure_context, []
+
+    def change_after(session: Session) -> Any:
+        measured = measure(session)
+        counts.append(len(measured.parts))
+        if len(counts) == 1:
+            toggle_dropped(session.require_format(), session.conversation, 1)
+        return measured
+
+    async with open_app(size=(110, 40), launch=write_replies(tmp_path)) as driver:
+        await driver.wait_for(lambda: driver.app.session.runtime.loaded)
+        await ask(driver, "squares", "Two hundred squares.")
+        monkeypatch.setattr(Session, "measure_context", change_after)
+        await driver.pilot.press(*"/context", "enter")
+        await driver.expect_text("1 ❯ squares", "dropped")
 
 
 async def test_changes_of_context_are_what_the_model_reads(open_app: Any, tmp_path: Path) -> None:

@@ -330,7 +330,20 @@ class AgentApp(CommandContext):
             self.last_input_at = time.monotonic()
         if isinstance(event, events.Key) and self.chat.cards.is_early(event):
             return
+        if isinstance(event, events.Key) and self._leaves_tokens(event):
+            self.screen.set_focus(self.prompt)  # at once: the next letters follow this one
         await super().on_event(event)
+
+    def _leaves_tokens(self, event: events.Key) -> bool:
+        """Whether a key that is pressed on the tokens is a letter for the prompt."""
+        from textual.widgets import Input
+
+        is_in_tokens = self.token_view is not None and self.token_view.has_focus_within
+        if not is_in_tokens or event.is_forwarded or self.screen is not self.default_screen:
+            return False
+        if isinstance(self.focused, Input) or event.key in self.screen.active_bindings:
+            return False
+        return event.is_printable and not self.chat.cards.takes_letters
 
     def on_key(self, event: events.Key) -> None:
         """Insert printable keys into the prompt, wherever the focus is."""
@@ -524,10 +537,7 @@ class AgentApp(CommandContext):
         self.prompt.focus()
 
     async def on_token_view_taken(self, message: TokenView.Taken) -> None:
-        assert self.token_view is not None
-        self.token_view.await_turn(message.position.number)
-        if not await self.tokens.take(message.position, message.token):
-            self.token_view.await_turn(None)
+        await self.tokens.take(message.position, message.token)
 
     async def action_colour_tokens(self) -> None:
         """Colour the texts of the turn whose tokens are shown by probability, or no longer."""

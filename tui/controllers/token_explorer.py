@@ -104,6 +104,9 @@ class TokenExplorer:
         except UserError as error:
             self._app.notify(str(error), severity="warning", markup=False)
             return False
+        if self._app.token_view is not None:
+            # Its prompt may be longer than that in which the token was: it has the turn's reasoning.
+            self._app.token_view.await_turn(len(begun.ids) - 1)
         await self._chat.continue_from(written.view, begun)
         return True
 

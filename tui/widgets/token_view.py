@@ -113,8 +113,9 @@ class TokenView(Vertical):
         self._repairs: defaultdict[int, list[str]] = defaultdict(list)
         """Names of the repair rules applied in that generation, by the index of the token."""
         self._rest_timer: Timer | None = None
-        self._awaited: tuple[int | None, RunningTurn | None] = (None, None)
-        """The number of the token that gets the cursor once another turn than this one has it."""
+        self._awaited: tuple[int, RunningTurn | None, RunningTurn | None] | None = None
+        """Which token of the next turn's first generation gets the cursor; the turn before, and that
+        turn once it has begun."""
         self._state = self._title = ""
         """What the title says of the tokens."""
         self._coloured: tuple[RunningTurn | None, Sequence[Sequence[float]]] = (None, ())
@@ -150,14 +151,30 @@ class TokenView(Vertical):
             self._events_read = len(turn.log.events)
         if is_other:
             self._restore_cursor(number)
-        awaited, before = self._awaited
-        shown = self._left_out + self._stream.token_count
-        if awaited is not None and turn not in (None, before) and awaited < shown:
-            self._awaited = None, None
-            self._stream.move_cursor_to(awaited - self._left_out)
-            self._stream.follows_last = False
+        if self._awaited is not None:
+            self._move_to_awaited(turn, *self._awaited)
         written = sum(generation.count for generation in self._log.generations)
         self._update_title(f"{format_count(written)} tokens written" if written else "")
+
+    def _move_to_awaited(
+        self,
+        turn: RunningTurn | None,
+        index: int,
+        before: RunningTurn | None,
+        awaited: RunningTurn | None,
+    ) -> None:
+        """Put the cursor on the token that was taken, once the branch's turn has it."""
+        if awaited is None:
+            if turn is None or turn is before or turn.source != "app":
+                return
+            self._awaited = index, before, turn
+        elif turn is not awaited:
+            self._awaited = None
+            return
+        if index < (first := self._log.generations[0]).count:
+            self._awaited = None
+            self._stream.move_cursor_to(first.start + index - self._left_out)
+            self._stream.follows_last = False
 
     def _begin(self, turn: RunningTurn | None, conversation: Conversation, form: Format) -> None:
         """Show another turn or conversation."""
@@ -359,13 +376,14 @@ class TokenView(Vertical):
 
     def close_panel(self) -> None:
         """Take the cursor away, and the panel with it."""
+        self._awaited = None
         self._stream.move_cursor_to(None)
         self._stream.anchor()
         self._on_moved()
 
-    def await_turn(self, number: int | None) -> None:
-        """Put the cursor on the token with this number once the next turn has it; None: do not."""
-        self._awaited = number, self._turn
+    def await_turn(self, index: int) -> None:
+        """Put the cursor on this token of the next turn's first generation once it has it."""
+        self._awaited = index, self._turn, None
 
     def focus_tokens(self) -> bool:
         """Give the tokens the focus, and with it a cursor; return whether there are any."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 
 from agent import events as ev
 from agent.conversation.conversation import Conversation
@@ -360,3 +361,39 @@ async def test_turn_of_another_program_has_its_own_sampling_and_no_colours(open_
         await driver.pilot.press("p")
         await driver.expect_text("Only your own conversation can be coloured.")
         assert not app.transcript.own_turns[-1].probability_note
+
+
+async def test_cursor_after_a_token_of_an_earlier_turn_is_on_the_new_token(
+    open_app: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "s.jsonl"
+    replies = (
+        thought("One is a thought of some length.") + final("Two three four."),
+        thought("So.") + final("Five."),
+        " Six seven eight.<|return|>",
+    )
+    script.write_text("".join(json.dumps({"markup": each}) + "\n" for each in replies))
+    async with open_app(size=(120, 50), launch={"engine": f"script:{script}"}) as driver:
+        app = driver.app
+        await ask(driver, "go")
+        await ask(driver, "more")
+        view = await open_tokens(driver)
+        encode = app.session.require_format().encode_text
+        (token,), (three,) = encode(" and"), encode(" three")
+        view._stream.move_cursor_to(view._log.ids.index(three))
+        position = view._position
+        assert position is not None and position.generation is None
+        view.post_message(TokenView.Taken(position, token))
+        await driver.expect_text("Two and Six seven eight.")
+        await driver.wait_for(lambda: app.turn is None and view._turn is app.chat.latest_turn)
+        await driver.wait_for(lambda: view._cursor_number == view._log.ids.index(token))
+
+
+async def test_letters_on_the_tokens_all_reach_the_prompt(open_app: Any) -> None:
+    async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
+        await ask(driver, "hello")
+        await open_tokens(driver)
+        for letter in "help me please":
+            key = "space" if letter == " " else letter
+            driver.app.post_message(events.Key(key, letter))
+        await driver.wait_for(lambda: driver.app.prompt.text == "help me please")

@@ -534,7 +534,7 @@ class AgentApp(CommandContext):
         self.update_token_view()
 
     def on_token_view_left(self) -> None:
-        self.prompt.focus()
+        self.default_screen.set_focus(self.prompt)  # at once, before the next key
 
     async def on_token_view_taken(self, message: TokenView.Taken) -> None:
         await self.tokens.take(message.position, message.token)

@@ -212,6 +212,8 @@ class TokenBrowser(TextStream):
     def _move_rows(self, row: int, by: int) -> None:
         """Move to the token in the same cell of another row; past a token that takes several."""
         assert self._cursor is not None
+        if not self._rows:
+            return
         goal = self._goal if self._goal is not None else self._cell_of_cursor(row)
         target = max(0, min(row + by, len(self._rows) - 1))
         step, last = (1, len(self._rows) - 1) if by > 0 else (-1, 0)
@@ -229,9 +231,10 @@ class TokenBrowser(TextStream):
         return cell_len(self._lines[line].text[start:column])
 
     def _token_in_row(self, row: int, cell: int | None) -> int:
-        """The token in a cell of a row; the last one for None, or where the row ends before it."""
+        """The token in a cell of a row; the last one for None, or where the row ends before it; that
+        of all where no rows are laid out yet."""
         if not self._rows:
-            return 0
+            return max(0, len(self._index) - 1)
         line, start, end = self._rows[row]
         text = self._lines[line].text
         column, cells = start, 0
@@ -242,8 +245,9 @@ class TokenBrowser(TextStream):
             column -= 1  # the next row begins there
         return self._index.at((line, column))
 
-    def on_click(self, event: events.Click) -> None:
-        """Put the cursor on the token that was clicked."""
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Put the cursor on the token that is pressed: at a click the panel has opened, and the rows
+        are others."""
         offset = event.get_content_offset(self)
         if offset is not None and (row := offset.y + self.scroll_offset.y) < len(self._rows):
             self.move_cursor_to(self._token_in_row(row, offset.x))

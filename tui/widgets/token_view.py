@@ -186,8 +186,14 @@ class TokenView(Vertical):
             self._write_prompt(self._log.ids, form)
 
     def toggle(self) -> None:
-        """Open or close the view."""
+        """Open or close the view; what has the focus in it gives it up."""
+        from tui.widgets.token_search import TokenSearchBar  # as where it is opened
+
+        had_focus = self.has_focus_within
         self.display = not self.display
+        self.query(TokenSearchBar).remove()
+        if had_focus:
+            self.post_message(self.Left())
         self.close_panel()
         self._stream.truncate()
         self.restart()

@@ -24,6 +24,7 @@ from tests.support.scripts import final, python, thought
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.coloured_message import ColouredMessage
 from tui.widgets.token_browser import TokenBrowser
+from tui.widgets.token_search import TokenSearchBar
 from tui.widgets.token_view import TokenPosition, TokenView
 
 PROMPT = "Multiply 123*456 using the mcp.code_interpreter tool."
@@ -397,3 +398,14 @@ async def test_letters_on_the_tokens_all_reach_the_prompt(open_app: Any) -> None
             key = "space" if letter == " " else letter
             driver.app.post_message(events.Key(key, letter))
         await driver.wait_for(lambda: driver.app.prompt.text == "help me please")
+
+
+async def test_closing_the_token_view_gives_the_focus_back(open_app: Any) -> None:
+    async with open_app(size=(120, 50), launch={"engine": None, "tools": "none"}) as driver:
+        app = driver.app
+        await ask(driver, "hello")
+        view = await open_tokens(driver)
+        await driver.pilot.press("ctrl+f")
+        await driver.wait_for(lambda: view.query(TokenSearchBar))
+        await driver.pilot.press("f8")
+        await driver.wait_for(lambda: app.prompt.has_focus and not view.query(TokenSearchBar))

@@ -203,3 +203,13 @@ async def test_a_key_costs_what_is_on_the_screen(
         monkeypatch.setattr(type(app.stream._lines[0]), "runs", counted)
         await press(app, pilot, "down", "up", "right", "left")
         assert sum(cost) < 2000, "a few rows of a few runs each are painted"
+
+
+async def test_keys_before_there_are_rows_stay_on_the_last_token() -> None:
+    app = Bare(["one", " two", " three"])
+    async with app.run_test(size=(40, 8)):
+        app.stream._rows.clear()
+        app.stream.on_focus()
+        for _ in range(2):
+            app.stream.action_move_cursor("up")
+            assert app.stream.cursor == 2

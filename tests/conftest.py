@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
+
+# Started in the background of a script, pytest ignores Ctrl-C, and every program that it starts would.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Where processes share the cores, llama.cpp's threads that spin for each other keep all waiting.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

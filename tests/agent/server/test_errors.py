@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -10,6 +9,7 @@ import openai
 import pytest
 
 from tests.support.endpoint import API_KEY, Serve, api_error
+from tests.support.hosts import wait_until
 from tests.support.invariants import check
 from tests.support.requests import BAD_REQUESTS
 from tests.support.scripts import HELLO, WEATHER, call
@@ -171,9 +171,8 @@ async def test_internal_error_is_one_sentence(
     monkeypatch.setattr(served.service.cache, "find", lambda name: 1 / 0)
     answer = await served.post({"input": "x", "previous_response_id": "y"})
     assert "log file" in api_error(answer, 500)["message"]
-    async with asyncio.timeout(60):  # the server logs it after it has answered
-        while "ZeroDivisionError" not in served.runtime.paths.log_file.read_text():
-            await asyncio.sleep(0.01)
+    log_file = served.runtime.paths.log_file  # the server logs it after it has answered
+    await wait_until(lambda: "ZeroDivisionError" in log_file.read_text())
 
 
 async def test_model_cannot_load_status_503(serve: Serve) -> None:

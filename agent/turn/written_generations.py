@@ -76,18 +76,21 @@ def written_generations(
     generations = []
     for first, end, batches in runs:
         # A generation without a message was followed by another one in its place.
-        silent = [batch for batch, after in pairwise(batches) if batch.entry == after.entry]
-        spoken = [batch for batch in batches if batch not in silent]
+        last = {batch.entry: batch for batch in batches}
+        silent = [batch for batch in batches if last[batch.entry] is not batch]
         generations += [_join(form, entries, first, batch.entry, [batch]) for batch in silent]
-        generations.append(_join(form, entries, first, end, spoken))
+        generations.append(_join(form, entries, first, end, [*last.values()]))
     return generations
 
 
 def _join(
     form: Format, entries: Sequence[Entry], first: int, end: int, batches: Sequence[_SampledBatch]
 ) -> WrittenGeneration:
-    """A generation of the entries from ``first`` to ``end``; the last of them are those of ``batches``:
-    of a branch, which keeps what was before its message, and of further calls, which go on from one."""
+    """Make one generation of the entries from ``first`` to ``end``.
+
+    From the first of ``batches`` on, its ids are those that were sampled. A branch keeps what was
+    before that; further calls are batches of their own.
+    """
     opening = form.open_assistant()
     ids: list[int] = []
     starts: list[MessageStart] = []

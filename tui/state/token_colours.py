@@ -48,10 +48,11 @@ def colour_texts(
         ends.append(at)
     at = number = 0
     for item in items:
-        text = next((each for each in _texts_of(item) if _find_text(written, each, at) >= 0), b"")
-        if not text:
+        for text in _texts_of(item):
+            if (start := _find_text(written, text, at)) >= 0:
+                break
+        else:
             continue
-        start = _find_text(written, text, at)
         at = start + len(text)
         if not isinstance(item, ev.ReasoningItem | ev.MessageItem):
             continue  # a call: what comes after it is not looked for in its arguments

@@ -356,3 +356,16 @@ async def test_stored_generations_are_apart_where_one_was_all_begun(recorded: An
         one, two = written_generations(FORM, branch[0], events)
         assert [len(each.logprobs) for each in (one, two)] == [len(each.ids) for each in (one, two)]
         assert not any(one.logprobs) and all(two.logprobs)
+
+
+def test_equal_generations_without_a_message_are_each_there() -> None:
+    user, answer = FORM.encode_markup("<|start|>user<|message|>go<|end|>"), FORM.open_assistant()
+    entries = [
+        Entry(user, role="user"),
+        Entry([*answer, *FORM.encode_markup(final("Hi"))], role="assistant"),
+    ]
+    header = FORM.encode_markup("<|channel|>final")
+    events = [ev.AgentTokens(ids=header, entry=1)] * 2
+    assert spell_all(entries[:1], events) == ["<|channel|>final"] * 2
+    events.append(ev.AgentTokens(ids=FORM.encode_markup(final("Hi")), entry=1))
+    assert spell_all(entries, events) == [*["<|channel|>final"] * 2, final("Hi")]

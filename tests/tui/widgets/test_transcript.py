@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from textual.geometry import Size
+from textual.widget import Widget
 
 from agent.store.records import StoredTurn
 from tests.support.fake_app import (
@@ -409,3 +411,22 @@ async def test_fill_that_comes_after_the_end_does_nothing() -> None:
     await transcript._run_scheduled_fill()
     await transcript._mount_entries(transcript._all_entries[0], None)
     assert all(entry.widget is None for entry in transcript._all_entries[0])
+
+
+async def test_transcript_page_up_is_not_the_end_of_the_layout_before() -> None:
+    """Forced: the height is still that of the layout before, in which the page up was the end."""
+    async with drive_app() as driver:
+        first = await driver.ask("first question")
+        emit_message(first, "\n\n".join(f"row {n}" for n in range(40))).close(True)
+        first.end()
+        await driver.wait_for(lambda: driver.app.turn is None)
+        turn = await driver.ask("second question")
+        emit_message(turn, "\n\n".join(f"line {n}" for n in range(40)))
+        await driver.expect_text("line 39")
+        transcript = driver.app.transcript
+        up = transcript.scroll_y - transcript.size.height
+        height = Size(transcript.virtual_size.width, int(up) + transcript.size.height)
+        transcript.set_reactive(Widget.virtual_size, height)
+        transcript.scroll_to(y=up, animate=False, immediate=True)
+        assert transcript.is_scrolled_away
+        turn.end()

@@ -56,7 +56,7 @@ class FakeVllm:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", self.port))
         self.port = listening.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(self.app, log_level="error", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(self.app, log_config=None, lifespan="off"))
         listening.listen()
         self._running = server, asyncio.create_task(server.serve([listening]))
 

@@ -249,7 +249,7 @@ class OAuthServer:
 async def run_oauth_server(**settings: Any) -> AsyncIterator[OAuthServer]:
     """Run both servers while the block lasts."""
     state = OAuthServer(free_port(), **settings)
-    config = uvicorn.Config(state.app(), port=state.port, log_level="warning", lifespan="off")
+    config = uvicorn.Config(state.app(), port=state.port, log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     try:

@@ -32,9 +32,13 @@ TOOL_ALIASES = {"code_interpreter": PYTHON_TOOL, "shell": "container.exec"}
 _NAMESPACE_PREFIXES = re.compile(r"^(?:(?:functions|mcp)\.)+")
 
 
+_SEPARATORS = re.compile(r"(?:__|[^\w-])+")
+
+
 def _normalised(name: str) -> str:
-    """Return the name without prefixes, ``.`` for ``__``: equal for all spellings of a tool."""
-    return _NAMESPACE_PREFIXES.sub("", name).replace("__", ".")
+    """Return the name without prefixes and with ``.`` for every separator (``__``, blanks, other
+    punctuation than a hyphen): equal for all spellings of a tool."""
+    return _NAMESPACE_PREFIXES.sub("", _SEPARATORS.sub(".", name).strip("."))
 
 
 class Recipients:
@@ -75,8 +79,8 @@ class Recipients:
         """Return the declared name that ``raw`` means, or None.
 
         Tries, in this order: the declared name itself; with or without ``functions.``; without
-        ``mcp.``; with ``.`` and ``__`` taken as equal; an alias, or a name below one; a last part
-        that only one tool has.
+        ``mcp.``; with all separators taken as equal (``.``, ``__``, a blank that a small model
+        writes); an alias, or a name below one; a last part that only one tool has.
         """
         suffix = raw.removeprefix("mcp.")
         for name in (raw, f"functions.{raw}", raw.removeprefix("functions."), suffix):

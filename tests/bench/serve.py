@@ -31,7 +31,9 @@ class StreamedEndpoint:
 
     async def request(self, port: int, body: dict[str, Any]) -> TimedStream:
         """Request TOKENS tokens, greedily, and check that the server has counted as many."""
-        answer = await post_stream(port, self.path, {"model": "default", "temperature": 0.0, **body})
+        answer = await post_stream(
+            port, self.path, {"model": "default", "temperature": 0.0, **body}
+        )
         last = answer.events[-1][1]
         usage = (last.get("response") or last)["usage"]
         written = usage.get("completion_tokens") or usage.get("output_tokens")

@@ -305,7 +305,7 @@ def _devices(verbose: bool) -> Iterator[Check]:
     import llama_cpp
     import psutil
 
-    from agent.engine.llama.thread_counts import performance_cores, power_saving, usable_cores
+    from agent.engine.llama.processor import performance_cores, power_saving, usable_cores
     from agent.engine.placement.devices import free_memory, list_devices
 
     version = importlib.metadata.version("llama-cpp-python")

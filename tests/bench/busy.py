@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.engine.llama.engine import LlamaEngine
-from agent.engine.llama.thread_counts import ThreadCounts, usable_cores
+from agent.engine.llama.processor import usable_cores
+from agent.engine.llama.thread_counts import ThreadCounts
 from agent.engine.placement.placement import Placement
 from agent.engine.protocol import Request, Sampling, Tokens
 from tests.bench import BenchmarkRow, compare

@@ -153,9 +153,9 @@ class EngineWorker(threading.Thread):
             from agent.engine.llama.draft_model import DraftModel
             from agent.engine.llama.drafting import Drafting
             from agent.engine.llama.model import LlamaModel
+            from agent.engine.llama.processor import usable_cores
             from agent.engine.llama.speculation import DraftPlanner
             from agent.engine.llama.step_loop import StepLoop
-            from agent.engine.llama.thread_counts import usable_cores
             from agent.engine.llama.thread_tuning import measure_threads
         except (ImportError, OSError, RuntimeError) as error:
             raise EngineError(

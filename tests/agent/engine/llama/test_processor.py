@@ -7,14 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 
-from agent.engine.llama import thread_tuning
-from agent.engine.llama.thread_counts import ThreadCounts, performance_cores, power_saving
-from agent.models import benchmark
+from agent.engine.llama.processor import performance_cores, power_saving
 
 MakeSystem = Callable[[dict[str, str]], Path]
 
@@ -75,21 +72,6 @@ def test_performance_cores_that_are_alike_or_unknown_are_none(
     assert performance_cores(make_system(files)) is None
 
 
-def test_performance_cores_are_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-
-    def seconds(model: object, threads: int, ids: list[int], limit: float) -> float:
-        tried.append(threads)
-        return {6: 0.05}.get(threads, 0.08)
-
-    monkeypatch.setattr(thread_tuning, "performance_cores", lambda: 6)
-    monkeypatch.setattr(thread_tuning, "_median_seconds", seconds)
-    model: Any = SimpleNamespace(clear=lambda: None)
-    monkeypatch.setattr(thread_tuning, "usable_cores", lambda: 20)
-    assert thread_tuning.measure_threads(model).decode == 6
-    assert tried[:3] == [6, 10, 20]
-
-
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
@@ -143,13 +125,3 @@ def test_performance_cores_and_power_saving_of_macos(mac: Callable[[str, str], N
     assert power_saving() == "low power mode"
     mac("pmset", " lowpowermode         0\\n")
     assert power_saving() is None
-
-
-def test_benchmark_says_what_was_chosen_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark, "usable_cores", lambda: 20)
-    monkeypatch.setattr(benchmark, "performance_cores", lambda: 6)
-    monkeypatch.setattr(benchmark, "power_saving", lambda: "on battery")
-    assert benchmark.describe_threads(ThreadCounts(6, 6)) == (
-        "threads: 6 for prompts, 6 for answers, of 20 cores (6 performance cores), measured now:"
-        " more were no faster; slowed to save power: on battery"
-    )

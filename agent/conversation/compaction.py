@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from agent import events as ev
 from agent.conversation.conversation import CompactedPrefix, Conversation, Entry
@@ -98,11 +99,14 @@ async def compact(
     emit: Emit,
     on_generation: OnGeneration,
 ) -> None:
-    """Summarise all turns but the last, as a person asked for. Raises NotCompactedError."""
+    """Summarise all turns but the last in the prompt, as a person asked for.
+
+    Raises NotCompactedError.
+    """
     compaction = _Compaction(generator, conversation, emit, on_generation)
-    if not compaction.starts:
+    end = _last_in_prompt(conversation, compaction.starts)
+    if end is None:
         raise NotCompactedError("There is no earlier turn to compact.")
-    end = compaction.starts[-1]
     if not compaction.replaceable_tokens(end):
         raise NotCompactedError("Nothing was compacted: all earlier turns are pinned or dropped.")
     try:
@@ -136,18 +140,30 @@ def replaceable_tokens(form: Format, conversation: Conversation) -> int:
     """Tokens of the prompt in whose place `compact` would put a summary; 0: there is nothing to do."""
     base = conversation.compacted.end if conversation.compacted else 0
     starts = [start for start in turn_starts(form, conversation.entries) if start > base]
-    return _replaceable(conversation, starts[-1]) if starts else 0
+    end = _last_in_prompt(conversation, starts)
+    return 0 if end is None else _replaceable(conversation, end)
+
+
+def _last_in_prompt(conversation: Conversation, starts: Sequence[int]) -> int | None:
+    """The last of these starts whose turn is not dropped; None: there is none."""
+    bounds = pairwise([*starts, len(conversation.entries)])
+    present = [start for start, stop in bounds if _size(conversation.entries[start:stop])]
+    return present[-1] if present else None
 
 
 def _replaceable(conversation: Conversation, end: int) -> int:
     compacted, entries = conversation.compacted, conversation.entries
     base, summary = (compacted.end, len(compacted.ids)) if compacted else (0, 0)
-    tokens = sum(len(entry.prompt_ids) for entry in entries[base:end] if not entry.pinned)
+    tokens = _size(_unpinned(entries[base:end]))
     return tokens + summary if tokens else 0
 
 
 def _pinned(entries: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.pinned]
+
+
+def _unpinned(entries: Sequence[Entry]) -> list[Entry]:
+    return [entry for entry in entries if not entry.pinned]
 
 
 def turn_starts(form: Format, entries: Sequence[Entry]) -> list[int]:
@@ -242,7 +258,8 @@ class _Compaction:
         used += _size(_pinned(conversation.entries[:last]))
         room = min(LATEST_TURNS_SHARE * context, FULL_SHARE * context - used)
         for start in reversed(self.starts[:-1]):
-            if _size(conversation.entries[start:last]) > room:
+            # What is pinned stays in any case, and is among what is used.
+            if _size(_unpinned(conversation.entries[start:last])) > room:
                 break
             end = start
         return end
@@ -325,7 +342,10 @@ class _Compaction:
         self._notify(f"{self._turns(end)} summarised in {len(ids):,} tokens")
 
     def _turns(self, end: int) -> str:
-        return _count(sum(start <= end for start in self.starts), "earlier turn")
+        """The number of turns that the prompt no longer has: without the pinned and dropped ones."""
+        bounds = [self._base, *(start for start in self.starts if start <= end)]
+        turns = [self._conversation.entries[start:stop] for start, stop in pairwise(bounds)]
+        return _count(sum(_size(_unpinned(turn)) > 0 for turn in turns), "earlier turn")
 
     def _prompt_tokens(self) -> int:
         return len(self._conversation.prompt(self._generator.format))

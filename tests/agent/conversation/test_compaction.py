@@ -30,6 +30,7 @@ from agent.formats.protocol import PromptHeader
 from agent.models.catalog import Model
 from agent.runtime.runtime import Runtime
 from agent.store.conversations import Store
+from agent.turn.context_usage import conversation_parts
 from agent.turn.jobs import CompactionJob
 from agent.turn.loop import Turn
 from agent.turn.options import TurnOptions
@@ -433,6 +434,57 @@ async def test_compaction_of_pinned_turns_alone_is_refused(new_recorder: NewReco
     assert replaceable_tokens(form, conversation) == sum(
         len(e.ids) for e in conversation.entries[2:4]
     )
+
+
+async def test_compaction_counts_the_turns_that_leave_the_prompt(new_recorder: NewRecorder) -> None:
+    recorder = await new_recorder(SUMMARY_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(6)
+    toggle_pinned(form, conversation, 1)
+    toggle_dropped(form, conversation, 3)
+    events, _ = await run(Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob()))
+    messages = notices(events)
+    assert "Summarising 3 earlier turns" in messages
+    assert "compacted: 3 earlier turns summarised" in messages
+    parts = [part for part in conversation_parts(form, conversation) if part.kind == "prompt"]
+    assert [part.state for part in parts] == ["", "summarised", "dropped", *["summarised"] * 2, ""]
+
+
+async def test_turns_left_out_are_counted_without_pinned_ones(new_recorder: NewRecorder) -> None:
+    recorder = await new_recorder({"markup": ""}, FINAL_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(20)
+    toggle_pinned(form, conversation, 1)
+    events, _ = await recorder.run_turn(conversation)
+    parts = [part for part in conversation_parts(form, conversation) if part.kind == "prompt"]
+    left_out = sum(part.state == "summarised" for part in parts)
+    assert f"{left_out} earlier turns left out" in notices(events) and left_out > 1
+
+
+async def test_compaction_keeps_the_last_turn_that_is_not_dropped(
+    new_recorder: NewRecorder,
+) -> None:
+    recorder = await new_recorder(SUMMARY_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(4)
+    toggle_dropped(form, conversation, 4)
+    expected = sum(len(entry.ids) for entry in conversation.entries[:4])
+    assert replaceable_tokens(form, conversation) == expected
+    events, _ = await run(Turn(recorder.runtime, conversation, [], COMPACT, job=CompactionJob()))
+    assert "2 earlier turns summarised" in notices(events)
+    prompt = recorder.text(conversation.ids())
+    assert "question 1 " not in prompt and "question 2 " in prompt and "question 3 " not in prompt
+    toggle_dropped(form, conversation, 4)
+    assert "question 3 " in recorder.text(conversation.ids())
+
+
+async def test_latest_turns_stay_beside_a_pinned_one(new_recorder: NewRecorder) -> None:
+    """A pinned turn stays in any case, so it takes no room from the turns before it."""
+    recorder = await new_recorder(SUMMARY_REPLY, FINAL_REPLY)
+    form, conversation = recorder.runtime.format, recorder.conversation(12)
+    conversation.add(form, User("question 12" + " word" * 330))
+    conversation.add(form, Assistant("answer 12"))
+    toggle_pinned(form, conversation, 13)
+    await recorder.run_turn(conversation)
+    prompt = recorder.text(recorder.requests[-1].prompt)
+    assert SUMMARY_TEXT in prompt and "question 12 " in prompt and "question 11 " in prompt
 
 
 async def test_summary_of_a_conversation_without_dropped_turns_is_not_reused(

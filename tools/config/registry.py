@@ -81,7 +81,7 @@ def search(registry: str, words: Sequence[str], limit: int) -> RegistryMatches:
             and server.status != "deleted"
             and all(word in f"{server.name} {server.description}".lower() for word in wanted)
         ]
-        cursor = _objects(answer, "metadata", "nextCursor")
+        cursor = _object(answer, "metadata").get("nextCursor")
         if not cursor or not isinstance(cursor, str) or len(matches) > limit:
             break
         query["cursor"] = cursor
@@ -104,9 +104,8 @@ def installation(server: RegistryServer, *, remote: bool = False) -> Installatio
     """
     packages, remotes = _objects(server.data, "packages"), _objects(server.data, "remotes")
     for package in () if remote else packages:
-        if _objects(package, "transport", "type") == "stdio" and (
-            package.get("registryType") in _RUNNERS
-        ):
+        is_stdio = _object(package, "transport").get("type") == "stdio"
+        if is_stdio and package.get("registryType") in _RUNNERS:
             return _Builder().package(package)
     for address in remotes:
         return _Builder().remote(address)
@@ -215,19 +214,21 @@ def _literal(text: str) -> str:
     return text
 
 
-def _objects(about: Mapping[str, Any], key: str, inner: str | None = None) -> Any:
-    """Return the objects of a list; with ``inner``, a value of the object that is there instead."""
+def _object(about: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the object under a key; an empty one if there is none."""
     value = about.get(key)
-    if inner is not None:
-        return value.get(inner) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(about: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the objects of the list under a key; none if there is no list."""
+    value = about.get(key)
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _read_server(item: Mapping[str, Any]) -> RegistryServer:
-    data = item.get("server")
-    data = data if isinstance(data, dict) else {}
-    meta = _objects(item, "_meta", _META)
-    status = meta.get("status", "active") if isinstance(meta, dict) else "active"
+    data = _object(item, "server")
+    status = _object(_object(item, "_meta"), _META).get("status", "active")
     return RegistryServer(
         clean_line(str(data.get("name") or "")),
         clean_line(str(data.get("version") or "")),

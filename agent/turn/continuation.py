@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from json import JSONDecoder
 from typing import Any
 
 from pydantic_core import from_json
@@ -192,7 +193,7 @@ def arguments_problem(
     try:
         value = from_json(text)
     except ValueError as error:
-        if "trailing characters" in str(error):
+        if _has_more_after_end(text):
             return f"they go on after their end ({error})"
         if tool is not None:  # the model goes on with them
             tool = _partial_tool(tool, value)
@@ -201,6 +202,16 @@ def arguments_problem(
     if (problem := find_violation(tool.parameters, value)) is not None:
         return problem
     return check(tool, value) if check is not None and isinstance(value, dict) else None
+
+
+def _has_more_after_end(text: str) -> bool:
+    """Whether something other than whitespace comes after a whole value of JSON."""
+    text = text.strip(" \t\r\n")  # what JSON takes for whitespace
+    try:
+        _, end = JSONDecoder().raw_decode(text)
+    except ValueError:
+        return False
+    return end < len(text)
 
 
 def _partial_tool(tool: Tool, value: object) -> Tool:

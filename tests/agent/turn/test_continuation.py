@@ -98,7 +98,9 @@ def test_begin_message_is_the_beginning_of_the_rendered_one() -> None:
         ('{"path": 5', "5 is not of type"),
         ('{"path": 5, "co', "5 is not of type"),
         ('{"path": "a"}{}', "after their end"),
-        ('{"path": "a"} ', None),
+        (' {"path": "a"}\n}', "after their end"),
+        ('{"path": "}"', None),
+        (' {"path": "a"} ', None),
         ('{"count": 1', None),  # it may become 12
         ('{"count": 12}', "required"),
         ('{"count": 1, "path": "a"}', "less than the minimum"),

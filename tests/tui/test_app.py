@@ -549,6 +549,26 @@ async def test_search_finds_text_in_folded_items() -> None:
         second.end()
 
 
+async def test_search_selects_hits_behind_letters_that_are_longer_folded() -> None:
+    async with drive_app(size=(100, 40)) as driver:
+        app = driver.app
+        turn = await driver.ask("Hello")
+        emit_reasoning(turn, "Straße und Fuß, İzmir: a Needle, thought").close(True)
+        emit_message(turn, "**Straße** und Fuß, İzmir: a neeDle, answered, a STRASSE").close(True)
+        turn.end()
+        await driver.wait_for(lambda: app.turn is None)
+        await driver.pilot.press("ctrl+f", *"needle,")
+        await driver.expect_text("2/2")
+        await driver.wait_for(lambda: app.screen.get_selected_text() == "neeDle,")
+        await driver.pilot.press("up")
+        await driver.wait_for(lambda: app.screen.get_selected_text() == "Needle,")
+        await driver.pilot.press("ctrl+u", *"strasse")
+        await driver.expect_text("3/3")
+        await driver.wait_for(lambda: app.screen.get_selected_text() == "STRASSE")
+        await driver.pilot.press("up")
+        await driver.wait_for(lambda: app.screen.get_selected_text() == "Straße")
+
+
 async def test_panic_sets_exit_message_and_logs_traceback(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

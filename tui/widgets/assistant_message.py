@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from textual.geometry import Region, Size
+from textual.geometry import Offset, Region, Size
 from textual.reactive import Reactive
 from textual.selection import Selection
 from textual.strip import Strip
@@ -23,6 +23,7 @@ from tui.markdown.blocks import parses_alike
 from tui.markdown.render import RenderedRow
 from tui.markdown.streaming import StreamingMarkdown
 from tui.state.item_view import ItemView
+from tui.util.text_search import find_folded
 
 MAX_RERENDER_SHARE = 0.1
 """Largest share of the time that is spent on rendering a long open block again and again."""
@@ -207,17 +208,11 @@ class AssistantMessage(Widget):
         strip = strip.apply_style(style).adjust_cell_length(width, style)
         return strip.apply_offsets(0, y)
 
-    def find_text(self, query: str) -> Iterator[tuple[int, int, int]]:
-        """Yield row, column and again row of each occurrence of ``query``, which is case-folded.
-
-        As ``TextStream.find_text``, whose lines and rows differ.
-        """
+    def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
+        """Yield the place and the row of each occurrence of ``query``, which is case-folded."""
         for y, row in enumerate(self._markdown.rows):
-            text = row.text.casefold()
-            at = text.find(query)
-            while at >= 0:
-                yield y, at, y
-                at = text.find(query, at + 1)
+            for start, end in find_folded(row.text, query):
+                yield Selection(Offset(start, y), Offset(end, y)), y
 
     # --- selecting ---
 

@@ -10,8 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.geometry import Offset
-from textual.selection import Selection
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -19,6 +17,7 @@ from tui.keymap import bind
 from tui.markdown.highlight import format_arguments
 from tui.state.item_view import ItemView
 from tui.state.turn_view import TurnView
+from tui.util.text_search import find_folded
 from tui.widgets.assistant_message import AssistantMessage
 from tui.widgets.text_stream import TextStream
 
@@ -43,7 +42,7 @@ def find_hits(turns: Sequence[TurnView], query: str) -> list[SearchHit]:
     for turn in turns:
         for item in (None, *turn.items):
             text = turn.prompt if item is None else _displayed_text(item)
-            count = text.casefold().count(query.casefold())
+            count = len(list(find_folded(text, query.casefold())))
             hits += [SearchHit(turn, item, index) for index in range(count)]
     return hits
 
@@ -162,17 +161,16 @@ class SearchBar(BaseSearchBar):
 
     def _select_hit(self, widgets: Sequence[Widget], query: str, number: int) -> None:
         """Select a hit and scroll to it; one that is wrapped in its middle is only scrolled to."""
-        positions = [
-            (widget, *position)
+        hits = [
+            (widget, *hit)
             for widget in widgets
             if isinstance(widget, TextStream | AssistantMessage)
-            for position in widget.find_text(query.casefold())
+            for hit in widget.find_text(query.casefold())
         ]
-        if not positions:
+        if not hits:
             for widget in widgets[:1]:
                 widget.scroll_visible(animate=False, top=True)
             return
-        widget, line, column, row = positions[min(number, len(positions) - 1)]
-        start = Offset(column, line)
-        self.screen.selections = {widget: Selection(start, start + (len(query), 0))}
+        widget, selection, row = hits[min(number, len(hits) - 1)]
+        self.screen.selections = {widget: selection}
         self._transcript.scroll_to_row(widget, row)

@@ -13,13 +13,14 @@ from itertools import pairwise
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.geometry import Size
+from textual.geometry import Offset, Size
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
 from tui.base_screen import BaseScreen
 from tui.util.format import INSET, StyledRun, wrap_line
+from tui.util.text_search import find_folded
 
 _INSET_BAR = "  │ "
 MarkedSpan = tuple[int, int, Style]
@@ -242,14 +243,18 @@ class TextStream(ScrollView, can_focus=True):
         """What a subclass marks of a row of line ``number``, from ``start`` to ``end``."""
         return ()
 
-    def find_text(self, query: str) -> Iterator[tuple[int, int, int]]:
-        """Yield line, column and row of each occurrence of ``query``, which is case-folded."""
-        for row, (number, start, end) in enumerate(self._rows):
-            text = self._lines[number].text.casefold()
-            at = text.find(query, start)
-            while -1 < at < end:
-                yield number, at, row
-                at = text.find(query, at + 1)
+    def find_text(self, query: str) -> Iterator[tuple[Selection, int]]:
+        """Yield the place and the row of each occurrence of ``query``, which is case-folded."""
+        for number, line in enumerate(self._lines if self._rows else ()):
+            for start, end in find_folded(line.text, query):
+                hit = Selection(Offset(start, number), Offset(end, number))
+                yield hit, self._row_at((number, start))
+
+    def _row_at(self, position: tuple[int, int]) -> int:
+        """The row that shows a line's column."""
+        line, column = position
+        row = bisect_right(self._rows, (line, column, len(self._lines[line].text))) - 1
+        return max(0, min(row, len(self._rows) - 1))
 
     # --- selecting: in lines as they were written, not as they are wrapped ---
 

@@ -5,7 +5,6 @@ Finding and painting the cursor's token takes the same time however long the tex
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -20,6 +19,7 @@ from textual.strip import Strip
 
 from tui.keymap import bind
 from tui.state.token_index import Position, TokenIndex
+from tui.util.text_search import find_folded
 from tui.util.token_text import TokenRun
 from tui.widgets.text_stream import MarkedSpan, TextStream
 
@@ -150,12 +150,6 @@ class TokenBrowser(TextStream):
         start, end = self._index.span(self._cursor)
         return self._row_at(start), self._row_at(end)
 
-    def _row_at(self, position: Position) -> int:
-        """The row that shows a position."""
-        line, column = position
-        row = bisect_right(self._rows, (line, column, len(self._lines[line].text))) - 1
-        return max(0, min(row, len(self._rows) - 1))
-
     def _scroll_to_cursor(self) -> None:
         if self.follows_last:
             self.anchor()
@@ -268,14 +262,11 @@ class TokenBrowser(TextStream):
 
     def find_tokens(self, query: str) -> list[int]:
         """The tokens with which the occurrences of ``query``, which is case-folded, begin."""
-        hits = []
-        for number, line in enumerate(self._lines):
-            text = line.text.casefold()
-            at = text.find(query)
-            while at >= 0:
-                hits.append(self._index.at((number, at)))
-                at = text.find(query, at + 1)
-        return hits
+        return [
+            self._index.at((number, start))
+            for number, line in enumerate(self._lines)
+            for start, _ in find_folded(line.text, query)
+        ]
 
     # --- painting ---
 

@@ -175,6 +175,14 @@ async def test_click_puts_cursor_on_token() -> None:
         assert app.stream.cursor == 2, "nothing is there"
 
 
+async def test_tokens_behind_letters_that_are_longer_folded_are_hit() -> None:
+    app = Bare(["Straße", " und", " İz", "mir", ":", " Fox", "\n", "ß", "ß", " fox"])
+    async with app.run_test(size=(40, 8)):
+        assert app.stream.find_tokens("fox") == [5, 9]
+        assert app.stream.find_tokens("mir") == [3]
+        assert app.stream.find_tokens("ss") == [0, 7, 8]
+
+
 async def test_keys_in_an_empty_stream_do_nothing() -> None:
     app = Bare([])
     async with app.run_test(size=(40, 8)) as pilot:

@@ -1,0 +1,30 @@
+"""Finds a text in another without regard to case."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+
+
+def find_folded(text: str, query: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end in ``text`` of each occurrence of ``query``, which is case-folded.
+
+    Folding makes some characters longer (ß is ss, İ is i and a dot above): one that an occurrence
+    touches belongs to it. Occurrences have no character in common.
+    """
+    folded = text.casefold()
+    at = folded.find(query)
+    if at < 0 or not query:
+        return
+    if len(folded) == len(text):  # folding makes no character shorter
+        while at >= 0:
+            yield at, at + len(query)
+            at = folded.find(query, at + len(query))
+        return
+    starts = list(accumulate((len(character.casefold()) for character in text), initial=0))
+    while at >= 0:
+        first = bisect_right(starts, at) - 1
+        end = bisect_right(starts, at + len(query) - 1)
+        yield first, end
+        at = folded.find(query, starts[end])

@@ -7,22 +7,21 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
-from typing import Any
 
 import anyio
 import uvicorn
-from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.runtime.runtime import Runtime
 from agent.server.auth import AccessMiddleware, is_loopback
-from agent.server.mcp_server import create_mcp_server
+from agent.server.mcp_server import McpServer, create_mcp_server
 from agent.server.serve import base_url, listen
 from agent.store.conversations import Store, StoreError
 from agent.turn.options import TurnOptions
@@ -30,7 +29,7 @@ from agent.util.process import EXIT_DONE, termination_signals
 from agent.util.sanitize import echo
 
 DRAIN_SECONDS = 5
-"""How long running calls may go on after the server was told to end."""
+"""How long running calls may go on after the server was told to end; what only waits ends at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ def _open_store(runtime: Runtime) -> Store | None:
         return None
 
 
-async def _serve_stdio(server: Server[Any]) -> bool:
+async def _serve_stdio(server: McpServer) -> bool:
     """Serve until stdin ends, or a signal comes: then return True."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in termination_signals():
@@ -109,30 +108,79 @@ async def _serve_stdio(server: Server[Any]) -> bool:
     return not serving.done()
 
 
-async def _serve_http(
-    server: Server[Any], listener: socket.socket, options: McpServeOptions
-) -> None:
+async def _serve_http(server: McpServer, listener: socket.socket, options: McpServeOptions) -> None:
     app = server.streamable_http_app(
         host=options.host,
         # AccessMiddleware checks hosts and origins, as for the other endpoints.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
+    streams = _StreamsMiddleware(app)
     guarded = AccessMiddleware(
-        app, key=options.api_key, loopback_only=is_loopback(options.host), origins=()
+        streams, key=options.api_key, loopback_only=is_loopback(options.host), origins=()
     )
     config = uvicorn.Config(
         guarded, log_config=None, access_log=False, timeout_graceful_shutdown=DRAIN_SECONDS
     )
     echo(f"MCP at {base_url(listener).removesuffix('/v1')}/mcp (Ctrl-C stops)", file=sys.stderr)
-    http = _HttpServer(config)
+    http = _HttpServer(config, (streams.end, server.end_subscriptions))
     loop = asyncio.get_running_loop()
     for number in termination_signals():
         loop.add_signal_handler(number, setattr, http, "should_exit", True)
     await http.serve([listener])
 
 
+class _StreamsMiddleware:
+    """ASGI middleware that can end the responses to GET: streams with what the server says unasked.
+
+    They have no end of their own. What a call says comes with the response to its POST.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._ended = app, asyncio.Event()
+
+    def end(self) -> None:
+        """End the open streams, and those that are opened from now on."""
+        self._ended.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on (ASGI)."""
+        if scope["type"] != "http" or scope["method"] != "GET":
+            await self._app(scope, receive, send)
+            return
+        is_open = False
+
+        async def receive_or_end() -> Message:
+            received = asyncio.ensure_future(receive())
+            ended = asyncio.ensure_future(self._ended.wait())
+            try:
+                await asyncio.wait((received, ended), return_when=asyncio.FIRST_COMPLETED)
+                return received.result() if received.done() else {"type": "http.disconnect"}
+            finally:
+                received.cancel()
+                ended.cancel()
+
+        async def send_noted(message: Message) -> None:
+            nonlocal is_open
+            is_open = message["type"] == "http.response.start" or message.get("more_body", False)
+            await send(message)
+
+        await self._app(scope, receive_or_end, send_noted)
+        if is_open:  # the application takes the client for gone: the client is told the end here
+            await send({"type": "http.response.body"})
+
+
 class _HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers, which end the program by the signal at last."""
+
+    def __init__(self, config: uvicorn.Config, on_shutdown: Sequence[Callable[[], None]]) -> None:
+        super().__init__(config)
+        self._on_shutdown = on_shutdown
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what only waits, then wait for the calls (extends uvicorn's)."""
+        for function in self._on_shutdown:
+            function()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

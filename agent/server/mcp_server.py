@@ -60,7 +60,7 @@ def create_mcp_server(
     *,
     all_conversations: bool,
     startup_seconds: float = STARTUP_SECONDS,
-) -> Server[Any]:
+) -> McpServer:
     """Return the server. ``store``: None: conversations last as long as the program, and have no
     resources. ``all_conversations``: also those that did not begin here are resources.
     ``startup_seconds``: how long a list of tools waits for the servers that start."""
@@ -71,7 +71,7 @@ def create_mcp_server(
         all_conversations=all_conversations,
         startup_seconds=startup_seconds,
     )
-    server = _Server(
+    server = McpServer(
         "agent",
         version=program_version(),
         title="Local GPT-OSS",
@@ -80,7 +80,7 @@ def create_mcp_server(
         on_call_tool=service.call_tool,
         on_list_resources=service.list_resources,
         on_read_resource=service.read_resource,
-        on_subscriptions_listen=ListenHandler(service.changes),
+        listening=ListenHandler(service.changes),
     )
     server.add_notification_handler(
         "notifications/initialized", T.NotificationParams, service.on_initialized
@@ -88,8 +88,16 @@ def create_mcp_server(
     return server
 
 
-class _Server(Server[Any]):
+class McpServer(Server[Any]):
     """Says of itself that its tools change, and its resources go unannounced."""
+
+    def __init__(self, name: str, *, listening: ListenHandler, **settings: Any) -> None:
+        super().__init__(name, on_subscriptions_listen=listening, **settings)
+        self._listening = listening
+
+    def end_subscriptions(self) -> None:
+        """End the streams on which clients of later versions hear of changed tools."""
+        self._listening.close()
 
     def get_capabilities(self, *args: Any, **settings: Any) -> T.ServerCapabilities:
         """Return the capabilities (extends the SDK's, which take either for both)."""

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import httpx2
@@ -20,12 +21,13 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from agent.runtime.runtime import Runtime
+from agent.server.mcp_serve import DRAIN_SECONDS
 from agent.server.mcp_server import create_mcp_server
 from agent.store.conversations import Store
 from agent.turn.options import TurnOptions
 from tests.support.hosts import SERVERS_FOLDER, server_option
 from tests.support.runtimes import MakeRuntime
-from tests.support.scripts import DONE, LONG, call, python
+from tests.support.scripts import DONE, LONG, call, final, python
 from tests.support.turns import write_script
 from tools.config.servers import ServerConfig
 
@@ -266,6 +268,18 @@ async def test_ask_cancelled_stops_turn(make_runtime: MakeRuntime, tmp_path: Pat
 
 # --- the command ---
 
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+"""What a client sends first."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ERAS)
@@ -282,10 +296,11 @@ async def test_mcp_serve_stdio(home: Path, mode: Any) -> None:
         assert len((await client.list_resources()).resources) == 1
 
 
-@pytest.mark.slow
-async def test_mcp_serve_http_needs_key(home: Path) -> None:
+@asynccontextmanager
+async def serving(home: Path, *options: str) -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
+    """``agent mcp serve --http``: its process, and the address of the server."""
     process = subprocess.Popen(  # noqa: ASYNC220
-        [sys.executable, "-I", "-m", "agent", "mcp", "serve", "--http", "--api-key", "k"],
+        [sys.executable, "-I", "-m", "agent", "mcp", "serve", "--http", *options],
         env={"AGENT_HOME": str(home)},
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -294,7 +309,15 @@ async def test_mcp_serve_http_needs_key(home: Path) -> None:
     try:
         assert process.stderr is not None
         line = await asyncio.to_thread(process.stderr.readline)
-        url = line.split()[2]
+        yield process, line.split()[2]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.slow
+async def test_mcp_serve_http_needs_key(home: Path) -> None:
+    async with serving(home, "--api-key", "k") as (process, url):
         body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         async with httpx2.AsyncClient() as plain:
             assert (await plain.post(url, json=body)).status_code == 401
@@ -306,9 +329,58 @@ async def test_mcp_serve_http_needs_key(home: Path) -> None:
                     assert "Hello" in (await ask(client, "hello"))["answer"]
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 60) == 0
-    finally:
-        process.kill()
-        process.communicate()
+
+
+@pytest.mark.slow
+async def test_mcp_serve_http_ends_streams_that_wait(home: Path) -> None:
+    """The stream of a GET and that of a subscription end as any response does, and with them the
+    program."""
+    headers = {"Accept": "application/json, text/event-stream"}
+    async with (
+        serving(home) as (process, url),
+        httpx2.AsyncClient(headers=headers, timeout=60) as plain,
+        httpx2.AsyncClient(timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+        client.listen(tools_list_changed=True) as changes,
+    ):
+        begun = await plain.post(url, json=INITIALIZE)
+        session = {"Mcp-Session-Id": begun.headers["Mcp-Session-Id"]}
+        async with plain.stream("GET", url, headers=session) as messages:
+            assert messages.status_code == 200
+            process.send_signal(signal.SIGTERM)
+            start = monotonic()
+            assert not [line async for line in messages.aiter_lines() if line.startswith("data")]
+            assert [change async for change in changes] == []
+        assert await asyncio.to_thread(process.wait, 60) == 0
+        assert monotonic() - start < DRAIN_SECONDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ERAS)
+async def test_mcp_serve_http_lets_running_call_end(home: Path, mode: Any) -> None:
+    script = write_script(home / "script", {"markup": final("word " * 100), "delay_ms": 10})
+    answering = asyncio.Event()
+
+    async def progress(at: float, total: float | None, message: str | None) -> None:
+        if message == "answering":
+            answering.set()
+
+    async with (
+        serving(home, "--engine", f"script:{script}") as (process, url),
+        httpx2.AsyncClient(timeout=60) as http,
+    ):
+        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
+            await (
+                client.list_tools()
+            )  # else the client lists them after the call, to check the result
+            answer = client.call_tool("ask", {"prompt": "go"}, progress_callback=progress)
+            asking = asyncio.create_task(answer)
+            await answering.wait()
+            process.send_signal(signal.SIGTERM)
+            content = (await asking).structured_content
+        assert content is not None and content["status"] == "completed"
+        assert content["answer"].count("word") == 100
+        assert await asyncio.to_thread(process.wait, 60) == 0
 
 
 @pytest.mark.slow
@@ -321,17 +393,7 @@ def test_mcp_serve_stdio_ends_with_signal(home: Path) -> None:
         text=True,
     )
     assert process.stdin is not None and process.stdout is not None
-    request = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        },
-    }
-    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.write(json.dumps(INITIALIZE) + "\n")
     process.stdin.flush()
     assert json.loads(process.stdout.readline())["result"]["serverInfo"]["name"] == "agent"
     process.send_signal(signal.SIGTERM)

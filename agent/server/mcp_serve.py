@@ -21,7 +21,7 @@ from agent import bootstrap
 from agent.config.launch import LaunchOptions
 from agent.runtime.runtime import Runtime
 from agent.server.auth import AccessMiddleware, is_loopback
-from agent.server.mcp_server import McpServer, create_mcp_server
+from agent.server.mcp_server import AgentMcpServer, create_mcp_server
 from agent.server.serve import base_url, listen
 from agent.store.conversations import Store, StoreError
 from agent.turn.options import TurnOptions
@@ -84,7 +84,7 @@ def _open_store(runtime: Runtime) -> Store | None:
         return None
 
 
-async def _serve_stdio(server: McpServer) -> bool:
+async def _serve_stdio(server: AgentMcpServer) -> bool:
     """Serve until stdin ends, or a signal comes: then return True."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in termination_signals():
@@ -108,7 +108,9 @@ async def _serve_stdio(server: McpServer) -> bool:
     return not serving.done()
 
 
-async def _serve_http(server: McpServer, listener: socket.socket, options: McpServeOptions) -> None:
+async def _serve_http(
+    server: AgentMcpServer, listener: socket.socket, options: McpServeOptions
+) -> None:
     app = server.streamable_http_app(
         host=options.host,
         # AccessMiddleware checks hosts and origins, as for the other endpoints.

@@ -60,7 +60,7 @@ def create_mcp_server(
     *,
     all_conversations: bool,
     startup_seconds: float = STARTUP_SECONDS,
-) -> McpServer:
+) -> AgentMcpServer:
     """Return the server. ``store``: None: conversations last as long as the program, and have no
     resources. ``all_conversations``: also those that did not begin here are resources.
     ``startup_seconds``: how long a list of tools waits for the servers that start."""
@@ -71,7 +71,7 @@ def create_mcp_server(
         all_conversations=all_conversations,
         startup_seconds=startup_seconds,
     )
-    server = McpServer(
+    server = AgentMcpServer(
         "agent",
         version=program_version(),
         title="Local GPT-OSS",
@@ -88,7 +88,7 @@ def create_mcp_server(
     return server
 
 
-class McpServer(Server[Any]):
+class AgentMcpServer(Server[Any]):
     """Says of itself that its tools change, and its resources go unannounced."""
 
     def __init__(self, name: str, *, listening: ListenHandler, **settings: Any) -> None:

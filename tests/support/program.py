@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -77,8 +78,33 @@ class CommandResult:
 RunAgent = Callable[..., CommandResult]
 
 
+SUPPORT = Path(__file__).parent
+READ_AT_START = ("PYTHON", "LANG", "LC_", "LD_", "OMP_", "GGML_", "LLAMA_")
+"""Beginnings of variables that a process, or a library, reads once: forks are too late for them."""
+
+
+@pytest.fixture(scope="session")
+def program_forks() -> Iterator[list[str]]:
+    """The command that runs the program as a fork of a process that has imported it."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        address = f"{folder}/forks"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen()
+            origin = subprocess.Popen(
+                [sys.executable, "-P", SUPPORT / "program_forks.py", str(listener.fileno())],
+                pass_fds=(listener.fileno(),),
+                # Pipes, as the forks' streams will be; the end of stdin ends it.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        yield [sys.executable, "-I", "-S", str(SUPPORT / "fork_relay.py"), address]
+        origin.communicate(timeout=60)
+
+
 @pytest.fixture
-def agent(home: Path, tmp_path: Path) -> RunAgent:
+def agent(home: Path, tmp_path: Path, program_forks: list[str]) -> RunAgent:
     """Run the program in an empty folder: ``agent("run", "hello", stdin="…")``."""
     work = tmp_path / "work"
     work.mkdir()
@@ -86,8 +112,10 @@ def agent(home: Path, tmp_path: Path) -> RunAgent:
     def run(
         *args: str, stdin: str | None = None, cwd: Path = work, env: dict[str, str] | None = None
     ) -> CommandResult:
+        started = any(name.startswith(READ_AT_START) for name in env or ())
+        command = [sys.executable, "-P", "-m", "agent"] if started else program_forks
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "agent", *args],
+            [*command, *args],
             cwd=cwd,
             env={**os.environ, "AGENT_HOME": str(home), **(env or {})},
             input=stdin,

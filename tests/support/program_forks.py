@@ -1,0 +1,101 @@
+"""Forks a process that has imported `agent`: most of the CPU time of a start is imports.
+
+``python program_forks.py FD`` listens at the socket FD until its stdin ends. A `fork_relay.py`
+connects, passes its streams, and ends as its fork does. The fork has the relay's arguments,
+environment and folder, and ends as `python -m agent` does. What a start imports by itself is left to
+the tests that start `python -m agent`.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+
+IMPORTED = (
+    *("agent.cli.main", "agent.cli.run", "agent.cli.mcp_actions", "agent.models.loader"),
+    *("agent.engine.llama.engine", "agent.engine.scripted", "agent.formats.harmony.format"),
+    *("tools.mcp.host", "mcp", "openai_harmony", "llama_cpp", "numpy"),
+)
+"""What a fork finds imported. None of these reads the environment while it is imported, as tui and
+huggingface_hub do."""
+STREAM_COUNT = 3
+
+
+class Origin:
+    """The process that is forked."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._forks: dict[socket.socket, int] = {}
+        """The relays that wait, and the processes that they wait for."""
+        self._ended, self._end = os.pipe()
+        os.set_blocking(self._end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._end)
+
+    def serve(self) -> list[str] | None:
+        """Fork for each relay; returns the arguments in a fork, None at the end of stdin."""
+        while True:
+            waiting = [self._listener, sys.stdin, self._ended, *self._forks]
+            ready, _, _ = select.select(waiting, (), ())
+            if sys.stdin in ready:
+                return None
+            if self._ended in ready:
+                os.read(self._ended, 1 << 10)
+                self._tell_ended()
+            for link in self._forks.keys() & ready:  # the relay was killed
+                os.kill(self._forks[link], signal.SIGKILL)
+            if self._listener in ready and (arguments := self._fork()) is not None:
+                return arguments
+
+    def _tell_ended(self) -> None:
+        for link, pid in list(self._forks.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                link.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+                link.close()
+                del self._forks[link]
+
+    def _fork(self) -> list[str] | None:
+        link, _ = self._listener.accept()
+        _, streams, _, _ = socket.recv_fds(link, 1, STREAM_COUNT)
+        with link.makefile(encoding="ascii") as lines:
+            arguments, folder, environment = ast.literal_eval(lines.readline())
+        if pid := os.fork():
+            self._forks[link] = pid
+            for stream in streams:
+                os.close(stream)
+            return None
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        own = [link, self._listener, *self._forks]
+        for descriptor in (self._ended, self._end, *streams, *(each.detach() for each in own)):
+            os.close(descriptor)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        return list(arguments)
+
+
+def main() -> None:
+    for module in IMPORTED:
+        importlib.import_module(module)
+    gc.freeze()  # else the first collection of each fork copies what they share
+    arguments = Origin(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if arguments is not None:
+        from agent import __main__ as program
+
+        sys.argv = [program.__file__, *arguments]
+        program.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -182,6 +182,7 @@ def restored_logging() -> Iterator[None]:
 @pytest.fixture
 async def serve(
     tmp_path: Path,
+    home: Path,
     monkeypatch: pytest.MonkeyPatch,
     restored_logging: None,
     script: Callable[..., str],
@@ -195,7 +196,7 @@ async def serve(
     from agent.server.options import ServerOptions
     from agent.server.serve import HttpServer, base_url, listen
 
-    monkeypatch.setenv("AGENT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AGENT_HOME", str(home))
     started: list[Served] = []
 
     async def start(

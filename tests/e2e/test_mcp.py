@@ -24,9 +24,9 @@ from tools.config.project import find_project
 pytestmark = pytest.mark.slow
 
 Script = Callable[..., str]
-SERVER = str(SERVERS_FOLDER / "plain.py")
-PLAIN = server_command("plain")
-ENTRY = server_entry("plain")
+SERVER = str(SERVERS_FOLDER / "light.py")
+PLAIN = server_command("light")
+ENTRY = server_entry("light")
 RAW_TOOLS = (
     "ping",
     "blocks",
@@ -66,7 +66,7 @@ def test_mcp_add_list_inspect_call_remove(agent: RunAgent, home: Path, tmp_path:
     listed = agent("mcp", "list")
     assert listed.code == 0 and "ready" in listed.out and SERVER in listed.out
     inspected = agent("mcp", "inspect", "plain")
-    for line in ("echo (only reads): Say it again.", "prompt greet(name)", "plain is up"):
+    for line in ("echo (only reads): Say it again.", "prompt greet(name)", "light is up"):
         assert line in inspected.out
     assert "resource note://one" in inspected.out
     called = agent("mcp", "call", "plain", "echo", '{"text":"hi"}')

@@ -24,7 +24,7 @@ def test_secrets_in_no_output_or_file(
 ) -> None:
     (home / "config").mkdir()
     servers = {
-        "plain": server_entry("plain", env={"TOKEN": "SESAME-env"}, approve="allow"),
+        "plain": server_entry("light", env={"TOKEN": "SESAME-env"}, approve="allow"),
         "far": {
             "url": "http://me:SESAME-user@127.0.0.1:9/mcp?key=${SESAME_KEY}",
             "headers": {"Authorization": "Bearer SESAME-header", "X-Key": "${SESAME_KEY}"},

@@ -17,10 +17,10 @@ import pytest
 from tests.support.hosts import is_alive, server_entry, server_option
 from tests.support.invariants import check, mcp_calls
 from tests.support.program import RunAgent
-from tests.support.requests import PLAIN_SERVER
 from tests.support.scripts import DONE, reasoned_call
 
 Script = Callable[..., str]
+LIGHT_SERVER = server_option("light", name="plain")
 
 
 def hostile(*args: str) -> str:
@@ -38,7 +38,7 @@ def wait_exit(pid: int) -> None:
 
 def test_mcp_option_tool_listed_and_called(agent: RunAgent, script: Script) -> None:
     ran = agent(
-        "run", "go", "--json-events", "--mcp", PLAIN_SERVER,
+        "run", "go", "--json-events", "--mcp", LIGHT_SERVER,
         "--engine", script(reasoned_call("functions.plain__echo", '{"text":"hi"}'), DONE),
     )  # fmt: skip
     (call,) = mcp_calls(check(ran.events))
@@ -50,7 +50,7 @@ def test_mcp_option_tool_listed_and_called(agent: RunAgent, script: Script) -> N
 
 def test_mcp_tool_progress_events_during_call(agent: RunAgent, script: Script) -> None:
     ran = agent(
-        "run", "go", "--json-events", "--mcp", PLAIN_SERVER,
+        "run", "go", "--json-events", "--mcp", LIGHT_SERVER,
         "--engine", script(reasoned_call("plain.count", '{"to":3}'), DONE),
     )  # fmt: skip
     check(ran.events)
@@ -73,7 +73,7 @@ def test_mcp_tool_failure_answer_follows(
     agent: RunAgent, script: Script, arguments: str, tool: str, kind: str, message: str
 ) -> None:
     ran = agent(
-        "run", "go", "--json-events", "--mcp", PLAIN_SERVER,
+        "run", "go", "--json-events", "--mcp", LIGHT_SERVER,
         "--engine", script(reasoned_call(tool, arguments), DONE),
     )  # fmt: skip
     (call,) = mcp_calls(check(ran.events))
@@ -83,7 +83,7 @@ def test_mcp_tool_failure_answer_follows(
 
 def test_mcp_result_5_mb_shortened_and_saved(agent: RunAgent, script: Script, home: Path) -> None:
     ran = agent(
-        "run", "go", "--json-events", "--mcp", PLAIN_SERVER,
+        "run", "go", "--json-events", "--mcp", LIGHT_SERVER,
         "--engine", script(reasoned_call("plain.big", '{"size":5000000}'), DONE),
     )  # fmt: skip
     (call,) = mcp_calls(check(ran.events))

@@ -25,9 +25,9 @@ def server_command(script: str, *args: str) -> list[str]:
     return [sys.executable, "-I", str(SERVERS_FOLDER / f"{script}.py"), *args]
 
 
-def server_option(script: str, *args: str) -> str:
-    """Return the value of ``--mcp`` for such a server, which is named like its script."""
-    return f"{script}={' '.join(server_command(script, *args))}"
+def server_option(script: str, *args: str, name: str = "") -> str:
+    """Return the value of ``--mcp`` for such a server; its name is that of its script by default."""
+    return f"{name or script}={' '.join(server_command(script, *args))}"
 
 
 def server_entry(script: str, *args: str, **settings: Any) -> dict[str, Any]:

@@ -6,15 +6,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
-from pydantic import BaseModel
-
-
-class Count(BaseModel):
-    number: int
-
+sys.path.append(str(Path(__file__).parent))
+from json_lines import LineServer
 
 behaviour = sys.argv[1]
 
@@ -42,7 +37,7 @@ elif behaviour == "orphan":  # leaves a child behind that ignores everything pol
 elif behaviour == "deaf":  # to everything but SIGKILL
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-server = MCPServer("hostile")
+server = LineServer("hostile")
 if behaviour == "many":
     for number in range(5001):
         server.add_tool(lambda: "x", name=f"tool_{number}")
@@ -88,29 +83,21 @@ def huge() -> str:
 
 
 @server.tool()
-async def flood(ctx: Context) -> str:
+def flood() -> str:
     for number in range(3000):
-        await ctx.report_progress(number, None, "on and on")
+        server.report_progress(number, None, "on and on")
         if number % 10 == 0:
-            await ctx.info("x" * 2000)
+            server.notify("message", level="info", data="x" * 2000)
             print("e" * 2000, file=sys.stderr)
     return "flooded"
 
 
-@server.tool()
-async def restless(ctx: Context) -> str:
-    """Says again and again that its tools have changed."""
-    for _ in range(500):
-        await ctx.notify_tools_changed()
-    return "still the same"
-
-
-@server.tool()
-async def shapeless() -> Count:
+@server.tool(outputSchema={"type": "object", "properties": {"number": {"type": "integer"}}})
+def shapeless() -> dict[str, Any]:
     """Promises a number."""
-    return Count.model_construct(number="many")
+    return {"number": "many"}
 
 
-server.run("stdio")
+server.serve()
 if behaviour in ("orphan", "deaf"):
     time.sleep(600)  # deaf to the end of stdin

@@ -45,6 +45,14 @@ async def ask_newer(ctx: Context):  # type: ignore[no-untyped-def]
     return InputRequiredResult(input_requests={"name": request})
 
 
+@server.tool()
+async def restless(ctx: Context) -> str:
+    """Says again and again that its tools have changed."""
+    for _ in range(500):
+        await ctx.notify_tools_changed()
+    return "still the same"
+
+
 if len(sys.argv) > 1:
     server.run("streamable-http", port=int(sys.argv[1]), stateless_http="stateless" in sys.argv)
 else:

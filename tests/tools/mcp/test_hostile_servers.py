@@ -104,10 +104,10 @@ async def test_tool_list_changes_are_throttled(
         return await listed(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(listing, "list_tools", counted)
-    host = make_host(server("hostile", "well", protocol="2026-07-28"))
+    host = make_host(server("versions", protocol="2026-07-28"))
     await host.start()
     await host.wait_settled()
-    result = await host.call(tool(host, "hostile__restless"), {})
+    result = await host.call(tool(host, "versions__restless"), {})
     assert result.text == "still the same"
     await wait_until(lambda: reads > 1)
     assert reads < 20

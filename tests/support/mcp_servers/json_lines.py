@@ -16,8 +16,8 @@ Prompts = dict[str, Callable[..., str]]
 class LineServer:
     """A server of tools, each of which runs in a thread of its own, as those of SDK servers do."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, page_size: int = 10_000) -> None:
+        self.name, self.page_size = name, page_size
         self.definitions: list[dict[str, Any]] = []
         self.prompts: Prompts = {}
         self.resources: dict[str, str] = {}
@@ -33,14 +33,14 @@ class LineServer:
         An exception is a failed call. ``definition``: fields of the tool's definition.
         """
         name = name or function.__name__
-        parameters = inspect.signature(function).parameters.values()
-        schema = {
-            "type": "object",
-            "properties": {each.name: {"type": TYPES[each.annotation]} for each in parameters},
-            "required": [each.name for each in parameters if each.default is each.empty],
-        }
-        described = {"description": inspect.getdoc(function) or ""}
-        self.definitions.append({"name": name, "inputSchema": schema, **described, **definition})
+        self.definitions.append(
+            {
+                "name": name,
+                "description": inspect.getdoc(function) or "",
+                "inputSchema": definition.pop("inputSchema", None) or _input_schema(function),
+                **definition,
+            }
+        )
         self._functions[name] = function
 
     def tool(self, **definition: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -87,7 +87,11 @@ class LineServer:
             case "ping":
                 result = {}
             case "tools/list":
-                result = {"tools": self.definitions}
+                start = int(params.get("cursor", 0))
+                end = start + self.page_size
+                more = end < len(self.definitions)
+                result = {"tools": self.definitions[start:end]}
+                result |= {"nextCursor": str(end)} if more else {}
             case "tools/call":
                 if params["name"] not in self._functions:
                     return _error(UNKNOWN_TOOL, f"Unknown tool: {params['name']}")
@@ -128,6 +132,12 @@ class LineServer:
     def _send(self, message: dict[str, Any]) -> None:
         with self._writing:
             print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def _input_schema(function: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    properties = {each.name: {"type": TYPES[each.annotation]} for each in parameters}
+    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def _error(code: int, message: str) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """An MCP server whose tools are defined in every way that is hard on a host: 200 and some odd ones."""
 
-import anyio
-import mcp.types as T
-from mcp.server import Server
-from mcp.server.stdio import stdio_server
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
+from json_lines import LineServer
 
 TREE = {
     "type": "object",
@@ -38,31 +39,12 @@ SCHEMAS = {
     "tool_006": {"type": "object"},
 }
 
-
-async def list_tools(context: object, params: T.PaginatedRequestParams) -> T.ListToolsResult:
-    start = int(params.cursor or 0) if params else 0
-    page = NAMES[start : start + 50]
-    return T.ListToolsResult(
-        tools=[
-            T.Tool(
-                name=name,
-                description="d" * 10_000 if name == "tool_007" else f"Called {name}.",
-                input_schema=SCHEMAS.get(name, {"type": "object", "properties": {}}),
-            )
-            for name in page
-        ],
-        next_cursor=str(start + 50) if start + 50 < len(NAMES) else None,
+server = LineServer("odd", page_size=50)
+for name in NAMES:
+    server.add_tool(
+        lambda name=name: repr(name),
+        name=name,
+        description="d" * 10_000 if name == "tool_007" else f"Called {name}.",
+        inputSchema=SCHEMAS.get(name, {"type": "object", "properties": {}}),
     )
-
-
-async def call_tool(context: object, params: T.CallToolRequestParams) -> T.CallToolResult:
-    return T.CallToolResult(content=[T.TextContent(text=f"{params.name!r}")])
-
-
-async def main() -> None:
-    server = Server("odd", on_list_tools=list_tools, on_call_tool=call_tool)
-    async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
-
-
-anyio.run(main)
+server.serve()

@@ -533,6 +533,9 @@ class AgentApp(CommandContext):
         self.token_view.toggle()
         self.update_token_view()
 
+    def on_token_view_inspected(self, message: TokenView.Inspected) -> None:
+        self.prompt.set_class(message.has_cursor, "-tokens")
+
     def on_token_view_left(self) -> None:
         self.default_screen.set_focus(self.prompt)  # at once, before the next key
 

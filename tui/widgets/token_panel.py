@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -26,6 +29,16 @@ TEXT_CELLS = 14
 """Cells of a token's text in the list."""
 MIN_BAR_PROBABILITY = 0.005
 """A token that is less likely has no bar."""
+MIN_ROWS_STACKED = 14
+"""Rows of the panel from which on the facts are above the others."""
+MIN_ROWS_BESIDE, MIN_COLUMNS_BESIDE = 8, 57
+"""Rows and columns of it from which on they are beside them."""
+MIN_LIST_ROWS = 3
+"""Rows that the list and its head keep beside facts that the title has no room for."""
+TITLE_EDGES = 4
+"""Cells of the rule at the ends of a title."""
+SMALL_ORDER = ("text", "sampled", "model", "rank", "grammar", "id", "bytes")
+"""The facts in a small panel, the most wanted first."""
 GRAMMAR_WORDS = {"forced": "forced: nothing else fits", "forbidden": "forbidden", "free": "allowed"}
 
 
@@ -40,8 +53,23 @@ class TokenFacts:
     is_generated: bool
 
 
+class AlternativeList(OptionList):
+    """The likeliest other tokens."""
+
+    @dataclass
+    class Resized(Message):
+        """Posted when the bars have another width than before."""
+
+    def on_resize(self) -> None:
+        self.post_message(self.Resized())
+
+
 class TokenPanel(Container):
-    """Shows the facts of one token, and the likeliest others with their probabilities."""
+    """Shows the facts of one token, and the likeliest others with their probabilities.
+
+    The facts are beside the others, above them in a high panel. In a small one they are in the title,
+    as far as there is room, and what is left in a few rows below it.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", show=False),
@@ -49,20 +77,24 @@ class TokenPanel(Container):
     ]
     DEFAULT_CSS = """
     TokenPanel {
-        height: 12; display: none;
+        height: 12; display: none; layout: horizontal;
         & > PaneTitle { dock: top; padding: 0; }
-        & .facts { height: 1fr; padding: 0 1; }
-        & .others { width: 1fr; height: 1fr; layout: vertical; }
+        & .facts { width: 2fr; height: 1fr; padding: 0 1; }
+        & .others { width: 3fr; height: 1fr; layout: vertical; }
         & .head { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: clip; }
         & OptionList {
             height: 1fr; padding: 0; border: none; background: $background;
-            scrollbar-size-vertical: 1; text-wrap: nowrap; text-overflow: ellipsis;
+            scrollbar-size-vertical: 1; scrollbar-gutter: stable;
+            text-wrap: nowrap; text-overflow: ellipsis;
             &:focus { border: none; background-tint: transparent; }
             & > .option-list--option { padding: 0 1; }
             & > .option-list--option-highlighted { background: $background; color: $text; }
             &:focus > .option-list--option-highlighted { background: $panel; }
         }
         &:ansi OptionList:focus > .option-list--option-highlighted { text-style: bold underline; }
+        &.-stacked, &.-small { layout: vertical; & .facts, & .others { width: 1fr; } }
+        &.-stacked .facts { height: 8; }
+        &.-stacked .others { margin-top: 1; }
         &.-open { display: block; }
     }
     """
@@ -84,13 +116,14 @@ class TokenPanel(Container):
             Static("", classes="facts", markup=False),
             Static("", classes="head", markup=False),
         )
-        self._alternatives = OptionList(markup=False)
+        self._alternatives = AlternativeList(markup=False)
         self._facts: TokenFacts | None = None
         self._choices: TokenChoices | None = None
         self._state = ""
         """Why the probabilities are not known."""
         self._texts: dict[int, bytes] = {}
         """The bytes of the tokens that are listed."""
+        self._is_small = False
 
     def compose(self) -> ComposeResult:
         yield self._title_bar
@@ -126,7 +159,20 @@ class TokenPanel(Container):
         self._show_facts("")
         self._show_alternatives()
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
+        width, height = event.size
+        is_stacked = height >= MIN_ROWS_STACKED
+        self._is_small = not is_stacked and (width < MIN_COLUMNS_BESIDE or height < MIN_ROWS_BESIDE)
+        self.set_class(is_stacked, "-stacked")
+        self.set_class(self._is_small, "-small")
+        self._show_again()
+
+    def on_alternative_list_resized(self, message: AlternativeList.Resized) -> None:
+        message.stop()
+        self._show_again()
+
+    def _show_again(self) -> None:
+        """Show the same in the room that there is now."""
         self._show_facts(self._state)
         if self._choices is not None:
             self._show_alternatives()
@@ -135,8 +181,6 @@ class TokenPanel(Container):
         facts, self._state = self._facts, state
         if facts is None:
             return
-        kind = "generated" if facts.is_generated else "prompt"
-        self._title_bar.border_title = Content(f"Token {facts.number + 1:,} · {kind}")
         rows = [
             ("id", f"{facts.token}"),
             ("text", quoted(facts.raw)),
@@ -151,6 +195,13 @@ class TokenPanel(Container):
             ]
             if chosen.grammar is not None:
                 rows.append(("grammar", GRAMMAR_WORDS[chosen.grammar]))
+        title = f"Token {facts.number + 1:,}"
+        if self._is_small:
+            self._show_few_rows(title, dict(rows), state)
+            return
+        kind = "generated" if facts.is_generated else "prompt"
+        self._title_bar.border_title = Content(f"{title} · {kind}")
+        self._set_rows(None)
         width = self._facts_text.scrollable_content_region.width or 80
         lines = [
             Content.assemble((f"{name:8}", "$text-muted"), value).truncate(width, ellipsis=True)
@@ -159,6 +210,34 @@ class TokenPanel(Container):
         if state:
             lines.append(Content.styled(state, "$text-muted"))
         self._facts_text.update(Content("\n").join(lines), layout=False)
+
+    def _show_few_rows(self, title: str, rows: Mapping[str, str], state: str) -> None:
+        """Put what the title has room for into it, and the rest into rows that the list can spare."""
+        width, height = self.size
+        facts = [
+            value if name in ("text", "grammar") else f"{name} {value}"
+            for name in SMALL_ORDER
+            if (value := rows.get(name))
+        ]
+        while facts and cell_len(longer := f"{title} · {facts[0]}") <= width - TITLE_EDGES:
+            title = longer
+            del facts[0]
+        self._title_bar.border_title = Content(title)
+        left = Content.styled(state, "$text-muted") if state else Content(" · ".join(facts))
+        if state:
+            needed, spare = height, height - 1
+        else:
+            needed = left.get_height({}, max(1, width - 2)) if facts else 0
+            spare = height - 1 - MIN_LIST_ROWS
+        self._set_rows(max(0, min(needed, spare)))
+        self._facts_text.update(left, layout=False)
+
+    def _set_rows(self, facts: int | None) -> None:
+        """Set how many rows of a small panel the facts take; None: it is not small."""
+        list_rows = self.size.height - 1 - (facts or 0)
+        self._facts_text.styles.height = facts
+        self._facts_text.display = facts != 0
+        self._head.display = facts is None or list_rows >= MIN_LIST_ROWS
 
     def _show_alternatives(self) -> None:
         assert self._choices is not None
@@ -171,6 +250,7 @@ class TokenPanel(Container):
             for other in self._choices.alternatives
         ])  # fmt: skip
         self._alternatives.highlighted = highlighted if highlighted is not None else 0
+        self._alternatives.scroll_to_highlight()
 
     def _other_row(self, other: TokenChoice, width: int) -> Content:
         text = quoted(self._texts.get(other.token, b""))

@@ -38,8 +38,8 @@ MAX_EARLIER_TOKENS = 20_000
 """Prompt tokens from before the turn that are shown, the latest."""
 REST_SECONDS = 0.15
 """Seconds on a token before its probabilities are computed: a held arrow key passes most tokens."""
-MIN_COLUMNS_BESIDE = 84
-"""Columns from which on the panel is beside the tokens, not below them."""
+MIN_COLUMNS_BESIDE, MIN_ROWS_BESIDE = 84, 15
+"""Columns and rows from which on the panel is beside the tokens, not below them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,9 @@ class TokenView(Vertical):
         height: 1fr; display: none;
         & > .tokens { height: 1fr; layout: vertical; }
         & TokenBrowser { padding: 0 1; height: 1fr; }
-        & TokenPanel { max-height: 62%; layout: horizontal; }
-        & TokenPanel .facts { width: 2fr; }
-        & TokenPanel .others { width: 3fr; }
+        & TokenPanel { max-height: 62%; }
         &.-beside > .tokens { layout: horizontal; }
-        &.-beside TokenPanel { width: 46; height: 1fr; max-height: 100%; layout: vertical; }
-        &.-beside TokenPanel .facts { width: 1fr; height: 8; }
-        &.-beside TokenPanel .others { width: 1fr; margin-top: 1; }
+        &.-beside TokenPanel { width: 46; height: 1fr; max-height: 100%; }
     }
     """
 
@@ -88,6 +84,12 @@ class TokenView(Vertical):
 
         position: TokenPosition
         token: int
+
+    @dataclass
+    class Inspected(Message):
+        """Posted when the cursor comes to the tokens, or goes."""
+
+        has_cursor: bool
 
     @dataclass
     class Left(Message):
@@ -318,8 +320,10 @@ class TokenView(Vertical):
         self.workers.cancel_group(self, "choices")
         self._update_title()
         position, form = self._position, self._format
-        self._panel.set_class(position is not None, "-open")
-        self.set_class(position is not None, "-inspected")
+        if (has_cursor := position is not None) != self.has_class("-inspected"):
+            self._panel.set_class(has_cursor, "-open")
+            self.set_class(has_cursor, "-inspected")
+            self.post_message(self.Inspected(has_cursor))
         if position is None or form is None:
             return
         is_generated = position.generation is not None
@@ -399,7 +403,8 @@ class TokenView(Vertical):
         return True
 
     def on_resize(self, event: events.Resize) -> None:
-        self.set_class(event.size.width >= MIN_COLUMNS_BESIDE, "-beside")
+        is_large = event.size.width >= MIN_COLUMNS_BESIDE and event.size.height >= MIN_ROWS_BESIDE
+        self.set_class(is_large, "-beside")
 
     async def on_token_browser_search_wanted(self, message: TokenBrowser.SearchWanted) -> None:
         from tui.widgets.token_search import TokenSearchBar

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.support.hosts import MakeHost, server, tool, wait_until
 from tools.builtin.base import conversation_id
@@ -22,8 +24,29 @@ from tools.mcp.host import Host
 from tools.results import ResultBuilder
 from tools.types import ToolResult
 
+ERAS = ["2025-11-25", "2026-07-28"]
+shares_server = pytest.mark.asyncio(loop_scope="module")
+"""Marks tests that leave the server as it was."""
 
-@pytest.fixture(params=["2025-11-25", "2026-07-28"])
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=ERAS)
+async def shared(request: pytest.FixtureRequest, shared_folder: Path) -> AsyncIterator[Host]:
+    """A host whose server is started once for the tests that share it."""
+    config = server("plain", protocol=request.param)
+    host = Host([config], results_folder=shared_folder / "results", roots=[shared_folder])
+    await host.start()
+    await host.wait_settled()
+    assert host.server_states()[0].protocol == request.param
+    yield host
+    await host.close()
+
+
+@pytest.fixture(params=ERAS)
 async def plain(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: Path) -> Host:
     config = server("plain", protocol=request.param)
     host = make_host(config, results_folder=tmp_path / "results", roots=[tmp_path])
@@ -33,14 +56,15 @@ async def plain(request: pytest.FixtureRequest, make_host: MakeHost, tmp_path: P
     return host
 
 
-async def test_elicitation_answered_by_caller(plain: Host) -> None:
+@shares_server
+async def test_elicitation_answered_by_caller(shared: Host) -> None:
     requests: list[ElicitationRequest] = []
 
     async def answer(request: ElicitationRequest) -> ElicitationResult:
         requests.append(request)
         return ElicitationResult("accept", {"name": "Ada"})
 
-    result = await plain.call(tool(plain, "plain__ask"), {}, on_elicitation=answer)
+    result = await shared.call(tool(shared, "plain__ask"), {}, on_elicitation=answer)
     assert result.text == "accept Ada"
     assert (requests[0].server, requests[0].message, requests[0].url) == (
         "plain",
@@ -50,13 +74,15 @@ async def test_elicitation_answered_by_caller(plain: Host) -> None:
     assert requests[0].schema is not None and "name" in requests[0].schema["properties"]
 
 
-async def test_client_info_has_name_and_version(plain: Host) -> None:
-    result = await plain.call(tool(plain, "plain__whom"), {})
+@shares_server
+async def test_client_info_has_name_and_version(shared: Host) -> None:
+    result = await shared.call(tool(shared, "plain__whom"), {})
     assert result.text == f"agent {importlib.metadata.version('agent-local')}"
 
 
-async def test_elicitation_without_handler_declined_with_note(plain: Host) -> None:
-    result = await plain.call(tool(plain, "plain__ask"), {})
+@shares_server
+async def test_elicitation_without_handler_declined_with_note(shared: Host) -> None:
+    result = await shared.call(tool(shared, "plain__ask"), {})
     assert result.text.startswith("decline -\n[The server asked the user: 'Who are you?'; nobody")
 
 
@@ -96,7 +122,8 @@ async def test_elicitation_suspends_timeout(make_host: MakeHost) -> None:
     assert result.text == "accept Ada"
 
 
-async def test_elicitation_closed_with_cancelled_call(plain: Host) -> None:
+@shares_server
+async def test_elicitation_closed_with_cancelled_call(shared: Host) -> None:
     started, closed = asyncio.Event(), asyncio.Event()
 
     async def answer(request: ElicitationRequest) -> ElicitationResult:
@@ -107,33 +134,35 @@ async def test_elicitation_closed_with_cancelled_call(plain: Host) -> None:
             closed.set()
         return ElicitationResult("cancel")
 
-    call = asyncio.create_task(plain.call(tool(plain, "plain__ask"), {}, on_elicitation=answer))
+    call = asyncio.create_task(shared.call(tool(shared, "plain__ask"), {}, on_elicitation=answer))
     await started.wait()
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     await asyncio.wait_for(closed.wait(), 60)
-    assert (await plain.call(tool(plain, "plain__echo"), {"text": "on"})).text == "on"
+    assert (await shared.call(tool(shared, "plain__echo"), {"text": "on"})).text == "on"
 
 
-async def test_sampling_answered_or_refused_by_caller(plain: Host) -> None:
+@shares_server
+async def test_sampling_answered_or_refused_by_caller(shared: Host) -> None:
     requests: list[SamplingRequest] = []
 
     async def write(request: SamplingRequest) -> SamplingResult:
         requests.append(request)
         return SamplingResult("An old silent pond", "tiny")
 
-    result = await plain.call(tool(plain, "plain__write"), {}, on_sampling=write)
+    result = await shared.call(tool(shared, "plain__write"), {}, on_sampling=write)
     assert result.text == "tiny: An old silent pond"
     assert (
         requests[0].messages == (("user", "Write about frogs."),) and requests[0].max_tokens == 20
     )
-    refused = await plain.call(tool(plain, "plain__write"), {})
+    refused = await shared.call(tool(shared, "plain__write"), {})
     assert refused.failure != "none" and "refused" in refused.text
 
 
-async def test_roots_listed_for_server(plain: Host, tmp_path: Path) -> None:
-    assert (await plain.call(tool(plain, "plain__where"), {})).text == tmp_path.as_uri()
+@shares_server
+async def test_roots_listed_for_server(shared: Host, shared_folder: Path) -> None:
+    assert (await shared.call(tool(shared, "plain__where"), {})).text == shared_folder.as_uri()
 
 
 async def test_tool_added_at_runtime_callable(plain: Host) -> None:
@@ -167,28 +196,29 @@ async def test_server_without_tools_has_prompts(make_host: MakeHost) -> None:
     assert [prompt.name for prompt in await host.prompts("prompts")] == ["first", "second"]
 
 
-async def test_resources_and_prompts_readable(plain: Host) -> None:
-    listed = await plain.call(tool(plain, "plain__list_resources"), {})
+@shares_server
+async def test_resources_and_prompts_readable(shared: Host) -> None:
+    listed = await shared.call(tool(shared, "plain__list_resources"), {})
     assert listed.text.splitlines()[0] == "note://one  (note, text/plain, The first note.)"
     assert "note://{name}/picture" in listed.text
-    read = await plain.call(tool(plain, "plain__read_resource"), {"uri": "note://one"})
+    read = await shared.call(tool(shared, "plain__read_resource"), {"uri": "note://one"})
     assert read.text == "[resource note://one]\nremember the milk"
-    picture = await plain.read_resource("plain", "note://ada/picture")
+    picture = await shared.read_resource("plain", "note://ada/picture")
     assert picture.text.startswith("[resource note://ada/picture image/png, 3 B, kept in ")
     kept = Path(picture.text.rpartition("kept in ")[2].rstrip("]"))
     assert kept.read_bytes() == b"ada" and kept.suffix == ".png"
-    missing = await plain.call(tool(plain, "plain__read_resource"), {"uri": "note://x/y"})
+    missing = await shared.call(tool(shared, "plain__read_resource"), {"uri": "note://x/y"})
     assert missing.failure == "protocol" and "note://x/y" in missing.text
-    nameless = await plain.call(tool(plain, "plain__read_resource"), {})
+    nameless = await shared.call(tool(shared, "plain__read_resource"), {})
     assert nameless.text.endswith("refused the call of read_resource: uri is required")
-    assert (await plain.resources("plain"))[0].uri == "note://one"
-    (prompt,) = await plain.prompts("plain")
+    assert (await shared.resources("plain"))[0].uri == "note://one"
+    (prompt,) = await shared.prompts("plain")
     assert (prompt.name, prompt.arguments) == ("greet", (("name", True),))
-    assert await plain.get_prompt("plain", "greet", {"name": "Ada"}) == [
+    assert await shared.get_prompt("plain", "greet", {"name": "Ada"}) == [
         ("user", "Say hello to Ada")
     ]
     with pytest.raises(ValueError, match="the server nowhere is not known"):
-        await plain.prompts("nowhere")
+        await shared.prompts("nowhere")
 
 
 async def test_call_that_needs_page_asks_person(make_host: MakeHost) -> None:

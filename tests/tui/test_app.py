@@ -21,7 +21,6 @@ from tests.support.fake_app import (
     screen_text,
 )
 from tools.types import ServerState
-from tui.controllers import prompts
 from tui.widgets.approval_card import ApprovalCard
 from tui.widgets.pane import Pane
 from tui.widgets.panes import AnswerPane
@@ -230,9 +229,9 @@ async def test_failed_turn_ends_with_its_error() -> None:
         await driver.expect_text("ready")
 
 
-async def test_approval_card_waits_while_prompt_is_unsent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompts, "FOCUS_DELAY_SECONDS", 0.0)
+async def test_approval_card_waits_while_prompt_is_unsent() -> None:
     async with drive_app() as driver:
+        driver.app.chat.cards.focus_delay = 0.0
         turn = await driver.ask("hello")
         tool = SimpleNamespace(server="files", name="write")
         call = emit_call(turn, "files", "write", '{"path":"a"}')
@@ -266,6 +265,7 @@ async def test_approval_card_takes_highlighted_answer() -> None:
         answer = asyncio.ensure_future(driver.session.approver(tool, "{}"))
         await driver.wait_for(lambda: driver.app.query(ApprovalCard))
         await driver.wait_for(lambda: driver.app.query_one(ApprovalCard).has_focus_within)
+        await driver.wait_for(lambda: not driver.app.chat.cards.is_settling)
         await driver.pilot.press("down", "down", "down", "enter")
         await driver.wait_for(answer.done)
         assert answer.result().choice == "no"
@@ -313,6 +313,7 @@ async def test_approval_card_answers_always_and_no_with_reason(key: str) -> None
             assert not turn.stopped
             await driver.pilot.press("r")
             await driver.expect_text("Why not?")
+            await driver.wait_for(lambda: not driver.app.chat.cards.is_settling)
             await driver.pilot.press(*"not y", "enter")
         await driver.wait_for(answer.done)
         expected = ("always", "") if key == "A" else ("no", "not y")
@@ -484,11 +485,9 @@ async def test_chosen_view_is_saved_and_taken() -> None:
         turn.end()
 
 
-async def test_questions_that_come_together_are_entered_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(prompts, "FOCUS_DELAY_SECONDS", 3600.0)
+async def test_questions_that_come_together_are_entered_one_by_one() -> None:
     async with drive_app() as driver:
+        driver.app.chat.cards.focus_delay = 3600.0
         turn = await driver.ask("hello")
         tools = [SimpleNamespace(server="files", name=name) for name in ("write", "move")]
         answers = [asyncio.ensure_future(driver.session.approver(tool, "{}")) for tool in tools]

@@ -31,15 +31,24 @@ FOCUS_DELAY_SECONDS = 0.5
 """Time without a key after which a question takes the focus from an empty prompt."""
 FOCUS_CHECK_SECONDS = 0.1
 EARLY_KEY_SECONDS = 0.5
-"""Time after a question took the focus by itself in which Enter presses no button of it: it was meant
-for what had the focus before."""
+"""Time after a question took the focus by itself in which Enter answers nothing: it was meant for what
+had the focus before."""
 
 
 class PromptCards:
     """Mounts a card for each question and waits for its answer."""
 
-    def __init__(self, app: AppContext) -> None:
+    def __init__(
+        self,
+        app: AppContext,
+        *,
+        focus_delay: float = FOCUS_DELAY_SECONDS,
+        early_key_delay: float = EARLY_KEY_SECONDS,
+    ) -> None:
+        """``focus_delay`` and ``early_key_delay``: see ``FOCUS_DELAY_SECONDS`` and
+        ``EARLY_KEY_SECONDS``."""
         self._app = app
+        self.focus_delay, self.early_key_delay = focus_delay, early_key_delay
         self._cards: list[Card] = []
         """The questions that wait for an answer, the oldest first."""
         self._took_focus_at = -math.inf
@@ -61,10 +70,17 @@ class PromptCards:
     def _is_on_button(self) -> bool:
         return isinstance(self._app.screen.focused, Button)
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether a question has only just taken the focus by itself: Enter is not meant for it yet."""
+        return time.monotonic() - self._took_focus_at < self.early_key_delay
+
     def is_early(self, event: events.Key) -> bool:
-        """Return whether a key would press a button that has only just taken the focus."""
-        is_recent = time.monotonic() - self._took_focus_at < EARLY_KEY_SECONDS
-        return is_recent and event.key == "enter" and self._is_on_button
+        """Return whether a key would answer a question that has only just taken the focus."""
+        if event.key != "enter" or not self.is_settling:
+            return False
+        focused = self._app.screen.focused
+        return focused is not None and any(card in focused.ancestors for card in self._cards)
 
     async def approve(self, tool: Tool, arguments: str) -> Answer:
         """Ask whether a call may run; an ``Approver`` of turns."""
@@ -134,7 +150,7 @@ class PromptCards:
         """
         prompt = self._app.prompt
         idle = time.monotonic() - prompt.last_input_at
-        if prompt.has_focus and not prompt.text and idle >= FOCUS_DELAY_SECONDS and self.enter():
+        if prompt.has_focus and not prompt.text and idle >= self.focus_delay and self.enter():
             self._took_focus_at = time.monotonic()
 
     def _type(self, text: str) -> None:

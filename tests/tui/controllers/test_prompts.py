@@ -3,40 +3,67 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from textual.widgets import Button
 
 from tests.support.fake_app import drive_app
-from tools.mcp.client_requests import ElicitationRequest, ElicitationResult
-from tui.controllers import prompts
+from tools.mcp.client_requests import ElicitationRequest
+from tui.screens.confirm import ConfirmDialog
 
 QUESTION = ElicitationRequest("plain", "Delete ALL your files?", {"properties": {}})
+WITH_DEFAULT = ElicitationRequest(
+    "plain",
+    "Which files?",
+    {"type": "object", "properties": {"files": {"type": "string", "default": "all"}}},
+)
+CALL = SimpleNamespace(server="files", name="write")
 
 
-async def test_enter_right_after_question_took_focus_presses_no_button(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("question", [QUESTION, WITH_DEFAULT, CALL], ids=["yes", "form", "call"])
+async def test_enter_right_after_question_took_focus_answers_nothing(
+    question: ElicitationRequest | SimpleNamespace,
 ) -> None:
-    monkeypatch.setattr(prompts, "EARLY_KEY_SECONDS", 3600.0)
     async with drive_app() as driver:
+        cards = driver.app.chat.cards
+        cards.early_key_delay = 3600.0
         turn = await driver.ask("hello")
-        answer = asyncio.ensure_future(driver.session.answerer(QUESTION))
-        await driver.wait_for(lambda: isinstance(driver.app.focused, Button))
+        if isinstance(question, ElicitationRequest):
+            answer = asyncio.ensure_future(driver.session.answerer(question))
+        else:
+            answer = asyncio.ensure_future(driver.session.approver(question, "{}"))
+        await driver.wait_for(lambda: not driver.app.prompt.has_focus)
+        assert cards.is_settling
         await driver.pilot.press("enter", "enter")
+        await driver.pilot.press("down", "up", "enter")
         await driver.pilot.pause()
-        assert not answer.done()
-        monkeypatch.setattr(prompts, "EARLY_KEY_SECONDS", 0.0)
+        assert not answer.done() and not driver.app.prompt.has_focus
+        cards.early_key_delay = 0.0
         await driver.pilot.press("enter")
         await driver.wait_for(answer.done)
-        assert answer.result() == ElicitationResult("accept", {})
+        result = answer.result()
+        assert result.choice == "once" if question is CALL else result.action == "accept"
         turn.end()
 
 
-async def test_enter_after_person_went_to_question_presses_its_button(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(prompts, "FOCUS_DELAY_SECONDS", 3600.0)
+async def test_enter_on_another_screen_is_not_for_the_question() -> None:
     async with drive_app() as driver:
+        driver.app.chat.cards.early_key_delay = 3600.0
+        turn = await driver.ask("hello")
+        answer = asyncio.ensure_future(driver.session.approver(CALL, "{}"))
+        await driver.wait_for(lambda: not driver.app.prompt.has_focus)
+        await driver.app.push_screen(ConfirmDialog("Delete it?", "delete"))
+        await driver.pilot.press("enter")
+        await driver.wait_for(lambda: driver.app.screen is driver.app.default_screen)
+        assert not answer.done()
+        answer.cancel()
+        turn.end()
+
+
+async def test_enter_after_person_went_to_question_presses_its_button() -> None:
+    async with drive_app() as driver:
+        driver.app.chat.cards.focus_delay = 3600.0
         turn = await driver.ask("hello")
         answer = asyncio.ensure_future(driver.session.answerer(QUESTION))
         await driver.expect_text("Delete ALL your files?")

@@ -21,6 +21,7 @@ async def elicit(
     task = asyncio.ensure_future(driver.session.answerer(question))
     await driver.wait_for(lambda: driver.app.query(ElicitationForm))
     await driver.wait_for(lambda: driver.app.query_one(ElicitationForm).has_focus_within)
+    driver.app.chat.cards.early_key_delay = 0.0
     return task
 
 

@@ -69,7 +69,7 @@ class LoginCard(VerticalScroll):
         """Log in when the person wants it; return whether that was done."""
         from tools.mcp.login import LoginDialog, LoginError
 
-        dialog = LoginDialog(self._show_page, self._pasted.get)
+        dialog = LoginDialog(self._show_page, self._pasted.get, warn=self._show_problem)
         while await self._choices.get():
             self.began = True
             self._set_text(".problem", "")
@@ -106,6 +106,7 @@ class LoginCard(VerticalScroll):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
+        self._set_text(".problem", "")
         self._pasted.put_nowait(event.value)
         event.input.clear()
 
@@ -117,16 +118,29 @@ class LoginCard(VerticalScroll):
         with_code = f"\nand type the code {display_text(code)}" if code else ""
         self._set_text(".page", f"Log in with your browser: {display_text(url)}{with_code}")
         self.query_one(Input).display = not code
-        self.enter()
+        if not self._is_left:
+            self.enter()
+
+    def _show_problem(self, problem: str) -> None:
+        """Say why what was pasted cannot be used. ``problem`` is a clause."""
+        text = display_text(problem)
+        self._set_text(".problem", f"{text[:1].upper()}{text[1:]}.")
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether the person is somewhere else: the focus stays there."""
+        return self.screen.focused is not None and not self.has_focus_within
 
     def _show_buttons(self, *, running: bool) -> None:
+        is_left = self._is_left
         self.query_one("#login").display = not running
         self.query_one("#decline", Button).label = f"{'Cancel' if running else 'Not now'} (Ctrl-D)"
         if not running:
             self.began = False
             self._set_text(".page", "")
             self.query_one(Input).display = False
-            self.enter()
+            if not is_left:
+                self.enter()
 
     def _set_text(self, selector: str, text: str) -> None:
         label = self.query_one(selector, Static)

@@ -9,10 +9,10 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-import gguf
 import pytest
 
 from agent.tiny import expand, vocabulary
+from tests.support import gguf_reader
 
 
 @dataclass
@@ -30,11 +30,6 @@ class FakeWriter:
 @pytest.fixture
 def writer() -> FakeWriter:
     return FakeWriter()
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return expand.ensure(tmp_path_factory.mktemp("cache"))
 
 
 def test_ensure_second_call_finds_file(tmp_path: Path, writer: FakeWriter) -> None:
@@ -123,8 +118,8 @@ def test_shipped_files_are_under_8_megabytes() -> None:
     assert sum(path.stat().st_size for path in shipped) < 8_000_000
 
 
-def test_expanded_file_is_gpt_oss_gguf(real: Path) -> None:
-    reader = gguf.GGUFReader(real)
+def test_expanded_file_is_gpt_oss_gguf(tiny_gguf: Path) -> None:
+    reader = gguf_reader.HeaderReader(tiny_gguf)
 
     def field(name: str) -> object:
         value = reader.get_field(name)
@@ -143,5 +138,5 @@ def test_expanded_file_is_gpt_oss_gguf(real: Path) -> None:
 
 
 @pytest.mark.slow
-def test_expansion_is_deterministic(real: Path, tmp_path: Path) -> None:
-    assert expand.ensure(tmp_path).read_bytes() == real.read_bytes()
+def test_expansion_is_deterministic(tiny_gguf: Path, tmp_path: Path) -> None:
+    assert expand.ensure(tmp_path).read_bytes() == tiny_gguf.read_bytes()

@@ -52,9 +52,11 @@ async def metrics(http: httpx2.AsyncClient, program: ServerProcess) -> dict[tupl
     }
 
 
-async def ask(http: httpx2.AsyncClient, program: ServerProcess, number: int) -> dict[str, Any]:
+async def ask(
+    http: httpx2.AsyncClient, program: ServerProcess, number: int, tokens: int = 16
+) -> dict[str, Any]:
     """The response to one client, whose events were checked."""
-    body = {"input": f"{number}: who are you?", "stream": True, "max_output_tokens": 32}
+    body = {"input": f"{number}: who are you?", "stream": True, "max_output_tokens": tokens}
     answer = await http.post(f"{program.url}/responses", json=body)
     assert answer.status_code == 200, answer.text
     return check(events_of(answer.text))
@@ -84,7 +86,7 @@ async def kill_under_load(kind: str, servers: list[PeerServer], home: Path) -> N
         start_server(home, "--model", "far") as program,
         httpx2.AsyncClient(timeout=300, limits=limits) as http,
     ):
-        first = [asyncio.create_task(ask(http, program, n)) for n in range(CLIENTS)]
+        first = [asyncio.create_task(ask(http, program, n, 32)) for n in range(CLIENTS)]
         running = 0.0
         while sum(task.done() for task in first) < 8 or running < 4:  # each request takes its time
             values = await metrics(http, program)

@@ -224,6 +224,7 @@ class AgentApp(CommandContext):
         """Replace the transcript by the session's conversation, after the session has opened one."""
         await self.transcript.clear()
         self.chat.turn_view = self.chat.latest_turn = None
+        self.chat.edit(None)
         self.update_token_view()
         await self.startup.show_stored_turns()
         self.startup.show_model()

@@ -62,6 +62,8 @@ async def compare(app: CommandContext, values: str) -> None:
     async def on_close(taken: Taken | None) -> None:
         if taken != "left":
             return
+        if app.chat.editing is right.turn:  # it failed before it began
+            app.chat.stop()
         if app.turn is not None:
             app.chat.stop()
             await app.turn.done()

@@ -137,14 +137,18 @@ def edit_written(
     def accept(text: str) -> Continuation:
         if not app.chat.idle:
             raise UserError("A turn is running: stop it or wait, then go on.")
-        return written.continue_message(message, text)
+        begun = written.continue_message(message, text)
+        app.chat.edited_texts[key] = text
+        return begun
 
     async def on_close(begun: Continuation | None) -> None:
         if begun is not None:
             await app.chat.continue_from(turn, begun)
 
+    key = (turn.response_id, message.index)
+    text = app.chat.edited_texts.get(key, message.text)
     title = f"{message.kind} {message.tool}".strip()
-    app.push_screen(TextEditor(title, message.text, "lets it go on", accept), on_close)
+    app.push_screen(TextEditor(title, text, "lets it go on", accept), on_close)
 
 
 async def branch(app: CommandContext, number: str) -> None:

@@ -44,6 +44,11 @@ class ChatController:
         """The turn of ``turn_view``."""
         self.editing: TurnView | None = None
         """The turn that the next prompt replaces, in a branch."""
+        self.edited_texts: dict[tuple[str, int], str] = {}
+        """What the person last made of something that the model wrote, until a turn has begun with it:
+        by the response's id and the message's index."""
+        self._first_in_branch: TurnView | None = None
+        """The turn that ran last, where it began a branch."""
         self.shell = ShellCommands(app)
 
     def make_completion(self) -> PromptCompleter:
@@ -117,10 +122,12 @@ class ChatController:
     async def resubmit(self, turn: TurnView, text: str) -> None:
         """Ask ``text`` in place of a turn's prompt, in a branch that ends before that turn."""
         app = self._app
-        if turn in app.transcript.own_turns and turn.start is not None:
-            app.session.branch(turn.start)
-            await app.transcript.remove_from(turn)
-        await self.ask(text)
+        if turn not in app.transcript.own_turns or turn.start is None:
+            await self.ask(text)
+            return
+        app.session.branch(turn.start)
+        await app.transcript.remove_from(turn)
+        await self.ask(text, in_branch=True)
 
     async def continue_from(self, turn: TurnView, begun: Continuation) -> None:
         """Answer a turn's prompt anew from ``begun`` on, in a branch that ends before that turn."""
@@ -128,7 +135,7 @@ class ChatController:
         assert turn.start is not None, "only own turns are continued"
         app.session.branch(turn.start)
         await app.transcript.remove_from(turn)
-        await self.ask(turn.raw_prompt, lambda _: begun)
+        await self.ask(turn.raw_prompt, lambda _: begun, in_branch=True)
         app.transcript.scroll_to_live_end()
 
     async def with_attachments(self, text: str) -> str | None:
@@ -202,17 +209,21 @@ class ChatController:
         else:
             self.shell.start(command)
 
-    async def ask(self, text: str, begin: Begin | None = None) -> None:
-        """Start a turn with this prompt; no other may be running. ``begin``: what its answer begins
-        with."""
+    async def ask(self, text: str, begin: Begin | None = None, *, in_branch: bool = False) -> None:
+        """Start a turn with this prompt; no other may be running.
+
+        ``begin``: what its answer begins with. ``in_branch``: it is the first one of a branch; where
+        it fails before it begins, its prompt can be edited at once.
+        """
         session = self._app.session
         start = session.next_entry
         self.cards.withdraw_logins()
         cards = self.cards
         turn = session.start_turn(text, cards.approve, cards.elicit, cards.log_in, begin)
-        await self.show_turn(text, turn, start)
+        view = await self.show_turn(text, turn, start)
+        self._first_in_branch = view if in_branch else None
 
-    async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> None:
+    async def show_turn(self, prompt: str, turn: RunningTurn, start: int | None = None) -> TurnView:
         """Make a started turn the running one and show it until it ends.
 
         ``start``: index of its first entry in the conversation; None if it adds none.
@@ -233,6 +244,7 @@ class ChatController:
             await self._finish(turn, view)
 
         app.run_worker(follow())
+        return view
 
     async def _finish(self, turn: RunningTurn, view: TurnView) -> None:
         app = self._app
@@ -249,7 +261,17 @@ class ChatController:
         app.update_clock_timer()
         notify_unfocused(app, view.end_message or view.answer or "The answer is complete.")
         app.update_status()
+        if not self._left_nothing(turn, view):
+            self.edited_texts.clear()
+        elif view is self._first_in_branch and self.editing is None and not app.prompt.text:
+            self.edit(view)
         await self.send_queued()
+
+    def _left_nothing(self, turn: RunningTurn, view: TurnView) -> bool:
+        """Whether a turn failed before it began: the conversation is as it was without it."""
+        session = self._app.session
+        is_open = session.conversation is turn.conversation
+        return view.status == "failed" and is_open and session.next_entry == view.start
 
     def stop(self) -> None:
         """End the editing, or stop the shell command that runs, or the running turn and move what is

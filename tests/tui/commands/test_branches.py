@@ -11,8 +11,10 @@ import pytest
 from textual import events
 
 from agent.config.launch import LaunchOptions
+from agent.engine.protocol import EngineBusyError
 from tests.support.fake_app import drive_app, emit_message, screen_text, wait_until
 from tui.app import AgentApp
+from tui.screens.text_editor import EditorArea, TextEditor
 from tui.session import Session
 from tui.widgets.user_message import UserMessage
 
@@ -136,6 +138,10 @@ async def test_branch_that_failed_before_it_began_is_left_for_the_first(
         app.prompt.text = "word " * 20_000
         await driver.pilot.press("enter")
         await driver.wait_for(lambda: app.turn is None and app.session.conversation.id != first)
+        await driver.expect_text("editing", "pasted")
+        assert app.prompt.full_text == "word " * 20_000 and len(app.transcript.own_turns) == 1
+        await driver.pilot.press("escape")
+        assert not app.prompt.text
         await driver.type_text("/compare effort=high", "enter")
         await driver.expect_text("until then there is nothing to compare")
         await driver.pilot.press("ctrl+up")
@@ -147,3 +153,78 @@ async def test_branch_that_failed_before_it_began_is_left_for_the_first(
         app.session.branch(0)
         await driver.type_text("other", "enter")
         await driver.expect_text("two", "‹2/2›")
+
+
+async def test_branch_that_failed_before_it_began_is_sent_again_with_its_text(
+    open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "replies.jsonl"
+    script.write_text(script_lines("one", "two"))
+    async with open_app(size=(100, 30), launch={"engine": f"script:{script}"}) as driver:
+        app, screen = driver.app, lambda: screen_text(driver.app)
+        await driver.type_text("first", "enter")
+        await driver.wait_for(lambda: app.turn is None and "one" in screen())
+        first = app.session.conversation.id
+        await driver.pilot.press("ctrl+up", "e")
+        await driver.wait_for(lambda: app.prompt.text == "first")
+
+        def refuse(*arguments: Any, **options: Any) -> Any:
+            raise EngineBusyError("The engine is busy.")
+
+        with monkeypatch.context() as busy:
+            busy.setattr(app.session.runtime, "generate", refuse)
+            for text in ("first, but longer", "first, but longer, again"):
+                app.prompt.text = text
+                await driver.pilot.press("enter")
+                await driver.expect_text("The engine is busy.", "editing")
+                await driver.wait_for(lambda text=text: app.prompt.text == text)
+                assert [turn.prompt for turn in app.transcript.own_turns] == [text]
+
+            def refuse_while_typing(*arguments: Any, **options: Any) -> Any:
+                app.prompt.insert("next")
+                raise EngineBusyError("The engine is busy.")
+
+            busy.setattr(app.session.runtime, "generate", refuse_while_typing)
+            app.prompt.text = "third"
+            await driver.pilot.press("enter")
+            await driver.wait_for(lambda: app.turn is None and "❯ third" in screen())
+            assert app.prompt.text == "next"
+        app.prompt.clear()
+        await driver.type_text("/retry", "enter")
+        await driver.expect_text("❯ third  ‹2/2›", "two")
+        assert app.session.conversation.id != first and app.chat.editing is None
+        assert len(app.session.store.summaries()) == 2
+
+
+async def test_edited_thought_is_in_the_editor_again_after_its_branch_failed(
+    open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "replies.jsonl"
+    script.write_text(script_lines("one", "two"))
+    async with open_app(size=(100, 30), launch={"engine": f"script:{script}"}) as driver:
+        app, screen = driver.app, lambda: screen_text(driver.app)
+        await driver.type_text("first", "enter")
+        await driver.wait_for(lambda: app.turn is None and "one" in screen())
+
+        def refuse(*arguments: Any, **options: Any) -> Any:
+            raise EngineBusyError("The engine is busy.")
+
+        async def edit(text: str, *keys: str) -> None:
+            await driver.pilot.press("ctrl+up", "t")
+            await driver.wait_for(lambda: isinstance(app.screen, TextEditor))
+            assert app.screen.query_one(EditorArea).text == text
+            await driver.pilot.press(*keys, "enter")
+
+        with monkeypatch.context() as busy:
+            busy.setattr(app.session.runtime, "generate", refuse)
+            await edit("one", *" and")
+            await driver.expect_text("The engine is busy.", "editing")
+        assert app.prompt.text == "first"
+        await driver.pilot.press("ctrl+up", "left")
+        await driver.expect_text("one", "message 1 of 1", gone="editing")
+        await edit("one and", *" so")
+        await driver.wait_for(lambda: app.turn is None and "one and so" in screen())
+        await driver.pilot.press("ctrl+up", "left")
+        await driver.wait_for(lambda: "one and so" not in screen())
+        await edit("one", *"ly")
+        await driver.wait_for(lambda: app.turn is None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 # Started in the background of a script, pytest ignores Ctrl-C, and every program that it starts would.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -27,3 +29,14 @@ pytest_plugins = [
     "tests.support.model_hub",
     "tests.support.oauth",
 ]
+LONG_FILES = (
+    "engine/remote/test_generation.py", "load/test_replicas.py", "terminal/test_screen.py",
+    "e2e/test_mcp.py", "e2e/test_servers.py", "e2e/test_models.py", "load/test_faults.py",
+    "e2e/test_run.py",
+)  # fmt: skip
+"""Those of about a minute and more."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long files first: `make test` gives a file to one process, and waits for none at the end."""
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG_FILES))
